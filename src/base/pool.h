@@ -1,0 +1,26 @@
+/*
+ * pool.h - a pool of threads that sleeps when there is nothing to do.
+ *
+ * nw_pool_run calls task(context, index, worker) once for each index in [0, count); the calling thread works too, as
+ * worker 0. Indices are handed out one by one from an atomic counter in ascending order, so uneven tasks balance
+ * themselves; results must not depend on who runs what: tasks write disjoint outputs. `worker` names private scratch.
+ *
+ * Idle threads spin for some microseconds (back-to-back parallel regions are the rule inside a step), then sleep on a
+ * futex: a computing neighbour, for instance the other rank on the same machine, keeps the core. One region at a time:
+ * calls from several threads, or from inside a task, are a bug and abort.
+ */
+#ifndef NW_BASE_POOL_H
+#define NW_BASE_POOL_H
+
+#include "base/status.h"
+
+typedef struct nw_pool nw_pool;
+typedef void (*nw_task)(void *context, int index, int worker);
+
+/* threads >= 1, counting the caller; more than nw_machine_allowed_cpus() is refused with NW_E_ARGUMENT. */
+nw_status nw_pool_create(nw_pool **pool, int threads);
+void nw_pool_free(nw_pool *pool);
+int nw_pool_threads(const nw_pool *pool);
+void nw_pool_run(nw_pool *pool, int count, nw_task task, void *context);
+
+#endif

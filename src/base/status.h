@@ -1,0 +1,37 @@
+/*
+ * status.h - how functions of the library fail.
+ *
+ * A function that can fail returns nw_status and gives its results through pointers. NW_FAIL records, for the
+ * calling thread, one sentence that names the cause and the remedy, with file and line; NW_TRY passes a failure up
+ * and adds a line to the trace. The library never prints and never exits: the command prints nw_error_message().
+ *
+ * Codes, names, texts and the command's exit code come from the one table NW_STATUS_MAP.
+ */
+#ifndef NW_BASE_STATUS_H
+#define NW_BASE_STATUS_H
+
+#include "nowait.h"
+
+/* Records the failure of the calling thread and returns `status`. Starts a new trace. */
+nw_status nw_fail_at(nw_status status, const char *file, int line, const char *format, ...)
+    __attribute__((format(printf, 4, 5), cold));
+
+/* Adds one place to the trace of the failure that is being passed up, and returns `status`. If the calling thread's
+ * last recorded failure is another one, starts a new trace with the general text of `status`. */
+nw_status nw_trace_at(nw_status status, const char *file, int line) __attribute__((cold));
+
+/* The rank that later failures of this process name; -1 (the default) names none. */
+void nw_error_set_rank(int rank);
+
+#define NW_FAIL(status, ...) nw_fail_at((status), __FILE__, __LINE__, __VA_ARGS__)
+#define NW_FAIL_IF(condition, status, ...)              \
+    do {                                                \
+        if (condition) return NW_FAIL(status, __VA_ARGS__); \
+    } while (0)
+#define NW_TRY(expression)                                                                  \
+    do {                                                                                    \
+        nw_status nw_try_status_ = (expression);                                            \
+        if (nw_try_status_ != NW_OK) return nw_trace_at(nw_try_status_, __FILE__, __LINE__); \
+    } while (0)
+
+#endif
