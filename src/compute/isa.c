@@ -1,0 +1,123 @@
+/* isa.c - detection and choice of the instruction set; see isa.h. */
+#define _GNU_SOURCE
+#include "compute/isa.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef __x86_64__
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+extern const nw_kernels nw_kernels_amx, nw_kernels_avx512, nw_kernels_avx2;
+bool nw_amx_self_test(void);
+
+typedef struct cpu_flags {
+    unsigned leaf1_c, leaf7_b, leaf7_d, leaf7_1_a;
+    uint64_t xcr0;
+} cpu_flags;
+
+static cpu_flags read_flags(void)
+{
+    cpu_flags f = {0};
+    unsigned a, b, c, d;
+    if (__get_cpuid(1, &a, &b, &c, &d)) f.leaf1_c = c;
+    if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) {
+        f.leaf7_b = b;
+        f.leaf7_d = d;
+        if (a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d)) f.leaf7_1_a = a;
+    }
+    if (f.leaf1_c & (1u << 27)) { /* OSXSAVE: xgetbv may be used */
+        unsigned low, high;
+        __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+        f.xcr0 = (uint64_t)high << 32 | low;
+    }
+    return f;
+}
+
+static bool all_bits(uint64_t value, uint64_t bits) { return (value & bits) == bits; }
+
+static const char *why_no_avx2(void)
+{
+    cpu_flags f = read_flags();
+    if (!(f.leaf7_b & (1u << 5)) || !(f.leaf1_c & (1u << 12))) return "the CPU has no AVX2 with FMA";
+    return all_bits(f.xcr0, 0x6) ? NULL : "the operating system does not save AVX registers";
+}
+static const char *why_no_avx512(void)
+{
+    cpu_flags f = read_flags();
+    const char *why = why_no_avx2();
+    if (why) return why;
+    if (!all_bits(f.leaf7_b, 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31)) return "the CPU has no AVX-512 F, DQ, BW and VL";
+    return all_bits(f.xcr0, 0xe6) ? NULL : "the operating system does not save AVX-512 registers";
+}
+static const char *why_no_amx(void)
+{
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
+    cpu_flags f = read_flags();
+    const char *why = why_no_avx512();
+    if (why) return why;
+    if (!all_bits(f.leaf7_d, 1u << 22 | 1u << 24)) return "the CPU has no AMX tiles with bf16";
+    if (!(f.leaf7_1_a & (1u << 5))) return "the CPU has no AVX-512 BF16";
+    if (!all_bits(f.xcr0, 3u << 17)) return "the operating system does not save AMX tiles";
+    if (syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)) return "the kernel does not grant AMX tiles";
+    return nw_amx_self_test() ? NULL : "the AMX self-test failed";
+}
+#endif
+
+extern const nw_kernels nw_kernels_generic, nw_kernels_avx512_emulated, nw_kernels_amx_emulated;
+
+static const char *why_not_nothing(void) { return NULL; }
+
+static const struct {
+    const nw_kernels *kernels;
+    const char *(*why_not)(void);
+    bool emulated;
+} sets[] = {
+#ifdef __x86_64__
+    {&nw_kernels_amx, why_no_amx, false},
+    {&nw_kernels_avx512, why_no_avx512, false},
+    {&nw_kernels_avx2, why_no_avx2, false},
+#endif
+    {&nw_kernels_generic, why_not_nothing, false},
+    {&nw_kernels_amx_emulated, why_not_nothing, true},
+    {&nw_kernels_avx512_emulated, why_not_nothing, true},
+};
+
+enum { SETS = sizeof sets / sizeof sets[0] };
+
+int nw_isa_count(void) { return SETS; }
+const nw_kernels *nw_isa_kernels(int index) { return sets[index].kernels; }
+const char *nw_isa_why_not(int index) { return sets[index].why_not(); }
+bool nw_isa_usable(int index) { return nw_isa_why_not(index) == NULL; }
+
+/* The best usable table of a type from `first` on; emulated ones only if they are where the search starts. */
+static const nw_kernels *best(int first, nw_dtype dtype)
+{
+    for (int i = first; i < SETS; i++)
+        if (sets[i].kernels->dtype == dtype && (!sets[i].emulated || i == first) && nw_isa_usable(i)) return sets[i].kernels;
+    return NULL;
+}
+
+nw_status nw_isa_select(nw_precision precision, const nw_kernels **kernels, const char **note)
+{
+    const char *wanted = getenv("NOWAIT_ISA");
+    int first = 0;
+    if (note) *note = NULL;
+    if (wanted && *wanted) {
+        while (first < SETS && strcmp(sets[first].kernels->isa, wanted)) first++;
+        NW_FAIL_IF(first == SETS, NW_E_UNKNOWN,
+                   "NOWAIT_ISA=%s is no instruction set of this build; 'nowait info' lists them", wanted);
+        const char *why = nw_isa_why_not(first);
+        NW_FAIL_IF(why, NW_E_UNSUPPORTED, "NOWAIT_ISA=%s cannot run here: %s; unset it to use the best that can", wanted, why);
+    }
+    const nw_kernels *bf16 = precision == NW_PRECISION_F32 ? NULL : best(first, NW_BF16);
+    /* An emulated set is last in the table; f32 beside it means the best f32 of this machine. */
+    const nw_kernels *f32 = best(first, NW_F32);
+    if (!f32) f32 = best(0, NW_F32);
+    *kernels = bf16 ? bf16 : f32;
+    if (!bf16 && precision == NW_PRECISION_BF16 && note)
+        *note = "bf16 needs AMX, which is not available here: running in f32";
+    return NW_OK;
+}

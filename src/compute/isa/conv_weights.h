@@ -1,0 +1,250 @@
+/*
+ * conv_weights.h - convolution, backward to the weights: dw[k][c][r][s] = sum over images and pixels of x dy.
+ *
+ * The work is cut in two ways. Over the reduction: a fixed number of partial sums (`partials`), each over a fixed range
+ * of (block, chunk of output rows), because small filters offer too few independent outputs; their number depends on the
+ * shape alone, and they are added in a fixed order. Over outputs: groups of output panels, as many as the threads want,
+ * which changes no result.
+ *
+ * A task walks its chunks: it packs the x rows and the dy rows of the chunk (normalising them on the way) into panels
+ * that the micro-kernel reads straight through, then runs all (output panel, channel panel, tap) products over the
+ * chunk. Sums are kept as [tap][c][k] in f32 and turned to OIHW at the end.
+ *
+ * The instruction set gives: C_PANEL, x_panel_pixel, dy_panel_pixel, pack_x_pixel, pack_dy_pixel, accumulate.
+ */
+
+enum {
+    CHUNK_BYTES = 3 << 20,      /* packed operands of a chunk, about */
+    PARTIAL_BYTES = 4 << 20,    /* partial sums together, at most (one is always allowed) */
+    MAX_PARTIALS = 16,
+};
+
+typedef struct weights_plan {
+    nw_conv conv;            /* the geometry after gathering */
+    bool gather;
+    int c_panels, k_panels;
+    size_t c_padded, k_padded;
+    int chunk_rows, chunks;  /* output rows in a chunk, chunks in a block */
+    int x_rows;              /* x rows that a chunk reads, at most */
+    int partials, groups;
+    int row_pitch;           /* of the normalised row before packing */
+    size_t sum_floats;       /* of one partial sum */
+    size_t x_bytes, dy_bytes, row_bytes;
+} weights_plan;
+
+typedef struct weights_job {
+    weights_plan plan;
+    nw_exec *exec;
+    pixels_job gathered;     /* for gather_rows */
+    const nw_source *x, *dy;
+    const nw_tensor *out;    /* dy's tensor: batch, block */
+    float *sums;
+    float *dw;
+    bool accumulate;
+} weights_job;
+
+static weights_plan plan_weights(const nw_conv *v, int n, int block, int threads)
+{
+    weights_plan p = {.conv = *v, .gather = is_gathered(v)};
+    if (p.gather)
+        p.conv = (nw_conv){.c = v->c * v->r * v->s, .h = v->oh, .w = v->ow, .k = v->k, .r = 1, .s = 1, .stride = 1,
+                           .pad = 0, .oh = v->oh, .ow = v->ow};
+    const nw_conv *u = &p.conv;
+    p.c_panels = nw_div_up(u->c, C_PANEL);
+    p.k_panels = nw_div_up(nw_channel_pitch(u->k), TILE);
+    p.c_padded = (size_t)p.c_panels * C_PANEL;
+    p.k_padded = (size_t)p.k_panels * TILE;
+    p.sum_floats = (size_t)(u->r * u->s) * p.c_padded * p.k_padded;
+
+    int limit = (int)((size_t)PARTIAL_BYTES / (p.sum_floats * sizeof(float))), blocks = nw_div_up(n, block);
+    size_t x_row = (size_t)u->w * x_panel_pixel(block) * (size_t)p.c_panels * sizeof(mul_t);
+    size_t dy_row = (size_t)u->ow * dy_panel_pixel(block) * (size_t)p.k_panels * sizeof(mul_t);
+    int rows = (int)((size_t)CHUNK_BYTES / (x_row * (size_t)u->stride + dy_row)) - (u->r - u->stride);
+    p.partials = 1;
+    while (p.partials * 2 <= nw_min(limit, MAX_PARTIALS) && p.partials * 2 <= u->oh * blocks) p.partials *= 2;
+    p.chunk_rows = nw_max(1, nw_min(rows, u->oh / nw_div_up(p.partials, blocks)));
+    p.chunks = nw_div_up(u->oh, p.chunk_rows);
+    p.groups = nw_max(1, nw_min(p.k_panels, nw_div_up(2 * threads, p.partials)));
+    p.x_rows = nw_min(u->h, (p.chunk_rows - 1) * u->stride + u->r);
+    p.x_bytes = nw_align_up((size_t)p.x_rows * x_row);
+    p.dy_bytes = nw_align_up((size_t)p.chunk_rows * dy_row);
+    p.row_pitch = nw_max(p.gather ? u->c : nw_channel_pitch(u->c), nw_channel_pitch(u->k));
+    p.row_pitch = nw_round_up(p.row_pitch, REDUCE_ALIGN);
+    size_t row_pixels = p.gather ? (size_t)u->ow : 1;
+    p.row_bytes = nw_align_up(row_pixels * (size_t)block * (size_t)p.row_pitch * sizeof(mul_t));
+    return p;
+}
+
+static nw_need weights_need(const nw_conv *v, int n, int block, int threads)
+{
+    weights_plan p = plan_weights(v, n, block, threads);
+    return (nw_need){.worker = p.x_bytes + p.dy_bytes + p.row_bytes,
+                     .shared = nw_align_up((size_t)p.partials * p.sum_floats * sizeof(float))};
+}
+
+/* Products of one chunk: rows [h0, h1) of block b, output panels [k0, k1), into `sums`. */
+static void chunk_products(const weights_plan *p, int images, int block, int h0, int h1, int x_first, int k0, int k1,
+                           const mul_t *xs, const mul_t *dys, float *sums)
+{
+    const nw_conv *v = &p->conv;
+    size_t x_pixel = x_panel_pixel(block), dy_pixel = dy_panel_pixel(block);
+    size_t x_panel = (size_t)(p->x_rows * v->w) * x_pixel, dy_panel = (size_t)(p->chunk_rows * v->ow) * dy_pixel;
+    for (int k = k0; k < k1; k++)
+        for (int c = 0; c < p->c_panels; c++)
+            for (int r = 0; r < v->r; r++)
+                for (int s = 0; s < v->s; s++) {
+                    /* Output columns whose source column lies inside: 0 <= w * stride + s - pad < W. */
+                    int w0 = v->pad > s ? nw_div_up(v->pad - s, v->stride) : 0;
+                    int w1 = nw_min(v->ow, (v->w - 1 + v->pad - s) / v->stride + 1);
+                    if (v->w - 1 + v->pad - s < 0 || w0 >= w1) continue;
+                    float *out = sums + ((size_t)(r * v->s + s) * p->c_padded + (size_t)c * C_PANEL) * p->k_padded +
+                                 (size_t)k * TILE;
+                    for (int h = h0; h < h1; h++) {
+                        int y = tap_source(false, h, r, v->stride, v->pad, v->h);
+                        if (y < 0) continue;
+                        const mul_t *a = xs + (size_t)c * x_panel +
+                                         (size_t)((y - x_first) * v->w + w0 * v->stride + s - v->pad) * x_pixel;
+                        const mul_t *g = dys + (size_t)(k - k0) * dy_panel + (size_t)((h - h0) * v->ow + w0) * dy_pixel;
+                        accumulate(a, x_pixel * (size_t)v->stride, g, dy_pixel, w1 - w0, images, block, out, p->k_padded);
+                    }
+                }
+}
+
+static void pack_chunk_x(const weights_job *job, int b, int h0, int h1, int *first, mul_t *row, mul_t *xs)
+{
+    const weights_plan *p = &job->plan;
+    const nw_conv *v = &p->conv;
+    const nw_tensor *x = job->x->a.t;
+    int block = job->out->block, rows = nw_tensor_valid(job->out, b);
+    size_t pixel = x_panel_pixel(block), panel = (size_t)(p->x_rows * v->w) * pixel;
+    if (p->gather) {
+        *first = h0;
+        for (int h = h0; h < h1; h++) {
+            gather_rows(&job->gathered, b, h, h + 1, row);
+            for (int w = 0; w < v->ow; w++)
+                pack_x_pixel(row + (size_t)(w * block * p->row_pitch), p->row_pitch, v->c, block,
+                             xs + (size_t)((h - h0) * v->w + w) * pixel, panel);
+        }
+        return;
+    }
+    *first = nw_max(0, h0 * v->stride - v->pad);
+    int last = nw_min(v->h - 1, (h1 - 1) * v->stride + v->r - 1 - v->pad);
+    bool direct = nw_source_is_plain(job->x) && x->dtype == MUL_TYPE && x->pitch % REDUCE_ALIGN == 0;
+    for (int y = *first; y <= last; y++)
+        for (int w = 0; w < v->w; w++) {
+            size_t at = nw_tensor_at(x, b, y, w);
+            if (!direct) source_pixel(job->x, at, rows, block, row, 0, p->row_pitch, MUL_TYPE);
+            pack_x_pixel(direct ? (const mul_t *)x->data + at : row, direct ? x->pitch : p->row_pitch, v->c, block,
+                         xs + (size_t)((y - *first) * v->w + w) * pixel, panel);
+        }
+}
+
+static void pack_chunk_dy(const weights_job *job, int b, int h0, int h1, int k0, int k1, mul_t *row, mul_t *dys)
+{
+    const weights_plan *p = &job->plan;
+    const nw_conv *v = &p->conv;
+    const nw_tensor *dy = job->dy->a.t;
+    int block = job->out->block, rows = nw_tensor_valid(job->out, b);
+    size_t pixel = dy_panel_pixel(block), panel = (size_t)(p->chunk_rows * v->ow) * pixel;
+    bool direct = nw_source_is_plain(job->dy) && dy->dtype == MUL_TYPE && dy->pitch % REDUCE_ALIGN == 0;
+    for (int h = h0; h < h1; h++)
+        for (int w = 0; w < v->ow; w++) {
+            size_t at = nw_tensor_at(dy, b, h, w);
+            if (!direct) source_pixel(job->dy, at, rows, block, row, 0, p->row_pitch, MUL_TYPE);
+            pack_dy_pixel(direct ? (const mul_t *)dy->data + at : row, direct ? dy->pitch : p->row_pitch, k0 * TILE,
+                          k1 * TILE, block, dys + (size_t)((h - h0) * v->ow + w) * pixel, panel);
+        }
+}
+
+static void weights_task(void *context, int index, int worker)
+{
+    const weights_job *job = context;
+    const weights_plan *p = &job->plan;
+    const nw_conv *v = &p->conv;
+    int group = index % p->groups, partial = index / p->groups, block = job->out->block;
+    int units = nw_tensor_blocks(job->out) * p->chunks;
+    int k0 = p->k_panels * group / p->groups, k1 = p->k_panels * (group + 1) / p->groups;
+    unsigned char *scratch = job->exec->worker_scratch + (size_t)worker * job->exec->worker_bytes;
+    mul_t *xs = (mul_t *)scratch, *dys = (mul_t *)(scratch + p->x_bytes);
+    mul_t *row = (mul_t *)(scratch + p->x_bytes + p->dy_bytes);
+    float *sums = job->sums + (size_t)partial * p->sum_floats;
+
+    for (size_t at = 0; at < p->sum_floats; at += p->k_padded) /* this group's columns only */
+        memset(sums + at + (size_t)k0 * TILE, 0, (size_t)(k1 - k0) * TILE * sizeof(float));
+    micro_begin(block);
+    for (int u = units * partial / p->partials; u < units * (partial + 1) / p->partials; u++) {
+        int b = u / p->chunks, h0 = u % p->chunks * p->chunk_rows, h1 = nw_min(h0 + p->chunk_rows, v->oh), first;
+        int64_t start = job->exec->profile ? nw_now_ns() : 0;
+        pack_chunk_x(job, b, h0, h1, &first, row, xs);
+        pack_chunk_dy(job, b, h0, h1, k0, k1, row, dys);
+        if (job->exec->profile) job->exec->fused_ns[worker * 8 + 1] += nw_now_ns() - start;
+        chunk_products(p, nw_tensor_valid(job->out, b), block, h0, h1, first, k0, k1, xs, dys, sums);
+    }
+    micro_end();
+}
+
+/* Adds the partial sums of one panel of outputs in their fixed order and writes them as OIHW. */
+static void weights_gather_task(void *context, int panel, int worker)
+{
+    const weights_job *job = context;
+    const weights_plan *p = &job->plan;
+    const nw_conv *v = job->gathered.conv;
+    size_t taps = (size_t)(v->r * v->s);
+    int outputs = nw_min(TILE, v->k - panel * TILE);
+    (void)worker;
+    for (int c = 0; c < v->c; c++)
+        for (size_t t = 0; t < taps; t++) {
+            size_t row = p->gather ? t * (size_t)v->c + (size_t)c : t * p->c_padded + (size_t)c;
+            const float *from = job->sums + row * p->k_padded + (size_t)(panel * TILE);
+            float total[TILE];
+            for (int j = 0; j < TILE; j++) total[j] = from[j];
+            for (int q = 1; q < p->partials; q++)
+                for (int j = 0; j < TILE; j++) total[j] += from[(size_t)q * p->sum_floats + (size_t)j];
+            for (int j = 0; j < outputs; j++) {
+                float *to = job->dw + ((size_t)(panel * TILE + j) * (size_t)v->c + (size_t)c) * taps + t;
+                *to = job->accumulate ? *to + total[j] : total[j];
+            }
+        }
+}
+
+/* ---- bias ------------------------------------------------------------------------------------------------------- */
+
+typedef struct bias_job {
+    const nw_source *dy;
+    float *dbias;
+    bool accumulate;
+} bias_job;
+
+static void bias_task(void *context, int index, int worker)
+{
+    const bias_job *job = context;
+    const nw_tensor *t = job->dy->a.t;
+    (void)worker;
+    for (int c = index * 16; c < nw_min(t->c, index * 16 + 16); c++) {
+        double total = 0;
+        for (int b = 0; b < nw_tensor_blocks(t); b++)
+            for (int h = 0; h < t->h; h++) {
+                float sum = 0;
+                for (int w = 0; w < t->w; w++)
+                    for (int i = 0; i < nw_tensor_valid(t, b); i++)
+                        sum += source_get(job->dy, nw_tensor_at(t, b, h, w) + (size_t)(i * t->pitch + c), c);
+                total += (double)sum;
+            }
+        job->dbias[c] = (float)total + (job->accumulate ? job->dbias[c] : 0.0f);
+    }
+}
+
+static void conv_backward_weights(nw_exec *exec, const nw_conv *v, const nw_source *x, const nw_source *dy, float *dw,
+                                  float *dbias, bool accumulate, nw_work work)
+{
+    const nw_tensor *out = dy->a.t;
+    weights_job job = {.plan = plan_weights(v, out->n, out->block, nw_pool_threads(exec->pool)), .exec = exec, .x = x,
+                       .dy = dy, .out = out, .sums = (float *)exec->shared_scratch, .dw = dw, .accumulate = accumulate};
+    job.gathered = (pixels_job){.conv = v, .source = x, .plan = {.scratch_pitch = job.plan.row_pitch}};
+    nw_exec_run(exec, work, job.plan.partials * job.plan.groups, weights_task, &job);
+    nw_exec_run(exec, NW_WORK_PACK, job.plan.k_panels, weights_gather_task, &job);
+    if (dbias) {
+        bias_job bias = {dy, dbias, accumulate};
+        nw_exec_run(exec, work, nw_div_up(out->c, 16), bias_task, &bias);
+    }
+}

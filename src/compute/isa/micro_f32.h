@@ -1,0 +1,153 @@
+/*
+ * micro_f32.h - the f32 micro-kernels, in vector extensions, for any vector width.
+ *
+ * Forward and backward to the data: `rows` images x TILE outputs are kept in registers; for each tap and channel the
+ * weights' TILE values are loaded once and each image's value is broadcast. Panels are packed [tap][c][TILE].
+ *
+ * Backward to the weights: CROWS input channels x TILE outputs in registers, over (pixel, image) positions; operands
+ * are packed in panels [position][CROWS] and [position][TILE], so that both are read straight through.
+ *
+ * The including file defines what fills its registers: TILE (a multiple of VL), ROWS_BIG and ROWS_SMALL (images at a
+ * time; every even number up to 32 is a sum of them or rounds up to one), CROWS.
+ */
+
+typedef float mul_t;
+#define MUL_TYPE NW_F32
+enum { REDUCE_ALIGN = 1, VECS = TILE / VL };
+
+typedef struct tap_t {
+    const mul_t *a;   /* image 0, channel 0 of the source pixel */
+    int index;        /* of the tap in the packed filter */
+} tap_t;
+
+INLINE void micro_begin(int reduced) { (void)reduced; }
+INLINE void micro_end(void) {}
+
+/* ---- forward and backward to the data -------------------------------------------------------------------------- */
+
+static size_t panel_bytes(int taps, int c) { return nw_align_up((size_t)taps * (size_t)c * TILE * sizeof(float)); }
+
+/* Panel of outputs [panel * TILE, + TILE). When taps are gathered, [tap][c] is also the order of a gathered row. */
+static void pack_panel(const nw_conv *v, bool backward, bool gather, const float *w, int panel, void *packed)
+{
+    (void)gather;
+    float *out = packed;
+    size_t taps = (size_t)(v->r * v->s);
+    int reduced = backward ? v->k : v->c, outputs = backward ? v->c : v->k;
+    for (int j = 0; j < TILE; j++) {
+        int k = panel * TILE + j;
+        for (int c = 0; c < reduced; c++) {
+            const float *from = w + (size_t)(backward ? c * v->c + k : k * v->c + c) * taps;
+            float *to = out + (size_t)c * TILE + j;
+            for (size_t t = 0; t < taps; t++, to += (size_t)reduced * TILE) *to = k < outputs ? from[t] : 0.0f;
+        }
+    }
+}
+
+#define DEFINE_MULTIPLY(NAME, ROWS, COLS)                                                                    \
+    static void NAME(const tap_t *taps, int count, int reduced, size_t pitch, const float *panel, int row0,  \
+                     float *tile)                                                                            \
+    {                                                                                                        \
+        vf acc[ROWS][COLS];                                                                                  \
+        UNROLL for (int i = 0; i < (ROWS); i++)                                                              \
+            UNROLL for (int v = 0; v < (COLS); v++) acc[i][v] = (vf){0};                                     \
+        for (int t = 0; t < count; t++) {                                                                    \
+            const float *a = taps[t].a + (size_t)row0 * pitch;                                               \
+            const float *b = panel + (size_t)taps[t].index * (size_t)reduced * TILE;                         \
+            for (int c = 0; c < reduced; c++, a++, b += TILE) {                                              \
+                vf w[COLS];                                                                                  \
+                UNROLL for (int v = 0; v < (COLS); v++) w[v] = v_load(b + v * VL);                           \
+                UNROLL for (int i = 0; i < (ROWS); i++) {                                                    \
+                    vf x = v_splat(a[(size_t)i * pitch]);                                                    \
+                    UNROLL for (int v = 0; v < (COLS); v++) acc[i][v] += x * w[v];                           \
+                }                                                                                            \
+            }                                                                                                \
+        }                                                                                                    \
+        UNROLL for (int i = 0; i < (ROWS); i++)                                                              \
+            UNROLL for (int v = 0; v < (COLS); v++) v_store(tile + (row0 + i) * TILE + v * VL, acc[i][v]);   \
+    }
+
+DEFINE_MULTIPLY(multiply_big, ROWS_BIG, VECS)
+DEFINE_MULTIPLY(multiply_small, ROWS_SMALL, VECS)
+#if TILE > VL
+DEFINE_MULTIPLY(multiply_big_narrow, ROWS_BIG, 1)
+DEFINE_MULTIPLY(multiply_small_narrow, ROWS_SMALL, 1)
+#endif
+
+/* tile[rows][TILE] = sum over taps of source rows x panel; rows beyond may be written too. cols: outputs wanted. */
+static void multiply(const tap_t *taps, int count, int reduced, int pitch, const mul_t *panel, int rows, int cols,
+                     float *tile)
+{
+    int n = nw_round_up(rows, 2), small = 0;
+    while (n > small * ROWS_SMALL && (n - small * ROWS_SMALL) % ROWS_BIG) small++;
+    int big = nw_max(0, n - small * ROWS_SMALL) / ROWS_BIG, row = 0;
+#if TILE > VL
+    if (cols <= VL) {
+        for (; big > 0; big--, row += ROWS_BIG)
+            multiply_big_narrow(taps, count, reduced, (size_t)pitch, panel, row, tile);
+        for (; small > 0; small--, row += ROWS_SMALL)
+            multiply_small_narrow(taps, count, reduced, (size_t)pitch, panel, row, tile);
+        return;
+    }
+#endif
+    (void)cols;
+    for (; big > 0; big--, row += ROWS_BIG) multiply_big(taps, count, reduced, (size_t)pitch, panel, row, tile);
+    for (; small > 0; small--, row += ROWS_SMALL) multiply_small(taps, count, reduced, (size_t)pitch, panel, row, tile);
+}
+
+/* ---- backward to the weights ----------------------------------------------------------------------------------- */
+
+/* Operand panels, per pixel: x is [block][CROWS] per panel of CROWS channels, dy is [block][TILE] per TILE outputs. */
+enum { C_PANEL = CROWS };
+static size_t x_panel_pixel(int block) { return (size_t)block * CROWS; }
+static size_t dy_panel_pixel(int block) { return (size_t)block * TILE; }
+
+/* One pixel's rows (f32, `pitch` apart) into all its panels; panel_stride elements from panel to panel. */
+static void pack_x_pixel(const mul_t *rows, int pitch, int channels, int block, mul_t *out, size_t panel_stride)
+{
+    for (int c0 = 0; c0 < channels; c0 += CROWS, out += panel_stride) {
+        int m = nw_min(CROWS, channels - c0);
+        if (m == CROWS)
+            for (int i = 0; i < block; i++)
+                UNROLL for (int j = 0; j < CROWS; j++) out[i * CROWS + j] = rows[i * pitch + c0 + j];
+        else
+            for (int i = 0; i < block; i++)
+                for (int j = 0; j < CROWS; j++) out[i * CROWS + j] = j < m ? rows[i * pitch + c0 + j] : 0.0f;
+    }
+}
+static void pack_dy_pixel(const mul_t *rows, int pitch, int k0, int k1, int block, mul_t *out, size_t panel_stride)
+{
+    for (int k = k0; k < k1; k += TILE, out += panel_stride) {
+        int m = nw_min(TILE, pitch - k);
+        for (int i = 0; i < block; i++) {
+            memcpy(out + i * TILE, rows + i * pitch + k, (size_t)m * sizeof(float));
+            if (m < TILE) memset(out + i * TILE + m, 0, (size_t)(TILE - m) * sizeof(float));
+        }
+    }
+}
+
+/* acc[CROWS][TILE] (row stride acc_pitch) += sum over `pixels` pixels and `images` images of x dy. */
+static void accumulate(const mul_t *x, size_t x_step, const mul_t *dy, size_t dy_step, int pixels, int images, int block,
+                       float *out, size_t out_pitch)
+{
+    vf acc[CROWS][VECS];
+    UNROLL for (int j = 0; j < CROWS; j++)
+        UNROLL for (int v = 0; v < VECS; v++) acc[j][v] = v_load(out + (size_t)j * out_pitch + v * VL);
+    if (images == block && x_step == x_panel_pixel(block) && dy_step == dy_panel_pixel(block)) {
+        images *= pixels; /* one straight run */
+        pixels = 1;
+    }
+    for (int p = 0; p < pixels; p++, x += x_step, dy += dy_step) {
+        const float *a = x, *b = dy;
+        for (int i = 0; i < images; i++, a += CROWS, b += TILE) {
+            vf g[VECS];
+            UNROLL for (int v = 0; v < VECS; v++) g[v] = v_load(b + v * VL);
+            UNROLL for (int j = 0; j < CROWS; j++) {
+                vf s = v_splat(a[j]);
+                UNROLL for (int v = 0; v < VECS; v++) acc[j][v] += s * g[v];
+            }
+        }
+    }
+    UNROLL for (int j = 0; j < CROWS; j++)
+        UNROLL for (int v = 0; v < VECS; v++) v_store(out + (size_t)j * out_pitch + v * VL, acc[j][v]);
+}

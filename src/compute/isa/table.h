@@ -1,0 +1,39 @@
+/*
+ * table.h - includes the kernels in order and fills the table of one instruction set: NW_TABLE names it, ISA_NAME is
+ * its text. The including file has defined VL, BF16, TILE, L2_WEIGHTS and chosen MICRO_KERNEL (a header).
+ */
+#include "compute/isa/vec.h"
+#include "compute/isa/source.h"
+#include "compute/isa/finish.h"
+#include MICRO_KERNEL
+#include "compute/isa/conv_pixels.h"
+#include "compute/isa/conv_weights.h"
+#include "compute/isa/pointwise.h"
+#include "compute/isa/update.h"
+#include "compute/isa/peak.h"
+
+static nw_need conv_need(const nw_conv *v, int n, int block, nw_direction direction, int threads)
+{
+    if (direction == NW_BACKWARD_WEIGHTS) return weights_need(v, n, block, threads);
+    return pixels_need(v, n, block, direction == NW_BACKWARD_DATA, threads);
+}
+
+const nw_kernels NW_TABLE = {
+    .isa = ISA_NAME,
+    .dtype = MUL_TYPE,
+    .conv_need = conv_need,
+    .conv_forward = conv_forward,
+    .conv_backward_data = conv_backward_data,
+    .conv_backward_weights = conv_backward_weights,
+    .materialise = materialise,
+    .gradient = gradient,
+    .max_pool = max_pool,
+    .max_pool_backward = max_pool_backward,
+    .avg_pool = avg_pool,
+    .avg_pool_backward = avg_pool_backward,
+    .gelu = gelu,
+    .gelu_backward = gelu_backward,
+    .dropout = dropout,
+    .sgd = sgd,
+    .peak = peak,
+};

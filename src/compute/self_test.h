@@ -1,0 +1,11 @@
+/* self_test.h - does an instruction set compute what it should, on this machine, now? */
+#ifndef NW_COMPUTE_SELF_TEST_H
+#define NW_COMPUTE_SELF_TEST_H
+
+#include "compute/kernels.h"
+
+/* Convolutions in all directions against the generic kernels; *error is the largest relative distance. NW_E_NUMERIC if it
+ * is larger than the rounding of f32 sums explains. */
+nw_status nw_self_test(const nw_kernels *kernels, double *error);
+
+#endif
