@@ -1,0 +1,67 @@
+/*
+ * model.h - a model: its stages in order, the values between them, its parameters; and the models known by name.
+ *
+ *   nw_model_make     stages, segments, scratch needs; no tensor memory yet
+ *   nw_model_bind     twice: over a measuring arena, then over the real one
+ *   nw_model_forward  input tensor -> f32 logits;  nw_model_backward  logits' gradient -> parameter gradients
+ */
+#ifndef NW_NN_MODEL_H
+#define NW_NN_MODEL_H
+
+#include "nn/stage.h"
+
+enum { NW_MAX_STAGES = 256 };
+
+typedef struct nw_model_options {
+    const char *name;
+    int channels, height, width;   /* of an image */
+    int classes;
+    int base_width;                /* channels of the first stage; the others keep their ratio to it. 0: the model's own */
+} nw_model_options;
+
+typedef struct nw_model {
+    nw_stage *stages[NW_MAX_STAGES];
+    int count;
+    nw_value values[NW_MAX_STAGES + 1];   /* values[i] enters stage i */
+    nw_params params;
+    nw_pass pass;
+    nw_builder builder;                   /* what building found: needs and sizes */
+    nw_model_options options;
+} nw_model;
+
+/* One family of models: a function that adds the stages. */
+typedef struct nw_model_family {
+    const char *name, *summary;
+    nw_status (*add_stages)(nw_model *model);
+} nw_model_family;
+
+int nw_model_families(void);
+const nw_model_family *nw_model_family_at(int index);
+
+/* NW_E_UNKNOWN names the nearest model; NW_E_SHAPE if the images do not fit it. On failure everything is freed. */
+nw_status nw_model_make(nw_model *model, const nw_model_options *options, const nw_kernels *kernels, int batch_size,
+                        int threads);
+void nw_model_free(nw_model *model);
+void nw_model_bind(nw_model *model, nw_arena *arena);
+/* The next passes have n images. */
+void nw_model_set_batch(nw_model *model, int n);
+
+/* Logits of a bound input tensor (kept until backward). */
+const nw_tensor *nw_model_forward(nw_model *model, const nw_tensor *input);
+/* dlogits lies in a region of model->pass (nw_region_take with the logits' shape) and is given back. */
+void nw_model_backward(nw_model *model, nw_tensor dlogits);
+
+/* For families: the stage that `make_stage` stored is appended, or freed if the status is a failure. */
+nw_status nw_model_add(nw_model *model, nw_stage *stage, nw_status status);
+#define NW_ADD_STAGE(model, function, ...)                                                   \
+    do {                                                                                     \
+        nw_stage *nw_stage_ = NULL;                                                          \
+        nw_status nw_made_ = function(&nw_stage_, &(model)->builder, __VA_ARGS__);           \
+        NW_TRY(nw_model_add(model, nw_stage_, nw_made_));                                    \
+    } while (0)
+
+/* Families, one file each in models/. */
+nw_status nw_add_resnet9(nw_model *model);
+nw_status nw_add_resnet18(nw_model *model);
+
+#endif

@@ -1,0 +1,149 @@
+/*
+ * stage.h - a network is an array of stages; a stage knows its forward and its backward pass by heart.
+ *
+ * Between two stages travels an nw_value: how the next stage reads the activation (a source: perhaps not normalised and
+ * rectified yet), and what has to happen to its gradient (a sink: gate, and sums for batch norm). The backward pass of
+ * the next stage writes its input's gradient through that sink, so a stage's own backward starts with a gradient that is
+ * gated and whose sums are taken: no pass over a tensor is spent on it.
+ *
+ * A stage owns what it must keep from forward to backward. Everything else lives in regions shared by all stages
+ * (nw_pass): gradients come and go there. Memory is bound twice, over a measuring arena and over the real one.
+ *
+ * A reversible stage has `inverse` too; stages that cannot be inverted leave it NULL.
+ */
+#ifndef NW_NN_STAGE_H
+#define NW_NN_STAGE_H
+
+#include "compute/kernels.h"
+#include "param/params.h"
+
+enum { NW_REGIONS = 3, NW_STAGE_UNITS = 8 };
+
+/* The state of a pass through a network: where it runs, on which parameters, and the shared regions for gradients. */
+typedef struct nw_pass {
+    nw_exec exec;
+    nw_params *params;
+    bool training;          /* batch statistics, and what backward needs is kept */
+    bool accumulate;        /* gradients are added to what is there */
+    uint64_t seed, step;    /* for dropout */
+    unsigned char *region[NW_REGIONS];
+    bool busy[NW_REGIONS];
+    size_t region_bytes;    /* largest gradient, found while building */
+} nw_pass;
+
+typedef struct nw_value {
+    nw_source source;       /* one view: source.b is unused */
+    nw_sink sink;
+} nw_value;
+
+static inline const nw_tensor *nw_value_tensor(const nw_value *value) { return value->source.a.t; }
+
+/* A gradient-sized tensor of the given shape in a free region; give it back when its last reader is done. */
+nw_tensor nw_region_take(nw_pass *pass, const nw_tensor *shape);
+void nw_region_give(nw_pass *pass, const nw_tensor *tensor);
+
+typedef struct nw_stage nw_stage;
+typedef struct nw_unit nw_unit;
+
+typedef struct nw_stage_ops {
+    const char *kind;
+    /* Place the stage's tensors in the arena (called twice, see above). */
+    void (*bind)(nw_stage *stage, nw_arena *arena);
+    /* The next passes have n images, at most the number the stage was made for. */
+    void (*set_batch)(nw_stage *stage, int n);
+    void (*forward)(nw_stage *stage, nw_pass *pass, const nw_value *in, nw_value *out);
+    /* `gradient`, of the stage's output and through its sink, lies in a region, which the stage gives back. Returns the
+     * input's gradient, through in->sink, in a region; without data if `want_input` is false. */
+    nw_tensor (*backward)(nw_stage *stage, nw_pass *pass, const nw_value *in, nw_tensor gradient, bool want_input);
+    /* Recover the input from the output; NULL if the stage is not reversible. */
+    void (*inverse)(nw_stage *stage, nw_pass *pass, const nw_value *out, nw_value *in);
+    /* The units inside, for tables and benchmarks: writes at most NW_STAGE_UNITS pointers, returns how many. */
+    int (*units)(const nw_stage *stage, const nw_unit **units);
+} nw_stage_ops;
+
+struct nw_stage {
+    const nw_stage_ops *ops;
+    char name[NW_SEGMENT_NAME];
+    int out_c, out_h, out_w;
+    size_t kept_bytes;         /* activations held from forward to backward */
+    double macs;               /* multiply-adds of one image, forward */
+};
+
+/* What stages are made with: the input they will get, and what they tell the network. */
+typedef struct nw_builder {
+    nw_params *params;
+    const nw_kernels *kernels;
+    int threads;
+    int n, block;              /* images of a full batch */
+    int c, h, w;               /* of the next stage's input; each stage moves them on */
+    int stage;                 /* index of the stage being made */
+    nw_need need;              /* scratch: the maximum over all operations */
+    size_t region_bytes;
+} nw_builder;
+
+/* ---- units: a convolution or linear layer with what belongs to it --------------------------------------------------- */
+
+/* Convolution, optional bias, optional batch norm, optional ReLU. Keeps the raw output y; normalising and rectifying is
+ * left to whoever reads its view. */
+struct nw_unit {
+    nw_conv conv;
+    int weight, bias, gamma, beta;      /* segments, -1 where absent */
+    int running_mean, running_var;
+    bool relu, linear;
+    nw_dtype dtype;                     /* of y */
+    nw_tensor y;
+    nw_moments moments;
+    float *mean, *rstd, *scale, *shift, *c1, *c2, *c3;
+    float *sum_g, *sum_gy;
+};
+
+typedef struct nw_unit_options {
+    int k, size, stride, pad;
+    bool bias, norm, relu;
+    const char *conv_name, *norm_name;  /* PyTorch's module names: "layer1.0.conv1" */
+} nw_unit_options;
+
+/* Makes a unit for the builder's current input and registers its parameters; does not move the builder's shape. */
+nw_status nw_unit_make(nw_unit *unit, nw_builder *builder, const nw_unit_options *options);
+/* A linear layer over everything that is left of the image (flattened C x H x W, as PyTorch flattens). f32 output. */
+nw_status nw_unit_make_linear(nw_unit *unit, nw_builder *builder, const char *name, int k, bool bias);
+void nw_unit_bind(nw_unit *unit, nw_arena *arena, int n, int block);
+void nw_unit_forward(nw_unit *unit, nw_pass *pass, const nw_source *x);
+nw_view nw_unit_view(const nw_unit *unit);
+/* The sink for gradients of the unit's view; `gated` false leaves the ReLU's gate to the caller. */
+nw_sink nw_unit_sink(const nw_unit *unit, bool gated);
+static inline bool nw_unit_has_norm(const nw_unit *unit) { return unit->gamma >= 0; }
+/* From g, the gradient of the view through the unit's sink: parameter gradients, and dx through `sink` unless dx is NULL. */
+void nw_unit_backward(nw_unit *unit, nw_pass *pass, const nw_source *x, const nw_tensor *g, nw_tensor *dx,
+                      const nw_sink *sink);
+
+/* Tell the builder of a gradient tensor or a scratch need. */
+void nw_builder_gradient(nw_builder *builder, int c, int h, int w);
+
+/* ---- stages --------------------------------------------------------------------------------------------------------- */
+
+/* One unit, then max pooling unless pool_size is 0. */
+nw_status nw_stage_conv(nw_stage **stage, nw_builder *builder, const char *name, const nw_unit_options *unit, int pool_size);
+
+typedef struct nw_residual_options {
+    nw_unit_options units[2];
+    bool has_projection;
+    nw_unit_options projection;
+    bool relu_out;             /* ReLU after the sum (ResNet); otherwise the sum is the output (ResNet9) */
+} nw_residual_options;
+
+/* z = relu?(unit1(unit0(x)) + shortcut(x)). */
+nw_status nw_stage_residual(nw_stage **stage, nw_builder *builder, const char *name, const nw_residual_options *options);
+
+typedef struct nw_head_options {
+    bool max_pool;             /* over the whole map; otherwise the average */
+    const char *linear_name;
+    int classes;
+    bool bias;
+    float output_scale;        /* logits are multiplied by it */
+} nw_head_options;
+
+/* Pool the map to one pixel, linear layer: f32 logits. */
+nw_status nw_stage_head(nw_stage **stage, nw_builder *builder, const char *name, const nw_head_options *options);
+
+#endif

@@ -1,0 +1,100 @@
+/*
+ * stage_conv.c - a unit, with or without max pooling behind it.
+ *
+ * Without pooling the output is the unit's view and its sink the unit's sink. With pooling, p = maxpool(view) is written
+ * down, its gradient arrives ungated, and goes through the unit's sink on its way back through the pool.
+ */
+#include "nn/stage.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct conv_stage {
+    nw_stage base;
+    nw_unit unit;
+    bool pooled;
+    nw_pool2d pool;
+    nw_tensor p;
+    uint8_t *index;
+    int n, block;
+} conv_stage;
+
+static void conv_bind(nw_stage *base, nw_arena *arena)
+{
+    conv_stage *s = (conv_stage *)base;
+    nw_unit_bind(&s->unit, arena, s->n, s->block);
+    if (!s->pooled) return;
+    s->p = nw_tensor_alloc(arena, s->n, s->pool.c, s->pool.oh, s->pool.ow, s->block, s->unit.dtype);
+    s->index = nw_arena_alloc(arena, nw_tensor_bytes(&s->p) / nw_dtype_bytes(s->p.dtype));
+}
+
+static void conv_set_batch(nw_stage *base, int n)
+{
+    conv_stage *s = (conv_stage *)base;
+    s->unit.y.n = s->p.n = n;
+}
+
+static void conv_forward(nw_stage *base, nw_pass *pass, const nw_value *in, nw_value *out)
+{
+    conv_stage *s = (conv_stage *)base;
+    nw_unit_forward(&s->unit, pass, &in->source);
+    nw_source view = nw_source_view(nw_unit_view(&s->unit));
+    if (s->pooled) {
+        pass->exec.kernels->max_pool(&pass->exec, &s->pool, &view, &s->p, pass->training ? s->index : NULL);
+        *out = (nw_value){.source = nw_source_plain(&s->p)};
+    } else {
+        *out = (nw_value){.source = view, .sink = nw_unit_sink(&s->unit, true)};
+    }
+}
+
+static nw_tensor conv_backward(nw_stage *base, nw_pass *pass, const nw_value *in, nw_tensor gradient, bool want_input)
+{
+    conv_stage *s = (conv_stage *)base;
+    nw_tensor g = gradient, dx = {.data = NULL};
+    if (s->pooled) {
+        nw_sink sink = nw_unit_sink(&s->unit, true);
+        g = nw_region_take(pass, &s->unit.y);
+        pass->exec.kernels->max_pool_backward(&pass->exec, &s->pool, &gradient, s->index, &g, &sink);
+        nw_region_give(pass, &gradient);
+    }
+    if (want_input) dx = nw_region_take(pass, nw_value_tensor(in));
+    nw_unit_backward(&s->unit, pass, &in->source, &g, want_input ? &dx : NULL, &in->sink);
+    nw_region_give(pass, &g);
+    return dx;
+}
+
+static int conv_units(const nw_stage *base, const nw_unit **units)
+{
+    units[0] = &((const conv_stage *)base)->unit;
+    return 1;
+}
+
+static const nw_stage_ops ops = {.kind = "conv", .bind = conv_bind, .set_batch = conv_set_batch,
+                                 .forward = conv_forward, .backward = conv_backward, .units = conv_units};
+
+nw_status nw_stage_conv(nw_stage **stage, nw_builder *b, const char *name, const nw_unit_options *unit, int pool_size)
+{
+    conv_stage *s = calloc(1, sizeof *s);
+    NW_FAIL_IF(!s, NW_E_MEMORY, "no memory for stage '%s'", name);
+    *stage = &s->base;
+    s->base.ops = &ops;
+    strncpy(s->base.name, name, sizeof s->base.name - 1);
+    s->n = b->n;
+    s->block = b->block;
+    NW_TRY(nw_unit_make(&s->unit, b, unit));
+    const nw_conv *v = &s->unit.conv;
+    b->c = v->k;
+    b->h = v->oh;
+    b->w = v->ow;
+    s->pooled = pool_size > 0;
+    if (s->pooled) {
+        NW_TRY(nw_pool2d_make(&s->pool, b->c, b->h, b->w, pool_size, pool_size, 0));
+        b->h = s->pool.oh;
+        b->w = s->pool.ow;
+    }
+    s->base.macs = nw_conv_flops(v, 1) / 2;
+    s->base.out_c = b->c;
+    s->base.out_h = b->h;
+    s->base.out_w = b->w;
+    return NW_OK;
+}

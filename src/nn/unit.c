@@ -1,0 +1,155 @@
+/*
+ * unit.c - a convolution with its bias, batch norm and ReLU, and linear layers, which are convolutions whose filter
+ * covers the whole image. Also the shared regions in which gradients live.
+ */
+#include "nn/stage.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* ---- regions -------------------------------------------------------------------------------------------------------- */
+
+nw_tensor nw_region_take(nw_pass *pass, const nw_tensor *shape)
+{
+    nw_tensor t = *shape;
+    for (int i = 0; i < NW_REGIONS; i++)
+        if (!pass->busy[i]) {
+            pass->busy[i] = true;
+            t.data = pass->region[i];
+            return t;
+        }
+    fprintf(stderr, "nowait: no free region for a gradient\n"); /* a bug in a stage, not an input error */
+    abort();
+}
+
+void nw_region_give(nw_pass *pass, const nw_tensor *tensor)
+{
+    for (int i = 0; i < NW_REGIONS; i++)
+        if (tensor->data == pass->region[i]) pass->busy[i] = false;
+}
+
+void nw_builder_gradient(nw_builder *builder, int c, int h, int w)
+{
+    nw_tensor t = nw_tensor_shape(builder->n, c, h, w, builder->block, builder->kernels->dtype);
+    size_t bytes = nw_tensor_bytes(&t);
+    if (bytes > builder->region_bytes) builder->region_bytes = bytes;
+    builder->need = nw_need_max(builder->need, nw_pointwise_need(t.pitch, builder->block));
+}
+
+/* ---- making --------------------------------------------------------------------------------------------------------- */
+
+static nw_status add_segment(nw_builder *b, nw_segments *list, const char *module, const char *what, nw_role role,
+                             int fan_in, int dims, const int *shape, int *index)
+{
+    char name[NW_SEGMENT_NAME * 2];
+    snprintf(name, sizeof name, "%s.%s", module, what);
+    return nw_segments_add(list, name, role, b->stage, fan_in, dims, shape, index);
+}
+
+static void note_needs(const nw_unit *u, nw_builder *b)
+{
+    const nw_kernels *k = b->kernels;
+    for (nw_direction d = NW_FORWARD; d <= NW_BACKWARD_WEIGHTS; d++)
+        b->need = nw_need_max(b->need, k->conv_need(&u->conv, b->n, b->block, d, b->threads));
+    nw_builder_gradient(b, u->conv.k, u->conv.oh, u->conv.ow);
+    nw_builder_gradient(b, u->conv.c, u->conv.h, u->conv.w);
+}
+
+nw_status nw_unit_make(nw_unit *u, nw_builder *b, const nw_unit_options *o)
+{
+    *u = (nw_unit){.bias = -1, .gamma = -1, .beta = -1, .running_mean = -1, .running_var = -1, .relu = o->relu,
+                   .dtype = b->kernels->dtype};
+    NW_TRY(nw_conv_make(&u->conv, b->c, b->h, b->w, o->k, o->size, o->size, o->stride, o->pad));
+    int shape[4] = {o->k, b->c, o->size, o->size}, fan_in = b->c * o->size * o->size;
+    NW_TRY(add_segment(b, &b->params->learned, o->conv_name, "weight", NW_ROLE_CONV, fan_in, 4, shape, &u->weight));
+    if (o->bias) NW_TRY(add_segment(b, &b->params->learned, o->conv_name, "bias", NW_ROLE_BIAS, fan_in, 1, shape, &u->bias));
+    if (o->norm) {
+        nw_segments *learned = &b->params->learned, *running = &b->params->running;
+        NW_TRY(add_segment(b, learned, o->norm_name, "weight", NW_ROLE_NORM_SCALE, 1, 1, shape, &u->gamma));
+        NW_TRY(add_segment(b, learned, o->norm_name, "bias", NW_ROLE_NORM_SHIFT, 1, 1, shape, &u->beta));
+        NW_TRY(add_segment(b, running, o->norm_name, "running_mean", NW_ROLE_RUNNING_MEAN, 1, 1, shape, &u->running_mean));
+        NW_TRY(add_segment(b, running, o->norm_name, "running_var", NW_ROLE_RUNNING_VAR, 1, 1, shape, &u->running_var));
+    }
+    note_needs(u, b);
+    return NW_OK;
+}
+
+nw_status nw_unit_make_linear(nw_unit *u, nw_builder *b, const char *name, int k, bool bias)
+{
+    *u = (nw_unit){.bias = -1, .gamma = -1, .beta = -1, .running_mean = -1, .running_var = -1, .linear = true,
+                   .dtype = NW_F32};
+    NW_TRY(nw_conv_make(&u->conv, b->c, b->h, b->w, k, b->h, b->w, 1, 0));
+    int fan_in = b->c * b->h * b->w, shape[2] = {k, fan_in};
+    NW_TRY(add_segment(b, &b->params->learned, name, "weight", NW_ROLE_LINEAR, fan_in, 2, shape, &u->weight));
+    if (bias) NW_TRY(add_segment(b, &b->params->learned, name, "bias", NW_ROLE_BIAS, fan_in, 1, shape, &u->bias));
+    note_needs(u, b);
+    return NW_OK;
+}
+
+void nw_unit_bind(nw_unit *u, nw_arena *arena, int n, int block)
+{
+    u->y = nw_tensor_alloc(arena, n, u->conv.k, u->conv.oh, u->conv.ow, block, u->dtype);
+    if (!nw_unit_has_norm(u)) return;
+    float **vectors[] = {&u->mean, &u->rstd, &u->scale, &u->shift, &u->c1, &u->c2, &u->c3};
+    for (size_t i = 0; i < sizeof vectors / sizeof vectors[0]; i++)
+        *vectors[i] = nw_arena_alloc(arena, (size_t)u->y.pitch * sizeof(float));
+    u->moments.partial = nw_arena_alloc(arena, nw_moments_floats(&u->y) * sizeof(float));
+    u->sum_g = nw_arena_alloc(arena, nw_sums_floats(&u->y) * sizeof(float));
+    u->sum_gy = nw_arena_alloc(arena, nw_sums_floats(&u->y) * sizeof(float));
+}
+
+/* ---- passes --------------------------------------------------------------------------------------------------------- */
+
+void nw_unit_forward(nw_unit *u, nw_pass *pass, const nw_source *x)
+{
+    const nw_params *p = pass->params;
+    const float *bias = u->bias >= 0 ? nw_param_value(p, u->bias) : NULL;
+    bool norm = nw_unit_has_norm(u), batch_statistics = norm && pass->training;
+    pass->exec.kernels->conv_forward(&pass->exec, &u->conv, x, nw_param_value(p, u->weight), bias, &u->y,
+                                     batch_statistics ? &u->moments : NULL,
+                                     u->linear ? NW_WORK_LINEAR : NW_WORK_CONV_FORWARD);
+    if (!norm) return;
+    const float *gamma = nw_param_value(p, u->gamma), *beta = nw_param_value(p, u->beta);
+    float *mean = nw_param_buffer(p, u->running_mean), *var = nw_param_buffer(p, u->running_var);
+    if (batch_statistics)
+        nw_norm_forward(&pass->exec, &u->y, &u->moments, gamma, beta, u->mean, u->rstd, u->scale, u->shift, mean, var);
+    else
+        nw_norm_eval(u->y.c, u->y.pitch, gamma, beta, mean, var, u->scale, u->shift);
+}
+
+nw_view nw_unit_view(const nw_unit *u)
+{
+    return (nw_view){.t = &u->y, .scale = nw_unit_has_norm(u) ? u->scale : NULL,
+                     .shift = nw_unit_has_norm(u) ? u->shift : NULL, .relu = u->relu};
+}
+
+nw_sink nw_unit_sink(const nw_unit *u, bool gated)
+{
+    nw_sink sink = {0};
+    if (gated && u->relu) sink.gate = nw_unit_view(u);
+    if (nw_unit_has_norm(u)) {
+        sink.sum_g = u->sum_g;
+        sink.norm[0] = (nw_norm_sums){.y = &u->y, .mean = u->mean, .sum_gy = u->sum_gy};
+    }
+    return sink;
+}
+
+void nw_unit_backward(nw_unit *u, nw_pass *pass, const nw_source *x, const nw_tensor *g, nw_tensor *dx,
+                      const nw_sink *sink)
+{
+    const nw_params *p = pass->params;
+    const nw_kernels *k = pass->exec.kernels;
+    nw_source dy = nw_source_plain(g);
+    if (nw_unit_has_norm(u)) {
+        nw_norm_backward(&pass->exec, &u->y, u->sum_g, u->sum_gy, nw_param_value(p, u->gamma), u->mean, u->rstd,
+                         nw_param_gradient(p, u->gamma), nw_param_gradient(p, u->beta), pass->accumulate, u->c1, u->c2,
+                         u->c3);
+        dy = (nw_source){.a = {.t = g, .scale = u->c1, .shift = u->c2}, .b = {.t = &u->y, .scale = u->c3}};
+    }
+    k->conv_backward_weights(&pass->exec, &u->conv, x, &dy, nw_param_gradient(p, u->weight),
+                             u->bias >= 0 ? nw_param_gradient(p, u->bias) : NULL, pass->accumulate,
+                             u->linear ? NW_WORK_LINEAR : NW_WORK_CONV_WEIGHTS);
+    if (dx)
+        k->conv_backward_data(&pass->exec, &u->conv, &dy, nw_param_value(p, u->weight), dx, sink,
+                              u->linear ? NW_WORK_LINEAR : NW_WORK_CONV_DATA);
+}

@@ -1,0 +1,77 @@
+/* params.c - the table of segments, the vectors behind it, and their initial values. */
+#include "param/params.h"
+
+#include "base/rng.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+nw_status nw_segments_add(nw_segments *list, const char *name, nw_role role, int stage, int fan_in, int dims,
+                          const int *shape, int *index)
+{
+    NW_FAIL_IF(strlen(name) >= NW_SEGMENT_NAME, NW_E_ARGUMENT, "the parameter name '%s' is longer than %d characters", name,
+               NW_SEGMENT_NAME - 1);
+    if (list->count == list->capacity) {
+        int capacity = list->capacity ? 2 * list->capacity : 64;
+        nw_segment *grown = realloc(list->at, (size_t)capacity * sizeof *grown);
+        NW_FAIL_IF(!grown, NW_E_MEMORY, "no memory for a table of %d parameters", capacity);
+        list->at = grown;
+        list->capacity = capacity;
+    }
+    nw_segment *s = &list->at[list->count];
+    *s = (nw_segment){.offset = list->floats, .count = 1, .dims = dims, .fan_in = fan_in, .role = role, .stage = stage};
+    strcpy(s->name, name);
+    for (int d = 0; d < dims; d++) {
+        s->shape[d] = shape[d];
+        s->count *= (size_t)shape[d];
+    }
+    list->floats += s->count;
+    *index = list->count++;
+    return NW_OK;
+}
+
+const nw_segment *nw_segments_find(const nw_segments *list, const char *name)
+{
+    for (int i = 0; i < list->count; i++)
+        if (strcmp(list->at[i].name, name) == 0) return &list->at[i];
+    return NULL;
+}
+
+void nw_params_bind(nw_params *params, nw_arena *arena)
+{
+    params->values = nw_arena_alloc(arena, params->learned.floats * sizeof(float));
+    params->gradients = nw_arena_alloc(arena, params->learned.floats * sizeof(float));
+    params->buffers = nw_arena_alloc(arena, params->running.floats * sizeof(float));
+}
+
+void nw_params_free(nw_params *params)
+{
+    free(params->learned.at);
+    free(params->running.at);
+    *params = (nw_params){0};
+}
+
+static void fill(float *values, size_t count, float x)
+{
+    for (size_t i = 0; i < count; i++) values[i] = x;
+}
+
+void nw_params_init(nw_params *params, uint64_t seed)
+{
+    for (int i = 0; i < params->learned.count; i++) {
+        const nw_segment *s = &params->learned.at[i];
+        float *values = params->values + s->offset;
+        if (s->role == NW_ROLE_NORM_SCALE || s->role == NW_ROLE_NORM_SHIFT) {
+            fill(values, s->count, s->role == NW_ROLE_NORM_SCALE ? 1.0f : 0.0f);
+            continue;
+        }
+        nw_rng rng = nw_rng_make(seed, NW_PURPOSE_INIT, (uint64_t)i, 0);
+        float bound = 1.0f / sqrtf((float)s->fan_in);
+        for (size_t j = 0; j < s->count; j++) values[j] = (2.0f * nw_rng_uniform(&rng) - 1.0f) * bound;
+    }
+    for (int i = 0; i < params->running.count; i++) {
+        const nw_segment *s = &params->running.at[i];
+        fill(params->buffers + s->offset, s->count, s->role == NW_ROLE_RUNNING_VAR ? 1.0f : 0.0f);
+    }
+}

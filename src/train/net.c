@@ -1,0 +1,211 @@
+/*
+ * net.c - nw_net: a model with its input, loss and optimizer in one arena; the public API of nowait.h.
+ *
+ * A step is: import the images, forward, loss, backward, update. After nw_net_create nothing allocates.
+ */
+#include "train/net.h"
+
+#include "base/clock.h"
+#include "base/machine.h"
+#include "base/sha256.h"
+#include "compute/isa.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+nw_net_options nw_net_options_default(void)
+{
+    return (nw_net_options){.model = "resnet18", .batch_size = 128, .channels = 3, .height = 32, .width = 32, .classes = 10,
+                            .learning_rate = 0.1f, .momentum = 0.9f, .weight_decay = 5e-4f};
+}
+
+static void bind_all(nw_net *net, nw_arena *arena)
+{
+    const nw_net_options *o = &net->options;
+    nw_model_bind(&net->model, arena);
+    net->input = nw_tensor_alloc(arena, o->batch_size, o->channels, o->height, o->width, net->model.builder.block,
+                                 net->model.builder.kernels->dtype);
+    net->momentum = nw_arena_alloc(arena, net->model.params.learned.floats * sizeof(float));
+    net->losses = nw_arena_alloc(arena, nw_loss_scratch_bytes(o->batch_size));
+}
+
+static nw_status check_options(const nw_net_options *o)
+{
+    NW_FAIL_IF(!o->model, NW_E_ARGUMENT, "no model is named; 'nowait info --models' lists them");
+    NW_FAIL_IF(o->threads < 0, NW_E_ARGUMENT, "%d threads: give at least 1, or 0 for all CPUs", o->threads);
+    NW_FAIL_IF(!(o->learning_rate >= 0), NW_E_ARGUMENT, "the learning rate is %g; it must not be negative",
+               (double)o->learning_rate);
+    NW_FAIL_IF(!(o->momentum >= 0 && o->momentum < 1), NW_E_ARGUMENT, "the momentum is %g; it must lie in [0, 1)",
+               (double)o->momentum);
+    NW_FAIL_IF(!(o->weight_decay >= 0), NW_E_ARGUMENT, "the weight decay is %g; it must not be negative",
+               (double)o->weight_decay);
+    NW_FAIL_IF(o->nesterov && (o->momentum == 0 || o->dampening != 0), NW_E_ARGUMENT,
+               "Nesterov needs a momentum above 0 and no dampening");
+    NW_FAIL_IF(!(o->label_smoothing >= 0 && o->label_smoothing < 1), NW_E_ARGUMENT,
+               "the label smoothing is %g; it must lie in [0, 1)", (double)o->label_smoothing);
+    return NW_OK;
+}
+
+static nw_status create(nw_net *net, const nw_net_options *o, const nw_kernels *kernels)
+{
+    NW_TRY(check_options(o));
+    if (!kernels) NW_TRY(nw_isa_select(o->precision, &kernels, &net->note));
+    net->options = *o;
+    net->options.threads = o->threads ? o->threads : nw_machine_allowed_cpus();
+    NW_TRY(nw_pool_create(&net->pool, net->options.threads));
+    nw_model_options model = {.name = o->model, .channels = o->channels, .height = o->height, .width = o->width,
+                              .classes = o->classes, .base_width = o->base_width};
+    NW_TRY(nw_model_make(&net->model, &model, kernels, o->batch_size, net->options.threads));
+    nw_arena measure = nw_arena_measure();
+    bind_all(net, &measure);
+    NW_TRY(nw_arena_create(&net->arena, measure.peak));
+    bind_all(net, &net->arena);
+    net->model.pass.exec.pool = net->pool;
+    net->model.pass.seed = o->seed;
+    nw_params_init(&net->model.params, o->seed);
+    return NW_OK;
+}
+
+nw_status nw_net_create(nw_net **out, const nw_net_options *options) { return nw_net_create_with(out, options, NULL); }
+
+nw_status nw_net_create_with(nw_net **out, const nw_net_options *options, const nw_kernels *kernels)
+{
+    *out = NULL;
+    nw_net *net = calloc(1, sizeof *net);
+    NW_FAIL_IF(!net, NW_E_MEMORY, "no memory for a network");
+    nw_status status = create(net, options, kernels);
+    if (status != NW_OK) {
+        nw_net_free(net);
+        return status;
+    }
+    *out = net;
+    return NW_OK;
+}
+
+void nw_net_free(nw_net *net)
+{
+    if (!net) return;
+    nw_model_free(&net->model);
+    if (net->pool) nw_pool_free(net->pool);
+    if (net->arena.base) nw_arena_destroy(&net->arena);
+    free(net);
+}
+
+/* ---- steps ------------------------------------------------------------------------------------------------------- */
+
+/* Checks and imports a batch. */
+static nw_status load(nw_net *net, const float *images, const int32_t *labels, int n)
+{
+    NW_FAIL_IF(n < 1 || n > net->options.batch_size, NW_E_ARGUMENT,
+               "a batch of %d images: this network takes 1 to %d", n, net->options.batch_size);
+    for (int i = 0; i < n; i++)
+        NW_FAIL_IF(labels[i] < 0 || labels[i] >= net->options.classes, NW_E_ARGUMENT,
+                   "label %d of image %d is not in [0, %d)", labels[i], i, net->options.classes);
+    nw_exec *exec = &net->model.pass.exec;
+    int64_t start = exec->profile ? nw_now_ns() : 0;
+    net->input.n = n;
+    nw_model_set_batch(&net->model, n);
+    nw_tensor_import(&net->input, images);
+    if (exec->profile) exec->work_ns[NW_WORK_INPUT] += nw_now_ns() - start;
+    return NW_OK;
+}
+
+static nw_step_result as_result(const nw_loss_result *loss, int n)
+{
+    return (nw_step_result){.loss = loss->loss, .images = n, .top1 = loss->top1, .top5 = loss->top5};
+}
+
+nw_status nw_net_gradients(nw_net *net, const float *images, const int32_t *labels, int n, bool accumulate,
+                           nw_step_result *result)
+{
+    NW_TRY(load(net, images, labels, n));
+    nw_pass *pass = &net->model.pass;
+    pass->training = true;
+    pass->accumulate = accumulate;
+    pass->step = net->updates;
+    nw_loss_rule rule = {.smoothing = net->options.label_smoothing, .sum = net->options.loss_sum};
+    nw_loss_result loss;
+    const nw_tensor *logits = nw_model_forward(&net->model, &net->input);
+    nw_tensor dlogits = nw_region_take(pass, logits);
+    nw_cross_entropy(&pass->exec, logits, labels, &rule, &dlogits, net->losses, &loss);
+    nw_model_backward(&net->model, dlogits);
+    if (result) *result = as_result(&loss, n);
+    return NW_OK;
+}
+
+nw_status nw_net_update(nw_net *net, float learning_rate)
+{
+    const nw_net_options *o = &net->options;
+    nw_params *p = &net->model.params;
+    nw_sgd_rule rule = {.lr = learning_rate, .momentum = o->momentum, .dampening = o->dampening,
+                        .weight_decay = o->weight_decay, .nesterov = o->nesterov, .first = net->updates == 0};
+    nw_exec *exec = &net->model.pass.exec;
+    exec->kernels->sgd(exec, &rule, p->values, p->gradients, net->momentum, p->learned.floats);
+    net->updates++;
+    return NW_OK;
+}
+
+nw_status nw_net_train_step(nw_net *net, const float *images, const int32_t *labels, int n, nw_step_result *result)
+{
+    NW_TRY(nw_net_gradients(net, images, labels, n, false, result));
+    return nw_net_update(net, net->options.learning_rate);
+}
+
+nw_status nw_net_evaluate(nw_net *net, const float *images, const int32_t *labels, int n, float *logits_out,
+                          nw_step_result *result)
+{
+    NW_TRY(load(net, images, labels, n));
+    nw_pass *pass = &net->model.pass;
+    pass->training = false;
+    nw_loss_rule rule = {.sum = net->options.loss_sum};
+    nw_loss_result loss;
+    const nw_tensor *logits = nw_model_forward(&net->model, &net->input);
+    nw_cross_entropy(&pass->exec, logits, labels, &rule, NULL, net->losses, &loss);
+    if (logits_out) nw_tensor_export(logits, logits_out);
+    if (result) *result = as_result(&loss, n);
+    return NW_OK;
+}
+
+/* ---- what is inside ------------------------------------------------------------------------------------------------ */
+
+static float *vector(float *data, size_t floats, size_t *count)
+{
+    if (count) *count = floats;
+    return data;
+}
+float *nw_net_parameters(nw_net *net, size_t *count)
+{
+    return vector(net->model.params.values, net->model.params.learned.floats, count);
+}
+float *nw_net_parameter_gradients(nw_net *net, size_t *count)
+{
+    return vector(net->model.params.gradients, net->model.params.learned.floats, count);
+}
+float *nw_net_buffers(nw_net *net, size_t *count)
+{
+    return vector(net->model.params.buffers, net->model.params.running.floats, count);
+}
+
+static nw_parameter_info info(const nw_segment *s)
+{
+    nw_parameter_info i = {.name = s->name, .offset = s->offset, .count = s->count, .dims = s->dims, .stage = s->stage};
+    memcpy(i.shape, s->shape, sizeof i.shape);
+    return i;
+}
+int nw_net_parameter_count(const nw_net *net) { return net->model.params.learned.count; }
+nw_parameter_info nw_net_parameter(const nw_net *net, int index) { return info(&net->model.params.learned.at[index]); }
+int nw_net_buffer_count(const nw_net *net) { return net->model.params.running.count; }
+nw_parameter_info nw_net_buffer(const nw_net *net, int index) { return info(&net->model.params.running.at[index]); }
+
+void nw_net_weights_sha256(const nw_net *net, char text[65])
+{
+    nw_sha256 hash = nw_sha256_begin();
+    nw_sha256_add(&hash, net->model.params.values, net->model.params.learned.floats * sizeof(float));
+    nw_sha256_end(&hash, text);
+}
+
+const char *nw_net_isa(const nw_net *net) { return net->model.builder.kernels->isa; }
+const char *nw_net_precision(const nw_net *net) { return net->model.builder.kernels->dtype == NW_BF16 ? "bf16" : "f32"; }
+const char *nw_net_note(const nw_net *net) { return net->note; }
+int nw_net_threads(const nw_net *net) { return net->options.threads; }
+size_t nw_net_memory(const nw_net *net) { return net->arena.capacity; }
