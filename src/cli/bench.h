@@ -1,0 +1,18 @@
+/* bench.h - what the benchmarks share: the machine's state around a measurement, and order statistics. */
+#ifndef NW_CLI_BENCH_H
+#define NW_CLI_BENCH_H
+
+#include "base/json.h"
+#include "base/machine.h"
+#include "cli/options.h"
+
+nw_status nw_bench_train(const nw_settings *settings);
+nw_status nw_bench_conv(const nw_settings *settings);
+
+/* Sorts the values; the middle one, or the mean of the two. */
+double nw_median(double *values, int count);
+/* Machine, build and what else ran: the lines that every result carries. */
+void nw_bench_machine_json(nw_json *json, nw_cpu_ticks before);
+void nw_bench_machine_table(nw_cpu_ticks before);
+
+#endif

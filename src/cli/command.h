@@ -1,0 +1,13 @@
+/* command.h - the sub-commands. Each gets the arguments behind its name and returns a status; main prints failures. */
+#ifndef NW_CLI_COMMAND_H
+#define NW_CLI_COMMAND_H
+
+#include "base/status.h"
+
+nw_status nw_command_bench(int argc, char **argv);
+nw_status nw_command_info(int argc, char **argv);
+
+/* True if --help or -h is among the arguments. */
+bool nw_wants_help(int argc, char **argv);
+
+#endif

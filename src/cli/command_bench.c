@@ -1,0 +1,63 @@
+/* command_bench.c - `nowait bench`: dispatch, and what the benchmarks share. */
+#include "cli/bench.h"
+
+#include "cli/command.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double nw_median(double *values, int count)
+{
+    qsort(values, (size_t)count, sizeof *values, compare);
+    return count % 2 ? values[count / 2] : 0.5 * (values[count / 2 - 1] + values[count / 2]);
+}
+
+void nw_bench_machine_json(nw_json *json, nw_cpu_ticks before)
+{
+    char cpu[128];
+    nw_machine_cpu_name(cpu, sizeof cpu);
+    nw_json_key(json, "cpu"), nw_json_string(json, cpu);
+    nw_json_key(json, "steal_percent"), nw_json_double(json, nw_machine_steal_percent(before, nw_machine_ticks()));
+    nw_json_key(json, "load"), nw_json_double(json, nw_machine_load());
+    nw_json_key(json, "version"), nw_json_string(json, nw_version());
+    nw_json_key(json, "commit"), nw_json_string(json, nw_build_commit());
+}
+
+void nw_bench_machine_table(nw_cpu_ticks before)
+{
+    char cpu[128];
+    nw_machine_cpu_name(cpu, sizeof cpu);
+    printf("machine     %s, steal %.1f %%, load %.2f\n", cpu, nw_machine_steal_percent(before, nw_machine_ticks()),
+           nw_machine_load());
+    printf("version     %s, commit %s\n", nw_version(), nw_build_commit());
+}
+
+static void usage(void)
+{
+    printf("usage: nowait bench train [options]   images/s of whole training steps on synthetic data\n");
+    nw_options_help(NW_COMMAND_BENCH_TRAIN, stdout);
+    printf("\nusage: nowait bench conv [options]    each convolution of a model, in three directions, against the peak\n");
+    nw_options_help(NW_COMMAND_BENCH_CONV, stdout);
+}
+
+nw_status nw_command_bench(int argc, char **argv)
+{
+    if (nw_wants_help(argc, argv)) {
+        usage();
+        return NW_OK;
+    }
+    NW_FAIL_IF(argc < 1, NW_E_ARGUMENT, "say what to measure: 'nowait bench train' or 'nowait bench conv'");
+    bool train = strcmp(argv[0], "train") == 0, conv = strcmp(argv[0], "conv") == 0;
+    NW_FAIL_IF(!train && !conv, NW_E_ARGUMENT, "there is no benchmark '%s': it is train or conv", argv[0]);
+    nw_settings settings;
+    int positional;
+    NW_TRY(nw_options_parse(train ? NW_COMMAND_BENCH_TRAIN : NW_COMMAND_BENCH_CONV, argc - 1, argv + 1, &settings, &positional));
+    NW_FAIL_IF(positional, NW_E_ARGUMENT, "'%s' is not understood here; --help lists the options", argv[1]);
+    return train ? nw_bench_train(&settings) : nw_bench_conv(&settings);
+}

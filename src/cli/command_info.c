@@ -1,0 +1,108 @@
+/*
+ * command_info.c - `nowait info`: the machine and the build, with a self-test of every usable instruction set; or a model's
+ * stages with parameters, multiply-adds and activation memory.
+ */
+#include "cli/bench.h"
+#include "cli/command.h"
+
+#include "compute/isa.h"
+#include "nn/model.h"
+#include "compute/self_test.h"
+
+#include <string.h>
+
+static void usage(void)
+{
+    printf("usage: nowait info [MODEL] [options]   this machine and build; or a model's stages\n");
+    nw_options_help(NW_COMMAND_INFO, stdout);
+}
+
+static nw_status show_machine(void)
+{
+    char cpu[128];
+    nw_machine_cpu_name(cpu, sizeof cpu);
+    printf("nowait      %s, commit %s\n", nw_version(), nw_build_commit());
+    printf("cpu         %s, %d usable\n", cpu, nw_machine_allowed_cpus());
+    printf("memory      %.1f GB available\n", (double)nw_machine_available_memory() / 1e9);
+    printf("sets        (self-test: convolutions against the generic set)\n");
+    nw_status worst = NW_OK;
+    for (int i = 0; i < nw_isa_count(); i++) {
+        const nw_kernels *k = nw_isa_kernels(i);
+        const char *why = nw_isa_why_not(i), *type = k->dtype == NW_BF16 ? "bf16" : "f32";
+        if (why) {
+            printf("  %-16s %-5s no: %s\n", k->isa, type, why);
+            continue;
+        }
+        double error;
+        nw_status status = nw_self_test(k, &error);
+        printf("  %-16s %-5s yes, self-test %s (differs by %.1e)\n", k->isa, type,
+               status == NW_OK ? "passed" : "FAILED", error);
+        if (status != NW_OK) worst = status;
+    }
+    const nw_kernels *chosen;
+    const char *note;
+    NW_TRY(nw_isa_select(NW_PRECISION_AUTO, &chosen, &note));
+    printf("chosen      %s, %s\n", chosen->isa, chosen->dtype == NW_BF16 ? "bf16" : "f32");
+    return worst;
+}
+
+static void show_models(void)
+{
+    for (int i = 0; i < nw_model_families(); i++)
+        printf("%-12s %s\n", nw_model_family_at(i)->name, nw_model_family_at(i)->summary);
+}
+
+static size_t stage_parameters(const nw_model *m, int stage)
+{
+    size_t count = 0;
+    for (int i = 0; i < m->params.learned.count; i++)
+        if (m->params.learned.at[i].stage == stage) count += m->params.learned.at[i].count;
+    return count;
+}
+
+static nw_status show_model(const char *name, const nw_settings *s)
+{
+    enum { BATCH = 128 };
+    const nw_kernels *kernels;
+    nw_model m;
+    nw_model_options o = {.name = name, .channels = 3, .height = s->image_size, .width = s->image_size,
+                          .classes = s->classes, .base_width = s->width};
+    NW_TRY(nw_isa_select(NW_PRECISION_AUTO, &kernels, NULL));
+    int threads = s->threads ? s->threads : nw_machine_allowed_cpus();
+    NW_TRY(nw_model_make(&m, &o, kernels, BATCH, threads));
+    nw_arena arena = nw_arena_measure();
+    nw_model_bind(&m, &arena);
+    printf("%-18s %-10s %12s %18s %12s %14s\n", "stage", "kind", "parameters", "output", "M MACs", "kept MB/128");
+    double macs = 0, kept = 0;
+    for (int i = 0; i < m.count; i++) {
+        const nw_stage *stage = m.stages[i];
+        char shape[32];
+        snprintf(shape, sizeof shape, "%d x %d x %d", stage->out_c, stage->out_h, stage->out_w);
+        printf("%-18s %-10s %12zu %18s %12.2f %14.2f\n", stage->name, stage->ops->kind, stage_parameters(&m, i), shape,
+               stage->macs * 1e-6, (double)stage->kept_bytes / 1e6);
+        macs += stage->macs;
+        kept += (double)stage->kept_bytes;
+    }
+    printf("%-18s %-10s %12zu %18s %12.2f %14.2f\n", "total", "", m.params.learned.floats, "", macs * 1e-6, kept / 1e6);
+    printf("training memory at batch %d in %s: %.0f MB (weights, gradients, momentum, activations, scratch)\n", BATCH,
+           kernels->dtype == NW_BF16 ? "bf16" : "f32", ((double)arena.peak + 4.0 * (double)m.params.learned.floats) / 1e6);
+    nw_model_free(&m);
+    return NW_OK;
+}
+
+nw_status nw_command_info(int argc, char **argv)
+{
+    if (nw_wants_help(argc, argv)) {
+        usage();
+        return NW_OK;
+    }
+    nw_settings settings;
+    int positional;
+    NW_TRY(nw_options_parse(NW_COMMAND_INFO, argc, argv, &settings, &positional));
+    NW_FAIL_IF(positional > 1, NW_E_ARGUMENT, "'nowait info' takes one model, not %d", positional);
+    if (settings.models) {
+        show_models();
+        return NW_OK;
+    }
+    return positional ? show_model(argv[0], &settings) : show_machine();
+}
