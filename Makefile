@@ -1,0 +1,55 @@
+# The front door. CMake does the work; see CMakePresets.json for the builds.
+
+JOBS := $(shell nproc)
+CTEST := ctest --output-on-failure --no-tests=error
+
+.PHONY: all setup build test test-sanitize test-aarch64 check-long bench-peers golden format clean help
+
+all: build
+
+help:
+	@echo "make                set up and build (build/nowait, build/libnowait.a, build/libnowait.so)"
+	@echo "make test           set up, build, run every test"
+	@echo "make test-sanitize  unit tests under the address and undefined-behaviour sanitizers"
+	@echo "make test-aarch64   cross-compile and run the unit tests under qemu-user"
+	@echo "make check-long     all of these"
+	@echo "make bench-peers    nowait and PyTorch side by side (installs python3-torch)"
+	@echo "make golden         make the golden tensors again (needs python3-torch)"
+	@echo "make format         clang-format everything"
+
+setup:
+	@scripts/setup build
+
+build: setup
+	@cmake --preset default --log-level=WARNING
+	@cmake --build --preset default -j $(JOBS)
+
+test: build
+	@cd build && $(CTEST)
+
+test-sanitize: setup
+	@cmake --preset sanitize --log-level=WARNING
+	@cmake --build --preset sanitize -j $(JOBS)
+	@cd build-sanitize && $(CTEST) -L unit
+
+test-aarch64:
+	@scripts/setup aarch64
+	@cmake --preset aarch64 --log-level=WARNING
+	@cmake --build --preset aarch64 -j $(JOBS)
+	@cd build-aarch64 && $(CTEST) -L unit
+
+check-long: test test-sanitize test-aarch64
+
+bench-peers: build
+	@scripts/setup peers
+	@bench/peers.py $(PEERS)
+
+golden:
+	@scripts/setup peers
+	@tests/golden/make_golden.py
+
+format:
+	@git ls-files '*.c' '*.h' | xargs clang-format -i
+
+clean:
+	@rm -rf build build-sanitize build-aarch64

@@ -1,0 +1,55 @@
+#!/bin/sh
+# bench.sh - the benchmarks run on narrow models and say what they should.
+. "$(dirname "$0")/lib.sh"
+
+run 0 "$NOWAIT" bench train --model resnet9 --width 8 --batch-size 5 --steps 3 --threads 1 --format json
+for key in images_per_second precision isa threads peak_memory_bytes peak_gflops step_seconds steal_percent load commit; do
+    out_has "\"$key\":"
+done
+out_has '"threads": 1'
+out_has '"batch_size": 5'
+err_empty
+
+run 0 "$NOWAIT" bench train --model resnet18 --width 8 --batch_size=4 --steps 2 --profile True
+out_has 'images/s'
+out_has 'conv backward weights +[0-9.]+ %'
+
+run 0 "$NOWAIT" bench train --model resnet18 --width 8 --batch-size 4 --steps 1 --profile --no-profile
+out_lacks 'conv backward weights'
+
+# bf16 without AMX runs in f32 and says so once.
+run 0 env NOWAIT_ISA=generic "$NOWAIT" bench train --model resnet9 --width 8 --batch-size 4 --steps 1 --precision bf16 --format json
+err_has 'bf16 needs AMX'
+err_lines 1
+out_has '"precision": "f32"'
+out_has '"isa": "generic"'
+
+run 0 env NOWAIT_ISA=amx-emulated "$NOWAIT" bench train --model resnet9 --width 8 --batch-size 4 --steps 1 --format json
+out_has '"precision": "bf16"'
+out_has '"isa": "amx-emulated"'
+
+run 0 "$NOWAIT" bench conv --model resnet18 --width 16 --batch-size 8 --repeats 1
+out_has 'peak [0-9.]+ GFLOP/s'
+out_has 'backward weights'
+out_has 'geometric mean'
+run 0 "$NOWAIT" bench conv --model resnet9 --width 16 --batch-size 8 --repeats 1 --fused --format json
+out_has '"percent_of_peak":'
+
+# The same seed gives the same loss, whatever the number of threads.
+losses=""
+for threads in 1 0; do
+    run 0 "$NOWAIT" bench train --model resnet18 --width 8 --batch-size 20 --steps 3 --seed 7 --threads $threads --format json
+    losses="$losses $(grep '"loss"' "$work/out")"
+done
+last="equal losses"
+[ "$(echo "$losses" | tr ' ' '\n' | grep -E '^[0-9]' | sort -u | wc -l)" = 1 ] || complain "losses differ:$losses"
+
+run 0 "$NOWAIT" info
+out_has 'generic +f32 +yes, self-test passed'
+out_lacks 'FAILED'
+run 0 "$NOWAIT" info resnet18
+out_has '^total +11173962 '
+run 0 "$NOWAIT" info --models
+out_has '^resnet9 '
+
+finish
