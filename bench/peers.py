@@ -6,19 +6,21 @@
 
 Every contestant takes part in every round, one after the other, so that all see the same neighbours on a shared machine.
 PyTorch runs in f32 in its default and in its channels-last layout, and in bf16 (autocast) where that runs at all: in a
-child process each, because bf16 may die of an illegal instruction. The best step of all rounds counts on each side; the
+child process each, because bf16 may die of an illegal instruction or take minutes a step. The best step of all rounds counts on each side; the
 median is printed too. Steps are forward, backward and SGD with momentum on synthetic images of 3 x 32 x 32.
 --limit avx2 confines all of them to AVX2.
 """
 import argparse
 import json
 import os
+import select
 import statistics
 import subprocess
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 NOWAIT = os.path.join(ROOT, "build", "nowait")
+PATIENCE = 45  # seconds for the first step, or for a round: some modes exist but run in reference code
 
 
 # ---- the PyTorch side: a child that runs k steps per line on its input ------------------------------------------------
@@ -111,16 +113,26 @@ class Torch:
         command = [sys.executable, os.path.abspath(__file__), "--child", model, mode, str(args.batch_size), str(args.threads)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                                         text=True, env=env)
-        self.alive = self.process.stdout.readline().strip() == "ready"
+        self.why = ""
+        self.alive = self.read_line().strip() == "ready"
+
+    def read_line(self):
+        """A line from the child, or nothing if it dies or takes too long."""
+        ready, _, _ = select.select([self.process.stdout], [], [], PATIENCE)
+        if not ready:
+            self.process.kill()
+            self.why = "gave up after %d s" % PATIENCE
+            return ""
+        return self.process.stdout.readline()
 
     def why_dead(self):
         code = self.process.wait()
-        return "died of signal %d" % -code if code < 0 else "exit code %d" % code
+        return self.why or ("died of signal %d" % -code if code < 0 else "exit code %d" % code)
 
     def run(self, steps):
         self.process.stdin.write("%d\n" % steps)
         self.process.stdin.flush()
-        line = self.process.stdout.readline()
+        line = self.read_line()
         if not line:
             self.alive = False
             return
@@ -129,8 +141,9 @@ class Torch:
         self.memory = answer["peak_memory_bytes"]
 
     def close(self):
-        self.process.stdin.close()
-        self.process.wait()
+        if self.process.poll() is None:
+            self.process.stdin.close()
+            self.process.wait()
 
 
 class Nowait:

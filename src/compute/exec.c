@@ -45,8 +45,8 @@ nw_status nw_conv_make(nw_conv *conv, int c, int h, int w, int k, int r, int s, 
                "a convolution of %d x %d x %d to %d channels with a %d x %d filter, stride %d, padding %d is impossible: "
                "all but the padding must be at least 1", c, h, w, k, r, s, stride, pad);
     NW_FAIL_IF(c > MOST || h > MOST || w > MOST || k > MOST || r > MOST || s > MOST || stride > MOST || pad > MOST,
-               NW_E_SHAPE, "a convolution of %d x %d x %d to %d channels with a %d x %d filter, stride %d, padding %d is "
-               "too large: no number may exceed %d", c, h, w, k, r, s, stride, pad, MOST);
+               NW_E_SHAPE, "a convolution of %d x %d x %d to %d channels with a %d x %d filter, stride %d, padding %d "
+               "is too large: no number may exceed %d", c, h, w, k, r, s, stride, pad, MOST);
     NW_FAIL_IF(r * s > 1024, NW_E_SHAPE, "a %d x %d filter is too large: at most 1024 taps are supported", r, s);
     NW_FAIL_IF(h + 2 * pad < r || w + 2 * pad < s, NW_E_SHAPE,
                "a %d x %d filter does not fit a %d x %d input with padding %d; use a larger input or padding", r, s, h, w, pad);
@@ -58,8 +58,8 @@ nw_status nw_conv_make(nw_conv *conv, int c, int h, int w, int k, int r, int s, 
 nw_status nw_pool2d_make(nw_pool2d *pool, int c, int h, int w, int size, int stride, int pad)
 {
     NW_FAIL_IF(c > MOST || h > MOST || w > MOST || size > MOST || stride > MOST || pad > MOST, NW_E_SHAPE,
-               "pooling %d x %d x %d with size %d, stride %d, padding %d is too large: no number may exceed %d", c, h, w,
-               size, stride, pad, MOST);
+               "pooling %d x %d x %d with size %d, stride %d, padding %d is too large: no number may exceed %d", c, h,
+               w, size, stride, pad, MOST);
     NW_FAIL_IF(c < 1 || h < 1 || w < 1 || size < 1 || stride < 1 || pad < 0 || 2 * pad > size, NW_E_SHAPE,
                "pooling %d x %d x %d with size %d, stride %d, padding %d is impossible: all but the padding must be at "
                "least 1, the padding at most half the size", c, h, w, size, stride, pad);

@@ -63,7 +63,7 @@ typedef struct nw_sink {
     const nw_tensor *add;             /* may be the output tensor itself */
     nw_view gate;                     /* the gradient passes where scale * t + shift > 0; t == NULL: everywhere */
     float *sum_g;                     /* NULL: no sums */
-    nw_norm_sums norm[NW_SINK_NORMS]; /* y == NULL: unused */
+    nw_norm_sums norm[NW_SINK_NORMS]; /* from the front, and only with sum_g; y == NULL: unused */
 } nw_sink;
 
 /* ---- geometry -------------------------------------------------------------------------------------------------- */

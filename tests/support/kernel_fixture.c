@@ -13,6 +13,7 @@
 
 static char description[512];
 static char running[96];
+static double expected_size;
 
 void fx_describe(const char *format, ...)
 {
@@ -21,7 +22,10 @@ void fx_describe(const char *format, ...)
     vsnprintf(description, sizeof description, format, arguments);
     va_end(arguments);
     running[0] = '\0';
+    expected_size = 0;
 }
+
+void fx_expect_size(double size) { expected_size = size; }
 
 void fx_fail(const char *format, ...)
 {
@@ -215,17 +219,18 @@ nw_tensor fx_tensor_of(const double *values, fx_shape s, int block, nw_dtype typ
 
 /* ---- comparing -------------------------------------------------------------------------------------------------- */
 
-static double root_mean_square(const double *values, size_t count)
+/* What errors are measured by. */
+static double typical_size(const double *values, size_t count)
 {
     double sum = 0;
     for (size_t i = 0; i < count; i++) sum += values[i] * values[i];
-    return sqrt(sum / (double)count);
+    return fmax(expected_size, sqrt(sum / (double)count));
 }
 
 void fx_compare(const char *what, const float *got, const double *want, fx_shape s, nw_dtype type)
 {
     size_t count = fx_count(s), worst = 0;
-    double rms = root_mean_square(want, count), rounding = type == NW_BF16 ? FX_BF16 : 0.0;
+    double rms = typical_size(want, count), rounding = type == NW_BF16 ? FX_BF16 : 0.0;
     double squares = 0, worst_ratio = -1, worst_allowed = 0;
     for (size_t i = 0; i < count; i++) {
         double difference = fabs((double)got[i] - want[i]), allowed = FX_ELEMENT * rms + rounding * fabs(want[i]);
@@ -240,8 +245,8 @@ void fx_compare(const char *what, const float *got, const double *want, fx_shape
     double l2 = sqrt(squares / (double)count) / (rms + 1e-300), l2_allowed = FX_L2 + rounding;
     if (worst_ratio <= 1 && l2 <= l2_allowed) return;
     size_t plane = (size_t)s.h * (size_t)s.w, at = worst;
-    fx_fail("%s [n %zu][c %zu][h %zu][w %zu] is %.9g instead of %.9g (allowed %.3g); relative L2 %.3g (allowed %.3g)", what,
-            at / plane / (size_t)s.c, at / plane % (size_t)s.c, at % plane / (size_t)s.w, at % (size_t)s.w,
+    fx_fail("%s [n %zu][c %zu][h %zu][w %zu] is %.9g instead of %.9g (allowed %.3g); relative L2 %.3g (allowed %.3g)",
+            what, at / plane / (size_t)s.c, at / plane % (size_t)s.c, at % plane / (size_t)s.w, at % (size_t)s.w,
             (double)got[at], want[at], worst_allowed, l2, l2_allowed);
 }
 
@@ -256,7 +261,7 @@ void fx_check_invariant(const char *what, const nw_tensor *t)
                         float x = t->dtype == NW_F32 ? ((const float *)t->data)[at]
                                                      : nw_bf16_to_f32(((const nw_bf16 *)t->data)[at]);
                         if (!(x == 0.0f))
-                            fx_fail("%s: the padding at block %d, h %d, w %d, row %d of %d, channel %d of %d is %g, not 0",
+                            fx_fail("%s: the padding at block %d, h %d, w %d, row %d (of %d), channel %d (of %d) is %g",
                                     what, b, h, w, i, nw_tensor_valid(t, b), c, t->c, (double)x);
                     }
 }
@@ -281,7 +286,7 @@ void fx_near(const char *what, int index, double got, double want, double allowe
 void fx_check_moments(const nw_tensor *y, const float *partial, const double *want)
 {
     fx_shape s = {y->n, y->c, y->h, y->w};
-    double rms = root_mean_square(want, fx_count(s));
+    double rms = typical_size(want, fx_count(s));
     for (int item = 0; item < nw_items(y); item++)
         for (int c = 0; c < y->pitch; c++) {
             const float *p = partial + (size_t)item * 3 * (size_t)y->pitch + c;
@@ -306,12 +311,13 @@ void fx_check_moments(const nw_tensor *y, const float *partial, const double *wa
 
 const char *fx_form_name(fx_form form)
 {
-    static const char *const names[] = {"plain", "relu", "affine", "affine+relu", "gradient", "residual", "residual affine",
-                                        "two relus"};
+    static const char *const names[] = {"plain",    "relu",     "affine",          "affine+relu",
+                                        "gradient", "residual", "residual affine", "two relus"};
     return names[form];
 }
 
-fx_source_values fx_make_source(nw_rng *rng, fx_shape shape, fx_form form, nw_dtype table, nw_dtype type_a, nw_dtype type_b)
+fx_source_values fx_make_source(nw_rng *rng, fx_shape shape, fx_form form, nw_dtype table, nw_dtype type_a,
+                                nw_dtype type_b)
 {
     fx_source_values v = {.shape = shape, .form = form, .table = table, .type = {type_a, type_b}};
     size_t count = fx_count(shape), plane = (size_t)shape.h * (size_t)shape.w;
@@ -363,8 +369,13 @@ static double gate_value(const fx_sink_values *v, size_t i)
 
 fx_sink_values fx_make_sink(nw_rng *rng, fx_shape shape, nw_dtype table, nw_dtype type)
 {
-    fx_sink_values v = {.shape = shape, .add = (fx_add)nw_rng_below(rng, FX_ADDS), .gate = (fx_gate)nw_rng_below(rng, FX_GATES),
-                        .sums = !fx_chance(rng, 4), .add_type = type, .gate_type = type, .norm_type = {type, type}};
+    fx_sink_values v = {.shape = shape,
+                        .add = (fx_add)nw_rng_below(rng, FX_ADDS),
+                        .gate = (fx_gate)nw_rng_below(rng, FX_GATES),
+                        .sums = !fx_chance(rng, 4),
+                        .add_type = type,
+                        .gate_type = type,
+                        .norm_type = {type, type}};
     size_t count = fx_count(shape);
     v.norms = v.sums ? (int)nw_rng_below(rng, NW_SINK_NORMS + 1) : 0;
     if (fx_chance(rng, 3)) {
@@ -426,7 +437,7 @@ void fx_sink_open(const fx_sink_values *v, nw_tensor *out, fx_sink *s)
 uint64_t fx_sink_check(const fx_sink_values *v, const fx_sink *s, const nw_tensor *t, const double *want, uint64_t hash)
 {
     if (!v->sums) return hash;
-    double rms = root_mean_square(want, fx_count(v->shape));
+    double rms = typical_size(want, fx_count(v->shape));
     for (int item = 0; item < nw_items(t); item++)
         for (int c = 0; c < t->pitch; c++) {
             size_t at = (size_t)item * (size_t)t->pitch + (size_t)c;
@@ -445,7 +456,8 @@ uint64_t fx_sink_check(const fx_sink_values *v, const fx_sink *s, const nw_tenso
             }
             fx_near("sum_g of item", item, (double)s->sink.sum_g[at], sum, FX_ELEMENT * rms * n);
             for (int j = 0; j < v->norms; j++)
-                fx_near("sum_gy of item", item, (double)s->sink.norm[j].sum_gy[at], sum_y[j], FX_ELEMENT * rms * far[j]);
+                fx_near("sum_gy of item", item, (double)s->sink.norm[j].sum_gy[at], sum_y[j],
+                        FX_ELEMENT * rms * far[j]);
         }
     hash = fx_hash(hash, s->sink.sum_g, nw_sums_floats(t) * sizeof(float));
     for (int j = 0; j < v->norms; j++) hash = fx_hash(hash, s->sink.norm[j].sum_gy, nw_sums_floats(t) * sizeof(float));

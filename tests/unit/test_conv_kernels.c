@@ -4,6 +4,7 @@
  */
 #include "support/kernel_fixture.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -27,8 +28,8 @@ static fx_shape filter_shape(const conv_case *c) { return (fx_shape){c->conv.k, 
 static void describe(const conv_case *c, const char *what, const char *details)
 {
     const nw_conv *v = &c->conv;
-    fx_describe("%s of %d x %d x %d x %d, filter %d x %d x %d x %d, stride %d, pad %d, %s", what, c->n, v->c, v->h, v->w,
-                v->k, v->c, v->r, v->s, v->stride, v->pad, details);
+    fx_describe("%s of %d x %d x %d x %d, filter %d x %d x %d x %d, stride %d, pad %d, %s", what, c->n, v->c, v->h,
+                v->w, v->k, v->c, v->r, v->s, v->stride, v->pad, details);
 }
 
 /* ---- shapes ----------------------------------------------------------------------------------------------------- */
@@ -64,15 +65,17 @@ static conv_case special_case(int index, nw_dtype table)
 
 static conv_case random_case(nw_rng *rng, nw_dtype table)
 {
-    static const int sizes[] = {1, 2, 3, 3, 5, 7}, channels[] = {1, 2, 3, 4, 5, 8, 10, 16, 17, 24, 32, 33, 48, 64, 96, 130};
+    static const int sizes[] = {1, 2, 3, 3, 5, 7},
+                     channels[] = {1, 2, 3, 4, 5, 8, 10, 16, 17, 24, 32, 33, 48, 64, 96, 130};
     static const int images[] = {1, 2, 5, 15, 16, 17, 31, 32, 33, 40, 64, 70};
     conv_case c = {.table = table};
     for (;;) {
         int r = fx_pick(rng, sizes, COUNT(sizes)), s = fx_chance(rng, 3) ? fx_pick(rng, sizes, COUNT(sizes)) : r;
         c.n = fx_pick(rng, images, COUNT(images));
-        nw_status status = nw_conv_make(&c.conv, fx_pick(rng, channels, COUNT(channels)), 1 + (int)nw_rng_below(rng, 12),
-                                        1 + (int)nw_rng_below(rng, 12), fx_pick(rng, channels, COUNT(channels)), r, s,
-                                        1 + (int)nw_rng_below(rng, 3), (int)nw_rng_below(rng, 4));
+        nw_status status = nw_conv_make(&c.conv, fx_pick(rng, channels, COUNT(channels)),
+                                        1 + (int)nw_rng_below(rng, 12), 1 + (int)nw_rng_below(rng, 12),
+                                        fx_pick(rng, channels, COUNT(channels)), r, s, 1 + (int)nw_rng_below(rng, 3),
+                                        (int)nw_rng_below(rng, 4));
         if (status == NW_OK && nw_conv_flops(&c.conv, c.n) <= 2.0 * MOST_PRODUCTS) return c;
     }
 }
@@ -83,7 +86,8 @@ static void for_cases(nw_direction direction, void (*run)(conv_case c, nw_rng *r
     for (int i = 0; i < COUNT(special_shapes) + RANDOM_SHAPES; i++)
         for (int table = NW_F32; table <= NW_BF16; table++) {
             nw_rng rng = nw_rng_make(SEED, NW_PURPOSE_TEST, (uint64_t)i, (uint32_t)direction * 2 + (uint32_t)table);
-            run(i < COUNT(special_shapes) ? special_case(i, (nw_dtype)table) : random_case(&rng, (nw_dtype)table), &rng);
+            run(i < COUNT(special_shapes) ? special_case(i, (nw_dtype)table) : random_case(&rng, (nw_dtype)table),
+                &rng);
             fx_release(0);
         }
 }
@@ -126,12 +130,29 @@ static void twin_forward(const conv_case *c, const double *x, const double *w, c
     if (c->linear) nw_ref_linear_forward_d(&linear, x, w, bias, y);
     else nw_ref_conv_forward_d(&conv, x, w, bias, y);
 }
-static void twin_backward(const conv_case *c, const double *x, const double *w, const double *dy, double *dx, double *dw)
+static void twin_backward(const conv_case *c, const double *x, const double *w, const double *dy, double *dx,
+                          double *dw)
 {
     nw_ref_conv conv = twin_conv(c);
     nw_ref_linear linear = {c->n, c->conv.c, c->conv.k};
     if (c->linear) nw_ref_linear_backward_d(&linear, x, w, dy, dx, dw, NULL);
     else nw_ref_conv_backward_d(&conv, x, w, dy, dx, dw, NULL);
+}
+
+/* For a few outputs, the size they would have without cancellation: by the twin of the squares. */
+enum { FEW = 64 };
+
+static double *squares(const double *values, size_t count)
+{
+    double *result = fx_zeros(count);
+    for (size_t i = 0; i < count; i++) result[i] = values[i] * values[i];
+    return result;
+}
+static void expect_size(const double *sums_of_squares, size_t count)
+{
+    double sum = 0;
+    for (size_t i = 0; i < count; i++) sum += sums_of_squares[i];
+    fx_expect_size(sqrt(sum / (double)count));
 }
 
 /* ---- forward ---------------------------------------------------------------------------------------------------- */
@@ -152,7 +173,8 @@ static uint64_t forward_body(const fx_run *run, void *context)
     nw_source x = fx_source(&f->x, run->block, tensors);
     nw_moments moments = {f->moments ? fx_alloc(nw_moments_floats(&y) * sizeof(float), "moments") : NULL};
     nw_exec exec = fx_exec(run, run->kernels->conv_need(&f->c.conv, f->c.n, run->block, NW_FORWARD, run->threads));
-    run->kernels->conv_forward(&exec, &f->c.conv, &x, f->w, f->bias, &y, f->moments ? &moments : NULL, NW_WORK_CONV_FORWARD);
+    run->kernels->conv_forward(&exec, &f->c.conv, &x, f->w, f->bias, &y, f->moments ? &moments : NULL,
+                               NW_WORK_CONV_FORWARD);
     fx_compare_tensor("y", &y, f->want);
     uint64_t hash = fx_hash_tensor(FX_HASH_START, &y);
     if (!f->moments) return hash;
@@ -165,14 +187,20 @@ static void forward_case_run(conv_case c, nw_rng *rng)
     forward_case f = {.c = c, .x = random_source(rng, input_shape(&c), c.table), .w = random_weights(rng, &c),
                       .moments = !fx_chance(rng, 3), .type = fx_type(rng, c.table)};
     size_t count = fx_count(output_shape(&c)), filter = fx_count(filter_shape(&c)), k = (size_t)c.conv.k;
+    size_t inputs = fx_count(input_shape(&c));
     if (fx_chance(rng, 2)) f.bias = fx_floats(fx_values(rng, k, c.table, NW_F32), k, "bias");
     f.want = fx_zeros(count);
-    twin_forward(&c, fx_rounded(f.x.value, fx_count(f.x.shape), c.table),
-                 fx_rounded(fx_doubles(f.w, filter), filter, c.table), f.bias ? fx_doubles(f.bias, k) : NULL, f.want);
+    double *x = fx_rounded(f.x.value, inputs, c.table), *w = fx_rounded(fx_doubles(f.w, filter), filter, c.table);
+    twin_forward(&c, x, w, f.bias ? fx_doubles(f.bias, k) : NULL, f.want);
     char details[160];
     snprintf(details, sizeof details, "x %s to %s, %s bias, %s moments", source_name(&f.x), fx_type_name(f.type),
              f.bias ? "with" : "no", f.moments ? "with" : "no");
     describe(&c, "forward", details);
+    if (count < FEW) {
+        double *size = fx_zeros(count);
+        twin_forward(&c, squares(x, inputs), squares(w, filter), NULL, size);
+        expect_size(size, count);
+    }
     fx_for_runs(c.table, forward_body, &f);
 }
 
@@ -201,8 +229,10 @@ static uint64_t data_body(const fx_run *run, void *context)
     nw_source dy = fx_source(&f->dy, run->block, tensors);
     fx_sink sink;
     if (!f->no_sink) fx_sink_open(&f->sink, &dx, &sink);
-    nw_exec exec = fx_exec(run, run->kernels->conv_need(&f->c.conv, f->c.n, run->block, NW_BACKWARD_DATA, run->threads));
-    run->kernels->conv_backward_data(&exec, &f->c.conv, &dy, f->w, &dx, f->no_sink ? NULL : &sink.sink, NW_WORK_CONV_DATA);
+    nw_exec exec =
+        fx_exec(run, run->kernels->conv_need(&f->c.conv, f->c.n, run->block, NW_BACKWARD_DATA, run->threads));
+    run->kernels->conv_backward_data(&exec, &f->c.conv, &dy, f->w, &dx, f->no_sink ? NULL : &sink.sink,
+                                     NW_WORK_CONV_DATA);
     fx_compare_tensor("dx", &dx, f->want);
     uint64_t hash = fx_hash_tensor(FX_HASH_START, &dx);
     return f->no_sink ? hash : fx_sink_check(&f->sink, &sink, &dx, f->want, hash);
@@ -212,19 +242,25 @@ static void data_case_run(conv_case c, nw_rng *rng)
 {
     data_case f = {.c = c, .dy = random_source(rng, output_shape(&c), c.table), .w = random_weights(rng, &c),
                    .no_sink = fx_chance(rng, 6), .type = fx_type(rng, c.table)};
-    size_t filter = fx_count(filter_shape(&c));
-    f.want = fx_zeros(fx_count(input_shape(&c)));
-    twin_backward(&c, NULL, fx_rounded(fx_doubles(f.w, filter), filter, c.table),
-                  fx_rounded(f.dy.value, fx_count(f.dy.shape), c.table), f.want, NULL);
+    size_t filter = fx_count(filter_shape(&c)), count = fx_count(input_shape(&c)), outputs = fx_count(output_shape(&c));
+    f.want = fx_zeros(count);
+    double *dy = fx_rounded(f.dy.value, outputs, c.table), *w = fx_rounded(fx_doubles(f.w, filter), filter, c.table);
+    twin_backward(&c, NULL, w, dy, f.want, NULL);
     char details[256];
     if (f.no_sink) {
         snprintf(details, sizeof details, "dy %s to %s, no sink", source_name(&f.dy), fx_type_name(f.type));
     } else {
         f.sink = fx_make_sink(rng, input_shape(&c), c.table, f.type);
         fx_sink_apply(&f.sink, f.want);
-        snprintf(details, sizeof details, "dy %s to %s, %s", source_name(&f.dy), fx_type_name(f.type), fx_sink_name(&f.sink));
+        snprintf(details, sizeof details, "dy %s to %s, %s", source_name(&f.dy), fx_type_name(f.type),
+                 fx_sink_name(&f.sink));
     }
     describe(&c, "backward to data", details);
+    if (count < FEW) {
+        double *size = fx_zeros(count);
+        twin_backward(&c, NULL, squares(w, filter), squares(dy, outputs), size, NULL);
+        expect_size(size, count);
+    }
     fx_for_runs(c.table, data_body, &f);
 }
 
@@ -241,6 +277,7 @@ typedef struct weights_case {
     fx_source_values x, dy;
     bool accumulate, bias;
     double *before, *bias_before, *want, *bias_want;
+    double *bias_size;   /* the sum of |dy| + 1; the 1 for what cancels inside a source */
 } weights_case;
 
 static uint64_t weights_body(const fx_run *run, void *context)
@@ -250,13 +287,16 @@ static uint64_t weights_body(const fx_run *run, void *context)
     nw_tensor x_tensors[2], dy_tensors[2];
     nw_source x = fx_source(&f->x, run->block, x_tensors), dy = fx_source(&f->dy, run->block, dy_tensors);
     float *dw = f->accumulate ? fx_floats(f->before, filter, "dw") : fx_alloc(filter * sizeof(float), "dw");
-    float *dbias = !f->bias ? NULL : f->accumulate ? fx_floats(f->bias_before, k, "dbias") : fx_alloc(k * sizeof(float), "dbias");
-    nw_exec exec = fx_exec(run, run->kernels->conv_need(&f->c.conv, f->c.n, run->block, NW_BACKWARD_WEIGHTS, run->threads));
+    float *dbias = !f->bias        ? NULL
+                   : f->accumulate ? fx_floats(f->bias_before, k, "dbias")
+                                   : fx_alloc(k * sizeof(float), "dbias");
+    nw_exec exec =
+        fx_exec(run, run->kernels->conv_need(&f->c.conv, f->c.n, run->block, NW_BACKWARD_WEIGHTS, run->threads));
     run->kernels->conv_backward_weights(&exec, &f->c.conv, &x, &dy, dw, dbias, f->accumulate, NW_WORK_CONV_WEIGHTS);
     fx_compare("dw", dw, f->want, filter_shape(&f->c), NW_F32);
     uint64_t hash = fx_hash(FX_HASH_START, dw, filter * sizeof(float));
     if (!dbias) return hash;
-    fx_compare("dbias", dbias, f->bias_want, (fx_shape){1, f->c.conv.k, 1, 1}, NW_F32);
+    for (size_t i = 0; i < k; i++) fx_near("dbias", (int)i, (double)dbias[i], f->bias_want[i], 1e-6 * f->bias_size[i]);
     return fx_hash(hash, dbias, k * sizeof(float));
 }
 
@@ -270,16 +310,29 @@ static void weights_case_run(conv_case c, nw_rng *rng)
     f.bias_before = fx_values(rng, k, c.table, NW_F32);
     f.want = fx_zeros(filter);
     f.bias_want = fx_zeros(k);
-    twin_backward(&c, fx_rounded(f.x.value, fx_count(f.x.shape), c.table), NULL,
-                  fx_rounded(f.dy.value, fx_count(f.dy.shape), c.table), NULL, f.want);
+    f.bias_size = fx_zeros(k);
+    size_t inputs = fx_count(f.x.shape), outputs = fx_count(f.dy.shape);
+    double *x = fx_rounded(f.x.value, inputs, c.table), *dy = fx_rounded(f.dy.value, outputs, c.table);
+    twin_backward(&c, x, NULL, dy, NULL, f.want);
     /* The bias adds up dy as it is, before it is rounded for the products. */
-    for (size_t i = 0; i < fx_count(f.dy.shape); i++) f.bias_want[i / plane % k] += f.dy.value[i];
+    for (size_t i = 0; i < outputs; i++) {
+        f.bias_want[i / plane % k] += f.dy.value[i];
+        f.bias_size[i / plane % k] += fabs(f.dy.value[i]) + 1.0;
+    }
     for (size_t i = 0; f.accumulate && i < filter; i++) f.want[i] += f.before[i];
-    for (size_t i = 0; f.accumulate && i < k; i++) f.bias_want[i] += f.bias_before[i];
+    for (size_t i = 0; f.accumulate && i < k; i++) {
+        f.bias_want[i] += f.bias_before[i];
+        f.bias_size[i] += fabs(f.bias_before[i]);
+    }
     char details[160];
     snprintf(details, sizeof details, "x %s, dy %s, %s%s", source_name(&f.x), source_name(&f.dy),
              f.accumulate ? "accumulated" : "overwritten", f.bias ? ", with bias" : "");
     describe(&c, "backward to weights", details);
+    if (filter < FEW) {
+        double *size = fx_zeros(filter);
+        twin_backward(&c, squares(x, inputs), NULL, squares(dy, outputs), NULL, size);
+        expect_size(size, filter);
+    }
     fx_for_runs(c.table, weights_body, &f);
 }
 

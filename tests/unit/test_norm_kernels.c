@@ -1,6 +1,6 @@
 /*
- * test_norm_kernels.c - batch norm from end to end (moments in a convolution's epilogue, the forward source, the sums of
- * a sink, the gradient source), and the plain parts of a step: loss, update, booking of time.
+ * test_norm_kernels.c - batch norm from end to end (moments in a convolution's epilogue, the forward source, the sums
+ * of a sink, the gradient source), and the plain parts of a step: loss, update, booking of time.
  */
 #include "support/kernel_fixture.h"
 
@@ -19,7 +19,8 @@ enum { SEED = 22 };
 
 /*
  * y = conv(x) + bias, a = relu(norm(y)), z = conv(a); from dz back to dy, the gradient that enters the first
- * convolution. Channel 1 is constant; channel 2 has a mean of `far` and a deviation near 1; channel 3 is constant there.
+ * convolution. Channel 1 is constant; channel 2 has a mean of `far` and a deviation near 1; channel 3 is constant
+ * there.
  */
 typedef struct norm_case {
     nw_conv first, second;
@@ -50,8 +51,10 @@ static norm_result norm_compute(const norm_case *f, const fx_run *run)
     const nw_kernels *kernels = run->kernels;
     fx_shape in = {f->n, f->first.c, f->first.h, f->first.w}, out = {f->n, f->second.k, f->second.oh, f->second.ow};
     size_t c = (size_t)f->first.k, pitch_bytes = (size_t)nw_channel_pitch(f->first.k) * sizeof(float);
-    norm_result r = {.y = fx_tensor(middle(f), run->block, f->y_type, "y"), .a = fx_tensor(middle(f), run->block, f->a_type, "a"),
-                     .g = fx_tensor(middle(f), run->block, f->y_type, "g"), .dy = fx_tensor(middle(f), run->block, f->a_type, "dy")};
+    norm_result r = {.y = fx_tensor(middle(f), run->block, f->y_type, "y"),
+                     .a = fx_tensor(middle(f), run->block, f->a_type, "a"),
+                     .g = fx_tensor(middle(f), run->block, f->y_type, "g"),
+                     .dy = fx_tensor(middle(f), run->block, f->a_type, "dy")};
     float **channels[] = {&r.mean, &r.rstd, &r.scale, &r.shift, &r.c1, &r.c2, &r.c3};
     for (int i = 0; i < COUNT(channels); i++) *channels[i] = fx_alloc(pitch_bytes, "channels of a norm");
     if (f->running) {
@@ -65,12 +68,14 @@ static norm_result norm_compute(const norm_case *f, const fx_run *run)
     need = nw_need_max(need, kernels->conv_need(&f->first, f->n, run->block, NW_FORWARD, run->threads));
     need = nw_need_max(need, kernels->conv_need(&f->second, f->n, run->block, NW_BACKWARD_DATA, run->threads));
     nw_exec exec = fx_exec(run, need);
-    nw_tensor x = fx_tensor_of(f->x, in, run->block, f->table, "x"), dz = fx_tensor_of(f->dz, out, run->block, f->table, "dz");
+    nw_tensor x = fx_tensor_of(f->x, in, run->block, f->table, "x"),
+              dz = fx_tensor_of(f->dz, out, run->block, f->table, "dz");
     nw_source x_source = nw_source_plain(&x), dz_source = nw_source_plain(&dz);
     nw_moments moments = {fx_alloc(nw_moments_floats(&r.y) * sizeof(float), "moments")};
 
     kernels->conv_forward(&exec, &f->first, &x_source, f->w1, f->bias, &r.y, &moments, NW_WORK_CONV_FORWARD);
-    nw_norm_forward(&exec, &r.y, &moments, f->gamma, f->beta, r.mean, r.rstd, r.scale, r.shift, r.running_mean, r.running_var);
+    nw_norm_forward(&exec, &r.y, &moments, f->gamma, f->beta, r.mean, r.rstd, r.scale, r.shift, r.running_mean,
+                    r.running_var);
     nw_source a_source = {.a = {.t = &r.y, .scale = r.scale, .shift = r.shift, .relu = true}};
     kernels->materialise(&exec, &a_source, &r.a, NULL);
 
@@ -78,8 +83,8 @@ static norm_result norm_compute(const norm_case *f, const fx_run *run)
     nw_sink sink = {.gate = {.t = &r.y, .scale = r.scale, .shift = r.shift}, .sum_g = fx_alloc(sums, "sum_g"),
                     .norm = {{.y = &r.y, .mean = r.mean, .sum_gy = fx_alloc(sums, "sum_gy")}}};
     kernels->conv_backward_data(&exec, &f->second, &dz_source, f->w2, &r.g, &sink, NW_WORK_CONV_DATA);
-    nw_norm_backward(&exec, &r.y, sink.sum_g, sink.norm[0].sum_gy, f->gamma, r.mean, r.rstd, r.dgamma, r.dbeta, f->accumulate,
-                     r.c1, r.c2, r.c3);
+    nw_norm_backward(&exec, &r.y, sink.sum_g, sink.norm[0].sum_gy, f->gamma, r.mean, r.rstd, r.dgamma, r.dbeta,
+                     f->accumulate, r.c1, r.c2, r.c3);
     nw_source dy_source = {.a = {.t = &r.g, .scale = r.c1, .shift = r.c2}, .b = {.t = &r.y, .scale = r.c3}};
     kernels->materialise(&exec, &dy_source, &r.dy, NULL);
     return r;
@@ -100,22 +105,25 @@ static void norm_check_forward(const norm_case *f, const norm_result *r, const d
     size_t count = fx_count(s), plane = (size_t)s.h * (size_t)s.w, c = (size_t)s.c;
     /* A bf16 tensor's moments are those of the values before they were rounded. */
     double *y = f->y_type == NW_BF16 ? f->exact_y : exported(&r->y);
-    double *mean = fx_zeros(c), *rstd = fx_zeros(c), *want = fx_zeros(count), y_round = f->y_type == NW_BF16 ? FX_BF16 : 0.0;
+    double *mean = fx_zeros(c), *rstd = fx_zeros(c), *want = fx_zeros(count),
+           y_round = f->y_type == NW_BF16 ? FX_BF16 : 0.0;
     double *running_mean = fx_doubles(f->running_mean, c), *running_var = fx_doubles(f->running_var, c);
     nw_ref_norm norm = {s.n, s.c, s.h, s.w, true};
-    nw_ref_norm_forward_d(&norm, y, NULL, fx_doubles(f->gamma, c), fx_doubles(f->beta, c), running_mean, running_var, mean, rstd,
-                          want);
+    nw_ref_norm_forward_d(&norm, y, NULL, fx_doubles(f->gamma, c), fx_doubles(f->beta, c), running_mean, running_var,
+                          mean, rstd, want);
     for (size_t k = 0; k < c; k++) {
         double deviation = 1.0 / rstd[k];
         fx_near("mean", (int)k, (double)r->mean[k], mean[k], EPSILON * fabs(mean[k]) + 1e-5 * deviation);
         fx_near("rstd", (int)k, (double)r->rstd[k], rstd[k], 1e-5 * rstd[k]);
         if (!f->running) continue;
         double variance = deviation * deviation;
-        fx_near("running mean", (int)k, (double)r->running_mean[k], running_mean[k], 2 * EPSILON * fabs(mean[k]) + 1e-5);
+        fx_near("running mean", (int)k, (double)r->running_mean[k], running_mean[k],
+                2 * EPSILON * fabs(mean[k]) + 1e-5);
         fx_near("running variance", (int)k, (double)r->running_var[k], running_var[k], 1e-5 * (variance + 1));
     }
     for (int k = s.c; k < r->y.pitch; k++)
-        if (r->mean[k] != 0 || r->rstd[k] != 0 || r->scale[k] != 0 || r->shift[k] != 0) fx_fail("channel %d is not zero", k);
+        if (r->mean[k] != 0 || r->rstd[k] != 0 || r->scale[k] != 0 || r->shift[k] != 0)
+            fx_fail("channel %d is not zero", k);
     for (size_t i = 0; i < count; i++) {
         /* scale y + shift loses what cancels. */
         double terms = fabs((double)r->scale[i / plane % c] * y[i]) + fabs((double)r->shift[i / plane % c]);
@@ -132,7 +140,8 @@ static void norm_check_backward(const norm_case *f, const norm_result *r, const 
     size_t count = fx_count(s), plane = (size_t)s.h * (size_t)s.w, c = (size_t)s.c;
     double *y = exported(&r->y), *dy = exported(&r->dy), *g = fx_zeros(count);
     double *mean = fx_doubles(r->mean, c), *rstd = fx_doubles(r->rstd, c);
-    double *want = fx_zeros(count), *dgamma = fx_zeros(c), *dbeta = fx_zeros(c), *sum = fx_zeros(c), *sum_y = fx_zeros(c);
+    double *want = fx_zeros(count), *dgamma = fx_zeros(c), *dbeta = fx_zeros(c), *sum = fx_zeros(c),
+           *sum_y = fx_zeros(c);
     nw_ref_norm norm = {s.n, s.c, s.h, s.w, true};
     nw_ref_norm_backward_d(&norm, y, a, fx_doubles(f->gamma, c), mean, rstd, f->da, want, dgamma, dbeta, g);
     fx_compare_tensor("g", &r->g, g);
@@ -142,7 +151,8 @@ static void norm_check_backward(const norm_case *f, const norm_result *r, const 
         sum_y[k] += fabs(g[i] * (y[i] - mean[k]) * rstd[k]);
     }
     for (size_t k = 0; k < c; k++) {
-        double before_gamma = f->accumulate ? (double)f->dgamma[k] : 0.0, before_beta = f->accumulate ? (double)f->dbeta[k] : 0.0;
+        double before_gamma = f->accumulate ? (double)f->dgamma[k] : 0.0,
+               before_beta = f->accumulate ? (double)f->dbeta[k] : 0.0;
         fx_near("dgamma", (int)k, (double)r->dgamma[k], dgamma[k] + before_gamma, 2e-5 * sum_y[k] + 1e-5);
         fx_near("dbeta", (int)k, (double)r->dbeta[k], dbeta[k] + before_beta, 2e-5 * sum[k] + 1e-5);
     }
@@ -179,20 +189,23 @@ static void norm_case_run(const int shape[6], nw_dtype table, nw_rng *rng)
     f.far = f.y_type == NW_BF16 ? 3.0 : 1000.0;
     assert_int_equal(nw_conv_make(&f.first, c, h, w, k, 3, 3, 1, 1), NW_OK);
     assert_int_equal(nw_conv_make(&f.second, k, h, w, k2, 1, 1, 1, 0), NW_OK);
-    size_t first = nw_conv_weights(&f.first), second = nw_conv_weights(&f.second), channels = (size_t)k, filter = (size_t)c * 9;
+    size_t first = nw_conv_weights(&f.first), second = nw_conv_weights(&f.second), channels = (size_t)k,
+           filter = (size_t)c * 9;
     size_t count = fx_count(middle(&f));
     f.x = fx_values(rng, (size_t)n * (size_t)c * (size_t)h * (size_t)w, table, table);
     f.dz = fx_values(rng, (size_t)n * (size_t)k2 * (size_t)h * (size_t)w, table, table);
     double *w1 = fx_values(rng, first, table, table), *bias = fx_values(rng, channels, table, NW_F32);
     for (size_t i = 0; i < first; i++)
-        w1[i] = i / filter == 1 || i / filter == 3 ? 0.0 : w1[i] * (table == NW_F32 ? 1.0 / sqrt((double)filter) : 0.0625);
+        w1[i] = i / filter == 1 || i / filter == 3 ? 0.0
+                                                   : w1[i] * (table == NW_F32 ? 1.0 / sqrt((double)filter) : 0.0625);
     if (k > 2) bias[2] = f.far;
     if (k > 3) bias[3] = f.far;
     f.w1 = fx_floats(w1, first, "w1");
     f.w2 = fx_floats(fx_values(rng, second, table, table), second, "w2");
     f.bias = fx_floats(bias, channels, "bias");
     float **randoms[] = {&f.gamma, &f.beta, &f.running_mean, &f.running_var, &f.dgamma, &f.dbeta};
-    for (int i = 0; i < COUNT(randoms); i++) *randoms[i] = fx_floats(fx_values(rng, channels, NW_F32, NW_F32), channels, "random");
+    for (int i = 0; i < COUNT(randoms); i++)
+        *randoms[i] = fx_floats(fx_values(rng, channels, NW_F32, NW_F32), channels, "random");
     for (size_t i = 0; i < channels; i++) f.running_var[i] *= f.running_var[i];
 
     nw_ref_conv conv1 = {n, c, h, w, k, 3, 3, 1, 1}, conv2 = {n, k, h, w, k2, 1, 1, 1, 0};
@@ -200,7 +213,8 @@ static void norm_case_run(const int shape[6], nw_dtype table, nw_rng *rng)
     f.da = fx_zeros(count);
     nw_ref_conv_forward_d(&conv1, f.x, fx_doubles(f.w1, first), fx_doubles(f.bias, channels), f.exact_y);
     nw_ref_conv_backward_d(&conv2, NULL, fx_doubles(f.w2, second), f.dz, f.da, NULL, NULL);
-    fx_describe("batch norm of %d x %d x %d x %d, y %s, a %s", n, k, h, w, fx_type_name(f.y_type), fx_type_name(f.a_type));
+    fx_describe("batch norm of %d x %d x %d x %d, y %s, a %s", n, k, h, w, fx_type_name(f.y_type),
+                fx_type_name(f.a_type));
     fx_for_runs(table, norm_body, &f);
 }
 
@@ -208,8 +222,9 @@ static void test_norm(void **state)
 {
     (void)state;
     /* n, c, h, w, k, k2 */
-    static const int shapes[][6] = {{2, 3, 1, 1, 4, 3}, {5, 4, 3, 2, 5, 8}, {16, 16, 4, 4, 16, 16}, {17, 8, 5, 3, 24, 4},
-                                    {33, 20, 3, 3, 33, 17}, {40, 3, 6, 5, 10, 5}, {64, 5, 2, 7, 48, 32}, {70, 10, 3, 4, 64, 10}};
+    static const int shapes[][6] = {{2, 3, 1, 1, 4, 3},    {5, 4, 3, 2, 5, 8},     {16, 16, 4, 4, 16, 16},
+                                    {17, 8, 5, 3, 24, 4},  {33, 20, 3, 3, 33, 17}, {40, 3, 6, 5, 10, 5},
+                                    {64, 5, 2, 7, 48, 32}, {70, 10, 3, 4, 64, 10}};
     for (int i = 0; i < 3 * COUNT(shapes); i++)
         for (int table = NW_F32; table <= NW_BF16; table++) {
             nw_rng rng = nw_rng_make(SEED, NW_PURPOSE_TEST, (uint64_t)i, (uint32_t)table);
@@ -260,8 +275,10 @@ typedef struct eval_case {
 static uint64_t eval_body(const fx_run *run, void *context)
 {
     const eval_case *f = context;
-    nw_tensor x = fx_tensor_of(f->x, f->shape, run->block, f->table, "x"), a = fx_tensor(f->shape, run->block, f->table, "a");
-    float *scale = fx_alloc((size_t)x.pitch * sizeof(float), "scale"), *shift = fx_alloc((size_t)x.pitch * sizeof(float), "shift");
+    nw_tensor x = fx_tensor_of(f->x, f->shape, run->block, f->table, "x"),
+              a = fx_tensor(f->shape, run->block, f->table, "a");
+    float *scale = fx_alloc((size_t)x.pitch * sizeof(float), "scale"),
+          *shift = fx_alloc((size_t)x.pitch * sizeof(float), "shift");
     nw_norm_eval(x.c, x.pitch, f->gamma, f->beta, f->mean, f->var, scale, shift);
     nw_source source = {.a = {.t = &x, .scale = scale, .shift = shift, .relu = true}};
     nw_exec exec = fx_exec(run, nw_pointwise_need(x.pitch, run->block));
@@ -282,7 +299,8 @@ static void test_norm_eval(void **state)
             f.x = fx_values(&rng, count, f.table, f.table);
             f.want = fx_zeros(count);
             float **randoms[] = {&f.gamma, &f.beta, &f.mean, &f.var};
-            for (int j = 0; j < COUNT(randoms); j++) *randoms[j] = fx_floats(fx_values(&rng, c, NW_F32, NW_F32), c, "random");
+            for (int j = 0; j < COUNT(randoms); j++)
+                *randoms[j] = fx_floats(fx_values(&rng, c, NW_F32, NW_F32), c, "random");
             for (size_t k = 0; k < c; k++) f.var[k] = 0.1f + f.var[k] * f.var[k];
             nw_ref_norm norm = {18, f.shape.c, 2, 3, true};
             nw_ref_norm_eval_d(&norm, f.x, NULL, fx_doubles(f.gamma, c), fx_doubles(f.beta, c), fx_doubles(f.mean, c),
@@ -331,7 +349,8 @@ static void count_hits(loss_case *f)
     for (int n = 0; n < f->shape.n; n++) {
         const double *z = f->logits + (size_t)n * (size_t)f->shape.c;
         int label = f->labels[n], better = 0;
-        for (int k = 0; k < f->shape.c; k++) better += k != label && (z[k] > z[label] || (z[k] == z[label] && k < label));
+        for (int k = 0; k < f->shape.c; k++)
+            better += k != label && (z[k] > z[label] || (z[k] == z[label] && k < label));
         f->top1 += better == 0;
         f->top5 += better < 5;
     }
@@ -383,7 +402,8 @@ static uint64_t loss_nan_body(const fx_run *run, void *context)
     nw_cross_entropy(&exec, &logits, labels, &(nw_loss_rule){0}, NULL, per_image, &result);
     if (!isnan(result.loss) || !isnan(per_image[0]) || !isnan(per_image[1]) || isnan(per_image[2]))
         fx_fail("losses %g, %g, %g", per_image[0], per_image[1], per_image[2]);
-    if (result.top1 != 1 || result.top5 != 1) fx_fail("%d best and %d of five instead of 1 and 1", result.top1, result.top5);
+    if (result.top1 != 1 || result.top5 != 1)
+        fx_fail("%d best and %d of five instead of 1 and 1", result.top1, result.top5);
     return 0;
 }
 
@@ -406,11 +426,12 @@ static uint64_t sgd_body(const fx_run *run, void *context)
     const sgd_case *f = context;
     enum { STEPS = 4 };
     nw_rng rng = nw_rng_make(SEED, NW_PURPOSE_TEST, f->count, 30);
-    nw_ref_sgd twin = {(double)f->rule.lr, (double)f->rule.momentum, (double)f->rule.dampening, (double)f->rule.weight_decay,
-                       f->rule.nesterov};
+    nw_ref_sgd twin = {(double)f->rule.lr, (double)f->rule.momentum, (double)f->rule.dampening,
+                       (double)f->rule.weight_decay, f->rule.nesterov};
     float *w = fx_floats(fx_values(&rng, f->count, NW_F32, NW_F32), f->count, "w");
     float *buffer = fx_alloc(f->count * sizeof *buffer, "buffer"); /* of NaNs: empty before the first step */
-    float *want = copy_floats(w, f->count, "the twin's w"), *want_buffer = fx_alloc(f->count * sizeof *buffer, "the twin's");
+    float *want = copy_floats(w, f->count, "the twin's w"),
+          *want_buffer = fx_alloc(f->count * sizeof *buffer, "the twin's");
     nw_exec exec = fx_exec(run, (nw_need){0});
     for (int step = 0; step < STEPS; step++) {
         size_t mark = fx_mark();
@@ -470,7 +491,8 @@ static uint64_t profile_body(const fx_run *run, void *context)
     exec.fused_ns = fx_alloc((size_t)run->threads * 8 * sizeof *exec.fused_ns, "fused_ns");
     run->kernels->conv_forward(&exec, &conv, &source, w, NULL, &y, NULL, NW_WORK_CONV_FORWARD);
     run->kernels->conv_backward_weights(&exec, &conv, &source, &source, dw, NULL, false, NW_WORK_CONV_WEIGHTS);
-    static const nw_work booked[] = {NW_WORK_CONV_FORWARD, NW_WORK_CONV_WEIGHTS, NW_WORK_NORM, NW_WORK_MOVES, NW_WORK_PACK};
+    static const nw_work booked[] = {NW_WORK_CONV_FORWARD, NW_WORK_CONV_WEIGHTS, NW_WORK_NORM, NW_WORK_MOVES,
+                                     NW_WORK_PACK};
     for (int i = 0; i < COUNT(booked); i++)
         if (exec.work_ns[booked[i]] <= 0) fx_fail("no time is booked under '%s'", nw_work_text(booked[i]));
     return 0;

@@ -76,8 +76,8 @@ static void materialise_run(int index, nw_dtype table, nw_rng *rng)
     copy_case f = {.x = fx_make_source(rng, shape, (fx_form)(index % FX_FORMS), table, type_a, type_b),
                    .type = fx_type(rng, table), .moments = fx_chance(rng, 2)};
     char details[128];
-    snprintf(details, sizeof details, "%s %s %s to %s%s", fx_form_name(f.x.form), fx_type_name(type_a), fx_type_name(type_b),
-             fx_type_name(f.type), f.moments ? " with moments" : "");
+    snprintf(details, sizeof details, "%s %s %s to %s%s", fx_form_name(f.x.form), fx_type_name(type_a),
+             fx_type_name(type_b), fx_type_name(f.type), f.moments ? " with moments" : "");
     describe("materialise", shape, details);
     fx_for_runs(table, materialise_body, &f);
 }
@@ -152,7 +152,8 @@ static void check_index(const pool_case *f, const nw_tensor *y, const uint8_t *i
                     int pixel = (h * p->stride + q / p->size - p->pad) * p->w + w * p->stride + q % p->size - p->pad;
                     int32_t want = f->index[((n * y->c + c) * y->h + h) * y->w + w];
                     if (pixel != want)
-                        fx_fail("the winner of [n %d][c %d][h %d][w %d] is pixel %d instead of %d", n, c, h, w, pixel, want);
+                        fx_fail("the winner of [n %d][c %d][h %d][w %d] is pixel %d instead of %d", n, c, h, w, pixel,
+                                want);
                 }
 }
 
@@ -258,8 +259,10 @@ static uint64_t tie_body(const fx_run *run, void *context)
     for (size_t i = 0; i < fx_count(shape); i++) values[i] = 1.5;
     for (size_t i = 0; i < fx_count(pooled); i++) ones[i] = 1.0;
     if (f->nan) values[((NAN_N * C + NAN_C) * SIDE + NAN_H) * SIDE + NAN_W] = (double)NAN;
-    nw_tensor x = fx_tensor_of(values, shape, run->block, f->table, "x"), y = fx_tensor(pooled, run->block, f->table, "y");
-    nw_tensor dy = fx_tensor_of(ones, pooled, run->block, f->table, "dy"), dx = fx_tensor(shape, run->block, f->table, "dx");
+    nw_tensor x = fx_tensor_of(values, shape, run->block, f->table, "x"),
+              y = fx_tensor(pooled, run->block, f->table, "y");
+    nw_tensor dy = fx_tensor_of(ones, pooled, run->block, f->table, "dy"),
+              dx = fx_tensor(shape, run->block, f->table, "dx");
     uint8_t *index = fx_alloc(nw_tensor_bytes(&y) / nw_dtype_bytes(y.dtype), "index");
     nw_source source = {.a = {.t = &x, .relu = true}};
     nw_exec exec = pointwise_exec(run, C);
@@ -450,7 +453,8 @@ static uint64_t special_body(const fx_run *run, void *context)
                 float want = relu && values[i] < 0 ? 0.0f : (float)values[i];
                 if (type == NW_BF16) want = nw_bf16_to_f32(nw_bf16_from_f32(want));
                 if (isnan(want) ? !isnan(got[i]) : got[i] != want)
-                    fx_fail("%g%s becomes %g instead of %g", values[i], relu ? " rectified" : "", (double)got[i], (double)want);
+                    fx_fail("%g%s becomes %g instead of %g", values[i], relu ? " rectified" : "", (double)got[i],
+                            (double)want);
             }
             fx_check_invariant("out", &out);
         }

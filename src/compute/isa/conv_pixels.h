@@ -169,11 +169,11 @@ static void pixels_task(void *context, int index, int worker)
         if (p->gather) {
             gather_rows(job, b, h0, h1, scratch);
         } else {
+            source_reader reader = read_source(job->source, MUL_TYPE);
             size_t to = 0;
             for (int y = first; y <= last; y++)
                 for (int x = 0; x < p->src_w; x++, to += (size_t)block * pitch)
-                    source_pixel(job->source, nw_tensor_at(job->source->a.t, b, y, x), rows, block, scratch, to,
-                                 (int)pitch, MUL_TYPE);
+                    read_pixel(&reader, nw_tensor_at(job->source->a.t, b, y, x), rows, block, scratch, to, (int)pitch);
         }
         src = scratch;
         if (job->exec->profile) job->exec->fused_ns[worker * 8] += nw_now_ns() - start;

@@ -75,6 +75,16 @@ static weights_plan plan_weights(const nw_conv *v, int n, int block, int threads
     return p;
 }
 
+/* Outputs [first, last) along one axis whose source, out * stride + tap - pad, lies inside. */
+typedef struct span {
+    int first, last;
+} span;
+static span inside(int out, int in, int tap, int stride, int pad)
+{
+    int end = in - 1 + pad - tap; /* the largest out * stride allowed */
+    return (span){pad > tap ? nw_div_up(pad - tap, stride) : 0, end < 0 ? 0 : nw_min(out, end / stride + 1)};
+}
+
 static nw_need weights_need(const nw_conv *v, int n, int block, int threads)
 {
     weights_plan p = plan_weights(v, n, block, threads);
@@ -93,20 +103,24 @@ static void chunk_products(const weights_plan *p, int images, int block, int h0,
         for (int c = 0; c < p->c_panels; c++)
             for (int r = 0; r < v->r; r++)
                 for (int s = 0; s < v->s; s++) {
-                    /* Output columns whose source column lies inside: 0 <= w * stride + s - pad < W. */
-                    int w0 = v->pad > s ? nw_div_up(v->pad - s, v->stride) : 0;
-                    int w1 = nw_min(v->ow, (v->w - 1 + v->pad - s) / v->stride + 1);
-                    if (v->w - 1 + v->pad - s < 0 || w0 >= w1) continue;
-                    float *out = sums + ((size_t)(r * v->s + s) * p->c_padded + (size_t)c * C_PANEL) * p->k_padded +
-                                 (size_t)k * TILE;
-                    for (int h = h0; h < h1; h++) {
-                        int y = tap_source(false, h, r, v->stride, v->pad, v->h);
-                        if (y < 0) continue;
-                        const mul_t *a = xs + (size_t)c * x_panel +
-                                         (size_t)((y - x_first) * v->w + w0 * v->stride + s - v->pad) * x_pixel;
-                        const mul_t *g = dys + (size_t)(k - k0) * dy_panel + (size_t)((h - h0) * v->ow + w0) * dy_pixel;
-                        accumulate(a, x_pixel * (size_t)v->stride, g, dy_pixel, w1 - w0, images, block, out, p->k_padded);
-                    }
+                    span w = inside(v->ow, v->w, s, v->stride, v->pad), h = inside(v->oh, v->h, r, v->stride, v->pad);
+                    h.first = nw_max(h.first, h0);
+                    h.last = nw_min(h.last, h1);
+                    if (w.first >= w.last || h.first >= h.last) continue;
+                    int y = h.first * v->stride + r - v->pad - x_first, x = w.first * v->stride + s - v->pad;
+                    products job = {
+                        .x = xs + (size_t)c * x_panel + (size_t)(y * v->w + x) * x_pixel,
+                        .dy = dys + (size_t)(k - k0) * dy_panel + (size_t)((h.first - h0) * v->ow + w.first) * dy_pixel,
+                        .x_step = x_pixel * (size_t)v->stride,
+                        .x_row = x_pixel * (size_t)(v->w * v->stride),
+                        .dy_step = dy_pixel,
+                        .dy_row = dy_pixel * (size_t)v->ow,
+                        .rows = h.last - h.first, .pixels = w.last - w.first, .images = images, .block = block,
+                        .out = sums + ((size_t)(r * v->s + s) * p->c_padded + (size_t)c * C_PANEL) * p->k_padded +
+                               (size_t)k * TILE,
+                        .out_pitch = p->k_padded,
+                    };
+                    accumulate(&job);
                 }
 }
 
@@ -129,11 +143,12 @@ static void pack_chunk_x(const weights_job *job, int b, int h0, int h1, int *fir
     }
     *first = nw_max(0, h0 * v->stride - v->pad);
     int last = nw_min(v->h - 1, (h1 - 1) * v->stride + v->r - 1 - v->pad);
+    source_reader reader = read_source(job->x, MUL_TYPE);
     bool direct = nw_source_is_plain(job->x) && x->dtype == MUL_TYPE && x->pitch % REDUCE_ALIGN == 0;
     for (int y = *first; y <= last; y++)
         for (int w = 0; w < v->w; w++) {
             size_t at = nw_tensor_at(x, b, y, w);
-            if (!direct) source_pixel(job->x, at, rows, block, row, 0, p->row_pitch, MUL_TYPE);
+            if (!direct) read_pixel(&reader, at, rows, block, row, 0, p->row_pitch);
             pack_x_pixel(direct ? (const mul_t *)x->data + at : row, direct ? x->pitch : p->row_pitch, v->c, block,
                          xs + (size_t)((y - *first) * v->w + w) * pixel, panel);
         }
@@ -146,11 +161,12 @@ static void pack_chunk_dy(const weights_job *job, int b, int h0, int h1, int k0,
     const nw_tensor *dy = job->dy->a.t;
     int block = job->out->block, rows = nw_tensor_valid(job->out, b);
     size_t pixel = dy_panel_pixel(block), panel = (size_t)(p->chunk_rows * v->ow) * pixel;
+    source_reader reader = read_source(job->dy, MUL_TYPE);
     bool direct = nw_source_is_plain(job->dy) && dy->dtype == MUL_TYPE && dy->pitch % REDUCE_ALIGN == 0;
     for (int h = h0; h < h1; h++)
         for (int w = 0; w < v->ow; w++) {
             size_t at = nw_tensor_at(dy, b, h, w);
-            if (!direct) source_pixel(job->dy, at, rows, block, row, 0, p->row_pitch, MUL_TYPE);
+            if (!direct) read_pixel(&reader, at, rows, block, row, 0, p->row_pitch);
             pack_dy_pixel(direct ? (const mul_t *)dy->data + at : row, direct ? dy->pitch : p->row_pitch, k0 * TILE,
                           k1 * TILE, block, dys + (size_t)((h - h0) * v->ow + w) * pixel, panel);
         }

@@ -14,7 +14,7 @@
  * arrays and the same code runs anywhere, for tests.
  */
 
-typedef nw_bf16 mul_t;
+typedef nw_bf16 __attribute__((may_alias)) mul_t;
 #define MUL_TYPE NW_BF16
 enum { REDUCE_ALIGN = 32, STEP = 1024 /* elements of B per (tap, 32 channels) */ };
 
@@ -53,12 +53,17 @@ static void emulate_product(int d, int a, int b)
 {
     float(*acc)[16] = (float(*)[16])amx.data[d];
     nw_bf16(*x)[32] = (nw_bf16(*)[32])amx.data[a], (*y)[32] = (nw_bf16(*)[32])amx.data[b];
-    for (int m = 0; m < amx.config.rows[d]; m++)
-        for (int p = 0; p < amx.config.bytes[a] / 4; p++) {
-            float x0 = nw_bf16_to_f32(x[m][2 * p]), x1 = nw_bf16_to_f32(x[m][2 * p + 1]);
-            for (int n = 0; n < 16; n++)
-                acc[m][n] += x0 * nw_bf16_to_f32(y[p][2 * n]) + x1 * nw_bf16_to_f32(y[p][2 * n + 1]);
+    for (int p = 0; p < amx.config.bytes[a] / 4; p++) {
+        float y0[16], y1[16];
+        for (int n = 0; n < 16; n++) {
+            y0[n] = nw_bf16_to_f32(y[p][2 * n]);
+            y1[n] = nw_bf16_to_f32(y[p][2 * n + 1]);
         }
+        for (int m = 0; m < amx.config.rows[d]; m++) {
+            float x0 = nw_bf16_to_f32(x[m][2 * p]), x1 = nw_bf16_to_f32(x[m][2 * p + 1]);
+            for (int n = 0; n < 16; n++) acc[m][n] += x0 * y0[n] + x1 * y1[n];
+        }
+    }
 }
 #define TILE_CONFIG(c) (amx.config = *(c))
 #define TILE_RELEASE() ((void)0)
@@ -96,22 +101,31 @@ static void micro_end(void) { TILE_RELEASE(); }
 
 static size_t panel_bytes(int taps, int c) { return (size_t)(taps * nw_div_up(c, 32)) * STEP * sizeof(mul_t); }
 
+/* Two neighbours of the reduction as one 32-bit word. */
+INLINE uint32_t pair(float even, float odd) { return nw_bf16_from_f32(even) | (uint32_t)nw_bf16_from_f32(odd) << 16; }
+
 static void pack_panel(const nw_conv *v, bool backward, bool gather, const float *w, int panel, void *packed)
 {
-    mul_t *out = packed;
-    int taps = v->r * v->s, reduced = backward ? v->k : v->c, outputs = backward ? v->c : v->k;
-    int steps = nw_div_up(reduced, 32);
+    uint32_t *out = packed;
+    size_t taps = (size_t)(v->r * v->s), c_step = backward ? (size_t)v->c * taps : taps;
+    int reduced = backward ? v->k : v->c, outputs = backward ? v->c : v->k, steps = nw_div_up(reduced, 32);
     if (gather || reduced % 32 || (panel + 1) * TILE > outputs)
-        memset(out, 0, panel_bytes(gather ? 1 : taps, gather ? reduced * taps : reduced));
+        memset(out, 0, panel_bytes(gather ? 1 : (int)taps, gather ? reduced * (int)taps : reduced));
     for (int j = 0; j < nw_min(TILE, outputs - panel * TILE); j++) {
-        int k = panel * TILE + j;
-        mul_t *half = out + j / 16 * 512 + j % 16 * 2;
-        for (int c = 0; c < reduced; c++) {
-            const float *from = w + (size_t)(backward ? c * v->c + k : k * v->c + c) * (size_t)taps;
-            for (int t = 0; t < taps; t++) {
-                int q = gather ? t * reduced + c : c, step = gather ? q / 32 : t * steps + c / 32;
-                half[(size_t)step * STEP + (size_t)(q % 32 / 2 * 32 + q % 2)] = nw_bf16_from_f32(from[t]);
+        const float *from = w + (size_t)(panel * TILE + j) * (backward ? taps : (size_t)v->c * taps);
+        uint32_t *half = out + j / 16 * 256 + j % 16;
+        if (gather) { /* one step after the other holds [tap][c]; few and small */
+            for (int q = 0; q < reduced * (int)taps; q++) {
+                mul_t *word = (mul_t *)(half + (size_t)(q / 32) * (STEP / 2) + (size_t)(q % 32 / 2 * 16)) + q % 2;
+                *word = nw_bf16_from_f32(from[(size_t)(q % reduced) * c_step + (size_t)(q / reduced)]);
             }
+            continue;
+        }
+        for (int c = 0; c < reduced; c += 2, from += 2 * c_step) {
+            uint32_t *to = half + (size_t)(c / 32) * (STEP / 2) + (size_t)(c % 32 / 2 * 16);
+            bool last = c + 1 == reduced;
+            for (size_t t = 0; t < taps; t++, to += (size_t)steps * (STEP / 2))
+                *to = pair(from[t], last ? 0.0f : from[c_step + t]);
         }
     }
 }
@@ -233,27 +247,39 @@ static void pack_dy_pixel(const mul_t *rows, int pitch, int k0, int k1, int bloc
             interleave_32(rows + (size_t)(i * pitch + k), rows + (size_t)((i + 1) * pitch + k), out + (size_t)i * 32);
 }
 
-static void accumulate(const mul_t *x, size_t x_step, const mul_t *dy, size_t dy_step, int pixels, int images, int block,
-                       float *out, size_t out_pitch)
+/* The products of one (channel panel, output panel, tap): rows x pixels positions. Steps are in elements. Missing images
+ * are zero in both operands. */
+typedef struct products {
+    const mul_t *x, *dy;
+    size_t x_step, x_row, dy_step, dy_row;
+    int rows, pixels, images, block;
+    float *out;             /* [C_PANEL][TILE], out_pitch apart; added to */
+    size_t out_pitch;
+} products;
+
+static void accumulate(const products *p)
 {
-    (void)images; /* missing images are zero in both operands */
-    size_t bytes = out_pitch * sizeof(float), a_bytes = (size_t)block * sizeof(mul_t);
-    TILE_LOAD(0, out, bytes);
-    TILE_LOAD(1, out + 16, bytes);
-    TILE_LOAD(2, out + 16 * out_pitch, bytes);
-    TILE_LOAD(3, out + 16 * out_pitch + 16, bytes);
-    for (int p = 0; p < pixels; p++, x += x_step, dy += dy_step) {
-        TILE_LOAD(6, dy, 128);
-        TILE_LOAD(4, x, a_bytes);
-        TILE_PRODUCT(0, 4, 6);
-        TILE_LOAD(7, dy + 32, 128);
-        TILE_PRODUCT(1, 4, 7);
-        TILE_LOAD(5, x + 16 * block, a_bytes);
-        TILE_PRODUCT(2, 5, 6);
-        TILE_PRODUCT(3, 5, 7);
+    size_t bytes = p->out_pitch * sizeof(float), a_bytes = (size_t)p->block * sizeof(mul_t), half = 16 * (size_t)p->block;
+    float *low = p->out + 16 * p->out_pitch;
+    TILE_LOAD(0, p->out, bytes);
+    TILE_LOAD(1, p->out + 16, bytes);
+    TILE_LOAD(2, low, bytes);
+    TILE_LOAD(3, low + 16, bytes);
+    for (int r = 0; r < p->rows; r++) {
+        const mul_t *x = p->x + (size_t)r * p->x_row, *dy = p->dy + (size_t)r * p->dy_row;
+        for (int q = 0; q < p->pixels; q++, x += p->x_step, dy += p->dy_step) {
+            TILE_LOAD(6, dy, 128);
+            TILE_LOAD(4, x, a_bytes);
+            TILE_PRODUCT(0, 4, 6);
+            TILE_LOAD(7, dy + 32, 128);
+            TILE_PRODUCT(1, 4, 7);
+            TILE_LOAD(5, x + half, a_bytes);
+            TILE_PRODUCT(2, 5, 6);
+            TILE_PRODUCT(3, 5, 7);
+        }
     }
-    TILE_STORE(0, out, bytes);
-    TILE_STORE(1, out + 16, bytes);
-    TILE_STORE(2, out + 16 * out_pitch, bytes);
-    TILE_STORE(3, out + 16 * out_pitch + 16, bytes);
+    TILE_STORE(0, p->out, bytes);
+    TILE_STORE(1, p->out + 16, bytes);
+    TILE_STORE(2, low, bytes);
+    TILE_STORE(3, low + 16, bytes);
 }

@@ -44,27 +44,30 @@ static void pack_panel(const nw_conv *v, bool backward, bool gather, const float
     }
 }
 
-#define DEFINE_MULTIPLY(NAME, ROWS, COLS)                                                                    \
-    static void NAME(const tap_t *taps, int count, int reduced, size_t pitch, const float *panel, int row0,  \
-                     float *tile)                                                                            \
-    {                                                                                                        \
-        vf acc[ROWS][COLS];                                                                                  \
-        UNROLL for (int i = 0; i < (ROWS); i++)                                                              \
-            UNROLL for (int v = 0; v < (COLS); v++) acc[i][v] = (vf){0};                                     \
-        for (int t = 0; t < count; t++) {                                                                    \
-            const float *a = taps[t].a + (size_t)row0 * pitch;                                               \
-            const float *b = panel + (size_t)taps[t].index * (size_t)reduced * TILE;                         \
-            for (int c = 0; c < reduced; c++, a++, b += TILE) {                                              \
-                vf w[COLS];                                                                                  \
-                UNROLL for (int v = 0; v < (COLS); v++) w[v] = v_load(b + v * VL);                           \
-                UNROLL for (int i = 0; i < (ROWS); i++) {                                                    \
-                    vf x = v_splat(a[(size_t)i * pitch]);                                                    \
-                    UNROLL for (int v = 0; v < (COLS); v++) acc[i][v] += x * w[v];                           \
-                }                                                                                            \
-            }                                                                                                \
-        }                                                                                                    \
-        UNROLL for (int i = 0; i < (ROWS); i++)                                                              \
-            UNROLL for (int v = 0; v < (COLS); v++) v_store(tile + (row0 + i) * TILE + v * VL, acc[i][v]);   \
+/* Three rows share a base pointer: base, base + pitch, base + 2 pitch are addresses that x86 and ARM form by themselves,
+ * so that no offset is reloaded from the stack in the inner loop. */
+#define DEFINE_MULTIPLY(NAME, ROWS, COLS)                                                                        \
+    static __attribute__((noinline)) void NAME(const tap_t *taps, int count, int reduced, size_t pitch,          \
+                                               const float *panel, int row0, float *tile)                       \
+    {                                                                                                            \
+        vf acc[ROWS][COLS];                                                                                      \
+        UNROLL for (int i = 0; i < (ROWS); i++)                                                                  \
+            UNROLL for (int v = 0; v < (COLS); v++) acc[i][v] = (vf){0};                                         \
+        for (int t = 0; t < count; t++) {                                                                        \
+            const float *a[((ROWS) + 2) / 3], *b = panel + (size_t)taps[t].index * (size_t)reduced * TILE;       \
+            UNROLL for (int i = 0; i < (ROWS); i += 3) a[i / 3] = taps[t].a + (size_t)(row0 + i) * pitch;        \
+            for (int c = 0; c < reduced; c++, b += TILE) {                                                       \
+                vf w[COLS];                                                                                      \
+                UNROLL for (int v = 0; v < (COLS); v++) w[v] = v_load(b + v * VL);                               \
+                UNROLL for (int i = 0; i < (ROWS); i++) {                                                        \
+                    vf x = v_splat(a[i / 3][(size_t)(i % 3) * pitch]);                                           \
+                    UNROLL for (int v = 0; v < (COLS); v++) acc[i][v] += x * w[v];                               \
+                }                                                                                                \
+                UNROLL for (int i = 0; i < ((ROWS) + 2) / 3; i++) a[i]++;                                        \
+            }                                                                                                    \
+        }                                                                                                        \
+        UNROLL for (int i = 0; i < (ROWS); i++)                                                                  \
+            UNROLL for (int v = 0; v < (COLS); v++) v_store(tile + (row0 + i) * TILE + v * VL, acc[i][v]);       \
     }
 
 DEFINE_MULTIPLY(multiply_big, ROWS_BIG, VECS)
@@ -126,28 +129,38 @@ static void pack_dy_pixel(const mul_t *rows, int pitch, int k0, int k1, int bloc
     }
 }
 
-/* acc[CROWS][TILE] (row stride acc_pitch) += sum over `pixels` pixels and `images` images of x dy. */
-static void accumulate(const mul_t *x, size_t x_step, const mul_t *dy, size_t dy_step, int pixels, int images, int block,
-                       float *out, size_t out_pitch)
+/* The products of one (channel panel, output panel, tap): rows x pixels x images positions. Steps are in elements. */
+typedef struct products {
+    const mul_t *x, *dy;
+    size_t x_step, x_row, dy_step, dy_row;
+    int rows, pixels, images, block;
+    float *out;             /* [C_PANEL][TILE], out_pitch apart; added to */
+    size_t out_pitch;
+} products;
+
+static void accumulate(const products *p)
 {
     vf acc[CROWS][VECS];
     UNROLL for (int j = 0; j < CROWS; j++)
-        UNROLL for (int v = 0; v < VECS; v++) acc[j][v] = v_load(out + (size_t)j * out_pitch + v * VL);
-    if (images == block && x_step == x_panel_pixel(block) && dy_step == dy_panel_pixel(block)) {
-        images *= pixels; /* one straight run */
+        UNROLL for (int v = 0; v < VECS; v++) acc[j][v] = v_load(p->out + (size_t)j * p->out_pitch + v * VL);
+    int pixels = p->pixels, images = p->images;
+    if (images == p->block && p->x_step == x_panel_pixel(p->block)) { /* a row is one straight run */
+        images *= pixels;
         pixels = 1;
     }
-    for (int p = 0; p < pixels; p++, x += x_step, dy += dy_step) {
-        const float *a = x, *b = dy;
-        for (int i = 0; i < images; i++, a += CROWS, b += TILE) {
-            vf g[VECS];
-            UNROLL for (int v = 0; v < VECS; v++) g[v] = v_load(b + v * VL);
-            UNROLL for (int j = 0; j < CROWS; j++) {
-                vf s = v_splat(a[j]);
-                UNROLL for (int v = 0; v < VECS; v++) acc[j][v] += s * g[v];
+    for (int r = 0; r < p->rows; r++)
+        for (int q = 0; q < pixels; q++) {
+            const float *a = p->x + (size_t)r * p->x_row + (size_t)q * p->x_step;
+            const float *b = p->dy + (size_t)r * p->dy_row + (size_t)q * p->dy_step;
+            for (int i = 0; i < images; i++, a += CROWS, b += TILE) {
+                vf g[VECS];
+                UNROLL for (int v = 0; v < VECS; v++) g[v] = v_load(b + v * VL);
+                UNROLL for (int j = 0; j < CROWS; j++) {
+                    vf s = v_splat(a[j]);
+                    UNROLL for (int v = 0; v < VECS; v++) acc[j][v] += s * g[v];
+                }
             }
         }
-    }
     UNROLL for (int j = 0; j < CROWS; j++)
-        UNROLL for (int v = 0; v < VECS; v++) v_store(out + (size_t)j * out_pitch + v * VL, acc[j][v]);
+        UNROLL for (int v = 0; v < VECS; v++) v_store(p->out + (size_t)j * p->out_pitch + v * VL, acc[j][v]);
 }

@@ -44,13 +44,13 @@ static void materialise_task(void *context, int item, int worker)
 {
     const rows_job *job = context;
     float *buffer = row_buffer(job, worker, 0);
+    source_reader reader = read_source(job->source, job->moments ? NW_F32 : job->out->dtype);
     for (int w = 0; w < job->out->w; w++) {
         tile_place place = pixel_place(job->out, item, w);
         if (!job->moments) {
-            source_pixel(job->source, place.at, place.rows, job->out->block, job->out->data, place.at, job->out->pitch,
-                         job->out->dtype);
+            read_pixel(&reader, place.at, place.rows, job->out->block, job->out->data, place.at, job->out->pitch);
         } else {
-            source_pixel(job->source, place.at, place.rows, job->out->block, buffer, 0, job->out->pitch, NW_F32);
+            read_pixel(&reader, place.at, place.rows, job->out->block, buffer, 0, job->out->pitch);
             finish_value(buffer, job->out->pitch, &place, NULL, job->moments);
         }
     }
@@ -64,9 +64,10 @@ static void gradient_task(void *context, int item, int worker)
 {
     const rows_job *job = context;
     float *buffer = row_buffer(job, worker, 0);
+    source_reader reader = read_source(job->source, NW_F32);
     for (int w = 0; w < job->out->w; w++) {
         tile_place place = pixel_place(job->out, item, w);
-        source_pixel(job->source, place.at, place.rows, job->out->block, buffer, 0, job->out->pitch, NW_F32);
+        read_pixel(&reader, place.at, place.rows, job->out->block, buffer, 0, job->out->pitch);
         finish_gradient(buffer, job->out->pitch, &place, job->sink);
     }
 }
@@ -85,6 +86,7 @@ static void max_pool_task(void *context, int item, int worker)
     nw_tensor *y = job->out;
     float *value = row_buffer(job, worker, 0), *best = row_buffer(job, worker, 1);
     int32_t *winner = (int32_t *)row_buffer(job, worker, 2);
+    source_reader reader = read_source(job->source, NW_F32);
     int b = item / y->h, h = item % y->h;
     for (int w = 0; w < y->w; w++) {
         tile_place place = pixel_place(y, item, w);
@@ -93,8 +95,7 @@ static void max_pool_task(void *context, int item, int worker)
         for (int q = 0; q < p->size * p->size; q++) {
             int sy = h * p->stride + q / p->size - p->pad, sx = w * p->stride + q % p->size - p->pad;
             if (sy < 0 || sy >= p->h || sx < 0 || sx >= p->w) continue;
-            source_pixel(job->source, nw_tensor_at(x, b, sy, sx), place.rows, place.rows, any ? value : best, 0, y->pitch,
-                         NW_F32);
+            read_pixel(&reader, nw_tensor_at(x, b, sy, sx), place.rows, place.rows, any ? value : best, 0, y->pitch);
             if (!any) {
                 for (int i = 0; i < count; i++) winner[i] = q;
                 any = true;
@@ -132,6 +133,7 @@ static void pool_backward_task(void *context, int item, int worker)
     nw_tensor *dx = job->out;
     float *sum = row_buffer(job, worker, 0), *value = row_buffer(job, worker, 1);
     nw_source source = nw_source_plain(dy);
+    source_reader reader = read_source(&source, NW_F32);
     int b = item / dx->h, h = item % dx->h;
     int h0 = first_window(h, p), h1 = nw_min(p->oh - 1, (h + p->pad) / p->stride);
     float share = 1.0f / (float)(p->size * p->size);
@@ -143,7 +145,7 @@ static void pool_backward_task(void *context, int item, int worker)
         for (int oy = h0; oy <= h1; oy++)
             for (int ox = w0; ox <= w1; ox++) {
                 size_t at = nw_tensor_at(dy, b, oy, ox);
-                source_pixel(&source, at, place.rows, place.rows, value, 0, dx->pitch, NW_F32);
+                read_pixel(&reader, at, place.rows, place.rows, value, 0, dx->pitch);
                 if (job->index_in) {
                     const uint8_t *index = job->index_in + at;
                     int q = (h + p->pad - oy * p->stride) * p->size + (w + p->pad - ox * p->stride);
@@ -173,6 +175,7 @@ static void avg_pool_task(void *context, int item, int worker)
     const nw_tensor *x = job->source->a.t;
     nw_tensor *y = job->out;
     float *value = row_buffer(job, worker, 0), *sum = row_buffer(job, worker, 1);
+    source_reader reader = read_source(job->source, NW_F32);
     float share = 1.0f / (float)(p->size * p->size);
     int b = item / y->h, h = item % y->h;
     for (int w = 0; w < y->w; w++) {
@@ -182,7 +185,7 @@ static void avg_pool_task(void *context, int item, int worker)
         for (int q = 0; q < p->size * p->size; q++) {
             int sy = h * p->stride + q / p->size - p->pad, sx = w * p->stride + q % p->size - p->pad;
             if (sy < 0 || sy >= p->h || sx < 0 || sx >= p->w) continue;
-            source_pixel(job->source, nw_tensor_at(x, b, sy, sx), place.rows, place.rows, value, 0, y->pitch, NW_F32);
+            read_pixel(&reader, nw_tensor_at(x, b, sy, sx), place.rows, place.rows, value, 0, y->pitch);
             for (int i = 0; i < count; i++) sum[i] += value[i];
         }
         for (int i = 0; i < count; i++) sum[i] *= share;
@@ -200,13 +203,14 @@ static void gelu_task(void *context, int item, int worker)
 {
     const rows_job *job = context;
     float *x = row_buffer(job, worker, 0), *dy = row_buffer(job, worker, 1);
+    nw_source gradient_in = nw_source_plain(job->in ? job->in : job->out);
+    source_reader reader = read_source(job->source, NW_F32), gradient_reader = read_source(&gradient_in, NW_F32);
     for (int w = 0; w < job->out->w; w++) {
         tile_place place = pixel_place(job->out, item, w);
         int count = place.rows * job->out->pitch;
-        source_pixel(job->source, place.at, place.rows, place.rows, x, 0, job->out->pitch, NW_F32);
+        read_pixel(&reader, place.at, place.rows, place.rows, x, 0, job->out->pitch);
         if (job->in) {
-            nw_source gradient_in = nw_source_plain(job->in);
-            source_pixel(&gradient_in, place.at, place.rows, place.rows, dy, 0, job->out->pitch, NW_F32);
+            read_pixel(&gradient_reader, place.at, place.rows, place.rows, dy, 0, job->out->pitch);
             for (int i = 0; i < count; i++) { /* d/dx of x Phi(x) is Phi(x) + x phi(x) */
                 float cdf = 0.5f * (1.0f + erff(x[i] * 0.70710678f)), pdf = 0.39894228f * expf(-0.5f * x[i] * x[i]);
                 x[i] = dy[i] * (cdf + x[i] * pdf);
@@ -232,10 +236,11 @@ static void dropout_task(void *context, int item, int worker)
     const rows_job *job = context;
     const nw_tensor *t = job->out;
     float *x = row_buffer(job, worker, 0);
+    source_reader reader = read_source(job->source, NW_F32);
     int b = item / t->h, h = item % t->h;
     for (int w = 0; w < t->w; w++) {
         tile_place place = pixel_place(t, item, w);
-        source_pixel(job->source, place.at, place.rows, place.rows, x, 0, t->pitch, NW_F32);
+        read_pixel(&reader, place.at, place.rows, place.rows, x, 0, t->pitch);
         for (int i = 0; i < place.rows; i++) {
             uint64_t first = ((uint64_t)(b * t->block + i) * (uint64_t)t->h + (uint64_t)h) * (uint64_t)t->w + (uint64_t)w;
             nw_rng rng = nw_rng_make(job->seed, NW_PURPOSE_DROPOUT, job->step << 32 | job->layer, (uint32_t)first);

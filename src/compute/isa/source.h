@@ -1,7 +1,7 @@
 /*
  * source.h - reading sources: the affine, the second view and the ReLU are applied as rows are loaded.
  *
- * source_pixel writes one pixel of one block, all its channels, to a destination with its own pitch and type, and
+ * read_pixel writes one pixel of one block, all its channels, to a destination with its own pitch and type, and
  * keeps the invariant of tensor.h: rows of missing images and channels beyond the pitch become zero.
  */
 
@@ -52,59 +52,78 @@ INLINE void source_rows(const nw_source *s, size_t at, int rows, int pitch, void
             x_store(out, to + c, source_load(s, at + c, c, ka, ta, kb, tb, low_a, low_b, low), td);
 }
 
-/* Fix the kinds and types as constants for the loop above. */
-#define SOURCE_CASE(KA, TA, KB, TB, TD)                                                   \
-    if (ka == (KA) && ta == (TA) && kb == (KB) && tb == (TB) && td == (TD)) {             \
-        source_rows(s, at, rows, pitch, out, to, out_pitch, (KA), (TA), (KB), (TB), (TD)); \
-        return;                                                                           \
+/* One compiled loop for each combination of kinds and types; chosen once per task. */
+typedef void (*rows_reader)(const nw_source *s, size_t at, int rows, int pitch, void *out, size_t to, int out_pitch);
+
+#define DEFINE_READER(NAME, KA, TA, KB, TB, TD)                                                                    \
+    static void NAME(const nw_source *s, size_t at, int rows, int pitch, void *out, size_t to, int out_pitch)      \
+    {                                                                                                              \
+        source_rows(s, at, rows, pitch, out, to, out_pitch, KA, TA, KB, TB, TD);                                   \
     }
-#define SOURCE_CASES_B(KA, TA, TB, TD)             \
-    SOURCE_CASE(KA, TA, VIEW_PLAIN, TB, TD)        \
-    SOURCE_CASE(KA, TA, VIEW_SCALE, TB, TD)        \
-    SOURCE_CASE(KA, TA, VIEW_AFFINE, TB, TD)
+/* The second view absent, plain, scaled, affine. */
+#define DEFINE_READERS(NAME, KA, TA, TB, TD)                       \
+    DEFINE_READER(NAME##_none, KA, TA, VIEW_NONE, TB, TD)          \
+    DEFINE_READER(NAME##_plain, KA, TA, VIEW_PLAIN, TB, TD)        \
+    DEFINE_READER(NAME##_scale, KA, TA, VIEW_SCALE, TB, TD)        \
+    DEFINE_READER(NAME##_affine, KA, TA, VIEW_AFFINE, TB, TD)
+#define READERS(NAME) {NAME##_none, NAME##_plain, NAME##_scale, NAME##_affine}
+
+/* Of each pair of types of the two views, and of the destination. */
+#define DEFINE_READERS_TO(NAME, TD)                                    \
+    DEFINE_READERS(NAME##_plain_ff, VIEW_PLAIN, NW_F32, NW_F32, TD)    \
+    DEFINE_READERS(NAME##_affine_ff, VIEW_AFFINE, NW_F32, NW_F32, TD)
+DEFINE_READERS_TO(to_f32, NW_F32)
 #if BF16
-#define SOURCE_CASES_A(KA, TD)                     \
-    SOURCE_CASE(KA, NW_BF16, VIEW_NONE, NW_F32, TD) \
-    SOURCE_CASE(KA, NW_F32, VIEW_NONE, NW_F32, TD) \
-    SOURCE_CASES_B(KA, NW_BF16, NW_BF16, TD)       \
-    SOURCE_CASES_B(KA, NW_BF16, NW_F32, TD)        \
-    SOURCE_CASES_B(KA, NW_F32, NW_BF16, TD)        \
-    SOURCE_CASES_B(KA, NW_F32, NW_F32, TD)
+#define DEFINE_BF16_READERS_TO(NAME, TD)                                 \
+    DEFINE_READERS(NAME##_plain_fb, VIEW_PLAIN, NW_F32, NW_BF16, TD)     \
+    DEFINE_READERS(NAME##_affine_fb, VIEW_AFFINE, NW_F32, NW_BF16, TD)   \
+    DEFINE_READERS(NAME##_plain_bf, VIEW_PLAIN, NW_BF16, NW_F32, TD)     \
+    DEFINE_READERS(NAME##_affine_bf, VIEW_AFFINE, NW_BF16, NW_F32, TD)   \
+    DEFINE_READERS(NAME##_plain_bb, VIEW_PLAIN, NW_BF16, NW_BF16, TD)    \
+    DEFINE_READERS(NAME##_affine_bb, VIEW_AFFINE, NW_BF16, NW_BF16, TD)
+DEFINE_BF16_READERS_TO(to_f32, NW_F32)
+DEFINE_READERS_TO(to_bf16, NW_BF16)
+DEFINE_BF16_READERS_TO(to_bf16, NW_BF16)
+#define READERS_TO(NAME)                                                                             \
+    {{{READERS(NAME##_plain_ff), READERS(NAME##_plain_fb)}, {READERS(NAME##_plain_bf), READERS(NAME##_plain_bb)}},   \
+     {{READERS(NAME##_affine_ff), READERS(NAME##_affine_fb)}, {READERS(NAME##_affine_bf), READERS(NAME##_affine_bb)}}}
+static const rows_reader readers[2][2][2][2][4] = {READERS_TO(to_f32), READERS_TO(to_bf16)};
 #else
-#define SOURCE_CASES_A(KA, TD)                     \
-    SOURCE_CASE(KA, NW_F32, VIEW_NONE, NW_F32, TD) \
-    SOURCE_CASES_B(KA, NW_F32, NW_F32, TD)
+static const rows_reader readers[1][2][1][1][4] = {{{{READERS(to_f32_plain_ff)}}, {{READERS(to_f32_affine_ff)}}}};
 #endif
 
-static void source_rows_any(const nw_source *s, size_t at, int rows, int pitch, void *out, size_t to, int out_pitch,
-                            nw_dtype td)
+/* A source made ready for reading pixel after pixel into a destination of one type. */
+typedef struct source_reader {
+    const nw_source *source;
+    nw_dtype type;
+    rows_reader rows;       /* NULL: the pitch does not suit the vectors */
+} source_reader;
+
+static source_reader read_source(const nw_source *s, nw_dtype type)
 {
-    int ka = view_kind(&s->a), kb = view_kind(&s->b);
-    nw_dtype ta = s->a.t->dtype, tb = kb == VIEW_NONE ? NW_F32 : s->b.t->dtype;
-    SOURCE_CASES_A(VIEW_PLAIN, NW_F32)
-    SOURCE_CASES_A(VIEW_AFFINE, NW_F32)
-#if BF16
-    SOURCE_CASES_A(VIEW_PLAIN, NW_BF16)
-    SOURCE_CASES_A(VIEW_AFFINE, NW_BF16)
-#endif
-    __builtin_unreachable();
+    source_reader r = {.source = s, .type = type};
+    int affine = view_kind(&s->a) == VIEW_AFFINE;
+    if (s->a.t->pitch % VL == 0)
+        r.rows = readers[type][affine][s->a.t->dtype][s->b.t ? s->b.t->dtype : NW_F32][view_kind(&s->b)];
+    return r;
 }
 
 /* One pixel (element index `at` of image 0) with `rows` real images of `block`. */
-static void source_pixel(const nw_source *s, size_t at, int rows, int block, void *out, size_t to, int out_pitch,
-                         nw_dtype td)
+static void read_pixel(const source_reader *r, size_t at, int rows, int block, void *out, size_t to, int out_pitch)
 {
-    int pitch = s->a.t->pitch;
-    if (pitch % VL == 0) {
-        source_rows_any(s, at, rows, pitch, out, to, out_pitch, td);
+    const nw_tensor *t = r->source->a.t;
+    int pitch = t->pitch;
+    if (r->rows) {
+        r->rows(r->source, at, rows, pitch, out, to, out_pitch);
     } else {
         for (int i = 0; i < rows; i++)
             for (int c = 0; c < pitch; c++)
                 x_put(out, to + (size_t)(i * out_pitch + c),
-                      c < s->a.t->c ? source_get(s, at + (size_t)(i * pitch + c), c) : 0.0f, td);
+                      c < t->c ? source_get(r->source, at + (size_t)(i * pitch + c), c) : 0.0f, r->type);
     }
     if (out_pitch > pitch)
-        for (int i = 0; i < rows; i++) x_zero(out, to + (size_t)(i * out_pitch + pitch), (size_t)(out_pitch - pitch), td);
+        for (int i = 0; i < rows; i++)
+            x_zero(out, to + (size_t)(i * out_pitch + pitch), (size_t)(out_pitch - pitch), r->type);
     if (rows < block)
-        x_zero(out, to + (size_t)rows * (size_t)out_pitch, (size_t)(block - rows) * (size_t)out_pitch, td);
+        x_zero(out, to + (size_t)rows * (size_t)out_pitch, (size_t)(block - rows) * (size_t)out_pitch, r->type);
 }
