@@ -75,6 +75,8 @@ typedef struct nw_conv {
     int oh, ow;
 } nw_conv;
 
+enum { NW_MAX_POOL = 15 }; /* of a maximum: places in the window are kept as bytes */
+
 typedef struct nw_pool2d {
     int c, h, w;
     int size, stride, pad;
@@ -173,7 +175,7 @@ typedef struct nw_kernels {
     /* out = source through the sink. */
     void (*gradient)(nw_exec *exec, const nw_source *source, nw_tensor *out, const nw_sink *sink);
 
-    /* index: one byte per output element, the winner's place in its window (size <= 15). */
+    /* index: one byte per output element, the winner's place in its window (size <= NW_MAX_POOL). */
     void (*max_pool)(nw_exec *exec, const nw_pool2d *pool, const nw_source *x, nw_tensor *y, uint8_t *index);
     void (*max_pool_backward)(nw_exec *exec, const nw_pool2d *pool, const nw_tensor *dy, const uint8_t *index,
                               nw_tensor *dx, const nw_sink *sink);

@@ -88,6 +88,8 @@ nw_status nw_stage_conv(nw_stage **stage, nw_builder *b, const char *name, const
     b->w = v->ow;
     s->pooled = pool_size > 0;
     if (s->pooled) {
+        NW_FAIL_IF(pool_size > NW_MAX_POOL, NW_E_SHAPE, "stage '%s': a maximum over windows of %d is too large: at most %d",
+                   name, pool_size, NW_MAX_POOL);
         NW_TRY(nw_pool2d_make(&s->pool, b->c, b->h, b->w, pool_size, pool_size, 0));
         b->h = s->pool.oh;
         b->w = s->pool.ow;
