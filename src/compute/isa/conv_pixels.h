@@ -114,6 +114,25 @@ static pixels_plan plan_pixels(const nw_conv *v, int n, int block, bool backward
     return p;
 }
 
+/* One tap of one pixel: C values of each image, to rows `pitch` apart. */
+INLINE void gather_tap(const nw_source *source, bool plain, size_t from, int rows, mul_t *out, size_t pitch)
+{
+    const nw_tensor *x = source->a.t;
+    if (plain && x->dtype == MUL_TYPE && x->c == 3) { /* colour images, in every step */
+        const mul_t *data = (const mul_t *)x->data + from;
+        for (int i = 0; i < rows; i++, data += x->pitch, out += pitch) {
+            out[0] = data[0];
+            out[1] = data[1];
+            out[2] = data[2];
+        }
+        return;
+    }
+    for (int i = 0; i < rows; i++, from += (size_t)x->pitch, out += pitch)
+        for (int c = 0; c < x->c; c++)
+            x_put(out, (size_t)c, plain ? x_get(x->data, from + (size_t)c, x->dtype) : source_get(source, from + (size_t)c, c),
+                  MUL_TYPE);
+}
+
 /* Gather the taps of output rows [h0, h1) of block b. */
 static void gather_rows(const pixels_job *job, int b, int h0, int h1, mul_t *out)
 {
@@ -131,13 +150,7 @@ static void gather_rows(const pixels_job *job, int b, int h0, int h1, mul_t *out
                 for (int s = 0; s < v->s; s++) {
                     int z = tap_source(false, w, s, v->stride, v->pad, v->w);
                     if (z < 0) continue;
-                    size_t from = nw_tensor_at(x, b, y, z), to = (size_t)((r * v->s + s) * v->c);
-                    for (int i = 0; i < rows; i++, from += (size_t)x->pitch, to += pitch)
-                        for (int c = 0; c < v->c; c++) {
-                            float value = plain ? x_get(x->data, from + (size_t)c, x->dtype)
-                                                : source_get(job->source, from + (size_t)c, c);
-                            x_put(out, to + (size_t)c, value, MUL_TYPE);
-                        }
+                    gather_tap(job->source, plain, nw_tensor_at(x, b, y, z), rows, out + (r * v->s + s) * v->c, pitch);
                 }
             }
         }

@@ -101,33 +101,41 @@ static void micro_end(void) { TILE_RELEASE(); }
 
 static size_t panel_bytes(int taps, int c) { return (size_t)(taps * nw_div_up(c, 32)) * STEP * sizeof(mul_t); }
 
-/* Two neighbours of the reduction as one 32-bit word. */
-INLINE uint32_t pair(float even, float odd) { return nw_bf16_from_f32(even) | (uint32_t)nw_bf16_from_f32(odd) << 16; }
+/* Sixteen outputs of two neighbours of the reduction, as words of two bf16. */
+INLINE void pack_pairs(const float *even, const float *odd, size_t k_step, int outputs, uint32_t *out)
+{
+    vf e = {0}, o = {0};
+    if (outputs >= 16) {
+        UNROLL for (size_t j = 0; j < 16; j++) e[j] = even[j * k_step];
+        if (odd) UNROLL for (size_t j = 0; j < 16; j++) o[j] = odd[j * k_step];
+    } else {
+        for (int j = 0; j < outputs; j++) {
+            e[j] = even[(size_t)j * k_step];
+            if (odd) o[j] = odd[(size_t)j * k_step];
+        }
+    }
+    vu words = v_round_bf16(e) | v_round_bf16(o) << 16;
+    memcpy(out, &words, sizeof words);
+}
 
 static void pack_panel(const nw_conv *v, bool backward, bool gather, const float *w, int panel, void *packed)
 {
-    uint32_t *out = packed;
-    size_t taps = (size_t)(v->r * v->s), c_step = backward ? (size_t)v->c * taps : taps;
-    int reduced = backward ? v->k : v->c, outputs = backward ? v->c : v->k, steps = nw_div_up(reduced, 32);
-    if (gather || reduced % 32 || (panel + 1) * TILE > outputs)
-        memset(out, 0, panel_bytes(gather ? 1 : (int)taps, gather ? reduced * (int)taps : reduced));
-    for (int j = 0; j < nw_min(TILE, outputs - panel * TILE); j++) {
-        const float *from = w + (size_t)(panel * TILE + j) * (backward ? taps : (size_t)v->c * taps);
-        uint32_t *half = out + j / 16 * 256 + j % 16;
-        if (gather) { /* one step after the other holds [tap][c]; few and small */
-            for (int q = 0; q < reduced * (int)taps; q++) {
-                mul_t *word = (mul_t *)(half + (size_t)(q / 32) * (STEP / 2) + (size_t)(q % 32 / 2 * 16)) + q % 2;
-                *word = nw_bf16_from_f32(from[(size_t)(q % reduced) * c_step + (size_t)(q / reduced)]);
+    filter_view f = view_filter(v, backward, w, panel);
+    /* Gathered, the reduction is one long row [tap][c] and there is one tap. */
+    size_t taps = gather ? 1 : f.taps, steps = (size_t)nw_div_up(gather ? f.reduced * (int)f.taps : f.reduced, 32);
+    int reduced = gather ? f.reduced * (int)f.taps : f.reduced;
+    if (reduced % 32) memset(packed, 0, panel_bytes((int)taps, reduced));
+    for (int half = 0; half < 2; half++)
+        for (int q = 0; q < reduced; q += 2)
+            for (size_t t = 0; t < taps; t++) {
+                uint32_t *to = (uint32_t *)packed + ((t * steps + (size_t)(q / 32)) * 2 + (size_t)half) * 256 + q % 32 / 2 * 16;
+                const float *from[2] = {NULL, NULL};
+                for (int i = 0; i < 2 && q + i < reduced; i++)
+                    from[i] = f.w + (size_t)(half * 16) * f.k_step +
+                              (gather ? (size_t)((q + i) % f.reduced) * f.c_step + (size_t)((q + i) / f.reduced)
+                                      : (size_t)(q + i) * f.c_step + t);
+                pack_pairs(from[0], from[1], f.k_step, nw_max(0, f.outputs - half * 16), to);
             }
-            continue;
-        }
-        for (int c = 0; c < reduced; c += 2, from += 2 * c_step) {
-            uint32_t *to = half + (size_t)(c / 32) * (STEP / 2) + (size_t)(c % 32 / 2 * 16);
-            bool last = c + 1 == reduced;
-            for (size_t t = 0; t < taps; t++, to += (size_t)steps * (STEP / 2))
-                *to = pair(from[t], last ? 0.0f : from[c_step + t]);
-        }
-    }
 }
 
 static void multiply(const tap_t *taps, int count, int reduced, int pitch, const mul_t *panel, int rows, int cols,
@@ -155,20 +163,24 @@ static void multiply(const tap_t *taps, int count, int reduced, int pitch, const
         TILE_STORE(3, tile + 16 * TILE + 16, 4 * TILE);
         return;
     }
-    for (int half = 0; half * 16 < cols; half++)
-        for (int row = 0; row < rows; row += 16) {
-            TILE_ZERO(0);
-            for (int t = 0; t < count; t++) {
-                const mul_t *a = taps[t].a + (size_t)row * (size_t)pitch;
-                const mul_t *b = panel + (size_t)taps[t].index * steps * STEP + half * 512;
-                for (size_t s = 0; s < steps; s++, a += 32, b += STEP) {
-                    TILE_LOAD(6, b, 64);
-                    TILE_LOAD(4, a, a_bytes);
-                    TILE_PRODUCT(0, 4, 6);
-                }
+    /* Fewer images or outputs: one tile of A against one or two of B. */
+    for (int row = 0; row < rows; row += 16) {
+        TILE_ZERO(0);
+        TILE_ZERO(1);
+        for (int t = 0; t < count; t++) {
+            const mul_t *a = taps[t].a + (size_t)row * (size_t)pitch, *b = panel + (size_t)taps[t].index * steps * STEP;
+            for (size_t s = 0; s < steps; s++, a += 32, b += STEP) {
+                TILE_LOAD(6, b, 64);
+                TILE_LOAD(4, a, a_bytes);
+                TILE_PRODUCT(0, 4, 6);
+                if (cols <= 16) continue;
+                TILE_LOAD(7, b + 512, 64);
+                TILE_PRODUCT(1, 4, 7);
             }
-            TILE_STORE(0, tile + row * TILE + half * 16, 4 * TILE);
         }
+        TILE_STORE(0, tile + row * TILE, 4 * TILE);
+        if (cols > 16) TILE_STORE(1, tile + row * TILE + 16, 4 * TILE);
+    }
 }
 
 /* ---- backward to the weights ----------------------------------------------------------------------------------- */

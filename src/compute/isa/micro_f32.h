@@ -31,17 +31,17 @@ static size_t panel_bytes(int taps, int c) { return nw_align_up((size_t)taps * (
 static void pack_panel(const nw_conv *v, bool backward, bool gather, const float *w, int panel, void *packed)
 {
     (void)gather;
+    filter_view f = view_filter(v, backward, w, panel);
     float *out = packed;
-    size_t taps = (size_t)(v->r * v->s);
-    int reduced = backward ? v->k : v->c, outputs = backward ? v->c : v->k;
-    for (int j = 0; j < TILE; j++) {
-        int k = panel * TILE + j;
-        for (int c = 0; c < reduced; c++) {
-            const float *from = w + (size_t)(backward ? c * v->c + k : k * v->c + c) * taps;
-            float *to = out + (size_t)c * TILE + j;
-            for (size_t t = 0; t < taps; t++, to += (size_t)reduced * TILE) *to = k < outputs ? from[t] : 0.0f;
+    for (int c = 0; c < f.reduced; c++)
+        for (size_t t = 0; t < f.taps; t++) {
+            const float *from = f.w + (size_t)c * f.c_step + t;
+            float *to = out + (t * (size_t)f.reduced + (size_t)c) * TILE;
+            if (f.outputs == TILE)
+                UNROLL for (size_t j = 0; j < TILE; j++) to[j] = from[j * f.k_step];
+            else
+                for (int j = 0; j < TILE; j++) to[j] = j < f.outputs ? from[(size_t)j * f.k_step] : 0.0f;
         }
-    }
 }
 
 /* Three rows share a base pointer: base, base + pitch, base + 2 pitch are addresses that x86 and ARM form by themselves,

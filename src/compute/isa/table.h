@@ -5,6 +5,7 @@
 #include "compute/isa/vec.h"
 #include "compute/isa/source.h"
 #include "compute/isa/finish.h"
+#include "compute/isa/filter.h"
 #include MICRO_KERNEL
 #include "compute/isa/conv_pixels.h"
 #include "compute/isa/conv_weights.h"

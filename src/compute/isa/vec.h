@@ -47,17 +47,20 @@ INLINE vf v_load_bf16(const nw_bf16 *p)
 {
     return (vf)(__builtin_convertvector(*(const vh_any *)p, vu) << 16);
 }
+/* bf16 in the low halves of 32-bit words; rounds to nearest even, NaN stays NaN. */
+INLINE vu v_round_bf16(vf v)
+{
+    vu u = (vu)v, rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16, quiet = (u >> 16) | 0x40u;
+    vu is_nan = (vu)((u & 0x7fffffffu) > 0x7f800000u);
+    return (quiet & is_nan) | (rounded & ~is_nan);
+}
 INLINE void v_store_bf16(nw_bf16 *p, vf v)
 {
 #if defined __AVX512BF16__ && VL == 16
     __m256bh h = _mm512_cvtneps_pbh((__m512)v);
     memcpy(p, &h, sizeof h);
 #else
-    vu u = (vu)v;
-    vu rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
-    vu quiet = (u >> 16) | 0x40u;
-    vi is_nan = (vi)((u & 0x7fffffffu) > 0x7f800000u);
-    *(vh_any *)p = __builtin_convertvector((quiet & (vu)is_nan) | (rounded & ~(vu)is_nan), vh);
+    *(vh_any *)p = __builtin_convertvector(v_round_bf16(v), vh);
 #endif
 }
 
