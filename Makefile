@@ -1,7 +1,7 @@
 # The front door. CMake does the work; see CMakePresets.json for the builds.
 
 JOBS := $(shell nproc)
-CTEST := ctest --output-on-failure --no-tests=error
+CTEST := ctest --output-on-failure --no-tests=error -j $(JOBS)
 
 .PHONY: all setup build test test-sanitize test-aarch64 check-long bench-peers golden format clean help
 

@@ -1,6 +1,5 @@
 /*
- * test_models.c - whole networks: against PyTorch's golden numbers, against themselves with other thread counts, batches
- * and passes, and against bad input.
+ * test_models.c - whole networks against themselves, with other thread counts, batches and passes, and against bad input.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,158 +8,11 @@
 #include <cmocka.h>
 
 #include "base/machine.h"
-#include "compute/isa.h"
 #include "support/allocations.h"
-#include "support/golden.h"
-#include "train/net.h"
+#include "support/net_fixture.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-
-enum { PIXELS = 3 * 32 * 32, NARROW = 8 };
-
-/* Emulated sets are the same code everywhere: whole networks in them are left to x86, since qemu takes an hour. */
-static bool is_tested(int table)
-{
-#ifndef __x86_64__
-    if (strstr(nw_isa_kernels(table)->isa, "-emulated")) return false;
-#endif
-    return nw_isa_usable(table);
-}
-
-/* Runs a check for every usable table of a type. */
-#define FOR_EACH_TABLE(k, type)                                                             \
-    for (int table_ = 0; table_ < nw_isa_count(); table_++)                                 \
-        for (const nw_kernels *k = nw_isa_kernels(table_); k && is_tested(table_); k = NULL) \
-            if (k->dtype == (type))
-
-static nw_net *make(const nw_kernels *kernels, const char *model, int batch, int threads)
-{
-    nw_net_options o = nw_net_options_default();
-    o.model = model;
-    o.batch_size = batch;
-    o.base_width = NARROW;
-    o.threads = threads;
-    nw_net *net;
-    if (nw_net_create_with(&net, &o, kernels) != NW_OK) fail_msg("%s", nw_error_message());
-    return net;
-}
-
-/* ---- against PyTorch ------------------------------------------------------------------------------------------------ */
-
-static void set_golden_parameters(nw_net *net)
-{
-    float *values = nw_net_parameters(net, NULL);
-    for (int i = 0; i < net->model.params.learned.count; i++) {
-        const nw_segment *s = &net->model.params.learned.at[i];
-        golden_role role = s->role == NW_ROLE_NORM_SCALE   ? GOLDEN_GAMMA
-                           : s->role == NW_ROLE_NORM_SHIFT ? GOLDEN_BETA
-                           : s->role == NW_ROLE_BIAS       ? GOLDEN_BIAS
-                                                           : GOLDEN_WEIGHT;
-        golden_fill_parameter(values + s->offset, s->count, (uint64_t)i, role, (size_t)s->fan_in);
-    }
-}
-
-static void fill_batch(float *images, int32_t *labels, int n, uint64_t image_stream, uint64_t label_stream)
-{
-    golden_fill_images(images, (size_t)n * PIXELS, image_stream);
-    for (int i = 0; i < n; i++) labels[i] = golden_label(label_stream, (uint64_t)i, 10);
-}
-
-static void check_distance(const nw_kernels *k, const char *what, const float *got, const golden_tensor *want, double bound)
-{
-    assert_non_null(want);
-    double d = golden_distance(got, want->data, want->count);
-    if (!(d <= bound)) fail_msg("%s: %s differs from PyTorch by %g, more than %g", k->isa, what, d, bound);
-}
-
-static void check_golden_step(const char *model, const golden_file *file, const nw_kernels *k)
-{
-    enum { N = 8 };
-    static float images[N * PIXELS];
-    int32_t labels[N];
-    bool exact = k->dtype == NW_F32;
-    nw_net *net = make(k, model, N, 0);
-    set_golden_parameters(net);
-    fill_batch(images, labels, N, GOLDEN_STREAM_IMAGES, GOLDEN_STREAM_LABELS);
-    nw_step_result result;
-    assert_int_equal(nw_net_gradients(net, images, labels, N, false, &result), NW_OK);
-    float loss = (float)result.loss;
-    check_distance(k, "loss", &loss, golden_find(file, "loss"), exact ? 1e-5 : 2e-2);
-    if (exact) {
-        for (int i = 0; i < nw_net_parameter_count(net); i++) {
-            nw_parameter_info p = nw_net_parameter(net, i);
-            char name[128];
-            snprintf(name, sizeof name, "grad/%s", p.name);
-            const golden_tensor *want = golden_find(file, name);
-            assert_non_null(want);
-            assert_int_equal(p.count, want->count);
-            check_distance(k, name, nw_net_parameter_gradients(net, NULL) + p.offset, want, 5e-5);
-        }
-        for (int i = 0; i < nw_net_buffer_count(net); i++) {
-            nw_parameter_info p = nw_net_buffer(net, i);
-            char name[128];
-            snprintf(name, sizeof name, "buffer/%s", p.name);
-            check_distance(k, name, nw_net_buffers(net, NULL) + p.offset, golden_find(file, name), 1e-5);
-        }
-    }
-    nw_net_free(net);
-}
-
-/* Twenty steps; the specification asks for 0.1 %. bf16 rounds activations to 8 bits and is held to 2 %. */
-static void check_golden_losses(const char *model, const golden_file *file, const nw_kernels *k, const char *series, bool fixed)
-{
-    enum { N = 16, STEPS = 20 };
-    static float images[N * PIXELS];
-    int32_t labels[N];
-    const golden_tensor *want = golden_find(file, series), *sgd = golden_find(file, "sgd");
-    assert_non_null(want);
-    assert_non_null(sgd);
-    assert_int_equal(want->count, STEPS);
-    nw_net *net = make(k, model, N, 0);
-    net->options.learning_rate = sgd->data[0];
-    net->options.momentum = sgd->data[1];
-    net->options.weight_decay = sgd->data[2];
-    net->options.nesterov = true;
-    set_golden_parameters(net);
-    double bound = k->dtype == NW_F32 ? 1e-3 : 2e-2;
-    for (int step = 0; step < STEPS; step++) {
-        uint64_t batch = fixed ? 0 : (uint64_t)step;
-        fill_batch(images, labels, N, GOLDEN_STREAM_STEP_IMAGES + batch, GOLDEN_STREAM_STEP_LABELS + batch);
-        nw_step_result result;
-        assert_int_equal(nw_net_train_step(net, images, labels, N, &result), NW_OK);
-        double error = fabs(result.loss / (double)want->data[step] - 1);
-        if (!(error <= bound))
-            fail_msg("%s: %s %s: loss %d is %.6f, PyTorch's %.6f", k->isa, model, series, step, result.loss,
-                     (double)want->data[step]);
-    }
-    nw_net_free(net);
-}
-
-static void check_model(const char *model, const char *path)
-{
-    golden_file *file = golden_load(path);
-    assert_non_null(file);
-    for (nw_dtype type = NW_F32; type <= NW_BF16; type++)
-        FOR_EACH_TABLE(k, type) {
-            check_golden_step(model, file, k);
-            check_golden_losses(model, file, k, "losses20", false);
-            check_golden_losses(model, file, k, "fixed20", true);
-        }
-    golden_free(file);
-}
-static void test_resnet9_is_pytorchs(void **state)
-{
-    (void)state;
-    check_model("resnet9", GOLDEN_PATH("resnet9.nwg"));
-}
-static void test_resnet18_is_pytorchs(void **state)
-{
-    (void)state;
-    check_model("resnet18", GOLDEN_PATH("resnet18.nwg"));
-}
 
 static void test_parameter_counts(void **state)
 {
@@ -377,8 +229,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_parameter_counts),
-        cmocka_unit_test(test_resnet9_is_pytorchs),
-        cmocka_unit_test(test_resnet18_is_pytorchs),
         cmocka_unit_test(test_any_number_of_threads_gives_the_same_bits),
         cmocka_unit_test(test_small_batch_in_a_large_network),
         cmocka_unit_test(test_gradients_accumulate),

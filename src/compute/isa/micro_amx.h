@@ -49,6 +49,9 @@ static void emulate_store(int t, void *base, size_t stride)
     for (int i = 0; i < amx.config.rows[t]; i++)
         memcpy((uint8_t *)base + (size_t)i * stride, amx.data[t][i], amx.config.bytes[t]);
 }
+#if defined __x86_64__ && defined __gnu_linux__ && !defined __SANITIZE_ADDRESS__
+__attribute__((target_clones("avx2", "default"))) /* tests spend their time here */
+#endif
 static void emulate_product(int d, int a, int b)
 {
     float(*acc)[16] = (float(*)[16])amx.data[d];
