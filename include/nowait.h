@@ -28,16 +28,16 @@ extern "C" {
 /* ---- 1. Status ------------------------------------------------------------------------------------------------ */
 
 /* X(identifier, exit code of the command, text) */
-#define NW_STATUS_MAP(X)                                              \
-    X(OK, 0, "success")                                               \
-    X(E_MEMORY, 1, "not enough memory")                               \
-    X(E_SYSTEM, 1, "the operating system refused")                    \
-    X(E_UNSUPPORTED, 1, "not possible on this machine or build")      \
-    X(E_INTERNAL, 1, "internal error")                                \
-    X(E_NUMERIC, 1, "a number is not finite")                         \
-    X(E_ARGUMENT, 2, "an argument is out of range")                   \
-    X(E_UNKNOWN, 2, "unknown name")                                   \
-    X(E_SHAPE, 2, "impossible shape")                                 \
+#define NW_STATUS_MAP(X)                                         \
+    X(OK, 0, "success")                                          \
+    X(E_MEMORY, 1, "not enough memory")                          \
+    X(E_SYSTEM, 1, "the operating system refused")               \
+    X(E_UNSUPPORTED, 1, "not possible on this machine or build") \
+    X(E_INTERNAL, 1, "internal error")                           \
+    X(E_NUMERIC, 1, "a number is not finite")                    \
+    X(E_ARGUMENT, 2, "an argument is out of range")              \
+    X(E_UNKNOWN, 2, "unknown name")                              \
+    X(E_SHAPE, 2, "impossible shape")                            \
     X(E_FILE, 3, "bad input file")
 
 typedef enum nw_status {
@@ -55,8 +55,8 @@ NW_API int nw_status_exit_code(nw_status status);
 NW_API const char *nw_error_message(void);
 NW_API const char *nw_error_trace(void);
 
-NW_API const char *nw_version(void);       /* "0.1.0" */
-NW_API const char *nw_build_commit(void);  /* the commit the library was built from, or "unknown" */
+NW_API const char *nw_version(void);      /* "0.1.0" */
+NW_API const char *nw_build_commit(void); /* the commit the library was built from, or "unknown" */
 
 /* ---- 2. Precision ---------------------------------------------------------------------------------------------- */
 
@@ -69,19 +69,19 @@ typedef enum nw_precision { NW_PRECISION_AUTO, NW_PRECISION_F32, NW_PRECISION_BF
 typedef struct nw_net nw_net;
 
 typedef struct nw_net_options {
-    const char *model;                  /* "resnet9", "resnet18" */
-    int batch_size;                     /* images of a step, at most */
-    int channels, height, width;        /* of an image */
+    const char *model;           /* "resnet9", "resnet18" */
+    int batch_size;              /* images of a step, at most */
+    int channels, height, width; /* of an image */
     int classes;
-    int base_width;                     /* channels of the first stage; 0: the model's own. For cheap experiments */
+    int base_width; /* channels of the first stage; 0: the model's own. For cheap experiments */
     nw_precision precision;
-    int threads;                        /* 0: all CPUs this process may use */
-    uint64_t seed;                      /* of the initial weights, and of dropout */
+    int threads;   /* 0: all CPUs this process may use */
+    uint64_t seed; /* of the initial weights, and of dropout */
     /* SGD as PyTorch defines it */
     float learning_rate, momentum, dampening, weight_decay;
     bool nesterov;
     float label_smoothing;
-    bool loss_sum;                      /* the loss is the sum over the batch, not the mean */
+    bool loss_sum; /* the loss is the sum over the batch, not the mean */
 } nw_net_options;
 
 /* resnet18, batch 128 of 3 x 32 x 32 with 10 classes, SGD 0.1, momentum 0.9, weight decay 5e-4, seed 0. */
@@ -89,7 +89,7 @@ NW_API nw_net_options nw_net_options_default(void);
 
 typedef struct nw_step_result {
     double loss;
-    int images, top1, top5;             /* right answers: the best, or among the five best */
+    int images, top1, top5; /* right answers: the best, or among the five best */
 } nw_step_result;
 
 /* Takes all memory that training will need in one piece. Fails with NW_E_MEMORY before anything is mapped. */
@@ -98,7 +98,8 @@ NW_API void nw_net_free(nw_net *net);
 
 /* One step of SGD on n images (N x C x H x W, f32, normalised) with labels in [0, classes): forward, backward, update.
  * 1 <= n <= batch_size. Allocates nothing. The result may be NULL. */
-NW_API nw_status nw_net_train_step(nw_net *net, const float *images, const int32_t *labels, int n, nw_step_result *result);
+NW_API nw_status nw_net_train_step(nw_net *net, const float *images, const int32_t *labels, int n,
+                                   nw_step_result *result);
 
 /* The two halves of a step: gradients (added to those present if `accumulate`), and the update. */
 NW_API nw_status nw_net_gradients(nw_net *net, const float *images, const int32_t *labels, int n, bool accumulate,
@@ -115,7 +116,7 @@ NW_API float *nw_net_parameter_gradients(nw_net *net, size_t *count);
 NW_API float *nw_net_buffers(nw_net *net, size_t *count);
 
 typedef struct nw_parameter_info {
-    const char *name;                   /* as PyTorch spells it: "layer1.0.conv1.weight" */
+    const char *name; /* as PyTorch spells it: "layer1.0.conv1.weight" */
     size_t offset, count;
     int dims, shape[4];
     int stage;
@@ -129,11 +130,11 @@ NW_API nw_parameter_info nw_net_buffer(const nw_net *net, int index);
 /* SHA-256 of the parameters as little-endian f32, 64 hexadecimal digits and a zero. */
 NW_API void nw_net_weights_sha256(const nw_net *net, char text[65]);
 
-NW_API const char *nw_net_isa(const nw_net *net);          /* "amx", "avx512", "avx2", "generic" */
-NW_API const char *nw_net_precision(const nw_net *net);    /* "f32" or "bf16": what really runs */
-NW_API const char *nw_net_note(const nw_net *net);         /* why that differs from what was asked, or NULL */
+NW_API const char *nw_net_isa(const nw_net *net);       /* "amx", "avx512", "avx2", "generic" */
+NW_API const char *nw_net_precision(const nw_net *net); /* "f32" or "bf16": what really runs */
+NW_API const char *nw_net_note(const nw_net *net);      /* why that differs from what was asked, or NULL */
 NW_API int nw_net_threads(const nw_net *net);
-NW_API size_t nw_net_memory(const nw_net *net);            /* bytes of the one block: known before the first step */
+NW_API size_t nw_net_memory(const nw_net *net); /* bytes of the one block: known before the first step */
 
 #ifdef __cplusplus
 }

@@ -25,16 +25,10 @@
 static const size_t huge_from = (size_t)4 << 20;
 static const double bytes_per_gib = 1024.0 * 1024.0 * 1024.0;
 
-nw_arena nw_arena_measure(void)
-{
-    return (nw_arena){.capacity = SIZE_MAX};
-}
+nw_arena nw_arena_measure(void) { return (nw_arena){.capacity = SIZE_MAX}; }
 
 /* An empty arena still maps something: its base must not be NULL, which would make it a measuring one. */
-static size_t mapped_bytes(size_t capacity)
-{
-    return capacity > 0 ? capacity : NW_ALIGN;
-}
+static size_t mapped_bytes(size_t capacity) { return capacity > 0 ? capacity : NW_ALIGN; }
 
 nw_status nw_arena_create(nw_arena *arena, size_t bytes)
 {
@@ -51,7 +45,8 @@ nw_status nw_arena_create(nw_arena *arena, size_t bytes)
     void *base = mmap(NULL, mapped_bytes(capacity), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     NW_FAIL_IF(base == MAP_FAILED, NW_E_MEMORY,
                "the system refused %.2f GiB of memory (%s) although %.2f GiB are available: raise the process's limit "
-               "(ulimit -v), or " REMEDY, gib, strerror(errno), (double)available / bytes_per_gib);
+               "(ulimit -v), or " REMEDY,
+               gib, strerror(errno), (double)available / bytes_per_gib);
 
     /* Advice only: where huge pages are switched off the call fails and all still works, more slowly. */
     if (capacity > huge_from) (void)madvise(base, capacity, MADV_HUGEPAGE);
@@ -69,8 +64,10 @@ void nw_arena_destroy(nw_arena *arena)
 
 __attribute__((cold, noreturn)) static void die_exhausted(const nw_arena *arena, size_t bytes)
 {
-    fprintf(stderr, "nowait: bug: %zu bytes asked of an arena with %zu of %zu bytes used; "
-            "its measuring pass asked for less\n", bytes, arena->used, arena->capacity);
+    fprintf(stderr,
+            "nowait: bug: %zu bytes asked of an arena with %zu of %zu bytes used; "
+            "its measuring pass asked for less\n",
+            bytes, arena->used, arena->capacity);
     abort();
 }
 

@@ -16,10 +16,10 @@
 enum { NW_ALIGN = 64 };
 
 typedef struct nw_arena {
-    unsigned char *base;  /* NULL while measuring */
+    unsigned char *base; /* NULL while measuring */
     size_t used;
     size_t peak;
-    size_t capacity;      /* SIZE_MAX while measuring */
+    size_t capacity; /* SIZE_MAX while measuring */
 } nw_arena;
 
 static inline size_t nw_align_up(size_t bytes) { return (bytes + (NW_ALIGN - 1)) & ~(size_t)(NW_ALIGN - 1); }

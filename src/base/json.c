@@ -95,11 +95,21 @@ static void write_text(FILE *out, const char *text)
             continue;
         }
         switch (*at) {
-        case '"': fputs("\\\"", out); break;
-        case '\\': fputs("\\\\", out); break;
-        case '\n': fputs("\\n", out); break;
-        case '\r': fputs("\\r", out); break;
-        case '\t': fputs("\\t", out); break;
+        case '"':
+            fputs("\\\"", out);
+            break;
+        case '\\':
+            fputs("\\\\", out);
+            break;
+        case '\n':
+            fputs("\\n", out);
+            break;
+        case '\r':
+            fputs("\\r", out);
+            break;
+        case '\t':
+            fputs("\\t", out);
+            break;
         default:
             if (*at >= 0x20 && *at < 0x7F) {
                 fputc(*at, out);
@@ -112,10 +122,7 @@ static void write_text(FILE *out, const char *text)
     fputc('"', out);
 }
 
-nw_json nw_json_begin(FILE *out, bool pretty)
-{
-    return (nw_json){.out = out, .pretty = pretty};
-}
+nw_json nw_json_begin(FILE *out, bool pretty) { return (nw_json){.out = out, .pretty = pretty}; }
 
 void nw_json_end(nw_json *json)
 {
@@ -124,25 +131,13 @@ void nw_json_end(nw_json *json)
     fputc('\n', json->out);
 }
 
-void nw_json_object(nw_json *json)
-{
-    open_container(json, true);
-}
+void nw_json_object(nw_json *json) { open_container(json, true); }
 
-void nw_json_object_end(nw_json *json)
-{
-    close_container(json, true);
-}
+void nw_json_object_end(nw_json *json) { close_container(json, true); }
 
-void nw_json_array(nw_json *json)
-{
-    open_container(json, false);
-}
+void nw_json_array(nw_json *json) { open_container(json, false); }
 
-void nw_json_array_end(nw_json *json)
-{
-    close_container(json, false);
-}
+void nw_json_array_end(nw_json *json) { close_container(json, false); }
 
 void nw_json_key(nw_json *json, const char *key)
 {

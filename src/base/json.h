@@ -13,7 +13,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-enum { NW_JSON_DEPTH = 32 };  /* levels, the document itself counted: 31 nested objects or arrays */
+enum { NW_JSON_DEPTH = 32 }; /* levels, the document itself counted: 31 nested objects or arrays */
 
 typedef struct nw_json {
     FILE *out;
@@ -21,19 +21,19 @@ typedef struct nw_json {
     bool in_object[NW_JSON_DEPTH];
     bool has_items[NW_JSON_DEPTH];
     bool after_key;
-    bool pretty;           /* newlines and two spaces a level */
+    bool pretty; /* newlines and two spaces a level */
 } nw_json;
 
 nw_json nw_json_begin(FILE *out, bool pretty);
-void nw_json_end(nw_json *json);                       /* checks that all is closed; writes a newline */
+void nw_json_end(nw_json *json); /* checks that all is closed; writes a newline */
 void nw_json_object(nw_json *json);
 void nw_json_object_end(nw_json *json);
 void nw_json_array(nw_json *json);
 void nw_json_array_end(nw_json *json);
 void nw_json_key(nw_json *json, const char *key);
-void nw_json_string(nw_json *json, const char *text);  /* NULL: null */
+void nw_json_string(nw_json *json, const char *text); /* NULL: null */
 void nw_json_int(nw_json *json, int64_t value);
-void nw_json_double(nw_json *json, double value);      /* shortest text that reads back as the same double */
+void nw_json_double(nw_json *json, double value); /* shortest text that reads back as the same double */
 void nw_json_bool(nw_json *json, bool value);
 
 #endif

@@ -19,6 +19,6 @@ typedef struct nw_cpu_ticks {
 } nw_cpu_ticks;
 
 nw_cpu_ticks nw_machine_ticks(void);
-double nw_machine_steal_percent(nw_cpu_ticks before, nw_cpu_ticks after);  /* of all ticks between; 0 if none passed */
+double nw_machine_steal_percent(nw_cpu_ticks before, nw_cpu_ticks after); /* of all ticks between; 0 if none passed */
 
 #endif

@@ -64,7 +64,7 @@ struct nw_pool {
     _Alignas(CACHE_LINE) atomic_word sleepers;
     atomic_bool busy;
     int threads;
-    worker workers[];  /* [0] is the caller and has no thread */
+    worker workers[]; /* [0] is the caller and has no thread */
 };
 
 static void pause_briefly(void)
@@ -207,8 +207,10 @@ nw_status nw_pool_create(nw_pool **pool, int threads)
 
     if (error != 0) {
         shut_down(made, end);
-        return NW_FAIL(NW_E_SYSTEM, "the system started only %d of %d threads (%s): use fewer threads, or raise the "
-                       "limit on processes (ulimit -u)", end, threads, strerror(error));
+        return NW_FAIL(NW_E_SYSTEM,
+                       "the system started only %d of %d threads (%s): use fewer threads, or raise the "
+                       "limit on processes (ulimit -u)",
+                       end, threads, strerror(error));
     }
     *pool = made;
     return NW_OK;
@@ -219,10 +221,7 @@ void nw_pool_free(nw_pool *pool)
     if (pool != NULL) shut_down(pool, pool->threads);
 }
 
-int nw_pool_threads(const nw_pool *pool)
-{
-    return pool->threads;
-}
+int nw_pool_threads(const nw_pool *pool) { return pool->threads; }
 
 __attribute__((cold, noreturn)) static void die_busy(void)
 {

@@ -66,10 +66,7 @@ uint32_t nw_rng_below(nw_rng *rng, uint32_t bound)
     return (uint32_t)(product >> 32);
 }
 
-float nw_rng_uniform(nw_rng *rng)
-{
-    return (float)(nw_rng_u32(rng) >> 8) * 0x1p-24f;
-}
+float nw_rng_uniform(nw_rng *rng) { return (float)(nw_rng_u32(rng) >> 8) * 0x1p-24f; }
 
 /* In double, then rounded once: mathematics libraries differ in the last bits of a double, which the rounding to float
  * hides, so machines agree on initial weights. The first uniform is in (0, 1], the logarithm finite. */

@@ -11,15 +11,15 @@
 #include <stdint.h>
 
 typedef enum nw_purpose {
-    NW_PURPOSE_INIT = 1,    /* a: segment */
-    NW_PURPOSE_SYNTHETIC,   /* a: sample */
-    NW_PURPOSE_DROPOUT,     /* a: step, b: layer */
+    NW_PURPOSE_INIT = 1,  /* a: segment */
+    NW_PURPOSE_SYNTHETIC, /* a: sample */
+    NW_PURPOSE_DROPOUT,   /* a: step, b: layer */
     NW_PURPOSE_TEST,
 } nw_purpose;
 
 typedef struct nw_rng {
     uint32_t key[2];
-    uint32_t counter[4];   /* [0]: index of the block, [1]: b, [2..3]: a */
+    uint32_t counter[4]; /* [0]: index of the block, [1]: b, [2..3]: a */
     uint32_t block[4];
     int left;
 } nw_rng;
@@ -29,8 +29,8 @@ void nw_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]
 
 nw_rng nw_rng_make(uint64_t seed, nw_purpose purpose, uint64_t a, uint32_t b);
 uint32_t nw_rng_u32(nw_rng *rng);
-uint32_t nw_rng_below(nw_rng *rng, uint32_t bound);   /* uniform in [0, bound), without bias; bound >= 1 */
-float nw_rng_uniform(nw_rng *rng);                    /* [0, 1), 24 bits */
-float nw_rng_normal(nw_rng *rng);                     /* Box-Muller; two uniforms a number */
+uint32_t nw_rng_below(nw_rng *rng, uint32_t bound); /* uniform in [0, bound), without bias; bound >= 1 */
+float nw_rng_uniform(nw_rng *rng);                  /* [0, 1), 24 bits */
+float nw_rng_normal(nw_rng *rng);                   /* Box-Muller; two uniforms a number */
 
 #endif

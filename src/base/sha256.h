@@ -13,6 +13,6 @@ typedef struct nw_sha256 {
 
 nw_sha256 nw_sha256_begin(void);
 void nw_sha256_add(nw_sha256 *hash, const void *data, size_t bytes);
-void nw_sha256_end(nw_sha256 *hash, char text[65]);   /* 64 hexadecimal digits and a zero */
+void nw_sha256_end(nw_sha256 *hash, char text[65]); /* 64 hexadecimal digits and a zero */
 
 #endif

@@ -31,7 +31,8 @@ const char *nw_status_name(nw_status status)
 {
     switch (status) {
 #define CASE(identifier, exit_code, text) \
-    case NW_##identifier: return "NW_" #identifier;
+    case NW_##identifier:                 \
+        return "NW_" #identifier;
         NW_STATUS_MAP(CASE)
 #undef CASE
     }
@@ -42,7 +43,8 @@ const char *nw_status_text(nw_status status)
 {
     switch (status) {
 #define CASE(identifier, exit_code, text) \
-    case NW_##identifier: return text;
+    case NW_##identifier:                 \
+        return text;
         NW_STATUS_MAP(CASE)
 #undef CASE
     }
@@ -53,7 +55,8 @@ int nw_status_exit_code(nw_status status)
 {
     switch (status) {
 #define CASE(identifier, exit_code, text) \
-    case NW_##identifier: return exit_code;
+    case NW_##identifier:                 \
+        return exit_code;
         NW_STATUS_MAP(CASE)
 #undef CASE
     }
@@ -111,27 +114,12 @@ nw_status nw_trace_at(nw_status status, const char *file, int line)
     return status;
 }
 
-void nw_error_set_rank(int rank)
-{
-    atomic_store_explicit(&error_rank, rank, memory_order_relaxed);
-}
+void nw_error_set_rank(int rank) { atomic_store_explicit(&error_rank, rank, memory_order_relaxed); }
 
-const char *nw_error_message(void)
-{
-    return error_message;
-}
+const char *nw_error_message(void) { return error_message; }
 
-const char *nw_error_trace(void)
-{
-    return error_trace;
-}
+const char *nw_error_trace(void) { return error_trace; }
 
-const char *nw_version(void)
-{
-    return NW_VERSION;
-}
+const char *nw_version(void) { return NW_VERSION; }
 
-const char *nw_build_commit(void)
-{
-    return NW_COMMIT;
-}
+const char *nw_build_commit(void) { return NW_COMMIT; }

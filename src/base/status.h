@@ -24,13 +24,13 @@ nw_status nw_trace_at(nw_status status, const char *file, int line) __attribute_
 void nw_error_set_rank(int rank);
 
 #define NW_FAIL(status, ...) nw_fail_at((status), __FILE__, __LINE__, __VA_ARGS__)
-#define NW_FAIL_IF(condition, status, ...)              \
-    do {                                                \
+#define NW_FAIL_IF(condition, status, ...)                  \
+    do {                                                    \
         if (condition) return NW_FAIL(status, __VA_ARGS__); \
     } while (0)
-#define NW_TRY(expression)                                                                  \
-    do {                                                                                    \
-        nw_status nw_try_status_ = (expression);                                            \
+#define NW_TRY(expression)                                                                   \
+    do {                                                                                     \
+        nw_status nw_try_status_ = (expression);                                             \
         if (nw_try_status_ != NW_OK) return nw_trace_at(nw_try_status_, __FILE__, __LINE__); \
     } while (0)
 

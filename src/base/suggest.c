@@ -18,7 +18,8 @@ static int distance(const char *a, const char *b)
         for (int j = 1; j <= m; j++) {
             int replaced = d[i - 1][j - 1] + (a[i - 1] != b[j - 1]);
             d[i][j] = least(replaced, least(d[i - 1][j], d[i][j - 1]) + 1);
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) d[i][j] = least(d[i][j], d[i - 2][j - 2] + 1);
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                d[i][j] = least(d[i][j], d[i - 2][j - 2] + 1);
         }
     return d[n][m];
 }

@@ -1,9 +1,10 @@
 /*
  * bench_conv.c - `nowait bench conv`: each different convolution of a model, in its three directions, against the peak.
  *
- * The peak (peak.h) is measured in every round between the layers, so that both see the same neighbours; the best of all
- * rounds counts on either side. Times include weight packing and layout moves. GFLOP/s count every tap, as everybody does;
- * "of peak" counts them too, and "executed" only the taps that fall inside the image, which are what is really computed.
+ * The peak (peak.h) is measured in every round between the layers, so that both see the same neighbours; the best of
+ * all rounds counts on either side. Times include weight packing and layout moves. GFLOP/s count every tap, as
+ * everybody does; "of peak" counts them too, and "executed" only the taps that fall inside the image, which are what is
+ * really computed.
  */
 #include "cli/bench.h"
 
@@ -20,13 +21,13 @@ enum { MAX_LAYERS = 64 };
 
 typedef struct layer {
     nw_conv conv;
-    int times;                   /* how often the model has it */
-    double inside;               /* share of the taps that fall inside */
-    double best[3];              /* seconds */
+    int times;      /* how often the model has it */
+    double inside;  /* share of the taps that fall inside */
+    double best[3]; /* seconds */
     nw_tensor x, y, dx, g;
     float *w, *dw;
     float *x_scale, *x_shift, *c1, *c2, *c3;
-    float *sums;                 /* moments, or the sink's sums */
+    float *sums; /* moments, or the sink's sums */
 } layer;
 
 typedef struct bench {
@@ -36,7 +37,7 @@ typedef struct bench {
     nw_arena arena;
     layer layers[MAX_LAYERS];
     int count;
-    double peak;                 /* operations per second, the best */
+    double peak; /* operations per second, the best */
 } bench;
 
 /* Share of (output, tap) pairs along one axis whose source lies inside. */
@@ -100,8 +101,10 @@ static void fill_tensor(nw_tensor *t, uint64_t stream)
     nw_rng rng = nw_rng_make(0, NW_PURPOSE_TEST, stream, 0);
     for (size_t i = 0; i < count; i++) {
         float x = (int)(i % (size_t)t->pitch) < t->c ? 2 * nw_rng_uniform(&rng) - 1 : 0;
-        if (t->dtype == NW_F32) ((float *)t->data)[i] = x;
-        else ((nw_bf16 *)t->data)[i] = nw_bf16_from_f32(x);
+        if (t->dtype == NW_F32)
+            ((float *)t->data)[i] = x;
+        else
+            ((nw_bf16 *)t->data)[i] = nw_bf16_from_f32(x);
     }
 }
 
@@ -155,8 +158,10 @@ static void measure(bench *b)
             int64_t start = nw_now_ns();
             double flops = b->exec.kernels->peak(&b->exec, iterations);
             double seconds = nw_seconds(nw_now_ns() - start);
-            if (seconds < 0.005 && iterations < 1 << 20) iterations *= 2; /* long enough to wake the threads */
-            else b->peak = fmax(b->peak, flops / seconds);
+            if (seconds < 0.005 && iterations < 1 << 20)
+                iterations *= 2; /* long enough to wake the threads */
+            else
+                b->peak = fmax(b->peak, flops / seconds);
             for (nw_direction d = NW_FORWARD; d <= NW_BACKWARD_WEIGHTS; d++) {
                 double s = run_direction(b, &b->layers[i], d);
                 if (round >= 0) b->layers[i].best[d] = fmin(b->layers[i].best[d], s);
@@ -227,8 +232,11 @@ static void print_json(const bench *b, nw_cpu_ticks before)
         const layer *l = &b->layers[i];
         const nw_conv *v = &l->conv;
         nw_json_object(&json);
-        const struct { const char *key; int value; } shape[] = {{"c", v->c}, {"h", v->h}, {"w", v->w}, {"k", v->k},
-            {"r", v->r}, {"s", v->s}, {"stride", v->stride}, {"pad", v->pad}, {"times", l->times}};
+        const struct {
+            const char *key;
+            int value;
+        } shape[] = {{"c", v->c}, {"h", v->h},           {"w", v->w},     {"k", v->k},        {"r", v->r},
+                     {"s", v->s}, {"stride", v->stride}, {"pad", v->pad}, {"times", l->times}};
         for (size_t j = 0; j < sizeof shape / sizeof shape[0]; j++)
             nw_json_key(&json, shape[j].key), nw_json_int(&json, shape[j].value);
         nw_json_key(&json, "taps_inside"), nw_json_double(&json, l->inside);
@@ -246,7 +254,8 @@ static void print_json(const bench *b, nw_cpu_ticks before)
     nw_json_array_end(&json);
     nw_json_key(&json, "geometric_mean_percent_of_peak");
     nw_json_object(&json);
-    for (int d = 0; d < 3; d++) nw_json_key(&json, key[d]), nw_json_double(&json, 100 * mean_share(b, (nw_direction)d, false));
+    for (int d = 0; d < 3; d++)
+        nw_json_key(&json, key[d]), nw_json_double(&json, 100 * mean_share(b, (nw_direction)d, false));
     nw_json_object_end(&json);
     nw_bench_machine_json(&json, before);
     nw_json_object_end(&json);
@@ -262,8 +271,12 @@ static nw_status run(bench *b)
     NW_TRY(nw_isa_select(nw_settings_precision(s), &kernels, &note));
     if (note) fprintf(stderr, "nowait: %s\n", note);
     NW_TRY(nw_pool_create(&b->exec.pool, threads));
-    nw_model_options o = {.name = s->model, .channels = 3, .height = s->image_size, .width = s->image_size,
-                          .classes = s->classes, .base_width = s->width};
+    nw_model_options o = {.name = s->model,
+                          .channels = 3,
+                          .height = s->image_size,
+                          .width = s->image_size,
+                          .classes = s->classes,
+                          .base_width = s->width};
     NW_TRY(nw_model_make(&b->model, &o, kernels, s->batch_size, threads));
     b->exec.kernels = kernels;
     collect(b);
@@ -274,8 +287,10 @@ static nw_status run(bench *b)
     fill(b);
     nw_cpu_ticks before = nw_machine_ticks();
     measure(b);
-    if (strcmp(s->format, "json") == 0) print_json(b, before);
-    else print_table(b, before);
+    if (strcmp(s->format, "json") == 0)
+        print_json(b, before);
+    else
+        print_table(b, before);
     return NW_OK;
 }
 

@@ -16,7 +16,7 @@
 
 typedef struct measurement {
     double images_per_second, best, loss;
-    double peak;                  /* operations per second of the bare micro-kernel, the best between the steps */
+    double peak; /* operations per second of the bare micro-kernel, the best between the steps */
     double work_share[NW_WORK_KINDS], other_share;
 } measurement;
 
@@ -30,7 +30,8 @@ static void fill_synthetic(float *images, int32_t *labels, const nw_net_options 
     }
 }
 
-static nw_status run_steps(nw_net *net, const float *images, const int32_t *labels, int steps, double *seconds, measurement *m)
+static nw_status run_steps(nw_net *net, const float *images, const int32_t *labels, int steps, double *seconds,
+                           measurement *m)
 {
     nw_exec *exec = &net->model.pass.exec;
     nw_step_result result = {0};
@@ -39,8 +40,10 @@ static nw_status run_steps(nw_net *net, const float *images, const int32_t *labe
     for (int i = -2; i < steps; i++) {
         int64_t peak_start = nw_now_ns();
         double flops = exec->kernels->peak(exec, iterations), peak_seconds = nw_seconds(nw_now_ns() - peak_start);
-        if (peak_seconds < 0.01 && iterations < 1 << 20) iterations *= 4; /* long enough to wake the threads */
-        else if (flops / peak_seconds > m->peak) m->peak = flops / peak_seconds;
+        if (peak_seconds < 0.01 && iterations < 1 << 20)
+            iterations *= 4; /* long enough to wake the threads */
+        else if (flops / peak_seconds > m->peak)
+            m->peak = flops / peak_seconds;
         if (i == 0) memset(exec->work_ns, 0, sizeof exec->work_ns);
         int64_t start = nw_now_ns();
         NW_TRY(nw_net_train_step(net, images, labels, net->options.batch_size, &result));
@@ -142,8 +145,10 @@ nw_status nw_bench_train(const nw_settings *s)
         status = run_steps(net, images, labels, s->steps, seconds, &m);
     }
     if (status == NW_OK) {
-        if (strcmp(s->format, "json") == 0) print_json(s, net, &m, seconds, before);
-        else print_table(s, net, &m, before);
+        if (strcmp(s->format, "json") == 0)
+            print_json(s, net, &m, seconds, before);
+        else
+            print_table(s, net, &m, before);
     }
     free(images);
     free(labels);

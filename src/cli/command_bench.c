@@ -42,7 +42,8 @@ static void usage(void)
 {
     printf("usage: nowait bench train [options]   images/s of whole training steps on synthetic data\n");
     nw_options_help(NW_COMMAND_BENCH_TRAIN, stdout);
-    printf("\nusage: nowait bench conv [options]    each convolution of a model, in three directions, against the peak\n");
+    printf(
+        "\nusage: nowait bench conv [options]    each convolution of a model, in three directions, against the peak\n");
     nw_options_help(NW_COMMAND_BENCH_CONV, stdout);
 }
 
@@ -57,7 +58,8 @@ nw_status nw_command_bench(int argc, char **argv)
     NW_FAIL_IF(!train && !conv, NW_E_ARGUMENT, "there is no benchmark '%s': it is train or conv", argv[0]);
     nw_settings settings;
     int positional;
-    NW_TRY(nw_options_parse(train ? NW_COMMAND_BENCH_TRAIN : NW_COMMAND_BENCH_CONV, argc - 1, argv + 1, &settings, &positional));
+    NW_TRY(nw_options_parse(train ? NW_COMMAND_BENCH_TRAIN : NW_COMMAND_BENCH_CONV, argc - 1, argv + 1, &settings,
+                            &positional));
     NW_FAIL_IF(positional, NW_E_ARGUMENT, "'%s' is not understood here; --help lists the options", argv[1]);
     return train ? nw_bench_train(&settings) : nw_bench_conv(&settings);
 }

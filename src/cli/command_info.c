@@ -1,6 +1,6 @@
 /*
- * command_info.c - `nowait info`: the machine and the build, with a self-test of every usable instruction set; or a model's
- * stages with parameters, multiply-adds and activation memory.
+ * command_info.c - `nowait info`: the machine and the build, with a self-test of every usable instruction set; or a
+ * model's stages with parameters, multiply-adds and activation memory.
  */
 #include "cli/bench.h"
 #include "cli/command.h"
@@ -65,8 +65,12 @@ static nw_status show_model(const char *name, const nw_settings *s)
     enum { BATCH = 128 };
     const nw_kernels *kernels;
     nw_model m;
-    nw_model_options o = {.name = name, .channels = 3, .height = s->image_size, .width = s->image_size,
-                          .classes = s->classes, .base_width = s->width};
+    nw_model_options o = {.name = name,
+                          .channels = 3,
+                          .height = s->image_size,
+                          .width = s->image_size,
+                          .classes = s->classes,
+                          .base_width = s->width};
     NW_TRY(nw_isa_select(NW_PRECISION_AUTO, &kernels, NULL));
     int threads = s->threads ? s->threads : nw_machine_allowed_cpus();
     NW_TRY(nw_model_make(&m, &o, kernels, BATCH, threads));
@@ -85,7 +89,8 @@ static nw_status show_model(const char *name, const nw_settings *s)
     }
     printf("%-18s %-10s %12zu %18s %12.2f %14.2f\n", "total", "", m.params.learned.floats, "", macs * 1e-6, kept / 1e6);
     printf("training memory at batch %d in %s: %.0f MB (weights, gradients, momentum, activations, scratch)\n", BATCH,
-           kernels->dtype == NW_BF16 ? "bf16" : "f32", ((double)arena.peak + 4.0 * (double)m.params.learned.floats) / 1e6);
+           kernels->dtype == NW_BF16 ? "bf16" : "f32",
+           ((double)arena.peak + 4.0 * (double)m.params.learned.floats) / 1e6);
     nw_model_free(&m);
     return NW_OK;
 }

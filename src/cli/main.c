@@ -28,9 +28,11 @@ bool nw_wants_help(int argc, char **argv)
 
 static void usage(FILE *out)
 {
-    fprintf(out, "nowait %s: trains convolutional networks on CPUs\n\nusage: nowait COMMAND [options]\n\n", nw_version());
+    fprintf(out, "nowait %s: trains convolutional networks on CPUs\n\nusage: nowait COMMAND [options]\n\n",
+            nw_version());
     for (int i = 0; i < COMMANDS; i++) fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].summary);
-    fprintf(out, "\n'nowait COMMAND --help' tells more. NOWAIT_ISA=avx512|avx2|generic overrides the instruction set.\n");
+    fprintf(out,
+            "\n'nowait COMMAND --help' tells more. NOWAIT_ISA=avx512|avx2|generic overrides the instruction set.\n");
 }
 
 static nw_status run(int argc, char **argv)
@@ -40,8 +42,8 @@ static nw_status run(int argc, char **argv)
         names[i] = commands[i].name;
         if (strcmp(argv[1], commands[i].name) == 0) return commands[i].run(argc - 2, argv + 2);
     }
-    return NW_FAIL(NW_E_ARGUMENT, "there is no command '%s'; the nearest is '%s', and 'nowait --help' lists all", argv[1],
-                   nw_suggest(argv[1], names, COMMANDS));
+    return NW_FAIL(NW_E_ARGUMENT, "there is no command '%s'; the nearest is '%s', and 'nowait --help' lists all",
+                   argv[1], nw_suggest(argv[1], names, COMMANDS));
 }
 
 int main(int argc, char **argv)

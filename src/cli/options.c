@@ -21,23 +21,28 @@ typedef struct option {
     const char *help;
 } option;
 
-#define BENCH (NW_COMMAND_BENCH_TRAIN | NW_COMMAND_BENCH_CONV)
+#define BENCH     (NW_COMMAND_BENCH_TRAIN | NW_COMMAND_BENCH_CONV)
 #define AT(field) offsetof(nw_settings, field)
 
 static const option table[] = {
     {"model", "NAME", "resnet18", TEXT, BENCH, AT(model), 0, 0, "which network; 'nowait info --models' lists them"},
     {"batch-size", "N", "128", INT, BENCH, AT(batch_size), 1, 1 << 20, "images of a step"},
-    {"precision", "f32|bf16|auto", "auto", CHOICE, BENCH, AT(precision), 0, 0, "of activations; auto is bf16 where AMX is usable"},
+    {"precision", "f32|bf16|auto", "auto", CHOICE, BENCH, AT(precision), 0, 0,
+     "of activations; auto is bf16 where AMX is usable"},
     {"threads", "T", "0", INT, BENCH | NW_COMMAND_INFO, AT(threads), 0, 4096, "0 means all CPUs this process may use"},
-    {"width", "W", "0", INT, BENCH | NW_COMMAND_INFO, AT(width), 0, 8192, "channels of the first stage, the others in proportion; 0 is the model's own"},
+    {"width", "W", "0", INT, BENCH | NW_COMMAND_INFO, AT(width), 0, 8192,
+     "channels of the first stage, the others in proportion; 0 is the model's own"},
     {"image-size", "S", "32", INT, BENCH | NW_COMMAND_INFO, AT(image_size), 1, 4096, "height and width of the images"},
     {"classes", "K", "10", INT, BENCH | NW_COMMAND_INFO, AT(classes), 2, 1 << 20, "number of classes"},
     {"steps", "N", "10", INT, NW_COMMAND_BENCH_TRAIN, AT(steps), 1, 1 << 30, "timed steps, after two that are not"},
-    {"repeats", "N", "5", INT, NW_COMMAND_BENCH_CONV, AT(repeats), 1, 1 << 20, "rounds over all layers; the best of each counts"},
-    {"fused", NULL, "false", FLAG, NW_COMMAND_BENCH_CONV, AT(fused), 0, 0, "with what training fuses in: normalise, statistics, gates"},
-    {"profile", NULL, "false", FLAG, NW_COMMAND_BENCH_TRAIN, AT(profile), 0, 0, "also print the share of each kind of work"},
+    {"repeats", "N", "5", INT, NW_COMMAND_BENCH_CONV, AT(repeats), 1, 1 << 20,
+     "rounds over all layers; the best of each counts"},
+    {"fused", NULL, "false", FLAG, NW_COMMAND_BENCH_CONV, AT(fused), 0, 0,
+     "with what training fuses in: normalise, statistics, gates"},
+    {"profile", NULL, "false", FLAG, NW_COMMAND_BENCH_TRAIN, AT(profile), 0, 0,
+     "also print the share of each kind of work"},
     {"seed", "N", "0", INT64, NW_COMMAND_BENCH_TRAIN, AT(seed), 0, 9e18, "of weights and data"},
-    {"format", "table|json", "table", CHOICE, BENCH | NW_COMMAND_INFO, AT(format), 0, 0, "of the result on stdout"},
+    {"format", "table|json", "table", CHOICE, BENCH, AT(format), 0, 0, "of the result on stdout"},
     {"models", NULL, "false", FLAG, NW_COMMAND_INFO, AT(models), 0, 0, "list the models"},
 };
 enum { OPTIONS = sizeof table / sizeof table[0] };
@@ -94,8 +99,10 @@ static nw_status set_value(const option *o, const char *text, nw_settings *setti
         NW_FAIL_IF(end == text || *end, NW_E_ARGUMENT, "--%s takes a whole number, not '%s'", o->name, text);
         NW_FAIL_IF(errno || (double)value < o->least || (double)value > o->most, NW_E_ARGUMENT,
                    "--%s is %s; it must be %.0f to %.0f", o->name, text, o->least, o->most);
-        if (o->kind == INT) *(int *)at = (int)value;
-        else *(int64_t *)at = value;
+        if (o->kind == INT)
+            *(int *)at = (int)value;
+        else
+            *(int64_t *)at = value;
     }
     return NW_OK;
 }
@@ -139,10 +146,12 @@ nw_status nw_options_parse(unsigned command, int argc, char **argv, nw_settings 
     for (int i = 0; i < OPTIONS; i++) NW_TRY(set_value(&table[i], table[i].fallback, settings));
     *positional = 0;
     for (int i = 0; i < argc; i++) {
-        if (strncmp(argv[i], "--", 2) == 0 && argv[i][2]) NW_TRY(parse_one(command, argc, argv, &i, settings));
+        if (strncmp(argv[i], "--", 2) == 0 && argv[i][2])
+            NW_TRY(parse_one(command, argc, argv, &i, settings));
         else if (argv[i][0] == '-' && argv[i][1])
             return NW_FAIL(NW_E_ARGUMENT, "'%s': options are written with two dashes; --help lists them", argv[i]);
-        else argv[(*positional)++] = argv[i];
+        else
+            argv[(*positional)++] = argv[i];
     }
     return NW_OK;
 }

@@ -2,7 +2,8 @@
  * options.h - the one table of options, from which parsing, validation and help are made.
  *
  * A line of the table says an option's name, type, range, default, help, the commands that take it, and where its value
- * lives in nw_settings. Dashes and underscores are the same in names. A boolean takes a bare flag, --x=False, --x True or
+ * lives in nw_settings. Dashes and underscores are the same in names. A boolean takes a bare flag, --x=False, --x True
+ * or
  * --no-x. An unknown option is an error that names the nearest one.
  */
 #ifndef NW_CLI_OPTIONS_H
@@ -26,8 +27,8 @@ typedef struct nw_settings {
     bool profile, models, fused;
 } nw_settings;
 
-/* Fills settings with the defaults, then from the arguments of one command. Positional arguments are moved to the front of
- * argv and counted. */
+/* Fills settings with the defaults, then from the arguments of one command. Positional arguments are moved to the front
+ * of argv and counted. */
 nw_status nw_options_parse(unsigned command, int argc, char **argv, nw_settings *settings, int *positional);
 
 /* One line an option, for those that `command` takes. */

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { MOST = 1 << 15 };     /* of any number of a shape, so that the product of two is still an int */
+enum { MOST = 1 << 15 }; /* of any number of a shape, so that the product of two is still an int */
 
 const char *nw_work_text(nw_work work)
 {
@@ -41,17 +41,30 @@ void nw_exec_run(nw_exec *exec, nw_work work, int count, nw_task task, void *con
 
 nw_status nw_conv_make(nw_conv *conv, int c, int h, int w, int k, int r, int s, int stride, int pad)
 {
-    NW_FAIL_IF(c < 1 || h < 1 || w < 1 || k < 1 || r < 1 || s < 1 || stride < 1 || pad < 0, NW_E_SHAPE,
-               "a convolution of %d x %d x %d to %d channels with a %d x %d filter, stride %d, padding %d is impossible: "
-               "all but the padding must be at least 1", c, h, w, k, r, s, stride, pad);
+    NW_FAIL_IF(
+        c < 1 || h < 1 || w < 1 || k < 1 || r < 1 || s < 1 || stride < 1 || pad < 0, NW_E_SHAPE,
+        "a convolution of %d x %d x %d to %d channels with a %d x %d filter, stride %d, padding %d is impossible: "
+        "all but the padding must be at least 1",
+        c, h, w, k, r, s, stride, pad);
     NW_FAIL_IF(c > MOST || h > MOST || w > MOST || k > MOST || r > MOST || s > MOST || stride > MOST || pad > MOST,
-               NW_E_SHAPE, "a convolution of %d x %d x %d to %d channels with a %d x %d filter, stride %d, padding %d "
-               "is too large: no number may exceed %d", c, h, w, k, r, s, stride, pad, MOST);
+               NW_E_SHAPE,
+               "a convolution of %d x %d x %d to %d channels with a %d x %d filter, stride %d, padding %d "
+               "is too large: no number may exceed %d",
+               c, h, w, k, r, s, stride, pad, MOST);
     NW_FAIL_IF(r * s > 1024, NW_E_SHAPE, "a %d x %d filter is too large: at most 1024 taps are supported", r, s);
     NW_FAIL_IF(h + 2 * pad < r || w + 2 * pad < s, NW_E_SHAPE,
-               "a %d x %d filter does not fit a %d x %d input with padding %d; use a larger input or padding", r, s, h, w, pad);
-    *conv = (nw_conv){.c = c, .h = h, .w = w, .k = k, .r = r, .s = s, .stride = stride, .pad = pad,
-                      .oh = (h + 2 * pad - r) / stride + 1, .ow = (w + 2 * pad - s) / stride + 1};
+               "a %d x %d filter does not fit a %d x %d input with padding %d; use a larger input or padding", r, s, h,
+               w, pad);
+    *conv = (nw_conv){.c = c,
+                      .h = h,
+                      .w = w,
+                      .k = k,
+                      .r = r,
+                      .s = s,
+                      .stride = stride,
+                      .pad = pad,
+                      .oh = (h + 2 * pad - r) / stride + 1,
+                      .ow = (w + 2 * pad - s) / stride + 1};
     return NW_OK;
 }
 
@@ -62,10 +75,18 @@ nw_status nw_pool2d_make(nw_pool2d *pool, int c, int h, int w, int size, int str
                w, size, stride, pad, MOST);
     NW_FAIL_IF(c < 1 || h < 1 || w < 1 || size < 1 || stride < 1 || pad < 0 || 2 * pad > size, NW_E_SHAPE,
                "pooling %d x %d x %d with size %d, stride %d, padding %d is impossible: all but the padding must be at "
-               "least 1, the padding at most half the size", c, h, w, size, stride, pad);
+               "least 1, the padding at most half the size",
+               c, h, w, size, stride, pad);
     NW_FAIL_IF(h + 2 * pad < size || w + 2 * pad < size, NW_E_SHAPE,
-               "a pooling window of %d does not fit a %d x %d input with padding %d; use a larger input", size, h, w, pad);
-    *pool = (nw_pool2d){.c = c, .h = h, .w = w, .size = size, .stride = stride, .pad = pad,
-                        .oh = (h + 2 * pad - size) / stride + 1, .ow = (w + 2 * pad - size) / stride + 1};
+               "a pooling window of %d does not fit a %d x %d input with padding %d; use a larger input", size, h, w,
+               pad);
+    *pool = (nw_pool2d){.c = c,
+                        .h = h,
+                        .w = w,
+                        .size = size,
+                        .stride = stride,
+                        .pad = pad,
+                        .oh = (h + 2 * pad - size) / stride + 1,
+                        .ow = (w + 2 * pad - size) / stride + 1};
     return NW_OK;
 }

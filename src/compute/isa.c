@@ -49,7 +49,8 @@ static const char *why_no_avx512(void)
     cpu_flags f = read_flags();
     const char *why = why_no_avx2();
     if (why) return why;
-    if (!all_bits(f.leaf7_b, 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31)) return "the CPU has no AVX-512 F, DQ, BW and VL";
+    if (!all_bits(f.leaf7_b, 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31))
+        return "the CPU has no AVX-512 F, DQ, BW and VL";
     return all_bits(f.xcr0, 0xe6) ? NULL : "the operating system does not save AVX-512 registers";
 }
 static const char *why_no_amx(void)
@@ -96,7 +97,8 @@ bool nw_isa_usable(int index) { return nw_isa_why_not(index) == NULL; }
 static const nw_kernels *best(int first, nw_dtype dtype)
 {
     for (int i = first; i < SETS; i++)
-        if (sets[i].kernels->dtype == dtype && (!sets[i].emulated || i == first) && nw_isa_usable(i)) return sets[i].kernels;
+        if (sets[i].kernels->dtype == dtype && (!sets[i].emulated || i == first) && nw_isa_usable(i))
+            return sets[i].kernels;
     return NULL;
 }
 
@@ -110,7 +112,8 @@ nw_status nw_isa_select(nw_precision precision, const nw_kernels **kernels, cons
         NW_FAIL_IF(first == SETS, NW_E_UNKNOWN,
                    "NOWAIT_ISA=%s is no instruction set of this build; 'nowait info' lists them", wanted);
         const char *why = nw_isa_why_not(first);
-        NW_FAIL_IF(why, NW_E_UNSUPPORTED, "NOWAIT_ISA=%s cannot run here: %s; unset it to use the best that can", wanted, why);
+        NW_FAIL_IF(why, NW_E_UNSUPPORTED, "NOWAIT_ISA=%s cannot run here: %s; unset it to use the best that can",
+                   wanted, why);
     }
     const nw_kernels *bf16 = precision == NW_PRECISION_F32 ? NULL : best(first, NW_BF16);
     /* An emulated set is last in the table; f32 beside it means the best f32 of this machine. */

@@ -13,7 +13,7 @@
 int nw_isa_count(void);
 const nw_kernels *nw_isa_kernels(int index);
 bool nw_isa_usable(int index);
-const char *nw_isa_why_not(int index);   /* NULL if usable */
+const char *nw_isa_why_not(int index); /* NULL if usable */
 
 /* The table for a precision, honouring NOWAIT_ISA. `note` (may be NULL) gets a sentence when the request was met in
  * another way (bf16 without AMX runs in f32), else NULL. */

@@ -69,8 +69,8 @@ typedef struct nw_sink {
 /* ---- geometry -------------------------------------------------------------------------------------------------- */
 
 typedef struct nw_conv {
-    int c, h, w;             /* input */
-    int k, r, s;             /* filter: K x C x R x S */
+    int c, h, w; /* input */
+    int k, r, s; /* filter: K x C x R x S */
     int stride, pad;
     int oh, ow;
 } nw_conv;
@@ -86,7 +86,10 @@ typedef struct nw_pool2d {
 /* Fill the geometry; NW_E_SHAPE with a sentence if no output pixel remains or a number is not positive. */
 nw_status nw_conv_make(nw_conv *conv, int c, int h, int w, int k, int r, int s, int stride, int pad);
 nw_status nw_pool2d_make(nw_pool2d *pool, int c, int h, int w, int size, int stride, int pad);
-static inline size_t nw_conv_weights(const nw_conv *v) { return (size_t)v->k * (size_t)v->c * (size_t)v->r * (size_t)v->s; }
+static inline size_t nw_conv_weights(const nw_conv *v)
+{
+    return (size_t)v->k * (size_t)v->c * (size_t)v->r * (size_t)v->s;
+}
 static inline double nw_conv_flops(const nw_conv *v, int n) /* one direction; border taps counted as if inside */
 {
     return 2.0 * n * v->oh * v->ow * (double)nw_conv_weights(v);
@@ -95,25 +98,25 @@ static inline double nw_conv_flops(const nw_conv *v, int n) /* one direction; bo
 /* ---- execution ------------------------------------------------------------------------------------------------- */
 
 /* What a step's time goes to. */
-#define NW_WORK_MAP(X)                           \
-    X(CONV_FORWARD, "conv forward")              \
-    X(CONV_DATA, "conv backward data")           \
-    X(CONV_WEIGHTS, "conv backward weights")     \
-    X(LINEAR, "linear")                          \
-    X(NORM, "normalise on the fly")              \
-    X(MOVES, "layout moves")                     \
-    X(PACK, "weight packing")                    \
-    X(POINTWISE, "add, pool, activation")        \
-    X(STATS, "statistics")                       \
-    X(LOSS, "loss")                              \
-    X(UPDATE, "update")                          \
+#define NW_WORK_MAP(X)                       \
+    X(CONV_FORWARD, "conv forward")          \
+    X(CONV_DATA, "conv backward data")       \
+    X(CONV_WEIGHTS, "conv backward weights") \
+    X(LINEAR, "linear")                      \
+    X(NORM, "normalise on the fly")          \
+    X(MOVES, "layout moves")                 \
+    X(PACK, "weight packing")                \
+    X(POINTWISE, "add, pool, activation")    \
+    X(STATS, "statistics")                   \
+    X(LOSS, "loss")                          \
+    X(UPDATE, "update")                      \
     X(INPUT, "input")
 
 typedef enum nw_work {
 #define NW_WORK_ENUM(identifier, text) NW_WORK_##identifier,
     NW_WORK_MAP(NW_WORK_ENUM)
 #undef NW_WORK_ENUM
-    NW_WORK_KINDS
+        NW_WORK_KINDS
 } nw_work;
 
 const char *nw_work_text(nw_work work);
@@ -122,13 +125,13 @@ const char *nw_work_text(nw_work work);
 typedef struct nw_exec {
     nw_pool *pool;
     const struct nw_kernels *kernels;
-    unsigned char *worker_scratch;   /* worker_bytes for each thread of the pool */
+    unsigned char *worker_scratch; /* worker_bytes for each thread of the pool */
     size_t worker_bytes;
-    unsigned char *shared_scratch;   /* packed weights, partial weight gradients */
+    unsigned char *shared_scratch; /* packed weights, partial weight gradients */
     size_t shared_bytes;
     bool profile;
-    int64_t work_ns[NW_WORK_KINDS];  /* wall time of the calling thread */
-    int64_t *fused_ns;               /* [threads][8]: time inside convolutions spent on sources, by worker */
+    int64_t work_ns[NW_WORK_KINDS]; /* wall time of the calling thread */
+    int64_t *fused_ns;              /* [threads][8]: time inside convolutions spent on sources, by worker */
 } nw_exec;
 
 /* Scratch that an operation needs; networks take the maximum over their operations. */
@@ -150,12 +153,12 @@ typedef enum nw_direction { NW_FORWARD, NW_BACKWARD_DATA, NW_BACKWARD_WEIGHTS } 
 
 typedef struct nw_sgd_rule {
     float lr, momentum, dampening, weight_decay;
-    bool nesterov, first;    /* first: the momentum buffer is empty and becomes the gradient */
+    bool nesterov, first; /* first: the momentum buffer is empty and becomes the gradient */
 } nw_sgd_rule;
 
 typedef struct nw_kernels {
     const char *isa;
-    nw_dtype dtype;          /* of activations; the convolutions multiply in it and accumulate in f32 */
+    nw_dtype dtype; /* of activations; the convolutions multiply in it and accumulate in f32 */
 
     /* Scratch of a convolution in one direction for tensors of n images in blocks of `block`. */
     nw_need (*conv_need)(const nw_conv *conv, int n, int block, nw_direction direction, int threads);
@@ -167,8 +170,8 @@ typedef struct nw_kernels {
     void (*conv_backward_data)(nw_exec *exec, const nw_conv *conv, const nw_source *dy, const float *w, nw_tensor *dx,
                                const nw_sink *sink, nw_work work);
     /* dw (+)= gradient of the filter, OIHW; dbias (may be NULL) (+)= sum of dy. */
-    void (*conv_backward_weights)(nw_exec *exec, const nw_conv *conv, const nw_source *x, const nw_source *dy, float *dw,
-                                  float *dbias, bool accumulate, nw_work work);
+    void (*conv_backward_weights)(nw_exec *exec, const nw_conv *conv, const nw_source *x, const nw_source *dy,
+                                  float *dw, float *dbias, bool accumulate, nw_work work);
 
     /* out = source, written down. */
     void (*materialise)(nw_exec *exec, const nw_source *source, nw_tensor *out, const nw_moments *moments);
@@ -188,7 +191,8 @@ typedef struct nw_kernels {
     void (*gelu_backward)(nw_exec *exec, const nw_source *x, const nw_tensor *dy, nw_tensor *dx);
     /* y = x keep / (1 - p); forward and backward are the same operation. The mask is drawn again each time from
      * (seed, step, layer), not stored. */
-    void (*dropout)(nw_exec *exec, const nw_source *x, nw_tensor *y, float p, uint64_t seed, uint64_t step, uint32_t layer);
+    void (*dropout)(nw_exec *exec, const nw_source *x, nw_tensor *y, float p, uint64_t seed, uint64_t step,
+                    uint32_t layer);
 
     void (*sgd)(nw_exec *exec, const nw_sgd_rule *rule, float *w, const float *g, float *buffer, size_t count);
 
@@ -202,8 +206,9 @@ typedef struct nw_kernels {
 
 /* From partial moments of y: mean, rstd (biased variance, eps 1e-5) and the forward source's scale and shift; running
  * statistics move by 0.1 (unbiased variance) unless NULL. gamma, beta, running: c floats. */
-void nw_norm_forward(nw_exec *exec, const nw_tensor *y, const nw_moments *moments, const float *gamma, const float *beta,
-                     float *mean, float *rstd, float *scale, float *shift, float *running_mean, float *running_var);
+void nw_norm_forward(nw_exec *exec, const nw_tensor *y, const nw_moments *moments, const float *gamma,
+                     const float *beta, float *mean, float *rstd, float *scale, float *shift, float *running_mean,
+                     float *running_var);
 /* Evaluation: scale and shift from running statistics. */
 void nw_norm_eval(int c, int pitch, const float *gamma, const float *beta, const float *running_mean,
                   const float *running_var, float *scale, float *shift);
@@ -224,13 +229,13 @@ static inline nw_need nw_pointwise_need(int pitch, int block)
 /* ---- loss ------------------------------------------------------------------------------------------------------- */
 
 typedef struct nw_loss_result {
-    double loss;             /* mean or sum over the batch */
-    int top1, top5;          /* images whose label is the best, or among the five best */
+    double loss;    /* mean or sum over the batch */
+    int top1, top5; /* images whose label is the best, or among the five best */
 } nw_loss_result;
 
 typedef struct nw_loss_rule {
-    float smoothing;         /* (1 - smoothing) CE + smoothing mean over classes of -log p */
-    bool sum;                /* instead of the mean over images */
+    float smoothing; /* (1 - smoothing) CE + smoothing mean over classes of -log p */
+    bool sum;        /* instead of the mean over images */
 } nw_loss_rule;
 
 static inline size_t nw_loss_scratch_bytes(int n) { return (size_t)n * (sizeof(double) + 1); }

@@ -15,7 +15,7 @@ typedef struct loss_job {
     const nw_loss_rule *rule;
     nw_tensor *dlogits;
     double *per_image;
-    unsigned char *rank;     /* of the label among the classes, at most 5 */
+    unsigned char *rank; /* of the label among the classes, at most 5 */
 } loss_job;
 
 /* Equal logits rank by their place. NaN ranks first, as in PyTorch, but a label whose logit is NaN is never right. */

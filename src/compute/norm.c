@@ -13,7 +13,7 @@
 #include <math.h>
 
 #define MOMENTUM 0.1
-#define EPS 1e-5
+#define EPS      1e-5
 enum { GROUP = 16 };
 
 typedef struct norm_job {
@@ -63,11 +63,20 @@ static void forward_task(void *context, int group, int worker)
     }
 }
 
-void nw_norm_forward(nw_exec *exec, const nw_tensor *y, const nw_moments *moments, const float *gamma, const float *beta,
-                     float *mean, float *rstd, float *scale, float *shift, float *running_mean, float *running_var)
+void nw_norm_forward(nw_exec *exec, const nw_tensor *y, const nw_moments *moments, const float *gamma,
+                     const float *beta, float *mean, float *rstd, float *scale, float *shift, float *running_mean,
+                     float *running_var)
 {
-    norm_job job = {.y = y, .partial = moments->partial, .gamma = gamma, .beta = beta, .mean = mean, .rstd = rstd,
-                    .scale = scale, .shift = shift, .running_mean = running_mean, .running_var = running_var};
+    norm_job job = {.y = y,
+                    .partial = moments->partial,
+                    .gamma = gamma,
+                    .beta = beta,
+                    .mean = mean,
+                    .rstd = rstd,
+                    .scale = scale,
+                    .shift = shift,
+                    .running_mean = running_mean,
+                    .running_var = running_var};
     nw_exec_run(exec, NW_WORK_STATS, nw_div_up(y->pitch, GROUP), forward_task, &job);
 }
 
@@ -115,7 +124,17 @@ void nw_norm_backward(nw_exec *exec, const nw_tensor *y, const float *sum_g, con
                       const float *mean, const float *rstd, float *dgamma, float *dbeta, bool accumulate, float *c1,
                       float *c2, float *c3)
 {
-    norm_job job = {.y = y, .sum_g = sum_g, .sum_gy = sum_gy, .gamma = gamma, .mean_in = mean, .rstd_in = rstd,
-                    .dgamma = dgamma, .dbeta = dbeta, .accumulate = accumulate, .c1 = c1, .c2 = c2, .c3 = c3};
+    norm_job job = {.y = y,
+                    .sum_g = sum_g,
+                    .sum_gy = sum_gy,
+                    .gamma = gamma,
+                    .mean_in = mean,
+                    .rstd_in = rstd,
+                    .dgamma = dgamma,
+                    .dbeta = dbeta,
+                    .accumulate = accumulate,
+                    .c1 = c1,
+                    .c2 = c2,
+                    .c3 = c3};
     nw_exec_run(exec, NW_WORK_STATS, nw_div_up(y->pitch, GROUP), backward_task, &job);
 }

@@ -1,8 +1,8 @@
 /*
  * self_test.c - a few convolutions with two sets of kernels, compared.
  *
- * Operands are multiples of 1/8 of modest size, exact in bf16, and results are kept in f32: so bf16 and f32 sets must agree
- * but for the order of their f32 sums.
+ * Operands are multiples of 1/8 of modest size, exact in bf16, and results are kept in f32: so bf16 and f32 sets must
+ * agree but for the order of their f32 sums.
  */
 #include "compute/self_test.h"
 
@@ -44,7 +44,8 @@ static void fill_tensor(nw_tensor *t, nw_rng *rng)
         for (int h = 0; h < t->h; h++)
             for (int w = 0; w < t->w; w++)
                 for (int i = 0; i < nw_tensor_valid(t, b); i++)
-                    for (int c = 0; c < t->c; c++) data[nw_tensor_at(t, b, h, w) + (size_t)(i * t->pitch + c)] = draw(rng);
+                    for (int c = 0; c < t->c; c++)
+                        data[nw_tensor_at(t, b, h, w) + (size_t)(i * t->pitch + c)] = draw(rng);
 }
 
 static void run(operands *o, nw_exec *exec, const nw_conv *v)
@@ -100,7 +101,9 @@ static nw_status compare_on(const nw_kernels *kernels, nw_pool *pool, const nw_c
 nw_status nw_self_test(const nw_kernels *kernels, double *error)
 {
     static const int shapes[][6] = {/* c, h, k, size, stride, pad */
-                                    {3, 9, 24, 3, 1, 1}, {48, 6, 40, 3, 2, 1}, {64, 5, 16, 1, 1, 0}};
+                                    {3, 9, 24, 3, 1, 1},
+                                    {48, 6, 40, 3, 2, 1},
+                                    {64, 5, 16, 1, 1, 0}};
     nw_pool *pool;
     *error = 0;
     NW_TRY(nw_pool_create(&pool, 1));
@@ -113,7 +116,9 @@ nw_status nw_self_test(const nw_kernels *kernels, double *error)
     }
     nw_pool_free(pool);
     if (status == NW_OK && !(*error <= 1e-5))
-        status = NW_FAIL(NW_E_NUMERIC, "the self-test of %s failed: results differ by %g; set NOWAIT_ISA to another "
-                         "instruction set", kernels->isa, *error);
+        status = NW_FAIL(NW_E_NUMERIC,
+                         "the self-test of %s failed: results differ by %g; set NOWAIT_ISA to another "
+                         "instruction set",
+                         kernels->isa, *error);
     return status;
 }

@@ -4,8 +4,8 @@
 
 #include "compute/kernels.h"
 
-/* Convolutions in all directions against the generic kernels; *error is the largest relative distance. NW_E_NUMERIC if it
- * is larger than the rounding of f32 sums explains. */
+/* Convolutions in all directions against the generic kernels; *error is the largest relative distance. NW_E_NUMERIC if
+ * it is larger than the rounding of f32 sums explains. */
 nw_status nw_self_test(const nw_kernels *kernels, double *error);
 
 #endif

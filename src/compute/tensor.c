@@ -40,8 +40,10 @@ void nw_tensor_import(nw_tensor *t, const float *nchw)
                 const float *from = nchw + (size_t)n * (size_t)t->c * plane + (size_t)h * (size_t)t->w + (size_t)w;
                 for (int c = 0; c < t->c; c++) {
                     float x = from[(size_t)c * plane];
-                    if (t->dtype == NW_F32) ((float *)t->data)[to + (size_t)c] = x;
-                    else ((nw_bf16 *)t->data)[to + (size_t)c] = nw_bf16_from_f32(x);
+                    if (t->dtype == NW_F32)
+                        ((float *)t->data)[to + (size_t)c] = x;
+                    else
+                        ((nw_bf16 *)t->data)[to + (size_t)c] = nw_bf16_from_f32(x);
                 }
             }
 }
@@ -55,7 +57,8 @@ void nw_tensor_export(const nw_tensor *t, float *nchw)
                 size_t from = nw_tensor_at(t, n / t->block, h, w) + (size_t)(n % t->block) * (size_t)t->pitch;
                 float *to = nchw + (size_t)n * (size_t)t->c * plane + (size_t)h * (size_t)t->w + (size_t)w;
                 for (int c = 0; c < t->c; c++)
-                    to[(size_t)c * plane] = t->dtype == NW_F32 ? ((const float *)t->data)[from + (size_t)c]
-                                                               : nw_bf16_to_f32(((const nw_bf16 *)t->data)[from + (size_t)c]);
+                    to[(size_t)c * plane] = t->dtype == NW_F32
+                                                ? ((const float *)t->data)[from + (size_t)c]
+                                                : nw_bf16_to_f32(((const nw_bf16 *)t->data)[from + (size_t)c]);
             }
 }

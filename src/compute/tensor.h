@@ -53,13 +53,19 @@ static inline bool nw_tensor_same_shape(const nw_tensor *a, const nw_tensor *b)
 
 static inline float nw_bf16_to_f32(nw_bf16 x)
 {
-    union { uint32_t u; float f; } v = {(uint32_t)x << 16};
+    union {
+        uint32_t u;
+        float f;
+    } v = {(uint32_t)x << 16};
     return v.f;
 }
 /* Rounds to nearest even; NaNs stay NaNs. */
 static inline nw_bf16 nw_bf16_from_f32(float x)
 {
-    union { float f; uint32_t u; } v = {x};
+    union {
+        float f;
+        uint32_t u;
+    } v = {x};
     if ((v.u & 0x7fffffffu) > 0x7f800000u) return (nw_bf16)((v.u >> 16) | 0x40u);
     return (nw_bf16)((v.u + 0x7fffu + ((v.u >> 16) & 1u)) >> 16);
 }

@@ -24,8 +24,8 @@ static nw_status find_family(const char *name, const nw_model_family **family)
             return NW_OK;
         }
     }
-    return NW_FAIL(NW_E_UNKNOWN, "there is no model '%s'; the nearest is '%s', and 'nowait info --models' lists all", name,
-                   nw_suggest(name, names, nw_model_families()));
+    return NW_FAIL(NW_E_UNKNOWN, "there is no model '%s'; the nearest is '%s', and 'nowait info --models' lists all",
+                   name, nw_suggest(name, names, nw_model_families()));
 }
 
 nw_status nw_model_add(nw_model *model, nw_stage *stage, nw_status status)
@@ -41,7 +41,8 @@ nw_status nw_model_add(nw_model *model, nw_stage *stage, nw_status status)
     return NW_OK;
 }
 
-static nw_status make_checked(nw_model *m, const nw_model_options *o, const nw_kernels *kernels, int batch_size, int threads)
+static nw_status make_checked(nw_model *m, const nw_model_options *o, const nw_kernels *kernels, int batch_size,
+                              int threads)
 {
     const nw_model_family *family = NULL;
     NW_TRY(find_family(o->name, &family));
@@ -51,12 +52,19 @@ static nw_status make_checked(nw_model *m, const nw_model_options *o, const nw_k
                    o->width > 65536,
                NW_E_SHAPE, "images of %d x %d x %d are impossible: channels, height and width must be 1 to 65536",
                o->channels, o->height, o->width);
-    NW_FAIL_IF(o->classes < 2 || o->classes > 1 << 20, NW_E_ARGUMENT, "%d classes: there must be 2 to 1048576", o->classes);
+    NW_FAIL_IF(o->classes < 2 || o->classes > 1 << 20, NW_E_ARGUMENT, "%d classes: there must be 2 to 1048576",
+               o->classes);
     NW_FAIL_IF(o->base_width < 0 || o->base_width > 8192, NW_E_ARGUMENT,
                "a base width of %d channels is out of range: 1 to 8192, or 0 for the model's own", o->base_width);
     m->options = *o;
-    m->builder = (nw_builder){.params = &m->params, .kernels = kernels, .threads = threads, .n = batch_size,
-                              .block = nw_block_for_batch(batch_size), .c = o->channels, .h = o->height, .w = o->width};
+    m->builder = (nw_builder){.params = &m->params,
+                              .kernels = kernels,
+                              .threads = threads,
+                              .n = batch_size,
+                              .block = nw_block_for_batch(batch_size),
+                              .c = o->channels,
+                              .h = o->height,
+                              .w = o->width};
     NW_TRY(family->add_stages(m));
     nw_tensor logits = nw_tensor_shape(batch_size, o->classes, 1, 1, m->builder.block, NW_F32);
     if (nw_tensor_bytes(&logits) > m->builder.region_bytes) m->builder.region_bytes = nw_tensor_bytes(&logits);

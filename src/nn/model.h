@@ -14,18 +14,18 @@ enum { NW_MAX_STAGES = 256 };
 
 typedef struct nw_model_options {
     const char *name;
-    int channels, height, width;   /* of an image */
+    int channels, height, width; /* of an image */
     int classes;
-    int base_width;                /* channels of the first stage; the others keep their ratio to it. 0: the model's own */
+    int base_width; /* channels of the first stage; the others keep their ratio to it. 0: the model's own */
 } nw_model_options;
 
 typedef struct nw_model {
     nw_stage *stages[NW_MAX_STAGES];
     int count;
-    nw_value values[NW_MAX_STAGES + 1];   /* values[i] enters stage i */
+    nw_value values[NW_MAX_STAGES + 1]; /* values[i] enters stage i */
     nw_params params;
     nw_pass pass;
-    nw_builder builder;                   /* what building found: needs and sizes */
+    nw_builder builder; /* what building found: needs and sizes */
     nw_model_options options;
 } nw_model;
 
@@ -53,11 +53,11 @@ void nw_model_backward(nw_model *model, nw_tensor dlogits);
 
 /* For families: the stage that `make_stage` stored is appended, or freed if the status is a failure. */
 nw_status nw_model_add(nw_model *model, nw_stage *stage, nw_status status);
-#define NW_ADD_STAGE(model, function, ...)                                                   \
-    do {                                                                                     \
-        nw_stage *nw_stage_ = NULL;                                                          \
-        nw_status nw_made_ = function(&nw_stage_, &(model)->builder, __VA_ARGS__);           \
-        NW_TRY(nw_model_add(model, nw_stage_, nw_made_));                                    \
+#define NW_ADD_STAGE(model, function, ...)                                         \
+    do {                                                                           \
+        nw_stage *nw_stage_ = NULL;                                                \
+        nw_status nw_made_ = function(&nw_stage_, &(model)->builder, __VA_ARGS__); \
+        NW_TRY(nw_model_add(model, nw_stage_, nw_made_));                          \
     } while (0)
 
 /* Families, one file each in models/. */

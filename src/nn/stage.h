@@ -3,8 +3,8 @@
  *
  * Between two stages travels an nw_value: how the next stage reads the activation (a source: perhaps not normalised and
  * rectified yet), and what has to happen to its gradient (a sink: gate, and sums for batch norm). The backward pass of
- * the next stage writes its input's gradient through that sink, so a stage's own backward starts with a gradient that is
- * gated and whose sums are taken: no pass over a tensor is spent on it.
+ * the next stage writes its input's gradient through that sink, so a stage's own backward starts with a gradient that
+ * is gated and whose sums are taken: no pass over a tensor is spent on it.
  *
  * A stage owns what it must keep from forward to backward. Everything else lives in regions shared by all stages
  * (nw_pass): gradients come and go there. Memory is bound twice, over a measuring arena and over the real one.
@@ -23,16 +23,16 @@ enum { NW_REGIONS = 3, NW_STAGE_UNITS = 8 };
 typedef struct nw_pass {
     nw_exec exec;
     nw_params *params;
-    bool training;          /* batch statistics, and what backward needs is kept */
-    bool accumulate;        /* gradients are added to what is there */
-    uint64_t seed, step;    /* for dropout */
+    bool training;       /* batch statistics, and what backward needs is kept */
+    bool accumulate;     /* gradients are added to what is there */
+    uint64_t seed, step; /* for dropout */
     unsigned char *region[NW_REGIONS];
     bool busy[NW_REGIONS];
-    size_t region_bytes;    /* largest gradient, found while building */
+    size_t region_bytes; /* largest gradient, found while building */
 } nw_pass;
 
 typedef struct nw_value {
-    nw_source source;       /* one view: source.b is unused */
+    nw_source source; /* one view: source.b is unused */
     nw_sink sink;
 } nw_value;
 
@@ -65,8 +65,8 @@ struct nw_stage {
     const nw_stage_ops *ops;
     char name[NW_SEGMENT_NAME];
     int out_c, out_h, out_w;
-    size_t kept_bytes;         /* activations held from forward to backward */
-    double macs;               /* multiply-adds of one image, forward */
+    size_t kept_bytes; /* activations held from forward to backward */
+    double macs;       /* multiply-adds of one image, forward */
 };
 
 /* What stages are made with: the input they will get, and what they tell the network. */
@@ -74,23 +74,24 @@ typedef struct nw_builder {
     nw_params *params;
     const nw_kernels *kernels;
     int threads;
-    int n, block;              /* images of a full batch */
-    int c, h, w;               /* of the next stage's input; each stage moves them on */
-    int stage;                 /* index of the stage being made */
-    nw_need need;              /* scratch: the maximum over all operations */
+    int n, block; /* images of a full batch */
+    int c, h, w;  /* of the next stage's input; each stage moves them on */
+    int stage;    /* index of the stage being made */
+    nw_need need; /* scratch: the maximum over all operations */
     size_t region_bytes;
 } nw_builder;
 
-/* ---- units: a convolution or linear layer with what belongs to it --------------------------------------------------- */
+/* ---- units: a convolution or linear layer with what belongs to it ---------------------------------------------------
+ */
 
 /* Convolution, optional bias, optional batch norm, optional ReLU. Keeps the raw output y; normalising and rectifying is
  * left to whoever reads its view. */
 struct nw_unit {
     nw_conv conv;
-    int weight, bias, gamma, beta;      /* segments, -1 where absent */
+    int weight, bias, gamma, beta; /* segments, -1 where absent */
     int running_mean, running_var;
     bool relu, linear;
-    nw_dtype dtype;                     /* of y */
+    nw_dtype dtype; /* of y */
     nw_tensor y;
     nw_moments moments;
     float *mean, *rstd, *scale, *shift, *c1, *c2, *c3;
@@ -100,7 +101,7 @@ struct nw_unit {
 typedef struct nw_unit_options {
     int k, size, stride, pad;
     bool bias, norm, relu;
-    const char *conv_name, *norm_name;  /* PyTorch's module names: "layer1.0.conv1" */
+    const char *conv_name, *norm_name; /* PyTorch's module names: "layer1.0.conv1" */
 } nw_unit_options;
 
 /* Makes a unit for the builder's current input and registers its parameters; does not move the builder's shape. */
@@ -113,34 +114,38 @@ nw_view nw_unit_view(const nw_unit *unit);
 /* The sink for gradients of the unit's view; `gated` false leaves the ReLU's gate to the caller. */
 nw_sink nw_unit_sink(const nw_unit *unit, bool gated);
 static inline bool nw_unit_has_norm(const nw_unit *unit) { return unit->gamma >= 0; }
-/* From g, the gradient of the view through the unit's sink: parameter gradients, and dx through `sink` unless dx is NULL. */
+/* From g, the gradient of the view through the unit's sink: parameter gradients, and dx through `sink` unless dx is
+ * NULL. */
 void nw_unit_backward(nw_unit *unit, nw_pass *pass, const nw_source *x, const nw_tensor *g, nw_tensor *dx,
                       const nw_sink *sink);
 
 /* Tell the builder of a gradient tensor or a scratch need. */
 void nw_builder_gradient(nw_builder *builder, int c, int h, int w);
 
-/* ---- stages --------------------------------------------------------------------------------------------------------- */
+/* ---- stages ---------------------------------------------------------------------------------------------------------
+ */
 
 /* One unit, then max pooling unless pool_size is 0. */
-nw_status nw_stage_conv(nw_stage **stage, nw_builder *builder, const char *name, const nw_unit_options *unit, int pool_size);
+nw_status nw_stage_conv(nw_stage **stage, nw_builder *builder, const char *name, const nw_unit_options *unit,
+                        int pool_size);
 
 typedef struct nw_residual_options {
     nw_unit_options units[2];
     bool has_projection;
     nw_unit_options projection;
-    bool relu_out;             /* ReLU after the sum (ResNet); otherwise the sum is the output (ResNet9) */
+    bool relu_out; /* ReLU after the sum (ResNet); otherwise the sum is the output (ResNet9) */
 } nw_residual_options;
 
 /* z = relu?(unit1(unit0(x)) + shortcut(x)). */
-nw_status nw_stage_residual(nw_stage **stage, nw_builder *builder, const char *name, const nw_residual_options *options);
+nw_status nw_stage_residual(nw_stage **stage, nw_builder *builder, const char *name,
+                            const nw_residual_options *options);
 
 typedef struct nw_head_options {
-    bool max_pool;             /* over the whole map; otherwise the average */
+    bool max_pool; /* over the whole map; otherwise the average */
     const char *linear_name;
     int classes;
     bool bias;
-    float output_scale;        /* logits are multiplied by it */
+    float output_scale; /* logits are multiplied by it */
 } nw_head_options;
 
 /* Pool the map to one pixel, linear layer: f32 logits. */

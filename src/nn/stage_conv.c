@@ -1,8 +1,8 @@
 /*
  * stage_conv.c - a unit, with or without max pooling behind it.
  *
- * Without pooling the output is the unit's view and its sink the unit's sink. With pooling, p = maxpool(view) is written
- * down, its gradient arrives ungated, and goes through the unit's sink on its way back through the pool.
+ * Without pooling the output is the unit's view and its sink the unit's sink. With pooling, p = maxpool(view) is
+ * written down, its gradient arrives ungated, and goes through the unit's sink on its way back through the pool.
  */
 #include "nn/stage.h"
 
@@ -69,8 +69,12 @@ static int conv_units(const nw_stage *base, const nw_unit **units)
     return 1;
 }
 
-static const nw_stage_ops ops = {.kind = "conv", .bind = conv_bind, .set_batch = conv_set_batch,
-                                 .forward = conv_forward, .backward = conv_backward, .units = conv_units};
+static const nw_stage_ops ops = {.kind = "conv",
+                                 .bind = conv_bind,
+                                 .set_batch = conv_set_batch,
+                                 .forward = conv_forward,
+                                 .backward = conv_backward,
+                                 .units = conv_units};
 
 nw_status nw_stage_conv(nw_stage **stage, nw_builder *b, const char *name, const nw_unit_options *unit, int pool_size)
 {
@@ -88,8 +92,8 @@ nw_status nw_stage_conv(nw_stage **stage, nw_builder *b, const char *name, const
     b->w = v->ow;
     s->pooled = pool_size > 0;
     if (s->pooled) {
-        NW_FAIL_IF(pool_size > NW_MAX_POOL, NW_E_SHAPE, "stage '%s': a maximum over windows of %d is too large: at most %d",
-                   name, pool_size, NW_MAX_POOL);
+        NW_FAIL_IF(pool_size > NW_MAX_POOL, NW_E_SHAPE,
+                   "stage '%s': a maximum over windows of %d is too large: at most %d", name, pool_size, NW_MAX_POOL);
         NW_TRY(nw_pool2d_make(&s->pool, b->c, b->h, b->w, pool_size, pool_size, 0));
         b->h = s->pool.oh;
         b->w = s->pool.ow;

@@ -1,8 +1,8 @@
 /*
  * stage_head.c - pool the map to one pixel (average or maximum), linear layer, optional factor: f32 logits.
  *
- * The factor a in z = a W p is applied where operands are read: to p for the weights' gradient and the forward pass, to dz
- * on the way to dp.
+ * The factor a in z = a W p is applied where operands are read: to p for the weights' gradient and the forward pass, to
+ * dz on the way to dp.
  */
 #include "nn/stage.h"
 
@@ -17,7 +17,7 @@ typedef struct head_stage {
     float output_scale;
     nw_tensor p, dp;
     uint8_t *index;
-    float *factor, *zero;   /* the factor and 0 for each channel of p or of z */
+    float *factor, *zero; /* the factor and 0 for each channel of p or of z */
     int n, block;
     nw_dtype dtype;
 } head_stage;
@@ -52,8 +52,10 @@ static void head_forward(nw_stage *base, nw_pass *pass, const nw_value *in, nw_v
 {
     head_stage *s = (head_stage *)base;
     const nw_kernels *k = pass->exec.kernels;
-    if (s->max_pool) k->max_pool(&pass->exec, &s->pool, &in->source, &s->p, pass->training ? s->index : NULL);
-    else k->avg_pool(&pass->exec, &s->pool, &in->source, &s->p);
+    if (s->max_pool)
+        k->max_pool(&pass->exec, &s->pool, &in->source, &s->p, pass->training ? s->index : NULL);
+    else
+        k->avg_pool(&pass->exec, &s->pool, &in->source, &s->p);
     nw_source p = scaled(s, &s->p);
     nw_unit_forward(&s->linear, pass, &p);
     *out = (nw_value){.source = nw_source_plain(&s->linear.y)};
@@ -66,12 +68,14 @@ static nw_tensor head_backward(nw_stage *base, nw_pass *pass, const nw_value *in
     nw_source p = scaled(s, &s->p), dz = scaled(s, &gradient);
     nw_unit_backward(&s->linear, pass, &p, &gradient, NULL, NULL);
     if (!want_input) return (nw_tensor){.data = NULL};
-    k->conv_backward_data(&pass->exec, &s->linear.conv, &dz, nw_param_value(pass->params, s->linear.weight), &s->dp, NULL,
-                          NW_WORK_LINEAR);
+    k->conv_backward_data(&pass->exec, &s->linear.conv, &dz, nw_param_value(pass->params, s->linear.weight), &s->dp,
+                          NULL, NW_WORK_LINEAR);
     nw_region_give(pass, &gradient);
     nw_tensor dx = nw_region_take(pass, nw_value_tensor(in));
-    if (s->max_pool) k->max_pool_backward(&pass->exec, &s->pool, &s->dp, s->index, &dx, &in->sink);
-    else k->avg_pool_backward(&pass->exec, &s->pool, &s->dp, &dx, &in->sink);
+    if (s->max_pool)
+        k->max_pool_backward(&pass->exec, &s->pool, &s->dp, s->index, &dx, &in->sink);
+    else
+        k->avg_pool_backward(&pass->exec, &s->pool, &s->dp, &dx, &in->sink);
     return dx;
 }
 
@@ -81,8 +85,12 @@ static int head_units(const nw_stage *base, const nw_unit **units)
     return 1;
 }
 
-static const nw_stage_ops ops = {.kind = "head", .bind = head_bind, .set_batch = head_set_batch,
-                                 .forward = head_forward, .backward = head_backward, .units = head_units};
+static const nw_stage_ops ops = {.kind = "head",
+                                 .bind = head_bind,
+                                 .set_batch = head_set_batch,
+                                 .forward = head_forward,
+                                 .backward = head_backward,
+                                 .units = head_units};
 
 nw_status nw_stage_head(nw_stage **stage, nw_builder *b, const char *name, const nw_head_options *o)
 {
@@ -98,8 +106,8 @@ nw_status nw_stage_head(nw_stage **stage, nw_builder *b, const char *name, const
     s->output_scale = o->output_scale;
     NW_FAIL_IF(b->h != b->w, NW_E_SHAPE, "the head pools square maps, not %d x %d; use a square input", b->h, b->w);
     NW_FAIL_IF(o->max_pool && b->h > NW_MAX_POOL, NW_E_SHAPE,
-               "a maximum over %d x %d pixels is too large: at most %d x %d; use a smaller input", b->h, b->w, NW_MAX_POOL,
-               NW_MAX_POOL);
+               "a maximum over %d x %d pixels is too large: at most %d x %d; use a smaller input", b->h, b->w,
+               NW_MAX_POOL, NW_MAX_POOL);
     NW_TRY(nw_pool2d_make(&s->pool, b->c, b->h, b->w, b->h, b->h, 0));
     nw_builder_gradient(b, b->c, b->h, b->w);
     b->h = b->w = 1;

@@ -48,7 +48,8 @@ static void residual_forward(nw_stage *base, nw_pass *pass, const nw_value *in, 
     nw_unit_forward(&s->unit[1], pass, &inner);
     if (s->has_projection) nw_unit_forward(&s->projection, pass, &in->source);
 
-    nw_source sum = {.a = nw_unit_view(&s->unit[1]), .relu = s->relu_out,
+    nw_source sum = {.a = nw_unit_view(&s->unit[1]),
+                     .relu = s->relu_out,
                      .b = s->has_projection ? nw_unit_view(&s->projection) : in->source.a};
     pass->exec.kernels->materialise(&pass->exec, &sum, &s->z, NULL);
 
@@ -60,7 +61,8 @@ static void residual_forward(nw_stage *base, nw_pass *pass, const nw_value *in, 
     }
 }
 
-static nw_tensor residual_backward(nw_stage *base, nw_pass *pass, const nw_value *in, nw_tensor gradient, bool want_input)
+static nw_tensor residual_backward(nw_stage *base, nw_pass *pass, const nw_value *in, nw_tensor gradient,
+                                   bool want_input)
 {
     residual_stage *s = (residual_stage *)base;
     const nw_kernels *k = pass->exec.kernels;
@@ -107,8 +109,12 @@ static int residual_units(const nw_stage *base, const nw_unit **units)
     return s->has_projection ? 3 : 2;
 }
 
-static const nw_stage_ops ops = {.kind = "residual", .bind = residual_bind, .set_batch = residual_set_batch,
-                                 .forward = residual_forward, .backward = residual_backward, .units = residual_units};
+static const nw_stage_ops ops = {.kind = "residual",
+                                 .bind = residual_bind,
+                                 .set_batch = residual_set_batch,
+                                 .forward = residual_forward,
+                                 .backward = residual_backward,
+                                 .units = residual_units};
 
 nw_status nw_stage_residual(nw_stage **stage, nw_builder *b, const char *name, const nw_residual_options *o)
 {
@@ -145,7 +151,8 @@ nw_status nw_stage_residual(nw_stage **stage, nw_builder *b, const char *name, c
     NW_FAIL_IF(o->has_projection && !o->relu_out, NW_E_UNSUPPORTED,
                "stage '%s': a projection needs the ReLU after the sum", name);
     NW_FAIL_IF(c != out_c || h != out_h || w != out_w, NW_E_SHAPE,
-               "stage '%s': the branch gives %d x %d x %d but the shortcut %d x %d x %d", name, out_c, out_h, out_w, c, h, w);
+               "stage '%s': the branch gives %d x %d x %d but the shortcut %d x %d x %d", name, out_c, out_h, out_w, c,
+               h, w);
     b->c = out_c;
     b->h = out_h;
     b->w = out_w;

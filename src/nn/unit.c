@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* ---- regions -------------------------------------------------------------------------------------------------------- */
+/* ---- regions --------------------------------------------------------------------------------------------------------
+ */
 
 nw_tensor nw_region_take(nw_pass *pass, const nw_tensor *shape)
 {
@@ -36,7 +37,8 @@ void nw_builder_gradient(nw_builder *builder, int c, int h, int w)
     builder->need = nw_need_max(builder->need, nw_pointwise_need(t.pitch, builder->block));
 }
 
-/* ---- making --------------------------------------------------------------------------------------------------------- */
+/* ---- making ---------------------------------------------------------------------------------------------------------
+ */
 
 static nw_status add_segment(nw_builder *b, nw_segments *list, const char *module, const char *what, nw_role role,
                              int fan_in, int dims, const int *shape, int *index)
@@ -57,17 +59,24 @@ static void note_needs(const nw_unit *u, nw_builder *b)
 
 nw_status nw_unit_make(nw_unit *u, nw_builder *b, const nw_unit_options *o)
 {
-    *u = (nw_unit){.bias = -1, .gamma = -1, .beta = -1, .running_mean = -1, .running_var = -1, .relu = o->relu,
+    *u = (nw_unit){.bias = -1,
+                   .gamma = -1,
+                   .beta = -1,
+                   .running_mean = -1,
+                   .running_var = -1,
+                   .relu = o->relu,
                    .dtype = b->kernels->dtype};
     NW_TRY(nw_conv_make(&u->conv, b->c, b->h, b->w, o->k, o->size, o->size, o->stride, o->pad));
     int shape[4] = {o->k, b->c, o->size, o->size}, fan_in = b->c * o->size * o->size;
     NW_TRY(add_segment(b, &b->params->learned, o->conv_name, "weight", NW_ROLE_CONV, fan_in, 4, shape, &u->weight));
-    if (o->bias) NW_TRY(add_segment(b, &b->params->learned, o->conv_name, "bias", NW_ROLE_BIAS, fan_in, 1, shape, &u->bias));
+    if (o->bias)
+        NW_TRY(add_segment(b, &b->params->learned, o->conv_name, "bias", NW_ROLE_BIAS, fan_in, 1, shape, &u->bias));
     if (o->norm) {
         nw_segments *learned = &b->params->learned, *running = &b->params->running;
         NW_TRY(add_segment(b, learned, o->norm_name, "weight", NW_ROLE_NORM_SCALE, 1, 1, shape, &u->gamma));
         NW_TRY(add_segment(b, learned, o->norm_name, "bias", NW_ROLE_NORM_SHIFT, 1, 1, shape, &u->beta));
-        NW_TRY(add_segment(b, running, o->norm_name, "running_mean", NW_ROLE_RUNNING_MEAN, 1, 1, shape, &u->running_mean));
+        NW_TRY(
+            add_segment(b, running, o->norm_name, "running_mean", NW_ROLE_RUNNING_MEAN, 1, 1, shape, &u->running_mean));
         NW_TRY(add_segment(b, running, o->norm_name, "running_var", NW_ROLE_RUNNING_VAR, 1, 1, shape, &u->running_var));
     }
     note_needs(u, b);
@@ -76,8 +85,8 @@ nw_status nw_unit_make(nw_unit *u, nw_builder *b, const nw_unit_options *o)
 
 nw_status nw_unit_make_linear(nw_unit *u, nw_builder *b, const char *name, int k, bool bias)
 {
-    *u = (nw_unit){.bias = -1, .gamma = -1, .beta = -1, .running_mean = -1, .running_var = -1, .linear = true,
-                   .dtype = NW_F32};
+    *u = (nw_unit){
+        .bias = -1, .gamma = -1, .beta = -1, .running_mean = -1, .running_var = -1, .linear = true, .dtype = NW_F32};
     NW_TRY(nw_conv_make(&u->conv, b->c, b->h, b->w, k, b->h, b->w, 1, 0));
     int fan_in = b->c * b->h * b->w, shape[2] = {k, fan_in};
     NW_TRY(add_segment(b, &b->params->learned, name, "weight", NW_ROLE_LINEAR, fan_in, 2, shape, &u->weight));
@@ -98,7 +107,8 @@ void nw_unit_bind(nw_unit *u, nw_arena *arena, int n, int block)
     u->sum_gy = nw_arena_alloc(arena, nw_sums_floats(&u->y) * sizeof(float));
 }
 
-/* ---- passes --------------------------------------------------------------------------------------------------------- */
+/* ---- passes ---------------------------------------------------------------------------------------------------------
+ */
 
 void nw_unit_forward(nw_unit *u, nw_pass *pass, const nw_source *x)
 {
@@ -119,8 +129,10 @@ void nw_unit_forward(nw_unit *u, nw_pass *pass, const nw_source *x)
 
 nw_view nw_unit_view(const nw_unit *u)
 {
-    return (nw_view){.t = &u->y, .scale = nw_unit_has_norm(u) ? u->scale : NULL,
-                     .shift = nw_unit_has_norm(u) ? u->shift : NULL, .relu = u->relu};
+    return (nw_view){.t = &u->y,
+                     .scale = nw_unit_has_norm(u) ? u->scale : NULL,
+                     .shift = nw_unit_has_norm(u) ? u->shift : NULL,
+                     .relu = u->relu};
 }
 
 nw_sink nw_unit_sink(const nw_unit *u, bool gated)

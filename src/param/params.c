@@ -10,8 +10,8 @@
 nw_status nw_segments_add(nw_segments *list, const char *name, nw_role role, int stage, int fan_in, int dims,
                           const int *shape, int *index)
 {
-    NW_FAIL_IF(strlen(name) >= NW_SEGMENT_NAME, NW_E_ARGUMENT, "the parameter name '%s' is longer than %d characters", name,
-               NW_SEGMENT_NAME - 1);
+    NW_FAIL_IF(strlen(name) >= NW_SEGMENT_NAME, NW_E_ARGUMENT, "the parameter name '%s' is longer than %d characters",
+               name, NW_SEGMENT_NAME - 1);
     if (list->count == list->capacity) {
         int capacity = list->capacity ? 2 * list->capacity : 64;
         nw_segment *grown = realloc(list->at, (size_t)capacity * sizeof *grown);

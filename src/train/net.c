@@ -15,8 +15,15 @@
 
 nw_net_options nw_net_options_default(void)
 {
-    return (nw_net_options){.model = "resnet18", .batch_size = 128, .channels = 3, .height = 32, .width = 32, .classes = 10,
-                            .learning_rate = 0.1f, .momentum = 0.9f, .weight_decay = 5e-4f};
+    return (nw_net_options){.model = "resnet18",
+                            .batch_size = 128,
+                            .channels = 3,
+                            .height = 32,
+                            .width = 32,
+                            .classes = 10,
+                            .learning_rate = 0.1f,
+                            .momentum = 0.9f,
+                            .weight_decay = 5e-4f};
 }
 
 static void bind_all(nw_net *net, nw_arena *arena)
@@ -53,8 +60,12 @@ static nw_status create(nw_net *net, const nw_net_options *o, const nw_kernels *
     net->options = *o;
     net->options.threads = o->threads ? o->threads : nw_machine_allowed_cpus();
     NW_TRY(nw_pool_create(&net->pool, net->options.threads));
-    nw_model_options model = {.name = o->model, .channels = o->channels, .height = o->height, .width = o->width,
-                              .classes = o->classes, .base_width = o->base_width};
+    nw_model_options model = {.name = o->model,
+                              .channels = o->channels,
+                              .height = o->height,
+                              .width = o->width,
+                              .classes = o->classes,
+                              .base_width = o->base_width};
     NW_TRY(nw_model_make(&net->model, &model, kernels, o->batch_size, net->options.threads));
     nw_arena measure = nw_arena_measure();
     bind_all(net, &measure);
@@ -96,8 +107,8 @@ void nw_net_free(nw_net *net)
 /* Checks and imports a batch. */
 static nw_status load(nw_net *net, const float *images, const int32_t *labels, int n)
 {
-    NW_FAIL_IF(n < 1 || n > net->options.batch_size, NW_E_ARGUMENT,
-               "a batch of %d images: this network takes 1 to %d", n, net->options.batch_size);
+    NW_FAIL_IF(n < 1 || n > net->options.batch_size, NW_E_ARGUMENT, "a batch of %d images: this network takes 1 to %d",
+               n, net->options.batch_size);
     for (int i = 0; i < n; i++)
         NW_FAIL_IF(labels[i] < 0 || labels[i] >= net->options.classes, NW_E_ARGUMENT,
                    "label %d of image %d is not in [0, %d)", labels[i], i, net->options.classes);
@@ -137,8 +148,12 @@ nw_status nw_net_update(nw_net *net, float learning_rate)
 {
     const nw_net_options *o = &net->options;
     nw_params *p = &net->model.params;
-    nw_sgd_rule rule = {.lr = learning_rate, .momentum = o->momentum, .dampening = o->dampening,
-                        .weight_decay = o->weight_decay, .nesterov = o->nesterov, .first = net->updates == 0};
+    nw_sgd_rule rule = {.lr = learning_rate,
+                        .momentum = o->momentum,
+                        .dampening = o->dampening,
+                        .weight_decay = o->weight_decay,
+                        .nesterov = o->nesterov,
+                        .first = net->updates == 0};
     nw_exec *exec = &net->model.pass.exec;
     exec->kernels->sgd(exec, &rule, p->values, p->gradients, net->momentum, p->learned.floats);
     net->updates++;
@@ -166,7 +181,8 @@ nw_status nw_net_evaluate(nw_net *net, const float *images, const int32_t *label
     return NW_OK;
 }
 
-/* ---- what is inside ------------------------------------------------------------------------------------------------ */
+/* ---- what is inside ------------------------------------------------------------------------------------------------
+ */
 
 static float *vector(float *data, size_t floats, size_t *count)
 {
@@ -205,7 +221,10 @@ void nw_net_weights_sha256(const nw_net *net, char text[65])
 }
 
 const char *nw_net_isa(const nw_net *net) { return net->model.builder.kernels->isa; }
-const char *nw_net_precision(const nw_net *net) { return net->model.builder.kernels->dtype == NW_BF16 ? "bf16" : "f32"; }
+const char *nw_net_precision(const nw_net *net)
+{
+    return net->model.builder.kernels->dtype == NW_BF16 ? "bf16" : "f32";
+}
 const char *nw_net_note(const nw_net *net) { return net->note; }
 int nw_net_threads(const nw_net *net) { return net->options.threads; }
 size_t nw_net_memory(const nw_net *net) { return net->arena.capacity; }

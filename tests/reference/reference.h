@@ -31,20 +31,20 @@ typedef struct nw_ref_conv {
 } nw_ref_conv;
 
 /* y[N][K][OH][OW]; bias, dx, dw and dbias are optional. dx alone does not read x, nor dw alone w: these may be NULL. */
-#define NW_REF_DECLARE_CONV(real, T)                                                                                 \
-    void nw_ref_conv_forward##T(const nw_ref_conv *conv, const real *x, const real *w, const real *bias, real *y);   \
-    void nw_ref_conv_backward##T(const nw_ref_conv *conv, const real *x, const real *w, const real *dy, real *dx,    \
+#define NW_REF_DECLARE_CONV(real, T)                                                                               \
+    void nw_ref_conv_forward##T(const nw_ref_conv *conv, const real *x, const real *w, const real *bias, real *y); \
+    void nw_ref_conv_backward##T(const nw_ref_conv *conv, const real *x, const real *w, const real *dy, real *dx,  \
                                  real *dw, real *dbias);
 NW_REF_BOTH(NW_REF_DECLARE_CONV)
 
 /* ---- Batch norm ----------------------------------------------------------------------------------------------- */
 
-#define NW_REF_NORM_EPS 1e-5
+#define NW_REF_NORM_EPS      1e-5
 #define NW_REF_NORM_MOMENTUM 0.1
 
 typedef struct nw_ref_norm {
     int n, c, h, w;
-    bool relu;   /* y = max(0, .) at the end */
+    bool relu; /* y = max(0, .) at the end */
 } nw_ref_norm;
 
 /*
@@ -53,33 +53,33 @@ typedef struct nw_ref_norm {
  * residual, the pair running_mean and running_var, and dx, dgamma, dbeta, dresidual are optional. Backward reads the
  * forward's y only when relu is set: the gradient passes where y > 0.
  */
-#define NW_REF_DECLARE_NORM(real, T)                                                                                 \
-    void nw_ref_norm_forward##T(const nw_ref_norm *norm, const real *x, const real *residual, const real *gamma,     \
-                                const real *beta, real *running_mean, real *running_var, real *mean, real *rstd,     \
-                                real *y);                                                                            \
-    void nw_ref_norm_backward##T(const nw_ref_norm *norm, const real *x, const real *y, const real *gamma,           \
-                                 const real *mean, const real *rstd, const real *dy, real *dx, real *dgamma,         \
-                                 real *dbeta, real *dresidual);                                                      \
-    void nw_ref_norm_eval##T(const nw_ref_norm *norm, const real *x, const real *residual, const real *gamma,        \
+#define NW_REF_DECLARE_NORM(real, T)                                                                             \
+    void nw_ref_norm_forward##T(const nw_ref_norm *norm, const real *x, const real *residual, const real *gamma, \
+                                const real *beta, real *running_mean, real *running_var, real *mean, real *rstd, \
+                                real *y);                                                                        \
+    void nw_ref_norm_backward##T(const nw_ref_norm *norm, const real *x, const real *y, const real *gamma,       \
+                                 const real *mean, const real *rstd, const real *dy, real *dx, real *dgamma,     \
+                                 real *dbeta, real *dresidual);                                                  \
+    void nw_ref_norm_eval##T(const nw_ref_norm *norm, const real *x, const real *residual, const real *gamma,    \
                              const real *beta, const real *running_mean, const real *running_var, real *y);
 NW_REF_BOTH(NW_REF_DECLARE_NORM)
 
 /* ---- Pooling -------------------------------------------------------------------------------------------------- */
 
 typedef struct nw_ref_pool {
-    int n, c, h, w, kernel, stride, pad;   /* 2 pad <= kernel, so that every window holds a real pixel */
+    int n, c, h, w, kernel, stride, pad; /* 2 pad <= kernel, so that every window holds a real pixel */
 } nw_ref_pool;
 
 /*
  * Maximum: the first maximum in scan order wins, padding never wins; index[N][C][OH][OW] = h W + w of the winner.
  * Average: the sum of the real pixels over kernel^2, padding counted. Global average: y[N][C]; uses n, c, h, w only.
  */
-#define NW_REF_DECLARE_POOL(real, T)                                                                                 \
-    void nw_ref_max_pool_forward##T(const nw_ref_pool *pool, const real *x, real *y, int32_t *index);                \
-    void nw_ref_max_pool_backward##T(const nw_ref_pool *pool, const int32_t *index, const real *dy, real *dx);       \
-    void nw_ref_avg_pool_forward##T(const nw_ref_pool *pool, const real *x, real *y);                                \
-    void nw_ref_avg_pool_backward##T(const nw_ref_pool *pool, const real *dy, real *dx);                             \
-    void nw_ref_global_pool_forward##T(const nw_ref_pool *pool, const real *x, real *y);                             \
+#define NW_REF_DECLARE_POOL(real, T)                                                                           \
+    void nw_ref_max_pool_forward##T(const nw_ref_pool *pool, const real *x, real *y, int32_t *index);          \
+    void nw_ref_max_pool_backward##T(const nw_ref_pool *pool, const int32_t *index, const real *dy, real *dx); \
+    void nw_ref_avg_pool_forward##T(const nw_ref_pool *pool, const real *x, real *y);                          \
+    void nw_ref_avg_pool_backward##T(const nw_ref_pool *pool, const real *dy, real *dx);                       \
+    void nw_ref_global_pool_forward##T(const nw_ref_pool *pool, const real *x, real *y);                       \
     void nw_ref_global_pool_backward##T(const nw_ref_pool *pool, const real *dy, real *dx);
 NW_REF_BOTH(NW_REF_DECLARE_POOL)
 
@@ -90,10 +90,10 @@ typedef struct nw_ref_linear {
 } nw_ref_linear;
 
 /* x[N][C], w[K][C], bias[K] optional, y[N][K]. dx, dw, dbias optional. */
-#define NW_REF_DECLARE_LINEAR(real, T)                                                                               \
-    void nw_ref_linear_forward##T(const nw_ref_linear *linear, const real *x, const real *w, const real *bias,       \
-                                  real *y);                                                                          \
-    void nw_ref_linear_backward##T(const nw_ref_linear *linear, const real *x, const real *w, const real *dy,        \
+#define NW_REF_DECLARE_LINEAR(real, T)                                                                         \
+    void nw_ref_linear_forward##T(const nw_ref_linear *linear, const real *x, const real *w, const real *bias, \
+                                  real *y);                                                                    \
+    void nw_ref_linear_backward##T(const nw_ref_linear *linear, const real *x, const real *w, const real *dy,  \
                                    real *dx, real *dw, real *dbias);
 NW_REF_BOTH(NW_REF_DECLARE_LINEAR)
 
@@ -103,16 +103,16 @@ NW_REF_BOTH(NW_REF_DECLARE_LINEAR)
  * relu: the gradient passes where x > 0. gelu: x Phi(x), the exact form with erf. add: both gradients equal dy, so its
  * backward writes dy to da and db (each optional). dropout: y = x keep / (1 - p) with keep 0 or 1, 0 <= p < 1.
  */
-#define NW_REF_DECLARE_ELEMENT(real, T)                                                                              \
-    void nw_ref_relu_forward##T(size_t count, const real *x, real *y);                                               \
-    void nw_ref_relu_backward##T(size_t count, const real *x, const real *dy, real *dx);                             \
-    void nw_ref_gelu_forward##T(size_t count, const real *x, real *y);                                               \
-    void nw_ref_gelu_backward##T(size_t count, const real *x, const real *dy, real *dx);                             \
-    void nw_ref_add_forward##T(size_t count, const real *a, const real *b, real *y);                                 \
-    void nw_ref_add_backward##T(size_t count, const real *dy, real *da, real *db);                                   \
-    void nw_ref_scale_forward##T(size_t count, double factor, const real *x, real *y);                               \
-    void nw_ref_scale_backward##T(size_t count, double factor, const real *dy, real *dx);                            \
-    void nw_ref_dropout_forward##T(size_t count, double p, const uint8_t *keep, const real *x, real *y);             \
+#define NW_REF_DECLARE_ELEMENT(real, T)                                                                  \
+    void nw_ref_relu_forward##T(size_t count, const real *x, real *y);                                   \
+    void nw_ref_relu_backward##T(size_t count, const real *x, const real *dy, real *dx);                 \
+    void nw_ref_gelu_forward##T(size_t count, const real *x, real *y);                                   \
+    void nw_ref_gelu_backward##T(size_t count, const real *x, const real *dy, real *dx);                 \
+    void nw_ref_add_forward##T(size_t count, const real *a, const real *b, real *y);                     \
+    void nw_ref_add_backward##T(size_t count, const real *dy, real *da, real *db);                       \
+    void nw_ref_scale_forward##T(size_t count, double factor, const real *x, real *y);                   \
+    void nw_ref_scale_backward##T(size_t count, double factor, const real *dy, real *dx);                \
+    void nw_ref_dropout_forward##T(size_t count, double p, const uint8_t *keep, const real *x, real *y); \
     void nw_ref_dropout_backward##T(size_t count, double p, const uint8_t *keep, const real *dy, real *dx);
 NW_REF_BOTH(NW_REF_DECLARE_ELEMENT)
 
@@ -120,12 +120,12 @@ NW_REF_BOTH(NW_REF_DECLARE_ELEMENT)
 
 typedef struct nw_ref_loss {
     int n, classes;
-    double smoothing;   /* eps: (1 - eps) (-log p[label]) + eps (mean over classes of -log p) */
-    bool mean;          /* the mean over the images, else their sum */
+    double smoothing; /* eps: (1 - eps) (-log p[label]) + eps (mean over classes of -log p) */
+    bool mean;        /* the mean over the images, else their sum */
 } nw_ref_loss;
 
 /* Returns the loss of logits[N][classes]; dlogits optional. */
-#define NW_REF_DECLARE_LOSS(real, T)                                                                                 \
+#define NW_REF_DECLARE_LOSS(real, T) \
     real nw_ref_cross_entropy##T(const nw_ref_loss *loss, const real *logits, const int32_t *labels, real *dlogits);
 NW_REF_BOTH(NW_REF_DECLARE_LOSS)
 
@@ -140,8 +140,8 @@ typedef struct nw_ref_sgd {
  * d = grad + weight_decay param; buffer = d on the first step, then momentum buffer + (1 - dampening) d;
  * param -= lr (d + momentum buffer with Nesterov, else buffer). With momentum 0 param -= lr d, and buffer may be NULL.
  */
-#define NW_REF_DECLARE_SGD(real, T)                                                                                  \
-    void nw_ref_sgd_step##T(const nw_ref_sgd *sgd, size_t count, bool first, real *param, const real *grad,          \
+#define NW_REF_DECLARE_SGD(real, T)                                                                         \
+    void nw_ref_sgd_step##T(const nw_ref_sgd *sgd, size_t count, bool first, real *param, const real *grad, \
                             real *buffer);
 NW_REF_BOTH(NW_REF_DECLARE_SGD)
 

@@ -1,6 +1,7 @@
 /*
- * allocations.h - counts calls of malloc, calloc, realloc and aligned_alloc by standing before the C library's. Include in
- * one file of a test program. Under a sanitizer, which stands there itself, COUNTS_ALLOCATIONS is 0 and nothing is counted.
+ * allocations.h - counts calls of malloc, calloc, realloc and aligned_alloc by standing before the C library's. Include
+ * in one file of a test program. Under a sanitizer, which stands there itself, COUNTS_ALLOCATIONS is 0 and nothing is
+ * counted.
  */
 #ifndef NW_TESTS_ALLOCATIONS_H
 #define NW_TESTS_ALLOCATIONS_H

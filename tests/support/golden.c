@@ -16,7 +16,7 @@
 struct golden_file {
     char *label;
     size_t count;
-    golden_tensor *tensors;   /* names and data are owned, one allocation each */
+    golden_tensor *tensors; /* names and data are owned, one allocation each */
 };
 
 typedef struct cursor {
@@ -126,7 +126,7 @@ static bool parse(golden_file *file, cursor *from)
         return false;
     }
     while (file->count < count) {
-        golden_tensor *tensor = &file->tensors[file->count++];   /* counted first: golden_free sees the pieces */
+        golden_tensor *tensor = &file->tensors[file->count++]; /* counted first: golden_free sees the pieces */
         if (!take_tensor(from, tensor) || golden_find_optional(file, tensor->name) != tensor) {
             return false;
         }
@@ -190,10 +190,7 @@ void golden_free(golden_file *file)
     free(file);
 }
 
-size_t golden_count(const golden_file *file)
-{
-    return file->count;
-}
+size_t golden_count(const golden_file *file) { return file->count; }
 
 const golden_tensor *golden_at(const golden_file *file, size_t position)
 {
@@ -246,19 +243,24 @@ void golden_fill(float *out, size_t count, uint64_t stream, double offset, doubl
     }
 }
 
-void golden_fill_images(float *out, size_t count, uint64_t stream)
-{
-    golden_fill(out, count, stream, 0.0, 1.7);
-}
+void golden_fill_images(float *out, size_t count, uint64_t stream) { golden_fill(out, count, stream, 0.0, 1.7); }
 
 void golden_fill_parameter(float *out, size_t count, uint64_t parameter, golden_role role, size_t fan_in)
 {
     uint64_t stream = GOLDEN_STREAM_PARAMETERS + parameter;
     switch (role) {
-    case GOLDEN_WEIGHT: golden_fill(out, count, stream, 0.0, sqrt(3.0 / (double)fan_in)); break;
-    case GOLDEN_BIAS: golden_fill(out, count, stream, 0.0, 0.1); break;
-    case GOLDEN_GAMMA: golden_fill(out, count, stream, 1.0, 0.2); break;
-    case GOLDEN_BETA: golden_fill(out, count, stream, 0.0, 0.2); break;
+    case GOLDEN_WEIGHT:
+        golden_fill(out, count, stream, 0.0, sqrt(3.0 / (double)fan_in));
+        break;
+    case GOLDEN_BIAS:
+        golden_fill(out, count, stream, 0.0, 0.1);
+        break;
+    case GOLDEN_GAMMA:
+        golden_fill(out, count, stream, 1.0, 0.2);
+        break;
+    case GOLDEN_BETA:
+        golden_fill(out, count, stream, 0.0, 0.2);
+        break;
     }
 }
 

@@ -13,7 +13,7 @@
 #ifndef NW_GOLDEN_DIR
 #define NW_GOLDEN_DIR "tests/golden"
 #endif
-#define GOLDEN_PATH(file) NW_GOLDEN_DIR "/" file   /* GOLDEN_PATH("layers.nwg") */
+#define GOLDEN_PATH(file) NW_GOLDEN_DIR "/" file /* GOLDEN_PATH("layers.nwg") */
 
 #define GOLDEN_MAX_DIMS 8
 
@@ -23,8 +23,8 @@ typedef struct golden_tensor {
     const char *name;
     int ndim;
     uint32_t dims[GOLDEN_MAX_DIMS];
-    size_t count;        /* the product of dims */
-    const float *data;   /* finite values, C order */
+    size_t count;      /* the product of dims */
+    const float *data; /* finite values, C order */
 } golden_tensor;
 
 typedef struct golden_file golden_file;
@@ -50,16 +50,16 @@ const golden_tensor *golden_find_optional(const golden_file *file, const char *n
 enum {
     GOLDEN_STREAM_IMAGES = 1,
     GOLDEN_STREAM_LABELS = 2,
-    GOLDEN_STREAM_STEP_IMAGES = 100,   /* + step */
-    GOLDEN_STREAM_STEP_LABELS = 200,   /* + step */
-    GOLDEN_STREAM_PARAMETERS = 1000,   /* + position in the order of parameters() */
+    GOLDEN_STREAM_STEP_IMAGES = 100, /* + step */
+    GOLDEN_STREAM_STEP_LABELS = 200, /* + step */
+    GOLDEN_STREAM_PARAMETERS = 1000, /* + position in the order of parameters() */
 };
 
 typedef enum golden_role { GOLDEN_WEIGHT, GOLDEN_BIAS, GOLDEN_GAMMA, GOLDEN_BETA } golden_role;
 
 uint64_t golden_bits(uint64_t stream, uint64_t index);
-float golden_value(uint64_t stream, uint64_t index);                      /* in [-1, 1), exact */
-int32_t golden_label(uint64_t stream, uint64_t index, uint32_t classes);   /* in [0, classes) */
+float golden_value(uint64_t stream, uint64_t index);                     /* in [-1, 1), exact */
+int32_t golden_label(uint64_t stream, uint64_t index, uint32_t classes); /* in [0, classes) */
 
 /* out[i] = offset + scale * value(stream, i), in double, rounded once. */
 void golden_fill(float *out, size_t count, uint64_t stream, double offset, double scale);

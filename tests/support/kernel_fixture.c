@@ -94,9 +94,12 @@ static nw_pool *pool_of(int threads)
 
 nw_exec fx_exec(const fx_run *run, nw_need need)
 {
-    return (nw_exec){.pool = pool_of(run->threads), .kernels = run->kernels, .worker_bytes = need.worker,
+    return (nw_exec){.pool = pool_of(run->threads),
+                     .kernels = run->kernels,
+                     .worker_bytes = need.worker,
                      .worker_scratch = fx_alloc(need.worker * (size_t)run->threads, "worker scratch"),
-                     .shared_bytes = need.shared, .shared_scratch = fx_alloc(need.shared, "shared scratch")};
+                     .shared_bytes = need.shared,
+                     .shared_scratch = fx_alloc(need.shared, "shared scratch")};
 }
 
 static bool usable(int index)
@@ -121,8 +124,10 @@ void fx_for_runs(nw_dtype table, fx_body body, void *context)
                 uint64_t hash = body(&run, context);
                 fx_check_guards();
                 fx_release(mark);
-                if (threads == 1) first = hash;
-                else if (hash != first) fx_fail("the result is not that of one thread");
+                if (threads == 1)
+                    first = hash;
+                else if (hash != first)
+                    fx_fail("the result is not that of one thread");
             }
         }
     }
@@ -352,7 +357,9 @@ nw_source fx_source(const fx_source_values *v, int block, nw_tensor tensors[2])
 {
     nw_source s = {.relu = v->form == FX_RESIDUAL || v->form == FX_RESIDUAL_AFFINE};
     tensors[0] = fx_tensor_of(v->view[0], v->shape, block, v->type[0], "source");
-    s.a = (nw_view){.t = &tensors[0], .scale = v->scale[0], .shift = v->shift[0],
+    s.a = (nw_view){.t = &tensors[0],
+                    .scale = v->scale[0],
+                    .shift = v->shift[0],
                     .relu = v->form == FX_RELU || v->form == FX_AFFINE_RELU || v->form == FX_RELUS};
     if (v->view[1]) {
         tensors[1] = fx_tensor_of(v->view[1], v->shape, block, v->type[1], "second source");
@@ -394,8 +401,10 @@ fx_sink_values fx_make_sink(nw_rng *rng, fx_shape shape, nw_dtype table, nw_dtyp
     }
     for (size_t i = 0; v.gated && i < count; i++) {
         /* No sign that hangs on a rounding; and zeros, which are shut. */
-        if (v.gate == FX_GATE_PLAIN && i % 7 == 3) v.gated[i] = 0.0;
-        else if (table == NW_F32 && fabs(gate_value(&v, i)) < 1e-3) v.gated[i] = (double)(float)(v.gated[i] + 0.5);
+        if (v.gate == FX_GATE_PLAIN && i % 7 == 3)
+            v.gated[i] = 0.0;
+        else if (table == NW_F32 && fabs(gate_value(&v, i)) < 1e-3)
+            v.gated[i] = (double)(float)(v.gated[i] + 0.5);
     }
     for (int j = 0; j < v.norms; j++) {
         v.y[j] = fx_values(rng, count, table, v.norm_type[j]);
@@ -432,8 +441,8 @@ void fx_sink_open(const fx_sink_values *v, nw_tensor *out, fx_sink *s)
     if (v->sums) s->sink.sum_g = fx_alloc(nw_sums_floats(out) * sizeof(float), "sum_g");
     for (int j = 0; j < v->norms; j++) {
         s->y[j] = fx_tensor_of(v->y[j], v->shape, block, v->norm_type[j], "y of a norm");
-        s->sink.norm[j] = (nw_norm_sums){.y = &s->y[j], .mean = v->mean[j],
-                                         .sum_gy = fx_alloc(nw_sums_floats(out) * sizeof(float), "sum_gy")};
+        s->sink.norm[j] = (nw_norm_sums){
+            .y = &s->y[j], .mean = v->mean[j], .sum_gy = fx_alloc(nw_sums_floats(out) * sizeof(float), "sum_gy")};
     }
 }
 
@@ -448,8 +457,8 @@ uint64_t fx_sink_check(const fx_sink_values *v, const fx_sink *s, const nw_tenso
             double sum = 0, sum_y[NW_SINK_NORMS] = {0}, far[NW_SINK_NORMS] = {0};
             for (int i = 0; c < t->c && i < n; i++) {
                 size_t image = (size_t)(b * t->block + i / t->w);
-                size_t from = ((image * (size_t)t->c + (size_t)c) * (size_t)t->h + (size_t)h) * (size_t)t->w +
-                              (size_t)(i % t->w);
+                size_t from =
+                    ((image * (size_t)t->c + (size_t)c) * (size_t)t->h + (size_t)h) * (size_t)t->w + (size_t)(i % t->w);
                 sum += want[from];
                 for (int j = 0; j < v->norms; j++) {
                     double distance = v->y[j][from] - (double)v->mean[j][c];

@@ -75,7 +75,7 @@ float *fx_channels(nw_rng *rng, int c, nw_dtype table, const char *name);
 int fx_pick(nw_rng *rng, const int *list, int count);
 bool fx_chance(nw_rng *rng, uint32_t one_in);
 
-nw_tensor fx_tensor(fx_shape shape, int block, nw_dtype type, const char *name);                           /* of NaNs */
+nw_tensor fx_tensor(fx_shape shape, int block, nw_dtype type, const char *name); /* of NaNs */
 nw_tensor fx_tensor_of(const double *values, fx_shape shape, int block, nw_dtype type, const char *name);
 
 /* ---- comparing -------------------------------------------------------------------------------------------------- */
@@ -83,7 +83,7 @@ nw_tensor fx_tensor_of(const double *values, fx_shape shape, int block, nw_dtype
 /* Relative to the root mean square of what is wanted. Sums of L products in f32 differ from the exact ones by about
  * 0.3 sqrt(L) 2^-24: 2e-6 for the longest here (10^4); the worst of 10^5 elements lies 5 times higher. Seen so
  * far: 9e-7 and 7e-6. */
-#define FX_L2 2e-6
+#define FX_L2      2e-6
 #define FX_ELEMENT 2e-5
 /* Of one rounding to bf16: half of the last of 8 bits. */
 #define FX_BF16 (0.501 / 128)
@@ -107,11 +107,11 @@ typedef enum fx_form {
     FX_PLAIN,
     FX_RELU,
     FX_AFFINE,
-    FX_AFFINE_RELU,      /* what batch norm leaves to its consumer */
-    FX_GRADIENT,         /* (c1 g + c2) + c3 y */
-    FX_RESIDUAL,         /* relu(affine + plain) */
-    FX_RESIDUAL_AFFINE,  /* relu(affine + affine) */
-    FX_RELUS,            /* relu(affine) + relu(affine) */
+    FX_AFFINE_RELU,     /* what batch norm leaves to its consumer */
+    FX_GRADIENT,        /* (c1 g + c2) + c3 y */
+    FX_RESIDUAL,        /* relu(affine + plain) */
+    FX_RESIDUAL_AFFINE, /* relu(affine + affine) */
+    FX_RELUS,           /* relu(affine) + relu(affine) */
     FX_FORMS
 } fx_form;
 
@@ -119,7 +119,7 @@ typedef struct fx_source_values {
     fx_shape shape;
     fx_form form;
     nw_dtype table, type[2];
-    double *view[2];              /* [1] is NULL where there is one view */
+    double *view[2]; /* [1] is NULL where there is one view */
     float *scale[2], *shift[2];
     double *value;
 } fx_source_values;
@@ -129,7 +129,7 @@ fx_source_values fx_make_source(nw_rng *rng, fx_shape shape, fx_form form, nw_dt
                                 nw_dtype type_b);
 nw_source fx_source(const fx_source_values *values, int block, nw_tensor tensors[2]);
 const char *fx_form_name(fx_form form);
-nw_dtype fx_type(nw_rng *rng, nw_dtype table);   /* f32, or by chance bf16 in a bf16 table */
+nw_dtype fx_type(nw_rng *rng, nw_dtype table); /* f32, or by chance bf16 in a bf16 table */
 static inline const char *fx_type_name(nw_dtype type) { return type == NW_BF16 ? "bf16" : "f32"; }
 
 /* ---- sinks ------------------------------------------------------------------------------------------------------ */
@@ -162,6 +162,6 @@ void fx_sink_open(const fx_sink_values *values, nw_tensor *out, fx_sink *sink);
 /* Checks the sums for the gradient that is wanted; returns the hash with them. */
 uint64_t fx_sink_check(const fx_sink_values *values, const fx_sink *sink, const nw_tensor *out, const double *want,
                        uint64_t hash);
-const char *fx_sink_name(const fx_sink_values *values);   /* in a static buffer */
+const char *fx_sink_name(const fx_sink_values *values); /* in a static buffer */
 
 #endif

@@ -22,8 +22,8 @@ static inline bool is_tested(int table)
 }
 
 /* Runs a check for every usable table of a type. */
-#define FOR_EACH_TABLE(k, type)                                                             \
-    for (int table_ = 0; table_ < nw_isa_count(); table_++)                                 \
+#define FOR_EACH_TABLE(k, type)                                                              \
+    for (int table_ = 0; table_ < nw_isa_count(); table_++)                                  \
         for (const nw_kernels *k = nw_isa_kernels(table_); k && is_tested(table_); k = NULL) \
             if (k->dtype == (type))
 

@@ -149,13 +149,13 @@ TEST(test_arena_measure_is_layout)
     assert_true(real.used == measured.used && real.peak == measured.peak && real.peak == real.capacity);
     for (int i = 0; i < 12; i++) assert_true(pointers[i] != NULL && (uintptr_t)pointers[i] % NW_ALIGN == 0);
     assert_true((char *)pointers[6] >= (char *)pointers[4] + 65);
-    assert_ptr_equal(pointers[1], pointers[2]);  /* released scratch is used again */
+    assert_ptr_equal(pointers[1], pointers[2]); /* released scratch is used again */
     nw_arena_destroy(&real);
 }
 
 TEST(test_arena_memory)
 {
-    const size_t bytes = (size_t)9 << 20;  /* large enough for the path with huge pages */
+    const size_t bytes = (size_t)9 << 20; /* large enough for the path with huge pages */
     nw_arena arena;
     assert_int_equal(nw_arena_create(&arena, bytes), NW_OK);
     unsigned char *memory = nw_arena_alloc(&arena, bytes);
@@ -193,10 +193,13 @@ TEST(test_arena_refuses_too_much)
 TEST(test_philox_known_answers)
 {
     /* From the authors' distribution (Random123, kat_vectors). */
-    static const struct { uint32_t counter[4], key[2], want[4]; } cases[] = {
+    static const struct {
+        uint32_t counter[4], key[2], want[4];
+    } cases[] = {
         {{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
         {{~0u, ~0u, ~0u, ~0u}, {~0u, ~0u}, {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
-        {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0},
+        {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+         {0xa4093822, 0x299f31d0},
          {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -281,7 +284,7 @@ TEST(test_machine)
     const size_t block = (size_t)64 << 20;
     size_t before = nw_machine_peak_memory();
     nw_arena arena;
-    assert_int_equal(nw_arena_create(&arena, total), NW_E_MEMORY);  /* though the system would map it */
+    assert_int_equal(nw_arena_create(&arena, total), NW_E_MEMORY); /* though the system would map it */
     assert_int_equal(nw_arena_create(&arena, block), NW_OK);
     memset(nw_arena_alloc(&arena, block), 1, block);
     nw_arena_destroy(&arena);
@@ -313,16 +316,36 @@ static const char *play(const char *script, bool pretty)
     nw_json json = nw_json_begin(fmemopen(written, sizeof written, "w"), pretty);
     for (; *script != '\0'; script++) {
         switch (*script) {
-        case '{': nw_json_object(&json); break;
-        case '}': nw_json_object_end(&json); break;
-        case '[': nw_json_array(&json); break;
-        case ']': nw_json_array_end(&json); break;
-        case 'k': nw_json_key(&json, "k\""); break;
-        case 'i': nw_json_int(&json, INT64_MIN); break;
-        case 't': nw_json_bool(&json, true); break;
-        case 'f': nw_json_bool(&json, false); break;
-        case 's': nw_json_string(&json, string_value); break;
-        case 'd': nw_json_double(&json, double_value); break;
+        case '{':
+            nw_json_object(&json);
+            break;
+        case '}':
+            nw_json_object_end(&json);
+            break;
+        case '[':
+            nw_json_array(&json);
+            break;
+        case ']':
+            nw_json_array_end(&json);
+            break;
+        case 'k':
+            nw_json_key(&json, "k\"");
+            break;
+        case 'i':
+            nw_json_int(&json, INT64_MIN);
+            break;
+        case 't':
+            nw_json_bool(&json, true);
+            break;
+        case 'f':
+            nw_json_bool(&json, false);
+            break;
+        case 's':
+            nw_json_string(&json, string_value);
+            break;
+        case 'd':
+            nw_json_double(&json, double_value);
+            break;
         }
     }
     nw_json_end(&json);
@@ -331,10 +354,7 @@ static const char *play(const char *script, bool pretty)
 }
 
 static const char *misuse_script;
-static void play_misuse(void)
-{
-    play(misuse_script, false);
-}
+static void play_misuse(void) { play(misuse_script, false); }
 
 TEST(test_json_structure)
 {
@@ -346,8 +366,9 @@ TEST(test_json_structure)
                         "{\n  \"k\\\"\": [\n    true,\n    {}\n  ],\n  \"k\\\"\": false\n}\n");
     double_value = (double)-INFINITY;
     assert_string_equal(play("d", true), "null\n");
-    static const char *const wrong[] = {"", "k", "tt", "{", "{t", "{]", "{kk", "{k}", "[k", "]", "[}",
-                                        "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]"};
+    static const char *const wrong[] = {
+        "",    "k",   "tt", "{", "{t", "{]",
+        "{kk", "{k}", "[k", "]", "[}", "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]]"};
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
         misuse_script = wrong[i];
         assert_true(aborts(play_misuse));
@@ -359,8 +380,8 @@ TEST(test_json_strings)
     static const char *const pairs[][2] = {
         {"q\" b\\ n\n t\t \x01 \x7f", "\"q\\\" b\\\\ n\\n t\\t \\u0001 \\u007f\"\n"},
         {"\xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80", "\"\xC3\xA9 \xE2\x82\xAC \xF0\x9F\x98\x80\"\n"},
-        {"\xC0\xAF|\xED\xA0\x80", "\"\\u00c0\\u00af|\\u00ed\\u00a0\\u0080\"\n"},               /* overlong, surrogate */
-        {"\xF4\x90\x80\x80|\xE2\x82", "\"\\u00f4\\u0090\\u0080\\u0080|\\u00e2\\u0082\"\n"},  /* too large, cut off */
+        {"\xC0\xAF|\xED\xA0\x80", "\"\\u00c0\\u00af|\\u00ed\\u00a0\\u0080\"\n"},            /* overlong, surrogate */
+        {"\xF4\x90\x80\x80|\xE2\x82", "\"\\u00f4\\u0090\\u0080\\u0080|\\u00e2\\u0082\"\n"}, /* too large, cut off */
     };
     for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
         string_value = pairs[i][0];
@@ -386,14 +407,22 @@ TEST(test_json_doubles)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_status_table), cmocka_unit_test(test_failure_message_and_trace),
-        cmocka_unit_test(test_failure_longer_than_its_buffers), cmocka_unit_test(test_failure_of_rank_and_thread),
-        cmocka_unit_test(test_arena_measure_is_layout), cmocka_unit_test(test_arena_memory),
-        cmocka_unit_test(test_arena_refuses_too_much), cmocka_unit_test(test_philox_known_answers),
-        cmocka_unit_test(test_streams), cmocka_unit_test(test_below),
-        cmocka_unit_test(test_uniform_and_normal), cmocka_unit_test(test_machine),
-        cmocka_unit_test(test_ticks_and_clock), cmocka_unit_test(test_json_structure),
-        cmocka_unit_test(test_json_strings), cmocka_unit_test(test_json_doubles),
+        cmocka_unit_test(test_status_table),
+        cmocka_unit_test(test_failure_message_and_trace),
+        cmocka_unit_test(test_failure_longer_than_its_buffers),
+        cmocka_unit_test(test_failure_of_rank_and_thread),
+        cmocka_unit_test(test_arena_measure_is_layout),
+        cmocka_unit_test(test_arena_memory),
+        cmocka_unit_test(test_arena_refuses_too_much),
+        cmocka_unit_test(test_philox_known_answers),
+        cmocka_unit_test(test_streams),
+        cmocka_unit_test(test_below),
+        cmocka_unit_test(test_uniform_and_normal),
+        cmocka_unit_test(test_machine),
+        cmocka_unit_test(test_ticks_and_clock),
+        cmocka_unit_test(test_json_structure),
+        cmocka_unit_test(test_json_strings),
+        cmocka_unit_test(test_json_doubles),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,21 +37,11 @@ static void describe(const conv_case *c, const char *what, const char *details)
 /* What random shapes of this size do not reach: no taps at all, one pixel, rows wider than a task's scratch, weights
  * larger than a chunk, more than one chunk of rows for the weights' gradient. n, c, h, w, k, r, s, stride, pad. */
 static const int special_shapes[][9] = {
-    {1, 1, 1, 1, 1, 1, 1, 1, 0},
-    {17, 17, 2, 3, 33, 1, 1, 1, 3},
-    {2, 3, 2, 2, 5, 1, 1, 3, 3},
-    {33, 5, 1, 12, 17, 1, 5, 1, 0},
-    {5, 40, 9, 1, 20, 7, 1, 2, 0},
-    {1, 130, 4, 4, 33, 7, 7, 1, 3},
-    {1, 33, 4, 4, 130, 7, 7, 1, 3},
-    {1, 64, 40, 40, 3, 3, 3, 1, 1},
-    {1, 3, 40, 40, 64, 3, 3, 1, 1},
-    {1, 3, 64, 64, 16, 7, 7, 2, 3},
-    {1, 16, 64, 64, 3, 7, 7, 2, 3},
-    {1, 128, 2, 180, 4, 3, 3, 1, 1},
-    {1, 4, 2, 180, 128, 3, 3, 1, 1},
-    {1, 16, 160, 3, 16, 3, 3, 2, 1},
-    {70, 130, 1, 1, 130, 1, 1, 1, 0},
+    {1, 1, 1, 1, 1, 1, 1, 1, 0},     {17, 17, 2, 3, 33, 1, 1, 1, 3},  {2, 3, 2, 2, 5, 1, 1, 3, 3},
+    {33, 5, 1, 12, 17, 1, 5, 1, 0},  {5, 40, 9, 1, 20, 7, 1, 2, 0},   {1, 130, 4, 4, 33, 7, 7, 1, 3},
+    {1, 33, 4, 4, 130, 7, 7, 1, 3},  {1, 64, 40, 40, 3, 3, 3, 1, 1},  {1, 3, 40, 40, 64, 3, 3, 1, 1},
+    {1, 3, 64, 64, 16, 7, 7, 2, 3},  {1, 16, 64, 64, 3, 7, 7, 2, 3},  {1, 128, 2, 180, 4, 3, 3, 1, 1},
+    {1, 4, 2, 180, 128, 3, 3, 1, 1}, {1, 16, 160, 3, 16, 3, 3, 2, 1}, {70, 130, 1, 1, 130, 1, 1, 1, 0},
     {2, 1, 32, 32, 1, 32, 32, 1, 0},
 };
 
@@ -72,10 +62,10 @@ static conv_case random_case(nw_rng *rng, nw_dtype table)
     for (;;) {
         int r = fx_pick(rng, sizes, COUNT(sizes)), s = fx_chance(rng, 3) ? fx_pick(rng, sizes, COUNT(sizes)) : r;
         c.n = fx_pick(rng, images, COUNT(images));
-        nw_status status = nw_conv_make(&c.conv, fx_pick(rng, channels, COUNT(channels)),
-                                        1 + (int)nw_rng_below(rng, 12), 1 + (int)nw_rng_below(rng, 12),
-                                        fx_pick(rng, channels, COUNT(channels)), r, s, 1 + (int)nw_rng_below(rng, 3),
-                                        (int)nw_rng_below(rng, 4));
+        nw_status status =
+            nw_conv_make(&c.conv, fx_pick(rng, channels, COUNT(channels)), 1 + (int)nw_rng_below(rng, 12),
+                         1 + (int)nw_rng_below(rng, 12), fx_pick(rng, channels, COUNT(channels)), r, s,
+                         1 + (int)nw_rng_below(rng, 3), (int)nw_rng_below(rng, 4));
         if (status == NW_OK && nw_conv_flops(&c.conv, c.n) <= 2.0 * MOST_PRODUCTS) return c;
     }
 }
@@ -127,16 +117,20 @@ static void twin_forward(const conv_case *c, const double *x, const double *w, c
 {
     nw_ref_conv conv = twin_conv(c);
     nw_ref_linear linear = {c->n, c->conv.c, c->conv.k};
-    if (c->linear) nw_ref_linear_forward_d(&linear, x, w, bias, y);
-    else nw_ref_conv_forward_d(&conv, x, w, bias, y);
+    if (c->linear)
+        nw_ref_linear_forward_d(&linear, x, w, bias, y);
+    else
+        nw_ref_conv_forward_d(&conv, x, w, bias, y);
 }
 static void twin_backward(const conv_case *c, const double *x, const double *w, const double *dy, double *dx,
                           double *dw)
 {
     nw_ref_conv conv = twin_conv(c);
     nw_ref_linear linear = {c->n, c->conv.c, c->conv.k};
-    if (c->linear) nw_ref_linear_backward_d(&linear, x, w, dy, dx, dw, NULL);
-    else nw_ref_conv_backward_d(&conv, x, w, dy, dx, dw, NULL);
+    if (c->linear)
+        nw_ref_linear_backward_d(&linear, x, w, dy, dx, dw, NULL);
+    else
+        nw_ref_conv_backward_d(&conv, x, w, dy, dx, dw, NULL);
 }
 
 /* For a few outputs, the size they would have without cancellation: by the twin of the squares. */
@@ -184,8 +178,11 @@ static uint64_t forward_body(const fx_run *run, void *context)
 
 static void forward_case_run(conv_case c, nw_rng *rng)
 {
-    forward_case f = {.c = c, .x = random_source(rng, input_shape(&c), c.table), .w = random_weights(rng, &c),
-                      .moments = !fx_chance(rng, 3), .type = fx_type(rng, c.table)};
+    forward_case f = {.c = c,
+                      .x = random_source(rng, input_shape(&c), c.table),
+                      .w = random_weights(rng, &c),
+                      .moments = !fx_chance(rng, 3),
+                      .type = fx_type(rng, c.table)};
     size_t count = fx_count(output_shape(&c)), filter = fx_count(filter_shape(&c)), k = (size_t)c.conv.k;
     size_t inputs = fx_count(input_shape(&c));
     if (fx_chance(rng, 2)) f.bias = fx_floats(fx_values(rng, k, c.table, NW_F32), k, "bias");
@@ -240,8 +237,11 @@ static uint64_t data_body(const fx_run *run, void *context)
 
 static void data_case_run(conv_case c, nw_rng *rng)
 {
-    data_case f = {.c = c, .dy = random_source(rng, output_shape(&c), c.table), .w = random_weights(rng, &c),
-                   .no_sink = fx_chance(rng, 6), .type = fx_type(rng, c.table)};
+    data_case f = {.c = c,
+                   .dy = random_source(rng, output_shape(&c), c.table),
+                   .w = random_weights(rng, &c),
+                   .no_sink = fx_chance(rng, 6),
+                   .type = fx_type(rng, c.table)};
     size_t filter = fx_count(filter_shape(&c)), count = fx_count(input_shape(&c)), outputs = fx_count(output_shape(&c));
     f.want = fx_zeros(count);
     double *dy = fx_rounded(f.dy.value, outputs, c.table), *w = fx_rounded(fx_doubles(f.w, filter), filter, c.table);
@@ -277,7 +277,7 @@ typedef struct weights_case {
     fx_source_values x, dy;
     bool accumulate, bias;
     double *before, *bias_before, *want, *bias_want;
-    double *bias_size;   /* the sum of |dy| + 1; the 1 for what cancels inside a source */
+    double *bias_size; /* the sum of |dy| + 1; the 1 for what cancels inside a source */
 } weights_case;
 
 static uint64_t weights_body(const fx_run *run, void *context)
@@ -302,8 +302,10 @@ static uint64_t weights_body(const fx_run *run, void *context)
 
 static void weights_case_run(conv_case c, nw_rng *rng)
 {
-    weights_case f = {.c = c, .x = random_source(rng, input_shape(&c), c.table),
-                      .dy = random_source(rng, output_shape(&c), c.table), .accumulate = fx_chance(rng, 2),
+    weights_case f = {.c = c,
+                      .x = random_source(rng, input_shape(&c), c.table),
+                      .dy = random_source(rng, output_shape(&c), c.table),
+                      .accumulate = fx_chance(rng, 2),
                       .bias = fx_chance(rng, 2)};
     size_t filter = fx_count(filter_shape(&c)), k = (size_t)c.conv.k, plane = (size_t)c.conv.oh * (size_t)c.conv.ow;
     f.before = fx_values(rng, filter, c.table, NW_F32);

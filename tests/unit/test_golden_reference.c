@@ -19,13 +19,13 @@
 #include "reference/reference.h"
 #include "support/golden.h"
 
-#define UNUSED __attribute__((unused))
-#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
-#define TOLERANCE 1e-6        /* relative, in the 2-norm */
-#define TOLERANCE_NORM 1e-5   /* through batch norm, whose saved mean and rstd are rounded to float */
+#define UNUSED         __attribute__((unused))
+#define COUNT(array)   (sizeof(array) / sizeof((array)[0]))
+#define TOLERANCE      1e-6 /* relative, in the 2-norm */
+#define TOLERANCE_NORM 1e-5 /* through batch norm, whose saved mean and rstd are rounded to float */
 
 static golden_file *layers;
-static const char *current;   /* the case under test */
+static const char *current; /* the case under test */
 static size_t cases_seen;
 static void *owned[64];
 static size_t owned_count;
@@ -108,17 +108,17 @@ static void expect(const char *name, const float *got, size_t count, double tole
 
 static void test_conv(UNUSED void **state)
 {
-    static const char *const names[] = {"conv3x3", "conv3x3s2", "conv3x3c3", "conv3x3p0", "conv1x1", "conv1x1s2",
-                                        "conv5x5", "conv5x5c1s2", "conv7x7s2", "conv3x3b33", "conv3x3s2b33",
-                                        "conv1x1s2b33"};
+    static const char *const names[] = {"conv3x3",   "conv3x3s2",  "conv3x3c3",    "conv3x3p0",
+                                        "conv1x1",   "conv1x1s2",  "conv5x5",      "conv5x5c1s2",
+                                        "conv7x7s2", "conv3x3b33", "conv3x3s2b33", "conv1x1s2b33"};
     for (size_t i = 0; i < COUNT(names); i++) {
         int s[10];
         begin(names[i], s, COUNT(s));
         nw_ref_conv v = {s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7], s[8]};
         size_t k_count = (size_t)v.k, x_count = (size_t)(v.n * v.c * v.h * v.w);
         size_t w_count = (size_t)(v.k * v.c * v.r * v.s), y_count = field("y")->count;
-        assert_int_equal(y_count, v.n * v.k * nw_ref_out(v.h, v.r, v.stride, v.pad) *
-                                      nw_ref_out(v.w, v.s, v.stride, v.pad));
+        assert_int_equal(y_count,
+                         v.n * v.k * nw_ref_out(v.h, v.r, v.stride, v.pad) * nw_ref_out(v.w, v.s, v.stride, v.pad));
         const float *x = input("x", x_count), *w = input("w", w_count), *dy = input("dy", y_count);
         float *y = fresh(y_count), *dx = fresh(x_count), *dw = fresh(w_count), *dbias = fresh(k_count);
         nw_ref_conv_forward_f(&v, x, w, s[9] ? input("bias", k_count) : NULL, y);
@@ -184,8 +184,8 @@ static nw_ref_pool begin_pool(const char *name, size_t *x_count, size_t *y_count
     begin(name, s, COUNT(s));
     nw_ref_pool v = {s[0], s[1], s[2], s[3], s[4], s[5], s[6]};
     *x_count = (size_t)(v.n * v.c * v.h * v.w);
-    *y_count = (size_t)(v.n * v.c * nw_ref_out(v.h, v.kernel, v.stride, v.pad) *
-                        nw_ref_out(v.w, v.kernel, v.stride, v.pad));
+    *y_count =
+        (size_t)(v.n * v.c * nw_ref_out(v.h, v.kernel, v.stride, v.pad) * nw_ref_out(v.w, v.kernel, v.stride, v.pad));
     return v;
 }
 
@@ -293,8 +293,11 @@ static void test_sgd(UNUSED void **state)
         begin(names[i], s, COUNT(s));
         size_t count = (size_t)s[0], steps = (size_t)s[1];
         const float *o = input("options", 4), *grad = input("grad", steps * count);
-        nw_ref_sgd v = {.lr = (double)o[0], .momentum = (double)o[1], .dampening = (double)o[2],
-                        .weight_decay = (double)o[3], .nesterov = s[2]};
+        nw_ref_sgd v = {.lr = (double)o[0],
+                        .momentum = (double)o[1],
+                        .dampening = (double)o[2],
+                        .weight_decay = (double)o[3],
+                        .nesterov = s[2]};
         float *param = input_copy("param", count), *buffer = fresh(count);
         for (size_t step = 0; step < steps; step++) {
             nw_ref_sgd_step_f(&v, count, step == 0, param, grad + step * count, buffer);
@@ -420,24 +423,34 @@ static void test_damaged_files_are_refused(UNUSED void **state)
     static const struct {
         size_t at;
         unsigned char value;
-    } damages[] = {{0, 'X'}, {3, '2'}, {4, 1}, {4, 3}, {7, 0x80}, {8, 0}, {9, 0xff}, {10, 0}, {26, 'a'}, {11, 9},
-                   {12, 0}, {12, 3}, {15, 0xff}, {27, 1}, {19, 0x7f}};
+    } damages[] = {{0, 'X'},  {3, '2'}, {4, 1},  {4, 3},  {7, 0x80},  {8, 0},  {9, 0xff}, {10, 0},
+                   {26, 'a'}, {11, 9},  {12, 0}, {12, 3}, {15, 0xff}, {27, 1}, {19, 0x7f}};
     unsigned char bytes[sizeof good];
     for (size_t i = 0; i < COUNT(damages); i++) {
         memcpy(bytes, good, sizeof good);
         bytes[damages[i].at] = damages[i].value;
         assert_null(golden_parse(bytes, size, NULL));
     }
-    assert_null(golden_parse(good, size + 1, NULL));   /* a byte too many */
+    assert_null(golden_parse(good, size + 1, NULL)); /* a byte too many */
 }
 
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_teardown(name, release_all)
     const struct CMUnitTest tests[] = {
-        TEST(test_conv), TEST(test_norm_train), TEST(test_norm_eval), TEST(test_max_pool), TEST(test_average_pool),
-        TEST(test_linear), TEST(test_gelu), TEST(test_loss), TEST(test_sgd), TEST(test_every_case_was_compared),
-        TEST(test_generated_numbers), TEST(test_distance), TEST(test_damaged_files_are_refused),
+        TEST(test_conv),
+        TEST(test_norm_train),
+        TEST(test_norm_eval),
+        TEST(test_max_pool),
+        TEST(test_average_pool),
+        TEST(test_linear),
+        TEST(test_gelu),
+        TEST(test_loss),
+        TEST(test_sgd),
+        TEST(test_every_case_was_compared),
+        TEST(test_generated_numbers),
+        TEST(test_distance),
+        TEST(test_damaged_files_are_refused),
     };
     return cmocka_run_group_tests_name("golden_reference", tests, load_layers, free_layers);
 }

@@ -13,7 +13,7 @@
 enum { SEED = 22 };
 
 #define COUNT(list) ((int)(sizeof(list) / sizeof((list)[0])))
-#define EPSILON 0x1p-23      /* of f32 */
+#define EPSILON     0x1p-23 /* of f32 */
 
 /* ---- batch norm ------------------------------------------------------------------------------------------------- */
 
@@ -80,7 +80,8 @@ static norm_result norm_compute(const norm_case *f, const fx_run *run)
     kernels->materialise(&exec, &a_source, &r.a, NULL);
 
     size_t sums = nw_sums_floats(&r.y) * sizeof(float);
-    nw_sink sink = {.gate = {.t = &r.y, .scale = r.scale, .shift = r.shift}, .sum_g = fx_alloc(sums, "sum_g"),
+    nw_sink sink = {.gate = {.t = &r.y, .scale = r.scale, .shift = r.shift},
+                    .sum_g = fx_alloc(sums, "sum_g"),
                     .norm = {{.y = &r.y, .mean = r.mean, .sum_gy = fx_alloc(sums, "sum_gy")}}};
     kernels->conv_backward_data(&exec, &f->second, &dz_source, f->w2, &r.g, &sink, NW_WORK_CONV_DATA);
     nw_norm_backward(&exec, &r.y, sink.sum_g, sink.norm[0].sum_gy, f->gamma, r.mean, r.rstd, r.dgamma, r.dbeta,
@@ -127,8 +128,8 @@ static void norm_check_forward(const norm_case *f, const norm_result *r, const d
     for (size_t i = 0; i < count; i++) {
         /* scale y + shift loses what cancels. */
         double terms = fabs((double)r->scale[i / plane % c] * y[i]) + fabs((double)r->shift[i / plane % c]);
-        fx_near("a", (int)i, a[i], want[i], 2 * EPSILON * terms + 3e-5 + y_round * terms +
-                (f->a_type == NW_BF16 ? FX_BF16 * fabs(want[i]) : 0));
+        fx_near("a", (int)i, a[i], want[i],
+                2 * EPSILON * terms + 3e-5 + y_round * terms + (f->a_type == NW_BF16 ? FX_BF16 * fabs(want[i]) : 0));
     }
     fx_check_invariant("a", &r->a);
 }
@@ -193,8 +194,12 @@ static uint64_t norm_body(const fx_run *run, void *context)
 static void norm_case_run(const int shape[6], nw_dtype table, nw_rng *rng)
 {
     int n = shape[0], c = shape[1], h = shape[2], w = shape[3], k = shape[4], k2 = shape[5];
-    norm_case f = {.n = n, .table = table, .y_type = fx_type(rng, table), .a_type = fx_type(rng, table),
-                   .running = !fx_chance(rng, 4), .accumulate = fx_chance(rng, 2)};
+    norm_case f = {.n = n,
+                   .table = table,
+                   .y_type = fx_type(rng, table),
+                   .a_type = fx_type(rng, table),
+                   .running = !fx_chance(rng, 4),
+                   .accumulate = fx_chance(rng, 2)};
     f.far = f.y_type == NW_BF16 ? 3.0 : 1000.0;
     assert_int_equal(nw_conv_make(&f.first, c, h, w, k, 3, 3, 1, 1), NW_OK);
     assert_int_equal(nw_conv_make(&f.second, k, h, w, k2, 1, 1, 1, 0), NW_OK);
@@ -205,8 +210,8 @@ static void norm_case_run(const int shape[6], nw_dtype table, nw_rng *rng)
     f.dz = fx_values(rng, (size_t)n * (size_t)k2 * (size_t)h * (size_t)w, table, table);
     double *w1 = fx_values(rng, first, table, table), *bias = fx_values(rng, channels, table, NW_F32);
     for (size_t i = 0; i < first; i++)
-        w1[i] = i / filter == 1 || i / filter == 3 ? 0.0
-                                                   : w1[i] * (table == NW_F32 ? 1.0 / sqrt((double)filter) : 0.0625);
+        w1[i] =
+            i / filter == 1 || i / filter == 3 ? 0.0 : w1[i] * (table == NW_F32 ? 1.0 / sqrt((double)filter) : 0.0625);
     if (k > 2) bias[2] = f.far;
     if (k > 3) bias[3] = f.far;
     f.w1 = fx_floats(w1, first, "w1");
@@ -402,8 +407,8 @@ static uint64_t loss_nan_body(const fx_run *run, void *context)
     double values[N * CLASSES];
     int32_t labels[N] = {2, 2, 2};
     for (int i = 0; i < N * CLASSES; i++) values[i] = i % CLASSES == 2 ? 1.0 : 0.0;
-    values[2] = (double)NAN;                                                    /* the label's own */
-    for (int k = 0; k < CLASSES; k++) values[CLASSES + k] = k == 2 ? 1.0 : (double)NAN;   /* all others */
+    values[2] = (double)NAN;                                                            /* the label's own */
+    for (int k = 0; k < CLASSES; k++) values[CLASSES + k] = k == 2 ? 1.0 : (double)NAN; /* all others */
     nw_tensor logits = fx_tensor_of(values, (fx_shape){N, CLASSES, 1, 1}, run->block, NW_F32, "logits");
     double *per_image = fx_alloc(nw_loss_scratch_bytes(N), "losses");
     nw_exec exec = fx_exec(run, (nw_need){0});
@@ -519,8 +524,8 @@ static void test_profile(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_norm), cmocka_unit_test(test_norm_of_one_value), cmocka_unit_test(test_norm_eval),
-        cmocka_unit_test(test_loss), cmocka_unit_test(test_loss_of_nan),       cmocka_unit_test(test_sgd),
+        cmocka_unit_test(test_norm),    cmocka_unit_test(test_norm_of_one_value), cmocka_unit_test(test_norm_eval),
+        cmocka_unit_test(test_loss),    cmocka_unit_test(test_loss_of_nan),       cmocka_unit_test(test_sgd),
         cmocka_unit_test(test_profile),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

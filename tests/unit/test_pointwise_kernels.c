@@ -74,7 +74,8 @@ static void materialise_run(int index, nw_dtype table, nw_rng *rng)
     fx_shape shape = random_shape(rng);
     nw_dtype type_a = fx_type(rng, table), type_b = fx_type(rng, table);
     copy_case f = {.x = fx_make_source(rng, shape, (fx_form)(index % FX_FORMS), table, type_a, type_b),
-                   .type = fx_type(rng, table), .moments = fx_chance(rng, 2)};
+                   .type = fx_type(rng, table),
+                   .moments = fx_chance(rng, 2)};
     char details[128];
     snprintf(details, sizeof details, "%s %s %s to %s%s", fx_form_name(f.x.form), fx_type_name(type_a),
              fx_type_name(type_b), fx_type_name(f.type), f.moments ? " with moments" : "");
@@ -107,7 +108,8 @@ static void gradient_run(int index, nw_dtype table, nw_rng *rng)
     fx_shape shape = random_shape(rng);
     nw_dtype type_a = fx_type(rng, table), type_b = fx_type(rng, table);
     copy_case f = {.x = fx_make_source(rng, shape, (fx_form)(index % FX_FORMS), table, type_a, type_b),
-                   .type = fx_type(rng, table), .use_sink = !fx_chance(rng, 6)};
+                   .type = fx_type(rng, table),
+                   .use_sink = !fx_chance(rng, 6)};
     f.want = fx_doubles(fx_floats(f.x.value, fx_count(shape), "value"), fx_count(shape));
     if (f.use_sink) {
         f.sink = fx_make_sink(rng, shape, table, f.type);
@@ -134,7 +136,7 @@ typedef struct pool_case {
     fx_source_values x;
     nw_dtype y_type, dy_type, dx_type;
     double *y, *dy, *dx;
-    int32_t *index;       /* the twin's: h W + w of the winner */
+    int32_t *index; /* the twin's: h W + w of the winner */
     fx_sink_values sink;
 } pool_case;
 
@@ -166,8 +168,10 @@ static uint64_t pool_body(const fx_run *run, void *context)
     nw_exec exec = pointwise_exec(run, y.c);
     size_t elements = nw_tensor_bytes(&y) / nw_dtype_bytes(y.dtype);
     uint8_t *index = f->keep_index ? fx_alloc(elements, "index") : NULL;
-    if (f->max) kernels->max_pool(&exec, &f->pool, &x, &y, index);
-    else kernels->avg_pool(&exec, &f->pool, &x, &y);
+    if (f->max)
+        kernels->max_pool(&exec, &f->pool, &x, &y, index);
+    else
+        kernels->avg_pool(&exec, &f->pool, &x, &y);
     fx_compare_tensor("y", &y, f->y);
     uint64_t hash = fx_hash_tensor(FX_HASH_START, &y);
     if (f->max && !index) return hash;
@@ -178,23 +182,28 @@ static uint64_t pool_body(const fx_run *run, void *context)
     fx_sink sink;
     fx_sink_open(&f->sink, &dx, &sink);
     exec = pointwise_exec(run, y.c);
-    if (f->max) kernels->max_pool_backward(&exec, &f->pool, &dy, index, &dx, &sink.sink);
-    else kernels->avg_pool_backward(&exec, &f->pool, &dy, &dx, &sink.sink);
+    if (f->max)
+        kernels->max_pool_backward(&exec, &f->pool, &dy, index, &dx, &sink.sink);
+    else
+        kernels->avg_pool_backward(&exec, &f->pool, &dy, &dx, &sink.sink);
     fx_compare_tensor("dx", &dx, f->dx);
     return fx_sink_check(&f->sink, &sink, &dx, f->dx, fx_hash_tensor(hash, &dx));
 }
 
 /* size, stride, pad, h, w */
-static const int pools[][5] = {{3, 2, 1, 7, 8}, {2, 2, 0, 6, 7}, {2, 2, 0, 8, 4}, {3, 1, 1, 5, 3}, {3, 2, 0, 7, 7},
-                               {1, 1, 0, 3, 2}, {1, 2, 0, 5, 5}, {2, 3, 1, 6, 5}, {5, 3, 2, 9, 4}, {2, 1, 1, 1, 1},
+static const int pools[][5] = {{3, 2, 1, 7, 8},  {2, 2, 0, 6, 7}, {2, 2, 0, 8, 4}, {3, 1, 1, 5, 3}, {3, 2, 0, 7, 7},
+                               {1, 1, 0, 3, 2},  {1, 2, 0, 5, 5}, {2, 3, 1, 6, 5}, {5, 3, 2, 9, 4}, {2, 1, 1, 1, 1},
                                {15, 1, 7, 4, 3}, {4, 4, 0, 4, 4}, {6, 1, 0, 6, 6}};
 
 static void pool_run(int index, nw_dtype table, nw_rng *rng, bool max)
 {
     const int *g = pools[index % COUNT(pools)];
     fx_shape shape = random_shape(rng);
-    pool_case f = {.max = max, .keep_index = max && !fx_chance(rng, 5), .y_type = fx_type(rng, table),
-                   .dy_type = fx_type(rng, table), .dx_type = fx_type(rng, table)};
+    pool_case f = {.max = max,
+                   .keep_index = max && !fx_chance(rng, 5),
+                   .y_type = fx_type(rng, table),
+                   .dy_type = fx_type(rng, table),
+                   .dx_type = fx_type(rng, table)};
     shape.h = g[3];
     shape.w = g[4];
     assert_int_equal(nw_pool2d_make(&f.pool, shape.c, shape.h, shape.w, g[0], g[1], g[2]), NW_OK);
@@ -349,7 +358,7 @@ typedef struct dropout_case {
     float p;
     uint64_t seed, step;
     uint32_t layer;
-    uint8_t *keep;      /* by the first run; every other must agree */
+    uint8_t *keep; /* by the first run; every other must agree */
     bool drawn;
 } dropout_case;
 
@@ -372,8 +381,10 @@ static uint64_t dropout_body(const fx_run *run, void *context)
     for (size_t i = 0; i < count; i++) {
         bool keep = kept[i] != 0.0f;
         fx_near("mask", (int)i, (double)kept[i], keep ? 1.0 / (1.0 - (double)f->p) : 0.0, 1e-6);
-        if (!f->drawn) f->keep[i] = keep;
-        else if (keep != (f->keep[i] != 0)) fx_fail("element %zu is not dropped as in the first run", i);
+        if (!f->drawn)
+            f->keep[i] = keep;
+        else if (keep != (f->keep[i] != 0))
+            fx_fail("element %zu is not dropped as in the first run", i);
     }
     f->drawn = true;
     nw_ref_dropout_forward_d(count, (double)f->p, f->keep, f->x.value, want);
@@ -403,8 +414,12 @@ static void test_dropout(void **state)
     size_t count = fx_count(shape);
     for (int i = 0; i < COUNT(probabilities); i++) {
         nw_rng rng = nw_rng_make(SEED, NW_PURPOSE_TEST, (uint64_t)i, 100);
-        dropout_case f = {.x = fx_make_source(&rng, shape, FX_AFFINE_RELU, NW_BF16, NW_F32, NW_F32), .type = NW_F32,
-                          .p = probabilities[i], .seed = 3, .step = 7, .layer = 2};
+        dropout_case f = {.x = fx_make_source(&rng, shape, FX_AFFINE_RELU, NW_BF16, NW_F32, NW_F32),
+                          .type = NW_F32,
+                          .p = probabilities[i],
+                          .seed = 3,
+                          .step = 7,
+                          .layer = 2};
         uint8_t *keep = draw(&f), *other[3];
         double kept = 0, p = (double)f.p;
         for (size_t j = 0; j < count; j++) kept += keep[j];
@@ -433,8 +448,8 @@ static void test_dropout(void **state)
 /* Rounding of f32 to bf16 as nw_bf16_from_f32 does it, and NaN through a ReLU. */
 static uint64_t special_body(const fx_run *run, void *context)
 {
-    static const float specials[] = {0.0f, -0.0f, 1.0f, 1.00390625f, 1.01171875f, -1.00390625f, 1.003906369f, 3.4e38f,
-                                     -3.4e38f, INFINITY, -INFINITY, NAN, 1e-30f, -2.5f};
+    static const float specials[] = {0.0f,    -0.0f,    1.0f,     1.00390625f, 1.01171875f, -1.00390625f, 1.003906369f,
+                                     3.4e38f, -3.4e38f, INFINITY, -INFINITY,   NAN,         1e-30f,       -2.5f};
     (void)context;
     for (int c = 3; c <= 17; c += 14) {
         fx_shape shape = {5, c, 2, 1};
@@ -473,9 +488,9 @@ static void test_special_values(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_materialise),    cmocka_unit_test(test_gradient), cmocka_unit_test(test_max_pool),
-        cmocka_unit_test(test_max_pool_ties),  cmocka_unit_test(test_avg_pool), cmocka_unit_test(test_gelu),
-        cmocka_unit_test(test_dropout),        cmocka_unit_test(test_special_values),
+        cmocka_unit_test(test_materialise),   cmocka_unit_test(test_gradient),       cmocka_unit_test(test_max_pool),
+        cmocka_unit_test(test_max_pool_ties), cmocka_unit_test(test_avg_pool),       cmocka_unit_test(test_gelu),
+        cmocka_unit_test(test_dropout),       cmocka_unit_test(test_special_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

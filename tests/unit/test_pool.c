@@ -50,7 +50,7 @@ typedef struct coverage {
     atomic_int hits[MOST_COUNT];
     atomic_bool inside[MOST_THREADS];
     int newest[MOST_THREADS];
-    atomic_int faults;  /* worker out of range, two tasks at once with one worker's number, indices not ascending */
+    atomic_int faults; /* worker out of range, two tasks at once with one worker's number, indices not ascending */
 } coverage;
 
 static void cover(void *context, int index, int worker)
@@ -269,7 +269,7 @@ static void test_run_does_not_allocate(void **state)
     (void)state;
     nw_pool *pool = make_pool(most_threads());
     int before = atomic_load(&allocations);
-    void *volatile proof = malloc(1);  /* that the counter counts */
+    void *volatile proof = malloc(1); /* that the counter counts */
     free(proof);
     assert_int_equal(atomic_load(&allocations), before + 1);
     static plain data;
@@ -362,6 +362,6 @@ int main(void)
         cmocka_unit_test(test_thread_refused_by_system),
         cmocka_unit_test(test_nested_region_aborts),
     };
-    alarm(300);  /* a lost wake-up would wait for ever */
+    alarm(300); /* a lost wake-up would wait for ever */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,8 +18,8 @@
 
 #include "reference/reference.h"
 
-#define TOLERANCE 1e-6
-#define UNUSED __attribute__((unused))
+#define TOLERANCE    1e-6
+#define UNUSED       __attribute__((unused))
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 /* ---- Numbers and buffers --------------------------------------------------------------------------------------- */
@@ -34,16 +34,10 @@ static uint64_t random_next(void)
     return z ^ (z >> 31);
 }
 
-static int random_below(int bound)
-{
-    return (int)(random_next() % (uint64_t)bound);
-}
+static int random_below(int bound) { return (int)(random_next() % (uint64_t)bound); }
 
 /* Uniform in [-1, 1) on a grid that float holds exactly: float and double operators can get the same numbers. */
-static double random_value(void)
-{
-    return (double)(random_next() >> 40) / 8388608.0 - 1.0;
-}
+static double random_value(void) { return (double)(random_next() >> 40) / 8388608.0 - 1.0; }
 
 /* Buffers live until the end of the test: an assertion that fails jumps away and could not free them. */
 static void *owned[512];
@@ -65,10 +59,7 @@ static void release_all(void)
     }
 }
 
-static double *fresh(size_t count)
-{
-    return fresh_bytes(count * sizeof(double));
-}
+static double *fresh(size_t count) { return fresh_bytes(count * sizeof(double)); }
 
 static double *fresh_random(size_t count)
 {
@@ -135,7 +126,7 @@ static double gradient_error(loss_function loss, void *problem, double *variable
     return worst;
 }
 
-static char what[128];   /* the case under test, for the message of a failure */
+static char what[128]; /* the case under test, for the message of a failure */
 
 static void check_gradient(const char *name, loss_function loss, void *problem, double *variable, size_t count,
                            const double *gradient, double step)
@@ -193,15 +184,15 @@ static void test_conv_gradients(UNUSED void **state)
 {
     static const int kernels[] = {1, 3, 5, 7};
     static const int channels[] = {1, 3, 16};
-    for (int turn = 0; turn < 24; turn++) {   /* every kernel, stride and pad; every channel count with each of these */
+    for (int turn = 0; turn < 24; turn++) { /* every kernel, stride and pad; every channel count with each of these */
         int r = kernels[turn / 6];
         int c = channels[(turn + turn / 6) % 3];
         int n = 1 + random_below(2), h = r + random_below(4), w = r + random_below(4), k = 1 + random_below(5);
         conv_check((nw_ref_conv){n, c, h, w, k, r, r, .stride = 1 + turn / 3 % 2, .pad = turn % 3});
     }
-    conv_check((nw_ref_conv){2, 3, 5, 6, 4, 1, 3, 1, 1});    /* the filter is not square */
-    conv_check((nw_ref_conv){1, 2, 8, 7, 3, 3, 3, 3, 2});    /* stride 3 */
-    conv_check((nw_ref_conv){1, 3, 13, 12, 2, 7, 7, 2, 3});  /* the first layer of ImageNet networks */
+    conv_check((nw_ref_conv){2, 3, 5, 6, 4, 1, 3, 1, 1});   /* the filter is not square */
+    conv_check((nw_ref_conv){1, 2, 8, 7, 3, 3, 3, 3, 2});   /* stride 3 */
+    conv_check((nw_ref_conv){1, 3, 13, 12, 2, 7, 7, 2, 3}); /* the first layer of ImageNet networks */
 }
 
 /* The checker itself must object to a gradient that is slightly wrong in one place. */
@@ -222,7 +213,7 @@ static void test_conv_by_hand(UNUSED void **state)
 {
     const nw_ref_conv v = {1, 1, 3, 3, 1, 2, 2, 1, 0};
     const double x[] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
-    const double w[] = {1, 10, 100, 1000};   /* a correlation: the filter is not turned around */
+    const double w[] = {1, 10, 100, 1000}; /* a correlation: the filter is not turned around */
     const double bias[] = {0.5}, want[] = {5421.5, 6532.5, 8754.5, 9865.5};
     double y[4];
     nw_ref_conv_forward_d(&v, x, w, bias, y);
@@ -301,8 +292,10 @@ static void norm_check(nw_ref_norm v, bool residual)
 
 static void test_norm_gradients(UNUSED void **state)
 {
-    static const nw_ref_norm shapes[] = {{.n = 3, .c = 1, .h = 4, .w = 3}, {.n = 2, .c = 3, .h = 3, .w = 3},
-                                         {.n = 2, .c = 16, .h = 2, .w = 2}, {.n = 5, .c = 3, .h = 1, .w = 1}};
+    static const nw_ref_norm shapes[] = {{.n = 3, .c = 1, .h = 4, .w = 3},
+                                         {.n = 2, .c = 3, .h = 3, .w = 3},
+                                         {.n = 2, .c = 16, .h = 2, .w = 2},
+                                         {.n = 5, .c = 3, .h = 1, .w = 1}};
     for (size_t i = 0; i < 4 * COUNT(shapes); i++) {
         nw_ref_norm v = shapes[i / 4];
         v.relu = i & 1;
@@ -313,7 +306,7 @@ static void test_norm_gradients(UNUSED void **state)
 static void test_norm_by_hand(UNUSED void **state)
 {
     const nw_ref_norm v = {.n = 2, .c = 1, .h = 1, .w = 2, .relu = true};
-    const double x[] = {1, 2, 3, 4};   /* mean 2.5, variance 1.25 biased and 5/3 unbiased */
+    const double x[] = {1, 2, 3, 4}; /* mean 2.5, variance 1.25 biased and 5/3 unbiased */
     const double gamma[] = {2}, beta[] = {0.25};
     double running_mean[] = {10}, running_var[] = {4}, mean, rstd, y[4], eval[4];
     nw_ref_norm_forward_d(&v, x, NULL, gamma, beta, running_mean, running_var, &mean, &rstd, y);
@@ -325,7 +318,7 @@ static void test_norm_by_hand(UNUSED void **state)
     assert_true(fabs(y[3] - (3.0 * rstd + 0.25)) < 1e-14);
     const double mean_now[] = {2.5}, var_now[] = {1.25};
     nw_ref_norm_eval_d(&v, x, NULL, gamma, beta, mean_now, var_now, eval);
-    assert_memory_equal(eval, y, sizeof y);   /* evaluation with the batch's own statistics is the training forward */
+    assert_memory_equal(eval, y, sizeof y); /* evaluation with the batch's own statistics is the training forward */
 }
 
 /* ---- Pooling -------------------------------------------------------------------------------------------------- */
@@ -344,9 +337,15 @@ static double pool_loss(void *problem)
 {
     pool_problem *p = problem;
     switch (p->kind) {
-    case POOL_MAX: nw_ref_max_pool_forward_d(&p->shape, p->x, p->y, p->index); break;
-    case POOL_AVERAGE: nw_ref_avg_pool_forward_d(&p->shape, p->x, p->y); break;
-    case POOL_GLOBAL: nw_ref_global_pool_forward_d(&p->shape, p->x, p->y); break;
+    case POOL_MAX:
+        nw_ref_max_pool_forward_d(&p->shape, p->x, p->y, p->index);
+        break;
+    case POOL_AVERAGE:
+        nw_ref_avg_pool_forward_d(&p->shape, p->x, p->y);
+        break;
+    case POOL_GLOBAL:
+        nw_ref_global_pool_forward_d(&p->shape, p->x, p->y);
+        break;
     }
     return dot(p->y, p->dy, p->y_count);
 }
@@ -371,9 +370,15 @@ static void pool_check(pool_kind kind, nw_ref_pool v)
              v.kernel, v.stride, v.pad);
     pool_loss(&p);
     switch (kind) {
-    case POOL_MAX: nw_ref_max_pool_backward_d(&v, p.index, p.dy, dx); break;
-    case POOL_AVERAGE: nw_ref_avg_pool_backward_d(&v, p.dy, dx); break;
-    case POOL_GLOBAL: nw_ref_global_pool_backward_d(&v, p.dy, dx); break;
+    case POOL_MAX:
+        nw_ref_max_pool_backward_d(&v, p.index, p.dy, dx);
+        break;
+    case POOL_AVERAGE:
+        nw_ref_avg_pool_backward_d(&v, p.dy, dx);
+        break;
+    case POOL_GLOBAL:
+        nw_ref_global_pool_backward_d(&v, p.dy, dx);
+        break;
     }
     check_gradient("dx", pool_loss, &p, p.x, p.x_count, dx, 0.01);
     release_all();
@@ -394,10 +399,10 @@ static void test_pool_gradients(UNUSED void **state)
 static void test_pool_by_hand(UNUSED void **state)
 {
     const nw_ref_pool v = {1, 1, 3, 3, 2, 2, 1};
-    const double x[] = {-1, -2, -2, -3, -5, -4, -3, -4, -4};   /* negative: a padding zero would win if it counted */
+    const double x[] = {-1, -2, -2, -3, -5, -4, -3, -4, -4}; /* negative: a padding zero would win if it counted */
     const double want[] = {-1, -2, -3, -4};
-    const int32_t want_index[] = {0, 1, 3, 5};                 /* of equals, the first in scan order */
-    const double want_average[] = {-0.25, -1, -1.5, -4.25};    /* padding counts in the divisor */
+    const int32_t want_index[] = {0, 1, 3, 5};              /* of equals, the first in scan order */
+    const double want_average[] = {-0.25, -1, -1.5, -4.25}; /* padding counts in the divisor */
     double y[4], y_average[4];
     int32_t index[4];
     nw_ref_max_pool_forward_d(&v, x, y, index);
@@ -432,8 +437,13 @@ static void test_linear_gradients(UNUSED void **state)
     for (size_t i = 0; i < COUNT(shapes); i++) {
         nw_ref_linear v = shapes[i];
         size_t x_count = (size_t)(v.n * v.c), w_count = (size_t)(v.k * v.c), y_count = (size_t)(v.n * v.k);
-        flat_problem p = {.linear = v, .count = y_count, .x = fresh_random(x_count), .w = fresh_random(w_count),
-                          .bias = fresh_random((size_t)v.k), .y = fresh(y_count), .dy = fresh_random(y_count)};
+        flat_problem p = {.linear = v,
+                          .count = y_count,
+                          .x = fresh_random(x_count),
+                          .w = fresh_random(w_count),
+                          .bias = fresh_random((size_t)v.k),
+                          .y = fresh(y_count),
+                          .dy = fresh_random(y_count)};
         double *dx = fresh(x_count), *dw = fresh(w_count), *dbias = fresh((size_t)v.k);
         nw_ref_linear_backward_d(&v, p.x, p.w, p.dy, dx, dw, dbias);
         check_gradient("dx", linear_loss, &p, p.x, x_count, dx, 0.01);
@@ -444,10 +454,7 @@ static void test_linear_gradients(UNUSED void **state)
 
 static const uint8_t keep_pattern[] = {1, 0, 1, 1, 0, 1, 1, 1, 0, 0, 1, 1, 0, 1, 1, 0, 1};
 
-static void scale_forward(size_t count, const double *x, double *y)
-{
-    nw_ref_scale_forward_d(count, 0.125, x, y);
-}
+static void scale_forward(size_t count, const double *x, double *y) { nw_ref_scale_forward_d(count, 0.125, x, y); }
 
 static void dropout_forward(size_t count, const double *x, double *y)
 {
@@ -472,7 +479,10 @@ static void test_element_gradients(UNUSED void **state)
 {
     const size_t count = COUNT(keep_pattern);
     strcpy(what, "element by element");
-    flat_problem p = {.count = count, .x = fresh_random(count), .w = fresh_random(count), .y = fresh(count),
+    flat_problem p = {.count = count,
+                      .x = fresh_random(count),
+                      .w = fresh_random(count),
+                      .y = fresh(count),
                       .dy = fresh_random(count)};
     for (size_t i = 0; i < count; i++) {
         p.x[i] = 3.0 * p.x[i] + (p.x[i] > 0 ? 0.1 : -0.1);
@@ -525,7 +535,7 @@ static void test_cross_entropy_by_hand(UNUSED void **state)
     const int32_t labels[] = {1, 3};
     nw_ref_loss v = {.n = 2, .classes = 4, .smoothing = 0.0, .mean = false};
     double plain = -log(0.2) - log(0.4);
-    double spread = -0.5 * (log(0.1) + log(0.2) + log(0.3) + log(0.4));   /* of both images */
+    double spread = -0.5 * (log(0.1) + log(0.2) + log(0.3) + log(0.4)); /* of both images */
     assert_true(fabs(nw_ref_cross_entropy_d(&v, logits, labels, NULL) - plain) < 1e-12);
     v.smoothing = 0.1;
     assert_true(fabs(nw_ref_cross_entropy_d(&v, logits, labels, NULL) - (0.9 * plain + 0.1 * spread)) < 1e-12);
@@ -536,14 +546,14 @@ static void test_cross_entropy_by_hand(UNUSED void **state)
 static void test_sgd_by_hand(UNUSED void **state)
 {
     const double grad = 3.0;
-    double param = 2.0, buffer = 99.0;   /* the first step must not look at the buffer */
+    double param = 2.0, buffer = 99.0; /* the first step must not look at the buffer */
     nw_ref_sgd v = {.lr = 0.5, .momentum = 0.5, .dampening = 0.25, .weight_decay = 0.5, .nesterov = false};
-    nw_ref_sgd_step_d(&v, 1, true, &param, &grad, &buffer);     /* d = 4, buffer = 4 in spite of the dampening */
+    nw_ref_sgd_step_d(&v, 1, true, &param, &grad, &buffer); /* d = 4, buffer = 4 in spite of the dampening */
     assert_true(buffer == 4.0 && param == 0.0);
-    nw_ref_sgd_step_d(&v, 1, false, &param, &grad, &buffer);    /* d = 3, buffer = 2 + 0.75 * 3 */
+    nw_ref_sgd_step_d(&v, 1, false, &param, &grad, &buffer); /* d = 3, buffer = 2 + 0.75 * 3 */
     assert_true(buffer == 4.25 && param == -2.125);
     v = (nw_ref_sgd){.lr = 0.5, .momentum = 0.5, .nesterov = true};
-    nw_ref_sgd_step_d(&v, 1, false, &param, &grad, &buffer);    /* d = 3, buffer = 5.125, step 3 + 2.5625 */
+    nw_ref_sgd_step_d(&v, 1, false, &param, &grad, &buffer); /* d = 3, buffer = 5.125, step 3 + 2.5625 */
     assert_true(buffer == 5.125 && param == -2.125 - 0.5 * 5.5625);
     v = (nw_ref_sgd){.lr = 0.5};
     param = 1.0;
@@ -590,10 +600,19 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, reset, reset)
     const struct CMUnitTest tests[] = {
-        TEST(test_checker_finds_a_wrong_gradient), TEST(test_conv_gradients), TEST(test_conv_by_hand),
-        TEST(test_norm_gradients), TEST(test_norm_by_hand), TEST(test_pool_gradients), TEST(test_pool_by_hand),
-        TEST(test_linear_gradients), TEST(test_element_gradients), TEST(test_cross_entropy_gradients),
-        TEST(test_cross_entropy_by_hand), TEST(test_sgd_by_hand), TEST(test_float_is_double_rounded_once),
+        TEST(test_checker_finds_a_wrong_gradient),
+        TEST(test_conv_gradients),
+        TEST(test_conv_by_hand),
+        TEST(test_norm_gradients),
+        TEST(test_norm_by_hand),
+        TEST(test_pool_gradients),
+        TEST(test_pool_by_hand),
+        TEST(test_linear_gradients),
+        TEST(test_element_gradients),
+        TEST(test_cross_entropy_gradients),
+        TEST(test_cross_entropy_by_hand),
+        TEST(test_sgd_by_hand),
+        TEST(test_float_is_double_rounded_once),
     };
     return cmocka_run_group_tests_name("reference", tests, NULL, NULL);
 }

@@ -4,10 +4,10 @@
  * Built twice: with the set's flags, and with AMX_EMULATED without them ("amx-emulated"): the same packing, driving and
  * rounding with tiles in plain arrays, so that the bf16 path can be tested on machines that lack the set.
  */
-#define VL 16
-#define BF16 1
-#define TILE 32
-#define L2_WEIGHTS (1 << 20)
+#define VL           16
+#define BF16         1
+#define TILE         32
+#define L2_WEIGHTS   (1 << 20)
 #define MICRO_KERNEL "compute/isa/micro_amx.h"
 #ifdef AMX_EMULATED
 #define ISA_NAME "amx-emulated"

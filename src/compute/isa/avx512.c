@@ -4,13 +4,13 @@
  * Built twice: with the set's flags, and without (ISA_NAME "avx512-emulated"), when the compiler splits the vectors:
  * the same code can so be tested on machines that lack the set.
  */
-#define VL 16
-#define BF16 0
-#define TILE 32
-#define ROWS_BIG 12
-#define ROWS_SMALL 8
-#define CROWS 12
-#define L2_WEIGHTS (512 << 10)
+#define VL           16
+#define BF16         0
+#define TILE         32
+#define ROWS_BIG     12
+#define ROWS_SMALL   8
+#define CROWS        12
+#define L2_WEIGHTS   (512 << 10)
 #define MICRO_KERNEL "compute/isa/micro_f32.h"
 #ifdef AVX512_EMULATED
 #define ISA_NAME "avx512-emulated"

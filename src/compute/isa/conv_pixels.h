@@ -20,16 +20,16 @@
  */
 
 enum {
-    GATHER_BELOW = 16,                /* input channels */
-    BAND_BYTES = 5 << 19,             /* source rows in scratch: 2.5 MiB */
+    GATHER_BELOW = 16,    /* input channels */
+    BAND_BYTES = 5 << 19, /* source rows in scratch: 2.5 MiB */
     MAX_TAPS = 1024,
 };
 
 typedef struct pixels_plan {
     bool backward, gather;
-    int c;                /* values reduced per tap */
-    int taps;             /* of the packed filter: R * S, or 1 when gathered */
-    int scratch_pitch;    /* of a source row in scratch */
+    int c;             /* values reduced per tap */
+    int taps;          /* of the packed filter: R * S, or 1 when gathered */
+    int scratch_pitch; /* of a source row in scratch */
     int out_c, out_pitch, out_h, out_w, src_h, src_w;
     int panels, chunk_panels;
     size_t panel_bytes;
@@ -98,16 +98,19 @@ static pixels_plan plan_pixels(const nw_conv *v, int n, int block, bool backward
 
     size_t row_bytes = (size_t)(p.gather ? p.out_w : p.src_w) * (size_t)block * (size_t)p.scratch_pitch * sizeof(mul_t);
     int blocks = nw_div_up(n, block), budget_rows = (int)((size_t)BAND_BYTES / row_bytes), rows;
-    if (p.gather) rows = budget_rows;
-    else if (backward) rows = (budget_rows - (v->r - 1) / v->stride) * v->stride;
-    else rows = (budget_rows - v->r) / v->stride + 1;
+    if (p.gather)
+        rows = budget_rows;
+    else if (backward)
+        rows = (budget_rows - (v->r - 1) / v->stride) * v->stride;
+    else
+        rows = (budget_rows - v->r) / v->stride + 1;
     /* Enough tasks to balance the threads, but not so thin that halo rows are normalised again and again. */
     int fair = nw_div_up(p.out_h * blocks, 4 * threads);
     rows = nw_min(rows, nw_max(fair, 4));
     p.band_rows = nw_max(1, nw_min(rows, p.out_h));
     p.bands = nw_div_up(p.out_h, p.band_rows);
     p.parts = nw_max(1, nw_min(p.panels, nw_div_up(2 * threads, blocks * p.bands)));
-    int held = p.gather ? p.band_rows
+    int held = p.gather   ? p.band_rows
                : backward ? (p.band_rows + v->r - 2) / v->stride + 1
                           : (p.band_rows - 1) * v->stride + v->r;
     p.scratch_bytes = nw_align_up((size_t)nw_min(held, nw_max(p.src_h, p.out_h)) * row_bytes);
@@ -129,7 +132,8 @@ INLINE void gather_tap(const nw_source *source, bool plain, size_t from, int row
     }
     for (int i = 0; i < rows; i++, from += (size_t)x->pitch, out += pitch)
         for (int c = 0; c < x->c; c++)
-            x_put(out, (size_t)c, plain ? x_get(x->data, from + (size_t)c, x->dtype) : source_get(source, from + (size_t)c, c),
+            x_put(out, (size_t)c,
+                  plain ? x_get(x->data, from + (size_t)c, x->dtype) : source_get(source, from + (size_t)c, c),
                   MUL_TYPE);
 }
 
@@ -213,15 +217,20 @@ static void pixels_task(void *context, int index, int worker)
                         }
                     }
                 }
-                tile_place place = {.t = out, .at = nw_tensor_at(out, b, h, w), .rows = rows,
-                                    .item = (size_t)(b * p->out_h + h), .first = w == 0};
+                tile_place place = {.t = out,
+                                    .at = nw_tensor_at(out, b, h, w),
+                                    .rows = rows,
+                                    .item = (size_t)(b * p->out_h + h),
+                                    .first = w == 0};
                 for (int panel = chunk; panel < nw_min(chunk + p->chunk_panels, panel1); panel++) {
                     place.k0 = panel * TILE;
                     place.count = nw_min(TILE, p->out_pitch - place.k0);
-                    multiply(taps, count, p->c, (int)pitch, (const mul_t *)(job->packed + (size_t)panel * p->panel_bytes),
-                             rows, place.count, tile);
-                    if (p->backward) finish_gradient(tile, TILE, &place, job->sink);
-                    else finish_value(tile, TILE, &place, job->bias, job->moments);
+                    multiply(taps, count, p->c, (int)pitch,
+                             (const mul_t *)(job->packed + (size_t)panel * p->panel_bytes), rows, place.count, tile);
+                    if (p->backward)
+                        finish_gradient(tile, TILE, &place, job->sink);
+                    else
+                        finish_value(tile, TILE, &place, job->bias, job->moments);
                 }
             }
     micro_end();
@@ -249,16 +258,27 @@ static void run_pixels(pixels_job *job, nw_work work)
 static void conv_forward(nw_exec *exec, const nw_conv *v, const nw_source *x, const float *w, const float *bias,
                          nw_tensor *y, const nw_moments *moments, nw_work work)
 {
-    pixels_job job = {.plan = plan_pixels(v, y->n, y->block, false, nw_pool_threads(exec->pool)), .exec = exec, .conv = v,
-                      .source = x, .weights = w, .out = y, .bias = bias, .moments = moments};
+    pixels_job job = {.plan = plan_pixels(v, y->n, y->block, false, nw_pool_threads(exec->pool)),
+                      .exec = exec,
+                      .conv = v,
+                      .source = x,
+                      .weights = w,
+                      .out = y,
+                      .bias = bias,
+                      .moments = moments};
     run_pixels(&job, work);
 }
 
 static void conv_backward_data(nw_exec *exec, const nw_conv *v, const nw_source *dy, const float *w, nw_tensor *dx,
                                const nw_sink *sink, nw_work work)
 {
-    pixels_job job = {.plan = plan_pixels(v, dx->n, dx->block, true, nw_pool_threads(exec->pool)), .exec = exec,
-                      .conv = v, .source = dy, .weights = w, .out = dx, .sink = sink};
+    pixels_job job = {.plan = plan_pixels(v, dx->n, dx->block, true, nw_pool_threads(exec->pool)),
+                      .exec = exec,
+                      .conv = v,
+                      .source = dy,
+                      .weights = w,
+                      .out = dx,
+                      .sink = sink};
     run_pixels(&job, work);
 }
 

@@ -2,9 +2,9 @@
  * conv_weights.h - convolution, backward to the weights: dw[k][c][r][s] = sum over images and pixels of x dy.
  *
  * The work is cut in two ways. Over the reduction: a fixed number of partial sums (`partials`), each over a fixed range
- * of (block, chunk of output rows), because small filters offer too few independent outputs; their number depends on the
- * shape alone, and they are added in a fixed order. Over outputs: groups of output panels, as many as the threads want,
- * which changes no result.
+ * of (block, chunk of output rows), because small filters offer too few independent outputs; their number depends on
+ * the shape alone, and they are added in a fixed order. Over outputs: groups of output panels, as many as the threads
+ * want, which changes no result.
  *
  * A task walks its chunks: it packs the x rows and the dy rows of the chunk (normalising them on the way) into panels
  * that the micro-kernel reads straight through, then runs all (output panel, channel panel, tap) products over the
@@ -14,30 +14,30 @@
  */
 
 enum {
-    CHUNK_BYTES = 3 << 20,      /* packed operands of a chunk, about */
-    PARTIAL_BYTES = 4 << 20,    /* partial sums together, at most (one is always allowed) */
+    CHUNK_BYTES = 3 << 20,   /* packed operands of a chunk, about */
+    PARTIAL_BYTES = 4 << 20, /* partial sums together, at most (one is always allowed) */
     MAX_PARTIALS = 16,
 };
 
 typedef struct weights_plan {
-    nw_conv conv;            /* the geometry after gathering */
+    nw_conv conv; /* the geometry after gathering */
     bool gather;
     int c_panels, k_panels;
     size_t c_padded, k_padded;
-    int chunk_rows, chunks;  /* output rows in a chunk, chunks in a block */
-    int x_rows;              /* x rows that a chunk reads, at most */
+    int chunk_rows, chunks; /* output rows in a chunk, chunks in a block */
+    int x_rows;             /* x rows that a chunk reads, at most */
     int partials, groups;
-    int row_pitch;           /* of the normalised row before packing */
-    size_t sum_floats;       /* of one partial sum */
+    int row_pitch;     /* of the normalised row before packing */
+    size_t sum_floats; /* of one partial sum */
     size_t x_bytes, dy_bytes, row_bytes;
 } weights_plan;
 
 typedef struct weights_job {
     weights_plan plan;
     nw_exec *exec;
-    pixels_job gathered;     /* for gather_rows */
+    pixels_job gathered; /* for gather_rows */
     const nw_source *x, *dy;
-    const nw_tensor *out;    /* dy's tensor: batch, block */
+    const nw_tensor *out; /* dy's tensor: batch, block */
     float *sums;
     float *dw;
     bool accumulate;
@@ -47,8 +47,16 @@ static weights_plan plan_weights(const nw_conv *v, int n, int block, int threads
 {
     weights_plan p = {.conv = *v, .gather = is_gathered(v)};
     if (p.gather)
-        p.conv = (nw_conv){.c = v->c * v->r * v->s, .h = v->oh, .w = v->ow, .k = v->k, .r = 1, .s = 1, .stride = 1,
-                           .pad = 0, .oh = v->oh, .ow = v->ow};
+        p.conv = (nw_conv){.c = v->c * v->r * v->s,
+                           .h = v->oh,
+                           .w = v->ow,
+                           .k = v->k,
+                           .r = 1,
+                           .s = 1,
+                           .stride = 1,
+                           .pad = 0,
+                           .oh = v->oh,
+                           .ow = v->ow};
     const nw_conv *u = &p.conv;
     p.c_panels = nw_div_up(u->c, C_PANEL);
     p.k_panels = nw_div_up(nw_channel_pitch(u->k), TILE);
@@ -115,7 +123,10 @@ static void chunk_products(const weights_plan *p, int images, int block, int h0,
                         .x_row = x_pixel * (size_t)(v->w * v->stride),
                         .dy_step = dy_pixel,
                         .dy_row = dy_pixel * (size_t)v->ow,
-                        .rows = h.last - h.first, .pixels = w.last - w.first, .images = images, .block = block,
+                        .rows = h.last - h.first,
+                        .pixels = w.last - w.first,
+                        .images = images,
+                        .block = block,
                         .out = sums + ((size_t)(r * v->s + s) * p->c_padded + (size_t)c * C_PANEL) * p->k_padded +
                                (size_t)k * TILE,
                         .out_pitch = p->k_padded,
@@ -254,8 +265,14 @@ static void conv_backward_weights(nw_exec *exec, const nw_conv *v, const nw_sour
                                   float *dbias, bool accumulate, nw_work work)
 {
     const nw_tensor *out = dy->a.t;
-    weights_job job = {.plan = plan_weights(v, out->n, out->block, nw_pool_threads(exec->pool)), .exec = exec, .x = x,
-                       .dy = dy, .out = out, .sums = (float *)exec->shared_scratch, .dw = dw, .accumulate = accumulate};
+    weights_job job = {.plan = plan_weights(v, out->n, out->block, nw_pool_threads(exec->pool)),
+                       .exec = exec,
+                       .x = x,
+                       .dy = dy,
+                       .out = out,
+                       .sums = (float *)exec->shared_scratch,
+                       .dw = dw,
+                       .accumulate = accumulate};
     job.gathered = (pixels_job){.conv = v, .source = x, .plan = {.scratch_pitch = job.plan.row_pitch}};
     nw_exec_run(exec, work, job.plan.partials * job.plan.groups, weights_task, &job);
     nw_exec_run(exec, NW_WORK_PACK, job.plan.k_panels, weights_gather_task, &job);

@@ -1,20 +1,22 @@
 /*
- * filter.h - a panel of an OIHW filter as the two directions see it: forward reduces over C and gives K outputs, backward
- * to the data reduces over K and gives C. Packing walks it with two steps.
+ * filter.h - a panel of an OIHW filter as the two directions see it: forward reduces over C and gives K outputs,
+ * backward to the data reduces over K and gives C. Packing walks it with two steps.
  */
 
 typedef struct filter_view {
-    const float *w;          /* the panel's first output, reduced index 0, tap 0 */
-    size_t taps;             /* contiguous */
-    size_t c_step, k_step;   /* floats from one reduced index, and from one output, to the next */
-    int reduced;             /* length of the reduction, without the taps */
-    int outputs;             /* in this panel, at most TILE */
+    const float *w;        /* the panel's first output, reduced index 0, tap 0 */
+    size_t taps;           /* contiguous */
+    size_t c_step, k_step; /* floats from one reduced index, and from one output, to the next */
+    int reduced;           /* length of the reduction, without the taps */
+    int outputs;           /* in this panel, at most TILE */
 } filter_view;
 
 static filter_view view_filter(const nw_conv *v, bool backward, const float *w, int panel)
 {
     size_t taps = (size_t)(v->r * v->s), row = (size_t)v->c * taps;
-    filter_view f = {.taps = taps, .c_step = backward ? row : taps, .k_step = backward ? taps : row,
+    filter_view f = {.taps = taps,
+                     .c_step = backward ? row : taps,
+                     .k_step = backward ? taps : row,
                      .reduced = backward ? v->k : v->c};
     f.outputs = nw_min(TILE, (backward ? v->c : v->k) - panel * TILE);
     f.w = w + (size_t)(panel * TILE) * f.k_step;

@@ -11,8 +11,8 @@ typedef struct tile_place {
     const nw_tensor *t;
     size_t at;
     int k0, count, rows;
-    size_t item;        /* block * h + row */
-    bool first;         /* the item's first pixel */
+    size_t item; /* block * h + row */
+    bool first;  /* the item's first pixel */
 } tile_place;
 
 INLINE void zero_missing(const tile_place *p)
@@ -55,8 +55,10 @@ INLINE void finish_value_typed(const float *tile, int tile_pitch, const tile_pla
         size_t k = (size_t)(p->k0 + v);
         vf b = {0};
         if (bias) {
-            if ((int)k + VL <= p->t->c) b = v_load(bias + k);
-            else for (int j = 0; (int)k + j < p->t->c; j++) b[j] = bias[k + (size_t)j];
+            if ((int)k + VL <= p->t->c)
+                b = v_load(bias + k);
+            else
+                for (int j = 0; (int)k + j < p->t->c; j++) b[j] = bias[k + (size_t)j];
         }
         if (moments) {
             float *m = moments->partial + p->item * 3 * pitch + k;
@@ -83,10 +85,13 @@ INLINE void finish_value_typed(const float *tile, int tile_pitch, const tile_pla
     zero_missing(p);
 }
 
-static void finish_value(const float *tile, int tile_pitch, const tile_place *p, const float *bias, const nw_moments *moments)
+static void finish_value(const float *tile, int tile_pitch, const tile_place *p, const float *bias,
+                         const nw_moments *moments)
 {
-    if (BF16 && p->t->dtype == NW_BF16) finish_value_typed(tile, tile_pitch, p, bias, moments, NW_BF16);
-    else finish_value_typed(tile, tile_pitch, p, bias, moments, NW_F32);
+    if (BF16 && p->t->dtype == NW_BF16)
+        finish_value_typed(tile, tile_pitch, p, bias, moments, NW_BF16);
+    else
+        finish_value_typed(tile, tile_pitch, p, bias, moments, NW_F32);
 }
 
 static void finish_gradient_narrow(const float *tile, int tile_pitch, const tile_place *p, const nw_sink *sink, int v0)
@@ -129,7 +134,7 @@ INLINE void finish_gradient_typed(const float *tile, int tile_pitch, const tile_
             scale = v_load(sink->gate.scale + k);
             shift = v_load(sink->gate.shift + k);
         }
-        UNROLL for (int j = 0; j < norms; j++) {
+        UNROLL_FOR(j, norms) {
             mean[j] = v_load(sink->norm[j].mean + k);
             if (!p->first) sum_y[j] = v_load(sink->norm[j].sum_gy + item);
         }
@@ -144,11 +149,10 @@ INLINE void finish_gradient_typed(const float *tile, int tile_pitch, const tile_
             }
             x_store(p->t->data, at, g, type);
             sum += g;
-            UNROLL for (int j = 0; j < norms; j++)
-                sum_y[j] += g * (x_load(sink->norm[j].y->data, at, type) - mean[j]);
+            UNROLL_FOR(j, norms) sum_y[j] += g * (x_load(sink->norm[j].y->data, at, type) - mean[j]);
         }
         if (sink->sum_g) v_store(sink->sum_g + item, sum);
-        UNROLL for (int j = 0; j < norms; j++) v_store(sink->norm[j].sum_gy + item, sum_y[j]);
+        UNROLL_FOR(j, norms) v_store(sink->norm[j].sum_gy + item, sum_y[j]);
     }
     if (v < p->count) finish_gradient_narrow(tile, tile_pitch, p, sink, v);
     zero_missing(p);
@@ -174,12 +178,18 @@ static void finish_gradient(const float *tile, int tile_pitch, const tile_place 
         finish_gradient_narrow(tile, tile_pitch, p, sink, 0);
         zero_missing(p);
     } else if (BF16 && type == NW_BF16) {
-        if (norms == 2) finish_gradient_typed(tile, tile_pitch, p, sink, NW_BF16, 2);
-        else if (norms == 1) finish_gradient_typed(tile, tile_pitch, p, sink, NW_BF16, 1);
-        else finish_gradient_typed(tile, tile_pitch, p, sink, NW_BF16, 0);
+        if (norms == 2)
+            finish_gradient_typed(tile, tile_pitch, p, sink, NW_BF16, 2);
+        else if (norms == 1)
+            finish_gradient_typed(tile, tile_pitch, p, sink, NW_BF16, 1);
+        else
+            finish_gradient_typed(tile, tile_pitch, p, sink, NW_BF16, 0);
     } else {
-        if (norms == 2) finish_gradient_typed(tile, tile_pitch, p, sink, NW_F32, 2);
-        else if (norms == 1) finish_gradient_typed(tile, tile_pitch, p, sink, NW_F32, 1);
-        else finish_gradient_typed(tile, tile_pitch, p, sink, NW_F32, 0);
+        if (norms == 2)
+            finish_gradient_typed(tile, tile_pitch, p, sink, NW_F32, 2);
+        else if (norms == 1)
+            finish_gradient_typed(tile, tile_pitch, p, sink, NW_F32, 1);
+        else
+            finish_gradient_typed(tile, tile_pitch, p, sink, NW_F32, 0);
     }
 }

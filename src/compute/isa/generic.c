@@ -2,20 +2,20 @@
  * generic.c - f32 kernels in 128-bit vectors for whatever the compiler targets: NEON on aarch64, SSE2 on x86-64, plain
  * code elsewhere. The number of rows follows the number of vector registers.
  */
-#define VL 4
+#define VL   4
 #define BF16 0
 #define TILE 16
 #if defined __aarch64__
-#define ROWS_BIG 6
+#define ROWS_BIG   6
 #define ROWS_SMALL 4
-#define CROWS 6
+#define CROWS      6
 #else
-#define ROWS_BIG 2
+#define ROWS_BIG   2
 #define ROWS_SMALL 2
-#define CROWS 2
+#define CROWS      2
 #endif
-#define L2_WEIGHTS (256 << 10)
+#define L2_WEIGHTS   (256 << 10)
 #define MICRO_KERNEL "compute/isa/micro_f32.h"
-#define ISA_NAME "generic"
-#define NW_TABLE nw_kernels_generic
+#define ISA_NAME     "generic"
+#define NW_TABLE     nw_kernels_generic
 #include "compute/isa/table.h"

@@ -52,7 +52,8 @@ static void emulate_store(int t, void *base, size_t stride)
 #if defined __x86_64__ && defined __gnu_linux__ && !defined __SANITIZE_ADDRESS__
 __attribute__((target_clones("avx2", "default"))) /* tests spend their time here */
 #endif
-static void emulate_product(int d, int a, int b)
+static void
+emulate_product(int d, int a, int b)
 {
     float(*acc)[16] = (float(*)[16])amx.data[d];
     nw_bf16(*x)[32] = (nw_bf16(*)[32])amx.data[a], (*y)[32] = (nw_bf16(*)[32])amx.data[b];
@@ -68,18 +69,18 @@ static void emulate_product(int d, int a, int b)
         }
     }
 }
-#define TILE_CONFIG(c) (amx.config = *(c))
-#define TILE_RELEASE() ((void)0)
-#define TILE_ZERO(t) memset(amx.data[t], 0, sizeof amx.data[t])
-#define TILE_LOAD(t, base, stride) emulate_load(t, base, (size_t)(stride))
+#define TILE_CONFIG(c)              (amx.config = *(c))
+#define TILE_RELEASE()              ((void)0)
+#define TILE_ZERO(t)                memset(amx.data[t], 0, sizeof amx.data[t])
+#define TILE_LOAD(t, base, stride)  emulate_load(t, base, (size_t)(stride))
 #define TILE_STORE(t, base, stride) emulate_store(t, base, (size_t)(stride))
-#define TILE_PRODUCT(d, a, b) emulate_product(d, a, b)
+#define TILE_PRODUCT(d, a, b)       emulate_product(d, a, b)
 
 #else
 
 #define TILE_CONFIG(c) __asm__ volatile("ldtilecfg %0" ::"m"(*(c)))
 #define TILE_RELEASE() __asm__ volatile("tilerelease" ::: "memory")
-#define TILE_ZERO(t) __asm__ volatile("tilezero %%tmm" #t ::: "memory")
+#define TILE_ZERO(t)   __asm__ volatile("tilezero %%tmm" #t ::: "memory")
 #define TILE_LOAD(t, base, stride) \
     __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t ::"r"(base), "r"((size_t)(stride)) : "memory")
 #define TILE_STORE(t, base, stride) \
@@ -109,8 +110,9 @@ INLINE void pack_pairs(const float *even, const float *odd, size_t k_step, int o
 {
     vf e = {0}, o = {0};
     if (outputs >= 16) {
-        UNROLL for (size_t j = 0; j < 16; j++) e[j] = even[j * k_step];
-        if (odd) UNROLL for (size_t j = 0; j < 16; j++) o[j] = odd[j * k_step];
+        UNROLL_FOR(j, 16) e[j] = even[(size_t)j * k_step];
+        if (odd)
+            UNROLL_FOR(j, 16) o[j] = odd[(size_t)j * k_step];
     } else {
         for (int j = 0; j < outputs; j++) {
             e[j] = even[(size_t)j * k_step];
@@ -131,7 +133,8 @@ static void pack_panel(const nw_conv *v, bool backward, bool gather, const float
     for (int half = 0; half < 2; half++)
         for (int q = 0; q < reduced; q += 2)
             for (size_t t = 0; t < taps; t++) {
-                uint32_t *to = (uint32_t *)packed + ((t * steps + (size_t)(q / 32)) * 2 + (size_t)half) * 256 + q % 32 / 2 * 16;
+                uint32_t *to =
+                    (uint32_t *)packed + ((t * steps + (size_t)(q / 32)) * 2 + (size_t)half) * 256 + q % 32 / 2 * 16;
                 const float *from[2] = {NULL, NULL};
                 for (int i = 0; i < 2 && q + i < reduced; i++)
                     from[i] = f.w + (size_t)(half * 16) * f.k_step +
@@ -146,7 +149,10 @@ static void multiply(const tap_t *taps, int count, int reduced, int pitch, const
 {
     size_t steps = (size_t)nw_div_up(reduced, 32), a_bytes = (size_t)pitch * sizeof(mul_t);
     if (rows > 16 && cols > 16) {
-        TILE_ZERO(0); TILE_ZERO(1); TILE_ZERO(2); TILE_ZERO(3);
+        TILE_ZERO(0);
+        TILE_ZERO(1);
+        TILE_ZERO(2);
+        TILE_ZERO(3);
         for (int t = 0; t < count; t++) {
             const mul_t *a = taps[t].a, *a1 = a + 16 * (size_t)pitch, *b = panel + (size_t)taps[t].index * steps * STEP;
             for (size_t s = 0; s < steps; s++, a += 32, a1 += 32, b += STEP) {
@@ -197,25 +203,26 @@ static size_t dy_panel_pixel(int block) { return (size_t)block * 32; }
 static void transpose_32(const mul_t *x, int pitch, mul_t *y)
 {
     __m512i r[32], t[32];
-    UNROLL for (int i = 0; i < 32; i++) r[i] = _mm512_loadu_si512(x + (size_t)(i * pitch));
-    UNROLL for (int i = 0; i < 32; i += 2) {
+    UNROLL_FOR(i, 32) r[i] = _mm512_loadu_si512(x + (size_t)(i * pitch));
+    UNROLL_FOR_STEP(i, 32, 2) {
         t[i] = _mm512_unpacklo_epi16(r[i], r[i + 1]);
         t[i + 1] = _mm512_unpackhi_epi16(r[i], r[i + 1]);
     }
-    UNROLL for (int i = 0; i < 32; i += 4)
-        UNROLL for (int j = 0; j < 2; j++) {
+    UNROLL_FOR_STEP(i, 32, 4)
+        UNROLL_FOR(j, 2) {
             r[i + 2 * j] = _mm512_unpacklo_epi32(t[i + j], t[i + 2 + j]);
             r[i + 2 * j + 1] = _mm512_unpackhi_epi32(t[i + j], t[i + 2 + j]);
         }
-    UNROLL for (int i = 0; i < 32; i += 8)
-        UNROLL for (int j = 0; j < 4; j++) {
+    UNROLL_FOR_STEP(i, 32, 8)
+        UNROLL_FOR(j, 4) {
             t[i + 2 * j] = _mm512_unpacklo_epi64(r[i + j], r[i + 4 + j]);
             t[i + 2 * j + 1] = _mm512_unpackhi_epi64(r[i + j], r[i + 4 + j]);
         }
     /* t[8 g + q] holds, in 128-bit lane l, column 8 l + q of rows 8 g .. 8 g + 7: gather the four g of each lane. */
-    UNROLL for (int q = 0; q < 8; q++) {
+    UNROLL_FOR(q, 8) {
         __m512i a = _mm512_shuffle_i32x4(t[q], t[8 + q], 0x44), b = _mm512_shuffle_i32x4(t[q], t[8 + q], 0xee);
-        __m512i c = _mm512_shuffle_i32x4(t[16 + q], t[24 + q], 0x44), d = _mm512_shuffle_i32x4(t[16 + q], t[24 + q], 0xee);
+        __m512i c = _mm512_shuffle_i32x4(t[16 + q], t[24 + q], 0x44),
+                d = _mm512_shuffle_i32x4(t[16 + q], t[24 + q], 0xee);
         _mm512_storeu_si512(y + (size_t)q * 32, _mm512_shuffle_i32x4(a, c, 0x88));
         _mm512_storeu_si512(y + (size_t)(8 + q) * 32, _mm512_shuffle_i32x4(a, c, 0xdd));
         _mm512_storeu_si512(y + (size_t)(16 + q) * 32, _mm512_shuffle_i32x4(b, d, 0x88));
@@ -225,8 +232,8 @@ static void transpose_32(const mul_t *x, int pitch, mul_t *y)
 /* out[j][0..1] = a[j], b[j] for 32 columns. */
 static void interleave_32(const mul_t *a, const mul_t *b, mul_t *out)
 {
-    static const uint16_t low[32] = {0,  32, 1,  33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
-                                     8,  40, 9,  41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
+    static const uint16_t low[32] = {0, 32, 1, 33, 2,  34, 3,  35, 4,  36, 5,  37, 6,  38, 7,  39,
+                                     8, 40, 9, 41, 10, 42, 11, 43, 12, 44, 13, 45, 14, 46, 15, 47};
     __m512i x = _mm512_loadu_si512(a), y = _mm512_loadu_si512(b), index = _mm512_loadu_si512(low);
     _mm512_storeu_si512(out, _mm512_permutex2var_epi16(x, index, y));
     _mm512_storeu_si512(out + 32, _mm512_permutex2var_epi16(x, _mm512_add_epi16(index, _mm512_set1_epi16(16)), y));
@@ -262,19 +269,20 @@ static void pack_dy_pixel(const mul_t *rows, int pitch, int k0, int k1, int bloc
             interleave_32(rows + (size_t)(i * pitch + k), rows + (size_t)((i + 1) * pitch + k), out + (size_t)i * 32);
 }
 
-/* The products of one (channel panel, output panel, tap): rows x pixels positions. Steps are in elements. Missing images
- * are zero in both operands. */
+/* The products of one (channel panel, output panel, tap): rows x pixels positions. Steps are in elements. Missing
+ * images are zero in both operands. */
 typedef struct products {
     const mul_t *x, *dy;
     size_t x_step, x_row, dy_step, dy_row;
     int rows, pixels, images, block;
-    float *out;             /* [C_PANEL][TILE], out_pitch apart; added to */
+    float *out; /* [C_PANEL][TILE], out_pitch apart; added to */
     size_t out_pitch;
 } products;
 
 static void accumulate(const products *p)
 {
-    size_t bytes = p->out_pitch * sizeof(float), a_bytes = (size_t)p->block * sizeof(mul_t), half = 16 * (size_t)p->block;
+    size_t bytes = p->out_pitch * sizeof(float), a_bytes = (size_t)p->block * sizeof(mul_t),
+           half = 16 * (size_t)p->block;
     float *low = p->out + 16 * p->out_pitch;
     TILE_LOAD(0, p->out, bytes);
     TILE_LOAD(1, p->out + 16, bytes);

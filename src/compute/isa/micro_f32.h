@@ -16,8 +16,8 @@ typedef float mul_t;
 enum { REDUCE_ALIGN = 1, VECS = TILE / VL };
 
 typedef struct tap_t {
-    const mul_t *a;   /* image 0, channel 0 of the source pixel */
-    int index;        /* of the tap in the packed filter */
+    const mul_t *a; /* image 0, channel 0 of the source pixel */
+    int index;      /* of the tap in the packed filter */
 } tap_t;
 
 INLINE void micro_begin(int reduced) { (void)reduced; }
@@ -38,36 +38,36 @@ static void pack_panel(const nw_conv *v, bool backward, bool gather, const float
             const float *from = f.w + (size_t)c * f.c_step + t;
             float *to = out + (t * (size_t)f.reduced + (size_t)c) * TILE;
             if (f.outputs == TILE)
-                UNROLL for (size_t j = 0; j < TILE; j++) to[j] = from[j * f.k_step];
+                UNROLL_FOR(j, TILE) to[j] = from[(size_t)j * f.k_step];
             else
                 for (int j = 0; j < TILE; j++) to[j] = j < f.outputs ? from[(size_t)j * f.k_step] : 0.0f;
         }
 }
 
-/* Three rows share a base pointer: base, base + pitch, base + 2 pitch are addresses that x86 and ARM form by themselves,
- * so that no offset is reloaded from the stack in the inner loop. */
-#define DEFINE_MULTIPLY(NAME, ROWS, COLS)                                                                        \
-    static __attribute__((noinline)) void NAME(const tap_t *taps, int count, int reduced, size_t pitch,          \
-                                               const float *panel, int row0, float *tile)                       \
-    {                                                                                                            \
-        vf acc[ROWS][COLS];                                                                                      \
-        UNROLL for (int i = 0; i < (ROWS); i++)                                                                  \
-            UNROLL for (int v = 0; v < (COLS); v++) acc[i][v] = (vf){0};                                         \
-        for (int t = 0; t < count; t++) {                                                                        \
-            const float *a[((ROWS) + 2) / 3], *b = panel + (size_t)taps[t].index * (size_t)reduced * TILE;       \
-            UNROLL for (int i = 0; i < (ROWS); i += 3) a[i / 3] = taps[t].a + (size_t)(row0 + i) * pitch;        \
-            for (int c = 0; c < reduced; c++, b += TILE) {                                                       \
-                vf w[COLS];                                                                                      \
-                UNROLL for (int v = 0; v < (COLS); v++) w[v] = v_load(b + v * VL);                               \
-                UNROLL for (int i = 0; i < (ROWS); i++) {                                                        \
-                    vf x = v_splat(a[i / 3][(size_t)(i % 3) * pitch]);                                           \
-                    UNROLL for (int v = 0; v < (COLS); v++) acc[i][v] += x * w[v];                               \
-                }                                                                                                \
-                UNROLL for (int i = 0; i < ((ROWS) + 2) / 3; i++) a[i]++;                                        \
-            }                                                                                                    \
-        }                                                                                                        \
-        UNROLL for (int i = 0; i < (ROWS); i++)                                                                  \
-            UNROLL for (int v = 0; v < (COLS); v++) v_store(tile + (row0 + i) * TILE + v * VL, acc[i][v]);       \
+/* Three rows share a base pointer: base, base + pitch, base + 2 pitch are addresses that x86 and ARM form by
+ * themselves, so that no offset is reloaded from the stack in the inner loop. */
+#define DEFINE_MULTIPLY(NAME, ROWS, COLS)                                                                  \
+    static __attribute__((noinline)) void NAME(const tap_t *taps, int count, int reduced, size_t pitch,    \
+                                               const float *panel, int row0, float *tile)                  \
+    {                                                                                                      \
+        vf acc[ROWS][COLS];                                                                                \
+        UNROLL_FOR(i, ROWS)                                                                                \
+            UNROLL_FOR(v, COLS) acc[i][v] = (vf){0};                                                       \
+        for (int t = 0; t < count; t++) {                                                                  \
+            const float *a[((ROWS) + 2) / 3], *b = panel + (size_t)taps[t].index * (size_t)reduced * TILE; \
+            UNROLL_FOR_STEP(i, ROWS, 3) a[i / 3] = taps[t].a + (size_t)(row0 + i) * pitch;                 \
+            for (int c = 0; c < reduced; c++, b += TILE) {                                                 \
+                vf w[COLS];                                                                                \
+                UNROLL_FOR(v, COLS) w[v] = v_load(b + v * VL);                                             \
+                UNROLL_FOR(i, ROWS) {                                                                      \
+                    vf x = v_splat(a[i / 3][(size_t)(i % 3) * pitch]);                                     \
+                    UNROLL_FOR(v, COLS) acc[i][v] += x * w[v];                                             \
+                }                                                                                          \
+                UNROLL_FOR(i, ((ROWS) + 2) / 3) a[i]++;                                                    \
+            }                                                                                              \
+        }                                                                                                  \
+        UNROLL_FOR(i, ROWS)                                                                                \
+            UNROLL_FOR(v, COLS) v_store(tile + (row0 + i) * TILE + v * VL, acc[i][v]);                     \
     }
 
 DEFINE_MULTIPLY(multiply_big, ROWS_BIG, VECS)
@@ -112,7 +112,7 @@ static void pack_x_pixel(const mul_t *rows, int pitch, int channels, int block, 
         int m = nw_min(CROWS, channels - c0);
         if (m == CROWS)
             for (int i = 0; i < block; i++)
-                UNROLL for (int j = 0; j < CROWS; j++) out[i * CROWS + j] = rows[i * pitch + c0 + j];
+                UNROLL_FOR(j, CROWS) out[i * CROWS + j] = rows[i * pitch + c0 + j];
         else
             for (int i = 0; i < block; i++)
                 for (int j = 0; j < CROWS; j++) out[i * CROWS + j] = j < m ? rows[i * pitch + c0 + j] : 0.0f;
@@ -134,15 +134,15 @@ typedef struct products {
     const mul_t *x, *dy;
     size_t x_step, x_row, dy_step, dy_row;
     int rows, pixels, images, block;
-    float *out;             /* [C_PANEL][TILE], out_pitch apart; added to */
+    float *out; /* [C_PANEL][TILE], out_pitch apart; added to */
     size_t out_pitch;
 } products;
 
 static void accumulate(const products *p)
 {
     vf acc[CROWS][VECS];
-    UNROLL for (int j = 0; j < CROWS; j++)
-        UNROLL for (int v = 0; v < VECS; v++) acc[j][v] = v_load(p->out + (size_t)j * p->out_pitch + v * VL);
+    UNROLL_FOR(j, CROWS)
+        UNROLL_FOR(v, VECS) acc[j][v] = v_load(p->out + (size_t)j * p->out_pitch + v * VL);
     int pixels = p->pixels, images = p->images;
     if (images == p->block && p->x_step == x_panel_pixel(p->block)) { /* a row is one straight run */
         images *= pixels;
@@ -154,13 +154,13 @@ static void accumulate(const products *p)
             const float *b = p->dy + (size_t)r * p->dy_row + (size_t)q * p->dy_step;
             for (int i = 0; i < images; i++, a += CROWS, b += TILE) {
                 vf g[VECS];
-                UNROLL for (int v = 0; v < VECS; v++) g[v] = v_load(b + v * VL);
-                UNROLL for (int j = 0; j < CROWS; j++) {
+                UNROLL_FOR(v, VECS) g[v] = v_load(b + v * VL);
+                UNROLL_FOR(j, CROWS) {
                     vf s = v_splat(a[j]);
-                    UNROLL for (int v = 0; v < VECS; v++) acc[j][v] += s * g[v];
+                    UNROLL_FOR(v, VECS) acc[j][v] += s * g[v];
                 }
             }
         }
-    UNROLL for (int j = 0; j < CROWS; j++)
-        UNROLL for (int v = 0; v < VECS; v++) v_store(p->out + (size_t)j * p->out_pitch + v * VL, acc[j][v]);
+    UNROLL_FOR(j, CROWS)
+        UNROLL_FOR(v, VECS) v_store(p->out + (size_t)j * p->out_pitch + v * VL, acc[j][v]);
 }

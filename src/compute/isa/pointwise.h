@@ -9,7 +9,7 @@
 typedef struct rows_job {
     nw_exec *exec;
     const nw_source *source;
-    const nw_tensor *in;         /* a gradient that is read as it is */
+    const nw_tensor *in; /* a gradient that is read as it is */
     nw_tensor *out;
     const nw_moments *moments;
     const nw_sink *sink;
@@ -36,8 +36,13 @@ static float *row_buffer(const rows_job *job, int worker, int which)
 static tile_place pixel_place(const nw_tensor *t, int item, int w)
 {
     int b = item / t->h;
-    return (tile_place){.t = t, .at = nw_tensor_at(t, b, item % t->h, w), .k0 = 0, .count = t->pitch,
-                        .rows = nw_tensor_valid(t, b), .item = (size_t)item, .first = w == 0};
+    return (tile_place){.t = t,
+                        .at = nw_tensor_at(t, b, item % t->h, w),
+                        .k0 = 0,
+                        .count = t->pitch,
+                        .rows = nw_tensor_valid(t, b),
+                        .item = (size_t)item,
+                        .first = w == 0};
 }
 
 static void materialise_task(void *context, int item, int worker)
@@ -242,7 +247,8 @@ static void dropout_task(void *context, int item, int worker)
         tile_place place = pixel_place(t, item, w);
         read_pixel(&reader, place.at, place.rows, place.rows, x, 0, t->pitch);
         for (int i = 0; i < place.rows; i++) {
-            uint64_t first = ((uint64_t)(b * t->block + i) * (uint64_t)t->h + (uint64_t)h) * (uint64_t)t->w + (uint64_t)w;
+            uint64_t first =
+                ((uint64_t)(b * t->block + i) * (uint64_t)t->h + (uint64_t)h) * (uint64_t)t->w + (uint64_t)w;
             nw_rng rng = nw_rng_make(job->seed, NW_PURPOSE_DROPOUT, job->step << 32 | job->layer, (uint32_t)first);
             for (int c = 0; c < t->c; c++)
                 x[i * t->pitch + c] = nw_rng_u32(&rng) < job->drop_below ? 0.0f : x[i * t->pitch + c] * job->keep_scale;
@@ -250,9 +256,15 @@ static void dropout_task(void *context, int item, int worker)
         finish_value(x, t->pitch, &place, NULL, NULL);
     }
 }
-static void dropout(nw_exec *exec, const nw_source *x, nw_tensor *y, float p, uint64_t seed, uint64_t step, uint32_t layer)
+static void dropout(nw_exec *exec, const nw_source *x, nw_tensor *y, float p, uint64_t seed, uint64_t step,
+                    uint32_t layer)
 {
-    run_rows(exec, dropout_task, &(rows_job){.source = x, .out = y, .keep_scale = 1.0f / (1.0f - p), .seed = seed,
-                                             .step = step, .layer = layer,
-                                             .drop_below = (uint32_t)((double)p * 4294967296.0)});
+    run_rows(exec, dropout_task,
+             &(rows_job){.source = x,
+                         .out = y,
+                         .keep_scale = 1.0f / (1.0f - p),
+                         .seed = seed,
+                         .step = step,
+                         .layer = layer,
+                         .drop_below = (uint32_t)((double)p * 4294967296.0)});
 }

@@ -55,38 +55,48 @@ INLINE void source_rows(const nw_source *s, size_t at, int rows, int pitch, void
 /* One compiled loop for each combination of kinds and types; chosen once per task. */
 typedef void (*rows_reader)(const nw_source *s, size_t at, int rows, int pitch, void *out, size_t to, int out_pitch);
 
-#define DEFINE_READER(NAME, KA, TA, KB, TB, TD)                                                                    \
-    static void NAME(const nw_source *s, size_t at, int rows, int pitch, void *out, size_t to, int out_pitch)      \
-    {                                                                                                              \
-        source_rows(s, at, rows, pitch, out, to, out_pitch, KA, TA, KB, TB, TD);                                   \
+#define DEFINE_READER(NAME, KA, TA, KB, TB, TD)                                                               \
+    static void NAME(const nw_source *s, size_t at, int rows, int pitch, void *out, size_t to, int out_pitch) \
+    {                                                                                                         \
+        source_rows(s, at, rows, pitch, out, to, out_pitch, KA, TA, KB, TB, TD);                              \
     }
 /* The second view absent, plain, scaled, affine. */
-#define DEFINE_READERS(NAME, KA, TA, TB, TD)                       \
-    DEFINE_READER(NAME##_none, KA, TA, VIEW_NONE, TB, TD)          \
-    DEFINE_READER(NAME##_plain, KA, TA, VIEW_PLAIN, TB, TD)        \
-    DEFINE_READER(NAME##_scale, KA, TA, VIEW_SCALE, TB, TD)        \
+#define DEFINE_READERS(NAME, KA, TA, TB, TD)                \
+    DEFINE_READER(NAME##_none, KA, TA, VIEW_NONE, TB, TD)   \
+    DEFINE_READER(NAME##_plain, KA, TA, VIEW_PLAIN, TB, TD) \
+    DEFINE_READER(NAME##_scale, KA, TA, VIEW_SCALE, TB, TD) \
     DEFINE_READER(NAME##_affine, KA, TA, VIEW_AFFINE, TB, TD)
-#define READERS(NAME) {NAME##_none, NAME##_plain, NAME##_scale, NAME##_affine}
+#define READERS(NAME)                                          \
+    {                                                          \
+        NAME##_none, NAME##_plain, NAME##_scale, NAME##_affine \
+    }
 
 /* Of each pair of types of the two views, and of the destination. */
-#define DEFINE_READERS_TO(NAME, TD)                                    \
-    DEFINE_READERS(NAME##_plain_ff, VIEW_PLAIN, NW_F32, NW_F32, TD)    \
+#define DEFINE_READERS_TO(NAME, TD)                                 \
+    DEFINE_READERS(NAME##_plain_ff, VIEW_PLAIN, NW_F32, NW_F32, TD) \
     DEFINE_READERS(NAME##_affine_ff, VIEW_AFFINE, NW_F32, NW_F32, TD)
 DEFINE_READERS_TO(to_f32, NW_F32)
 #if BF16
-#define DEFINE_BF16_READERS_TO(NAME, TD)                                 \
-    DEFINE_READERS(NAME##_plain_fb, VIEW_PLAIN, NW_F32, NW_BF16, TD)     \
-    DEFINE_READERS(NAME##_affine_fb, VIEW_AFFINE, NW_F32, NW_BF16, TD)   \
-    DEFINE_READERS(NAME##_plain_bf, VIEW_PLAIN, NW_BF16, NW_F32, TD)     \
-    DEFINE_READERS(NAME##_affine_bf, VIEW_AFFINE, NW_BF16, NW_F32, TD)   \
-    DEFINE_READERS(NAME##_plain_bb, VIEW_PLAIN, NW_BF16, NW_BF16, TD)    \
+#define DEFINE_BF16_READERS_TO(NAME, TD)                               \
+    DEFINE_READERS(NAME##_plain_fb, VIEW_PLAIN, NW_F32, NW_BF16, TD)   \
+    DEFINE_READERS(NAME##_affine_fb, VIEW_AFFINE, NW_F32, NW_BF16, TD) \
+    DEFINE_READERS(NAME##_plain_bf, VIEW_PLAIN, NW_BF16, NW_F32, TD)   \
+    DEFINE_READERS(NAME##_affine_bf, VIEW_AFFINE, NW_BF16, NW_F32, TD) \
+    DEFINE_READERS(NAME##_plain_bb, VIEW_PLAIN, NW_BF16, NW_BF16, TD)  \
     DEFINE_READERS(NAME##_affine_bb, VIEW_AFFINE, NW_BF16, NW_BF16, TD)
 DEFINE_BF16_READERS_TO(to_f32, NW_F32)
 DEFINE_READERS_TO(to_bf16, NW_BF16)
 DEFINE_BF16_READERS_TO(to_bf16, NW_BF16)
-#define READERS_TO(NAME)                                                                             \
-    {{{READERS(NAME##_plain_ff), READERS(NAME##_plain_fb)}, {READERS(NAME##_plain_bf), READERS(NAME##_plain_bb)}},   \
-     {{READERS(NAME##_affine_ff), READERS(NAME##_affine_fb)}, {READERS(NAME##_affine_bf), READERS(NAME##_affine_bb)}}}
+#define READERS_TO(NAME)                                                                                              \
+    {                                                                                                                 \
+        {{READERS(NAME##_plain_ff), READERS(NAME##_plain_fb)}, {READERS(NAME##_plain_bf), READERS(NAME##_plain_bb)}}, \
+        {                                                                                                             \
+            {READERS(NAME##_affine_ff), READERS(NAME##_affine_fb)},                                                   \
+            {                                                                                                         \
+                READERS(NAME##_affine_bf), READERS(NAME##_affine_bb)                                                  \
+            }                                                                                                         \
+        }                                                                                                             \
+    }
 static const rows_reader readers[2][2][2][2][4] = {READERS_TO(to_f32), READERS_TO(to_bf16)};
 #else
 static const rows_reader readers[1][2][1][1][4] = {{{{READERS(to_f32_plain_ff)}}, {{READERS(to_f32_affine_ff)}}}};
@@ -96,7 +106,7 @@ static const rows_reader readers[1][2][1][1][4] = {{{{READERS(to_f32_plain_ff)}}
 typedef struct source_reader {
     const nw_source *source;
     nw_dtype type;
-    rows_reader rows;       /* NULL: the pitch does not suit the vectors */
+    rows_reader rows; /* NULL: the pitch does not suit the vectors */
 } source_reader;
 
 static source_reader read_source(const nw_source *s, nw_dtype type)

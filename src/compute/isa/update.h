@@ -18,7 +18,8 @@ static void sgd_task(void *context, int index, int worker)
 {
     const sgd_job *job = context;
     const nw_sgd_rule rule = *job->rule;
-    size_t first = (size_t)index * UPDATE_PIECE, last = first + UPDATE_PIECE < job->count ? first + UPDATE_PIECE : job->count;
+    size_t first = (size_t)index * UPDATE_PIECE,
+           last = first + UPDATE_PIECE < job->count ? first + UPDATE_PIECE : job->count;
     float *restrict w = job->w, *restrict m = job->buffer;
     const float *restrict g = job->g;
     float fresh = rule.first ? 1.0f : 1.0f - rule.dampening, old = rule.momentum;

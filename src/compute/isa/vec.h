@@ -17,7 +17,9 @@
 #endif
 
 #define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 16")
+/* Loops that vanish: the arrays they index become registers. */
+#define UNROLL_FOR(i, count)            UNROLL_FOR_STEP(i, count, 1)
+#define UNROLL_FOR_STEP(i, count, step) _Pragma("GCC unroll 32") for (int i = 0; i < (count); i += (step))
 
 typedef float vf __attribute__((vector_size(VL * 4)));
 typedef float vf_any __attribute__((vector_size(VL * 4), aligned(4), may_alias));
@@ -43,10 +45,7 @@ INLINE vf v_max(vf v, vf low)
 #endif
 }
 
-INLINE vf v_load_bf16(const nw_bf16 *p)
-{
-    return (vf)(__builtin_convertvector(*(const vh_any *)p, vu) << 16);
-}
+INLINE vf v_load_bf16(const nw_bf16 *p) { return (vf)(__builtin_convertvector(*(const vh_any *)p, vu) << 16); }
 /* bf16 in the low halves of 32-bit words; rounds to nearest even, NaN stays NaN. */
 INLINE vu v_round_bf16(vf v)
 {
@@ -71,8 +70,10 @@ INLINE vf x_load(const void *base, size_t at, const nw_dtype type)
 }
 INLINE void x_store(void *base, size_t at, vf v, const nw_dtype type)
 {
-    if (BF16 && type == NW_BF16) v_store_bf16((nw_bf16 *)base + at, v);
-    else v_store((float *)base + at, v);
+    if (BF16 && type == NW_BF16)
+        v_store_bf16((nw_bf16 *)base + at, v);
+    else
+        v_store((float *)base + at, v);
 }
 INLINE float x_get(const void *base, size_t at, const nw_dtype type)
 {
@@ -80,8 +81,10 @@ INLINE float x_get(const void *base, size_t at, const nw_dtype type)
 }
 INLINE void x_put(void *base, size_t at, float x, const nw_dtype type)
 {
-    if (BF16 && type == NW_BF16) ((nw_bf16 *)base)[at] = nw_bf16_from_f32(x);
-    else ((float *)base)[at] = x;
+    if (BF16 && type == NW_BF16)
+        ((nw_bf16 *)base)[at] = nw_bf16_from_f32(x);
+    else
+        ((float *)base)[at] = x;
 }
 INLINE void x_zero(void *base, size_t at, size_t count, nw_dtype type)
 {

@@ -10,8 +10,8 @@
 
 static nw_unit_options cb(int k, const char *conv, const char *norm)
 {
-    return (nw_unit_options){.k = k, .size = 3, .stride = 1, .pad = 1, .norm = true, .relu = true, .conv_name = conv,
-                             .norm_name = norm};
+    return (nw_unit_options){
+        .k = k, .size = 3, .stride = 1, .pad = 1, .norm = true, .relu = true, .conv_name = conv, .norm_name = norm};
 }
 
 nw_status nw_add_resnet9(nw_model *m)
@@ -19,14 +19,12 @@ nw_status nw_add_resnet9(nw_model *m)
     int w = m->options.base_width ? m->options.base_width : 64;
     nw_unit_options prep = cb(w, "prep.conv", "prep.bn"), layer1 = cb(2 * w, "layer1.conv", "layer1.bn");
     nw_unit_options layer2 = cb(4 * w, "layer2.conv", "layer2.bn"), layer3 = cb(8 * w, "layer3.conv", "layer3.bn");
-    nw_residual_options residual1 = {
-        .units = {cb(2 * w, "layer1.residual.res1.conv", "layer1.residual.res1.bn"),
-                  cb(2 * w, "layer1.residual.res2.conv", "layer1.residual.res2.bn")}};
-    nw_residual_options residual3 = {
-        .units = {cb(8 * w, "layer3.residual.res1.conv", "layer3.residual.res1.bn"),
-                  cb(8 * w, "layer3.residual.res2.conv", "layer3.residual.res2.bn")}};
-    nw_head_options head = {.max_pool = true, .linear_name = "linear", .classes = m->options.classes,
-                            .output_scale = 0.125f};
+    nw_residual_options residual1 = {.units = {cb(2 * w, "layer1.residual.res1.conv", "layer1.residual.res1.bn"),
+                                               cb(2 * w, "layer1.residual.res2.conv", "layer1.residual.res2.bn")}};
+    nw_residual_options residual3 = {.units = {cb(8 * w, "layer3.residual.res1.conv", "layer3.residual.res1.bn"),
+                                               cb(8 * w, "layer3.residual.res2.conv", "layer3.residual.res2.bn")}};
+    nw_head_options head = {
+        .max_pool = true, .linear_name = "linear", .classes = m->options.classes, .output_scale = 0.125f};
     NW_ADD_STAGE(m, nw_stage_conv, "prep", &prep, 0);
     NW_ADD_STAGE(m, nw_stage_conv, "layer1", &layer1, 2);
     NW_ADD_STAGE(m, nw_stage_residual, "layer1.residual", &residual1);
