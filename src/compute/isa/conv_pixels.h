@@ -109,7 +109,7 @@ static pixels_plan plan_pixels(const nw_conv *v, int n, int block, bool backward
     rows = nw_min(rows, nw_max(fair, 4));
     p.band_rows = nw_max(1, nw_min(rows, p.out_h));
     p.bands = nw_div_up(p.out_h, p.band_rows);
-    p.parts = nw_max(1, nw_min(p.panels, nw_div_up(2 * threads, blocks * p.bands)));
+    p.parts = nw_max(1, nw_min(p.panels, nw_div_up(4 * threads, blocks * p.bands)));
     int held = p.gather   ? p.band_rows
                : backward ? (p.band_rows + v->r - 2) / v->stride + 1
                           : (p.band_rows - 1) * v->stride + v->r;
