@@ -155,13 +155,7 @@ static void measure(bench *b)
     int iterations = 1;
     for (int round = -1; round < b->settings->repeats; round++)
         for (int i = 0; i < b->count; i++) {
-            int64_t start = nw_now_ns();
-            double flops = b->exec.kernels->peak(&b->exec, iterations);
-            double seconds = nw_seconds(nw_now_ns() - start);
-            if (seconds < 0.005 && iterations < 1 << 20)
-                iterations *= 2; /* long enough to wake the threads */
-            else
-                b->peak = fmax(b->peak, flops / seconds);
+            b->peak = fmax(b->peak, nw_bench_peak(&b->exec, &iterations));
             for (nw_direction d = NW_FORWARD; d <= NW_BACKWARD_WEIGHTS; d++) {
                 double s = run_direction(b, &b->layers[i], d);
                 if (round >= 0) b->layers[i].best[d] = fmin(b->layers[i].best[d], s);

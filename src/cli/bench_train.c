@@ -11,6 +11,7 @@
 #include "base/rng.h"
 #include "train/net.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,12 +39,7 @@ static nw_status run_steps(nw_net *net, const float *images, const int32_t *labe
     double total = 0;
     int iterations = 1;
     for (int i = -2; i < steps; i++) {
-        int64_t peak_start = nw_now_ns();
-        double flops = exec->kernels->peak(exec, iterations), peak_seconds = nw_seconds(nw_now_ns() - peak_start);
-        if (peak_seconds < 0.01 && iterations < 1 << 20)
-            iterations *= 4; /* long enough to wake the threads */
-        else if (flops / peak_seconds > m->peak)
-            m->peak = flops / peak_seconds;
+        m->peak = fmax(m->peak, nw_bench_peak(exec, &iterations));
         if (i == 0) memset(exec->work_ns, 0, sizeof exec->work_ns);
         int64_t start = nw_now_ns();
         NW_TRY(nw_net_train_step(net, images, labels, net->options.batch_size, &result));

@@ -1,6 +1,7 @@
 /* command_bench.c - `nowait bench`: dispatch, and what the benchmarks share. */
 #include "cli/bench.h"
 
+#include "base/clock.h"
 #include "cli/command.h"
 
 #include <stdlib.h>
@@ -16,6 +17,16 @@ double nw_median(double *values, int count)
 {
     qsort(values, (size_t)count, sizeof *values, compare);
     return count % 2 ? values[count / 2] : 0.5 * (values[count / 2 - 1] + values[count / 2]);
+}
+
+double nw_bench_peak(nw_exec *exec, int *iterations)
+{
+    for (;;) {
+        int64_t start = nw_now_ns();
+        double flops = exec->kernels->peak(exec, *iterations), seconds = nw_seconds(nw_now_ns() - start);
+        if (seconds >= 0.01 || *iterations >= 1 << 20) return flops / seconds;
+        *iterations *= 2;
+    }
 }
 
 void nw_bench_machine_json(nw_json *json, nw_cpu_ticks before)
