@@ -1,0 +1,74 @@
+/* test_small.c - the small pieces of base: SHA-256 against published digests, suggestions for misspelt names. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "base/sha256.h"
+#include "base/suggest.h"
+
+#include <string.h>
+
+static void check_digest(const char *text, size_t times, const char *want)
+{
+    char got[65];
+    nw_sha256 hash = nw_sha256_begin();
+    for (size_t i = 0; i < times; i++) nw_sha256_add(&hash, text, strlen(text));
+    nw_sha256_end(&hash, got);
+    assert_string_equal(got, want);
+}
+
+/* The examples of FIPS 180-4, the last one a million times 'a'. */
+static void test_sha256(void **state)
+{
+    (void)state;
+    check_digest("", 1, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+    check_digest("abc", 1, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    check_digest("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq", 1,
+                 "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+    check_digest("a", 1000000, "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+}
+
+/* Cut anywhere, the digest is the same. */
+static void test_sha256_in_pieces(void **state)
+{
+    unsigned char data[200];
+    char whole[65], parts[65];
+    (void)state;
+    for (int i = 0; i < 200; i++) data[i] = (unsigned char)(i * 7);
+    nw_sha256 hash = nw_sha256_begin();
+    nw_sha256_add(&hash, data, sizeof data);
+    nw_sha256_end(&hash, whole);
+    for (size_t cut = 0; cut <= sizeof data; cut++) {
+        hash = nw_sha256_begin();
+        nw_sha256_add(&hash, data, cut);
+        nw_sha256_add(&hash, data + cut, sizeof data - cut);
+        nw_sha256_end(&hash, parts);
+        assert_string_equal(parts, whole);
+    }
+}
+
+static void test_suggestions(void **state)
+{
+    static const char *const names[] = {"batch-size", "model", "momentum", "threads"};
+    (void)state;
+    assert_string_equal(nw_suggest("bathc-size", names, 4), "batch-size");
+    assert_string_equal(nw_suggest("mdoel", names, 4), "model");
+    assert_string_equal(nw_suggest("momentun", names, 4), "momentum");
+    assert_string_equal(nw_suggest("", names, 4), "model"); /* the shortest */
+    char longest[300];
+    memset(longest, 'x', sizeof longest - 1);
+    longest[sizeof longest - 1] = 0;
+    assert_non_null(nw_suggest(longest, names, 4));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sha256),
+        cmocka_unit_test(test_sha256_in_pieces),
+        cmocka_unit_test(test_suggestions),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
