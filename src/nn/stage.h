@@ -64,6 +64,7 @@ typedef struct nw_stage_ops {
 struct nw_stage {
     const nw_stage_ops *ops;
     char name[NW_SEGMENT_NAME];
+    int n, block; /* images of a full batch, and of a block */
     int out_c, out_h, out_w;
     size_t kept_bytes; /* activations held from forward to backward */
     double macs;       /* multiply-adds of one image, forward */
@@ -118,6 +119,12 @@ static inline bool nw_unit_has_norm(const nw_unit *unit) { return unit->gamma >=
  * NULL. */
 void nw_unit_backward(nw_unit *unit, nw_pass *pass, const nw_source *x, const nw_tensor *g, nw_tensor *dx,
                       const nw_sink *sink);
+
+/* For the functions that make stages: zeroed memory of a stage that begins with nw_stage; and, when it is made, its
+ * output shape from the builder. The caller of nw_stage_* owns *stage, also after a failure. */
+nw_status nw_stage_begin(nw_stage **stage, size_t bytes, const nw_stage_ops *ops, const char *name,
+                         const nw_builder *builder);
+void nw_stage_end(nw_stage *stage, const nw_builder *builder);
 
 /* Tell the builder of a gradient tensor or a scratch need. */
 void nw_builder_gradient(nw_builder *builder, int c, int h, int w);

@@ -6,9 +6,6 @@
  */
 #include "nn/stage.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 typedef struct conv_stage {
     nw_stage base;
     nw_unit unit;
@@ -16,15 +13,14 @@ typedef struct conv_stage {
     nw_pool2d pool;
     nw_tensor p;
     uint8_t *index;
-    int n, block;
 } conv_stage;
 
 static void conv_bind(nw_stage *base, nw_arena *arena)
 {
     conv_stage *s = (conv_stage *)base;
-    nw_unit_bind(&s->unit, arena, s->n, s->block);
+    nw_unit_bind(&s->unit, arena, s->base.n, s->base.block);
     if (!s->pooled) return;
-    s->p = nw_tensor_alloc(arena, s->n, s->pool.c, s->pool.oh, s->pool.ow, s->block, s->unit.dtype);
+    s->p = nw_tensor_alloc(arena, s->base.n, s->pool.c, s->pool.oh, s->pool.ow, s->base.block, s->unit.dtype);
     s->index = nw_arena_alloc(arena, nw_tensor_bytes(&s->p) / nw_dtype_bytes(s->p.dtype));
 }
 
@@ -78,13 +74,8 @@ static const nw_stage_ops ops = {.kind = "conv",
 
 nw_status nw_stage_conv(nw_stage **stage, nw_builder *b, const char *name, const nw_unit_options *unit, int pool_size)
 {
-    conv_stage *s = calloc(1, sizeof *s);
-    NW_FAIL_IF(!s, NW_E_MEMORY, "no memory for stage '%s'", name);
-    *stage = &s->base;
-    s->base.ops = &ops;
-    strncpy(s->base.name, name, sizeof s->base.name - 1);
-    s->n = b->n;
-    s->block = b->block;
+    NW_TRY(nw_stage_begin(stage, sizeof(conv_stage), &ops, name, b));
+    conv_stage *s = (conv_stage *)*stage;
     NW_TRY(nw_unit_make(&s->unit, b, unit));
     const nw_conv *v = &s->unit.conv;
     b->c = v->k;
@@ -99,8 +90,6 @@ nw_status nw_stage_conv(nw_stage **stage, nw_builder *b, const char *name, const
         b->w = s->pool.ow;
     }
     s->base.macs = nw_conv_flops(v, 1) / 2;
-    s->base.out_c = b->c;
-    s->base.out_h = b->h;
-    s->base.out_w = b->w;
+    nw_stage_end(&s->base, b);
     return NW_OK;
 }

@@ -6,9 +6,6 @@
  */
 #include "nn/stage.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 typedef struct head_stage {
     nw_stage base;
     nw_pool2d pool;
@@ -18,17 +15,16 @@ typedef struct head_stage {
     nw_tensor p, dp;
     uint8_t *index;
     float *factor, *zero; /* the factor and 0 for each channel of p or of z */
-    int n, block;
     nw_dtype dtype;
 } head_stage;
 
 static void head_bind(nw_stage *base, nw_arena *arena)
 {
     head_stage *s = (head_stage *)base;
-    s->p = nw_tensor_alloc(arena, s->n, s->pool.c, 1, 1, s->block, s->dtype);
-    s->dp = nw_tensor_alloc(arena, s->n, s->pool.c, 1, 1, s->block, s->dtype);
+    s->p = nw_tensor_alloc(arena, s->base.n, s->pool.c, 1, 1, s->base.block, s->dtype);
+    s->dp = nw_tensor_alloc(arena, s->base.n, s->pool.c, 1, 1, s->base.block, s->dtype);
     s->index = s->max_pool ? nw_arena_alloc(arena, nw_tensor_bytes(&s->p) / nw_dtype_bytes(s->dtype)) : NULL;
-    nw_unit_bind(&s->linear, arena, s->n, s->block);
+    nw_unit_bind(&s->linear, arena, s->base.n, s->base.block);
     if (s->output_scale == 1.0f) return;
     size_t floats = (size_t)nw_max(s->p.pitch, s->linear.y.pitch);
     s->factor = nw_arena_alloc(arena, floats * sizeof(float));
@@ -94,13 +90,8 @@ static const nw_stage_ops ops = {.kind = "head",
 
 nw_status nw_stage_head(nw_stage **stage, nw_builder *b, const char *name, const nw_head_options *o)
 {
-    head_stage *s = calloc(1, sizeof *s);
-    NW_FAIL_IF(!s, NW_E_MEMORY, "no memory for stage '%s'", name);
-    *stage = &s->base;
-    s->base.ops = &ops;
-    strncpy(s->base.name, name, sizeof s->base.name - 1);
-    s->n = b->n;
-    s->block = b->block;
+    NW_TRY(nw_stage_begin(stage, sizeof(head_stage), &ops, name, b));
+    head_stage *s = (head_stage *)*stage;
     s->dtype = b->kernels->dtype;
     s->max_pool = o->max_pool;
     s->output_scale = o->output_scale;
@@ -114,7 +105,6 @@ nw_status nw_stage_head(nw_stage **stage, nw_builder *b, const char *name, const
     NW_TRY(nw_unit_make_linear(&s->linear, b, o->linear_name, o->classes, o->bias));
     b->c = o->classes;
     s->base.macs = nw_conv_flops(&s->linear.conv, 1) / 2;
-    s->base.out_c = o->classes;
-    s->base.out_h = s->base.out_w = 1;
+    nw_stage_end(&s->base, b);
     return NW_OK;
 }

@@ -10,28 +10,24 @@
  */
 #include "nn/stage.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 typedef struct residual_stage {
     nw_stage base;
     nw_unit unit[2], projection;
     bool has_projection, relu_out;
     nw_tensor z;
-    int n, block;
 } residual_stage;
 
 static void residual_bind(nw_stage *base, nw_arena *arena)
 {
     residual_stage *s = (residual_stage *)base;
-    nw_unit_bind(&s->unit[0], arena, s->n, s->block);
-    nw_unit_bind(&s->unit[1], arena, s->n, s->block);
+    nw_unit_bind(&s->unit[0], arena, s->base.n, s->base.block);
+    nw_unit_bind(&s->unit[1], arena, s->base.n, s->base.block);
     if (s->has_projection) {
-        nw_unit_bind(&s->projection, arena, s->n, s->block);
+        nw_unit_bind(&s->projection, arena, s->base.n, s->base.block);
         s->projection.sum_g = s->unit[1].sum_g; /* the same g reaches both batch norms: z's sink sums it once */
     }
     const nw_tensor *y = &s->unit[1].y;
-    s->z = nw_tensor_alloc(arena, s->n, y->c, y->h, y->w, s->block, y->dtype);
+    s->z = nw_tensor_alloc(arena, s->base.n, y->c, y->h, y->w, s->base.block, y->dtype);
 }
 
 static void residual_set_batch(nw_stage *base, int n)
@@ -118,13 +114,8 @@ static const nw_stage_ops ops = {.kind = "residual",
 
 nw_status nw_stage_residual(nw_stage **stage, nw_builder *b, const char *name, const nw_residual_options *o)
 {
-    residual_stage *s = calloc(1, sizeof *s);
-    NW_FAIL_IF(!s, NW_E_MEMORY, "no memory for stage '%s'", name);
-    *stage = &s->base;
-    s->base.ops = &ops;
-    strncpy(s->base.name, name, sizeof s->base.name - 1);
-    s->n = b->n;
-    s->block = b->block;
+    NW_TRY(nw_stage_begin(stage, sizeof(residual_stage), &ops, name, b));
+    residual_stage *s = (residual_stage *)*stage;
     s->has_projection = o->has_projection;
     s->relu_out = o->relu_out;
     int c = b->c, h = b->h, w = b->w;
@@ -156,8 +147,6 @@ nw_status nw_stage_residual(nw_stage **stage, nw_builder *b, const char *name, c
     b->c = out_c;
     b->h = out_h;
     b->w = out_w;
-    s->base.out_c = out_c;
-    s->base.out_h = out_h;
-    s->base.out_w = out_w;
+    nw_stage_end(&s->base, b);
     return NW_OK;
 }

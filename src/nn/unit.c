@@ -1,6 +1,6 @@
 /*
  * unit.c - a convolution with its bias, batch norm and ReLU, and linear layers, which are convolutions whose filter
- * covers the whole image. Also the shared regions in which gradients live.
+ * covers the whole image. Also the shared regions in which gradients live, and what all stages begin with.
  */
 #include "nn/stage.h"
 
@@ -27,6 +27,25 @@ void nw_region_give(nw_pass *pass, const nw_tensor *tensor)
 {
     for (int i = 0; i < NW_REGIONS; i++)
         if (tensor->data == pass->region[i]) pass->busy[i] = false;
+}
+
+nw_status nw_stage_begin(nw_stage **stage, size_t bytes, const nw_stage_ops *ops, const char *name,
+                         const nw_builder *builder)
+{
+    *stage = calloc(1, bytes);
+    NW_FAIL_IF(!*stage, NW_E_MEMORY, "no memory for stage '%s'", name);
+    (*stage)->ops = ops;
+    (*stage)->n = builder->n;
+    (*stage)->block = builder->block;
+    snprintf((*stage)->name, sizeof(*stage)->name, "%s", name);
+    return NW_OK;
+}
+
+void nw_stage_end(nw_stage *stage, const nw_builder *builder)
+{
+    stage->out_c = builder->c;
+    stage->out_h = builder->h;
+    stage->out_w = builder->w;
 }
 
 void nw_builder_gradient(nw_builder *builder, int c, int h, int w)

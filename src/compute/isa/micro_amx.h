@@ -18,10 +18,7 @@ typedef nw_bf16 __attribute__((may_alias)) mul_t;
 #define MUL_TYPE NW_BF16
 enum { REDUCE_ALIGN = 32, STEP = 1024 /* elements of B per (tap, 32 channels) */ };
 
-typedef struct tap_t {
-    const mul_t *a;
-    int index;
-} tap_t;
+#include "compute/isa/micro.h"
 
 typedef struct tile_config {
     _Alignas(64) uint8_t palette;
@@ -268,16 +265,6 @@ static void pack_dy_pixel(const mul_t *rows, int pitch, int k0, int k1, int bloc
         for (int i = 0; i < block; i += 2)
             interleave_32(rows + (size_t)(i * pitch + k), rows + (size_t)((i + 1) * pitch + k), out + (size_t)i * 32);
 }
-
-/* The products of one (channel panel, output panel, tap): rows x pixels positions. Steps are in elements. Missing
- * images are zero in both operands. */
-typedef struct products {
-    const mul_t *x, *dy;
-    size_t x_step, x_row, dy_step, dy_row;
-    int rows, pixels, images, block;
-    float *out; /* [C_PANEL][TILE], out_pitch apart; added to */
-    size_t out_pitch;
-} products;
 
 static void accumulate(const products *p)
 {

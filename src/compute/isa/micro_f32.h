@@ -15,10 +15,7 @@ typedef float mul_t;
 #define MUL_TYPE NW_F32
 enum { REDUCE_ALIGN = 1, VECS = TILE / VL };
 
-typedef struct tap_t {
-    const mul_t *a; /* image 0, channel 0 of the source pixel */
-    int index;      /* of the tap in the packed filter */
-} tap_t;
+#include "compute/isa/micro.h"
 
 INLINE void micro_begin(int reduced) { (void)reduced; }
 INLINE void micro_end(void) {}
@@ -128,15 +125,6 @@ static void pack_dy_pixel(const mul_t *rows, int pitch, int k0, int k1, int bloc
         }
     }
 }
-
-/* The products of one (channel panel, output panel, tap): rows x pixels x images positions. Steps are in elements. */
-typedef struct products {
-    const mul_t *x, *dy;
-    size_t x_step, x_row, dy_step, dy_row;
-    int rows, pixels, images, block;
-    float *out; /* [C_PANEL][TILE], out_pitch apart; added to */
-    size_t out_pitch;
-} products;
 
 static void accumulate(const products *p)
 {
