@@ -37,7 +37,8 @@ def main():
             speed, peak, answer = measure(args, threads)
             best[threads] = [max(best[threads][0], speed), max(best[threads][1], peak)]
     (one, peak_one), (many, peak_many) = best[1], best[args.threads]
-    print("%s, batch %d, %s on %s; %s" % (args.model, args.batch_size, answer["precision"], answer["isa"], answer["cpu"]))
+    print("%s, batch %d, %s on %s; %s; commit %s" % (args.model, args.batch_size, answer["precision"], answer["isa"],
+                                                   answer["cpu"], answer["commit"]))
     print("  1 thread   %7.1f images/s, peak %7.1f GFLOP/s" % (one, peak_one))
     print("  %d threads  %7.1f images/s, peak %7.1f GFLOP/s" % (args.threads, many, peak_many))
     print("  gain %.3f, peak's gain %.3f, ratio %.3f" % (many / one, peak_many / peak_one, many / one / (peak_many / peak_one)))

@@ -76,8 +76,7 @@ static void bind(bench *b, nw_arena *arena)
     nw_dtype dtype = builder->kernels->dtype;
     b->exec.worker_bytes = nw_align_up(builder->need.worker);
     b->exec.worker_scratch = nw_arena_alloc(arena, (size_t)builder->threads * b->exec.worker_bytes);
-    b->exec.shared_bytes = builder->need.shared;
-    b->exec.shared_scratch = nw_arena_alloc(arena, b->exec.shared_bytes);
+    b->exec.shared_scratch = nw_arena_alloc(arena, builder->need.shared);
     for (int i = 0; i < b->count; i++) {
         layer *l = &b->layers[i];
         const nw_conv *v = &l->conv;

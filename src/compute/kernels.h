@@ -128,7 +128,6 @@ typedef struct nw_exec {
     unsigned char *worker_scratch; /* worker_bytes for each thread of the pool */
     size_t worker_bytes;
     unsigned char *shared_scratch; /* packed weights, partial weight gradients */
-    size_t shared_bytes;
     bool profile;
     int64_t work_ns[NW_WORK_KINDS]; /* wall time of the calling thread */
     int64_t *fused_ns;              /* [threads][8]: time inside convolutions spent on sources, by worker */

@@ -7,11 +7,8 @@
 #include "compute/self_test.h"
 
 #include "base/rng.h"
-#include "compute/isa.h"
 
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 extern const nw_kernels nw_kernels_generic;
 
@@ -26,7 +23,7 @@ static void bind(operands *o, nw_exec *exec, nw_arena *arena, const nw_conv *v, 
     for (nw_direction d = NW_FORWARD; d <= NW_BACKWARD_WEIGHTS; d++)
         need = nw_need_max(need, exec->kernels->conv_need(v, n, block, d, 1));
     exec->worker_scratch = nw_arena_alloc(arena, exec->worker_bytes = nw_align_up(need.worker));
-    exec->shared_scratch = nw_arena_alloc(arena, exec->shared_bytes = nw_align_up(need.shared));
+    exec->shared_scratch = nw_arena_alloc(arena, need.shared);
     o->x = nw_tensor_alloc(arena, n, v->c, v->h, v->w, block, NW_F32);
     o->dx = nw_tensor_alloc(arena, n, v->c, v->h, v->w, block, NW_F32);
     o->y = nw_tensor_alloc(arena, n, v->k, v->oh, v->ow, block, NW_F32);

@@ -46,10 +46,6 @@ static inline size_t nw_tensor_at(const nw_tensor *t, int b, int h, int w)
 {
     return (((size_t)b * (size_t)t->h + (size_t)h) * (size_t)t->w + (size_t)w) * (size_t)t->block * (size_t)t->pitch;
 }
-static inline bool nw_tensor_same_shape(const nw_tensor *a, const nw_tensor *b)
-{
-    return a->n == b->n && a->c == b->c && a->h == b->h && a->w == b->w && a->block == b->block;
-}
 
 static inline float nw_bf16_to_f32(nw_bf16 x)
 {

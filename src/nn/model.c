@@ -97,13 +97,11 @@ void nw_model_bind(nw_model *m, nw_arena *arena)
         m->stages[i]->kept_bytes = arena->used - before;
     }
     pass->params = &m->params;
-    pass->region_bytes = b->region_bytes;
     for (int i = 0; i < NW_REGIONS; i++) pass->region[i] = nw_arena_alloc(arena, b->region_bytes);
     pass->exec.kernels = b->kernels;
     pass->exec.worker_bytes = nw_align_up(b->need.worker);
-    pass->exec.shared_bytes = nw_align_up(b->need.shared);
     pass->exec.worker_scratch = nw_arena_alloc(arena, (size_t)b->threads * pass->exec.worker_bytes);
-    pass->exec.shared_scratch = nw_arena_alloc(arena, pass->exec.shared_bytes);
+    pass->exec.shared_scratch = nw_arena_alloc(arena, b->need.shared);
     pass->exec.fused_ns = nw_arena_alloc(arena, (size_t)b->threads * 8 * sizeof(int64_t));
 }
 

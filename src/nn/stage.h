@@ -28,7 +28,6 @@ typedef struct nw_pass {
     uint64_t seed, step; /* for dropout */
     unsigned char *region[NW_REGIONS];
     bool busy[NW_REGIONS];
-    size_t region_bytes; /* largest gradient, found while building */
 } nw_pass;
 
 typedef struct nw_value {
@@ -75,11 +74,11 @@ typedef struct nw_builder {
     nw_params *params;
     const nw_kernels *kernels;
     int threads;
-    int n, block; /* images of a full batch */
-    int c, h, w;  /* of the next stage's input; each stage moves them on */
-    int stage;    /* index of the stage being made */
-    nw_need need; /* scratch: the maximum over all operations */
-    size_t region_bytes;
+    int n, block;        /* images of a full batch */
+    int c, h, w;         /* of the next stage's input; each stage moves them on */
+    int stage;           /* index of the stage being made */
+    nw_need need;        /* scratch: the maximum over all operations */
+    size_t region_bytes; /* the largest gradient */
 } nw_builder;
 
 /* ---- units: a convolution or linear layer with what belongs to it ---------------------------------------------------

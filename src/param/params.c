@@ -31,13 +31,6 @@ nw_status nw_segments_add(nw_segments *list, const char *name, nw_role role, int
     return NW_OK;
 }
 
-const nw_segment *nw_segments_find(const nw_segments *list, const char *name)
-{
-    for (int i = 0; i < list->count; i++)
-        if (strcmp(list->at[i].name, name) == 0) return &list->at[i];
-    return NULL;
-}
-
 void nw_params_bind(nw_params *params, nw_arena *arena)
 {
     params->values = nw_arena_alloc(arena, params->learned.floats * sizeof(float));

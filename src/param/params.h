@@ -48,7 +48,6 @@ typedef struct nw_params {
 /* Appends a segment; its index goes to *index. NW_E_MEMORY, or NW_E_ARGUMENT for a name that is too long. */
 nw_status nw_segments_add(nw_segments *list, const char *name, nw_role role, int stage, int fan_in, int dims,
                           const int *shape, int *index);
-const nw_segment *nw_segments_find(const nw_segments *list, const char *name); /* NULL if absent */
 
 void nw_params_bind(nw_params *params, nw_arena *arena);
 void nw_params_free(nw_params *params);

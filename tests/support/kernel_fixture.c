@@ -98,7 +98,6 @@ nw_exec fx_exec(const fx_run *run, nw_need need)
                      .kernels = run->kernels,
                      .worker_bytes = need.worker,
                      .worker_scratch = fx_alloc(need.worker * (size_t)run->threads, "worker scratch"),
-                     .shared_bytes = need.shared,
                      .shared_scratch = fx_alloc(need.shared, "shared scratch")};
 }
 

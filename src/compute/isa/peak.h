@@ -7,14 +7,9 @@
 
 enum { PEAK_C = 64, PEAK_TAPS = 512 };
 
-typedef struct peak_job {
-    nw_exec *exec;
-    int iterations;
-} peak_job;
-
 static void peak_task(void *context, int index, int worker)
 {
-    const peak_job *job = context;
+    int iterations = *(const int *)context;
     _Alignas(64) mul_t a[32 * PEAK_C], b[PEAK_C * TILE];
     _Alignas(64) float tile[32 * TILE];
     tap_t taps[PEAK_TAPS];
@@ -24,7 +19,7 @@ static void peak_task(void *context, int index, int worker)
     for (int i = 0; i < PEAK_C * TILE; i++) x_put(b, (size_t)i, nw_rng_normal(&rng), MUL_TYPE);
     for (int t = 0; t < PEAK_TAPS; t++) taps[t] = (tap_t){a, 0};
     micro_begin(32);
-    for (int i = 0; i < job->iterations; i++) {
+    for (int i = 0; i < iterations; i++) {
         multiply(taps, PEAK_TAPS, PEAK_C, PEAK_C, b, 32, TILE, tile);
         __asm__ volatile("" ::"r"(tile) : "memory"); /* each result is wanted */
     }
@@ -34,8 +29,7 @@ static void peak_task(void *context, int index, int worker)
 /* Runs the loop on every thread; returns the floating-point operations of all. */
 static double peak(nw_exec *exec, int iterations)
 {
-    peak_job job = {exec, iterations};
     int threads = nw_pool_threads(exec->pool);
-    nw_pool_run(exec->pool, threads, peak_task, &job);
+    nw_pool_run(exec->pool, threads, peak_task, &iterations);
     return 2.0 * threads * iterations * 32.0 * TILE * PEAK_C * PEAK_TAPS;
 }
