@@ -118,8 +118,9 @@ const nw_tensor *nw_model_forward(nw_model *m, const nw_tensor *input)
     return nw_value_tensor(&m->values[m->count]);
 }
 
-void nw_model_backward(nw_model *m, nw_tensor gradient)
+void nw_model_backward(nw_model *m, nw_tensor dlogits)
 {
+    nw_gradient gradient = {.main = dlogits};
     for (int i = m->count - 1; i >= 0; i--)
         gradient = m->stages[i]->ops->backward(m->stages[i], &m->pass, &m->values[i], gradient, i > 0);
 }

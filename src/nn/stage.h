@@ -33,7 +33,14 @@ typedef struct nw_pass {
 typedef struct nw_value {
     nw_source source; /* one view: source.b is unused */
     nw_sink sink;
+    nw_source twin; /* the second stream between stages of a reversible network; twin.a.t is NULL elsewhere */
+    nw_sink twin_sink;
 } nw_value;
+
+/* Gradients of a value's streams, each through its sink, in regions; without data where there is none. */
+typedef struct nw_gradient {
+    nw_tensor main, twin;
+} nw_gradient;
 
 static inline const nw_tensor *nw_value_tensor(const nw_value *value) { return value->source.a.t; }
 
@@ -51,9 +58,9 @@ typedef struct nw_stage_ops {
     /* The next passes have n images, at most the number the stage was made for. */
     void (*set_batch)(nw_stage *stage, int n);
     void (*forward)(nw_stage *stage, nw_pass *pass, const nw_value *in, nw_value *out);
-    /* `gradient`, of the stage's output and through its sink, lies in a region, which the stage gives back. Returns the
-     * input's gradient, through in->sink, in a region; without data if `want_input` is false. */
-    nw_tensor (*backward)(nw_stage *stage, nw_pass *pass, const nw_value *in, nw_tensor gradient, bool want_input);
+    /* `gradient`, of the stage's output and through its sinks, lies in regions, which the stage gives back. Returns the
+     * input's gradient, through in's sinks, in regions; without data if `want_input` is false. */
+    nw_gradient (*backward)(nw_stage *stage, nw_pass *pass, const nw_value *in, nw_gradient gradient, bool want_input);
     /* Recover the input from the output; NULL if the stage is not reversible. */
     void (*inverse)(nw_stage *stage, nw_pass *pass, const nw_value *out, nw_value *in);
     /* The units inside, for tables and benchmarks: writes at most NW_STAGE_UNITS pointers, returns how many. */

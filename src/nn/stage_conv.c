@@ -43,10 +43,10 @@ static void conv_forward(nw_stage *base, nw_pass *pass, const nw_value *in, nw_v
     }
 }
 
-static nw_tensor conv_backward(nw_stage *base, nw_pass *pass, const nw_value *in, nw_tensor gradient, bool want_input)
+static nw_gradient conv_backward(nw_stage *base, nw_pass *pass, const nw_value *in, nw_gradient upper, bool want_input)
 {
     conv_stage *s = (conv_stage *)base;
-    nw_tensor g = gradient, dx = {.data = NULL};
+    nw_tensor gradient = upper.main, g = gradient, dx = {.data = NULL};
     if (s->pooled) {
         nw_sink sink = nw_unit_sink(&s->unit, true);
         g = nw_region_take(pass, &s->unit.y);
@@ -56,7 +56,7 @@ static nw_tensor conv_backward(nw_stage *base, nw_pass *pass, const nw_value *in
     if (want_input) dx = nw_region_take(pass, nw_value_tensor(in));
     nw_unit_backward(&s->unit, pass, &in->source, &g, want_input ? &dx : NULL, &in->sink);
     nw_region_give(pass, &g);
-    return dx;
+    return (nw_gradient){.main = dx};
 }
 
 static int conv_units(const nw_stage *base, const nw_unit **units)

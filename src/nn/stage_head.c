@@ -57,13 +57,14 @@ static void head_forward(nw_stage *base, nw_pass *pass, const nw_value *in, nw_v
     *out = (nw_value){.source = nw_source_plain(&s->linear.y)};
 }
 
-static nw_tensor head_backward(nw_stage *base, nw_pass *pass, const nw_value *in, nw_tensor gradient, bool want_input)
+static nw_gradient head_backward(nw_stage *base, nw_pass *pass, const nw_value *in, nw_gradient upper, bool want_input)
 {
     head_stage *s = (head_stage *)base;
     const nw_kernels *k = pass->exec.kernels;
+    nw_tensor gradient = upper.main;
     nw_source p = scaled(s, &s->p), dz = scaled(s, &gradient);
     nw_unit_backward(&s->linear, pass, &p, &gradient, NULL, NULL);
-    if (!want_input) return (nw_tensor){.data = NULL};
+    if (!want_input) return (nw_gradient){0};
     k->conv_backward_data(&pass->exec, &s->linear.conv, &dz, nw_param_value(pass->params, s->linear.weight), &s->dp,
                           NULL, NW_WORK_LINEAR);
     nw_region_give(pass, &gradient);
@@ -72,7 +73,7 @@ static nw_tensor head_backward(nw_stage *base, nw_pass *pass, const nw_value *in
         k->max_pool_backward(&pass->exec, &s->pool, &s->dp, s->index, &dx, &in->sink);
     else
         k->avg_pool_backward(&pass->exec, &s->pool, &s->dp, &dx, &in->sink);
-    return dx;
+    return (nw_gradient){.main = dx};
 }
 
 static int head_units(const nw_stage *base, const nw_unit **units)

@@ -57,12 +57,12 @@ static void residual_forward(nw_stage *base, nw_pass *pass, const nw_value *in, 
     }
 }
 
-static nw_tensor residual_backward(nw_stage *base, nw_pass *pass, const nw_value *in, nw_tensor gradient,
-                                   bool want_input)
+static nw_gradient residual_backward(nw_stage *base, nw_pass *pass, const nw_value *in, nw_gradient upper,
+                                     bool want_input)
 {
     residual_stage *s = (residual_stage *)base;
     const nw_kernels *k = pass->exec.kernels;
-    nw_tensor g = gradient; /* of the sum, on the branch's side */
+    nw_tensor gradient = upper.main, g = gradient; /* of the sum, on the branch's side */
     if (!s->relu_out) {
         nw_sink sink = nw_unit_sink(&s->unit[1], true);
         nw_source plain = nw_source_plain(&gradient);
@@ -93,7 +93,7 @@ static nw_tensor residual_backward(nw_stage *base, nw_pass *pass, const nw_value
         nw_region_give(pass, &dx);
         dx.data = NULL;
     }
-    return dx;
+    return (nw_gradient){.main = dx};
 }
 
 static int residual_units(const nw_stage *base, const nw_unit **units)
