@@ -155,6 +155,34 @@ typedef struct nw_sgd_rule {
     bool nesterov, first; /* first: the momentum buffer is empty and becomes the gradient */
 } nw_sgd_rule;
 
+/* An update of a range of the flat vectors; the equations stand in isa/update.h. */
+typedef enum nw_update_kind { NW_UPDATE_SGD, NW_UPDATE_DGC, NW_UPDATE_ADAM, NW_UPDATE_APAM_PAPER } nw_update_kind;
+
+enum { NW_UPDATE_STATES = 3 };
+
+/* What all ranges of a step share. (1 - x) comes along as its own number, taken in double. */
+typedef struct nw_update_rule {
+    nw_update_kind kind;
+    bool first;     /* the state is empty, whatever it holds */
+    float lr;       /* of adam: what multiplies m / (sqrt(v) / root + eps) */
+    float clip;     /* elements of the scaled gradient are cut to +-clip; INFINITY: none */
+    float momentum; /* sgd, dgc; 0: no state */
+    float fresh;    /* 1 - dampening */
+    bool nesterov;  /* sgd, dgc */
+    float beta1, fresh1, beta2, fresh2, root, eps; /* adam and apam; root: sqrt(1 - beta2^t), or 1 */
+    bool amsgrad;
+    float low, high; /* apam-paper: the box; infinite: none */
+} nw_update_rule;
+
+typedef struct nw_update_range {
+    float *w;
+    const float *g;
+    float *state[NW_UPDATE_STATES]; /* as many as the rule has; the others NULL */
+    size_t count;
+    float gradient_scale, weight_decay;
+    float trust; /* sgd: of the gradient with its decay, 1 but for lars */
+} nw_update_range;
+
 typedef struct nw_kernels {
     const char *isa;
     nw_dtype dtype; /* of activations; the convolutions multiply in it and accumulate in f32 */
@@ -194,6 +222,10 @@ typedef struct nw_kernels {
                     uint32_t layer);
 
     void (*sgd)(nw_exec *exec, const nw_sgd_rule *rule, float *w, const float *g, float *buffer, size_t count);
+    /* In the calling thread; the same bits for an element wherever the range begins and ends. */
+    void (*update)(const nw_update_rule *rule, const nw_update_range *range);
+    /* The sum of squares in double, in the calling thread and a fixed order. */
+    double (*squares)(const float *x, size_t count);
 
     /* The micro-kernel fed from L1 with random operands on every thread; returns the operations. For measuring only. */
     double (*peak)(nw_exec *exec, int iterations);

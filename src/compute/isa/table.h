@@ -36,5 +36,7 @@ const nw_kernels NW_TABLE = {
     .gelu_backward = gelu_backward,
     .dropout = dropout,
     .sgd = sgd,
+    .update = update,
+    .squares = squares,
     .peak = peak,
 };
