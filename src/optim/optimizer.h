@@ -60,7 +60,7 @@ typedef struct nw_optimizer_options {
 } nw_optimizer_options;
 
 /* Momentum 0.9, betas 0.9 and 0.999, eps 1e-8, weight decay 5e-4 on all, trust 0.02 with eps 1e-8 and clipping, no
- * gradient clipping; for apam: AMSGrad, and no weight decay for both of its rules. NULL means sgd. */
+ * gradient clipping; AMSGrad for apam, whose M it is, and for no other. NULL means sgd. */
 nw_optimizer_options nw_optimizer_options_default(const char *name);
 
 /* All names, and by name a filter: NW_E_UNKNOWN names the nearest. */

@@ -64,7 +64,7 @@ typedef struct nw_schedule_options {
 nw_schedule_options nw_schedule_options_default(void);
 
 typedef struct nw_schedule {
-    nw_schedule_options options; /* its pointers lead into the arrays below, and name to a constant */
+    nw_schedule_options options; /* name is a constant; milestones and knots are NULL here: see below */
     int kind;
     double lr0;
     int64_t total; /* acid: T */
@@ -76,8 +76,7 @@ typedef struct nw_schedule {
 int nw_schedule_count(void);
 const char *nw_schedule_name_at(int index);
 
-/* Checks everything and copies it; NW_E_UNKNOWN or NW_E_ARGUMENT. A schedule must not be copied by assignment while its
- * options are still read: it points into itself. */
+/* Checks everything and copies what it needs: a schedule is a plain value. NW_E_UNKNOWN, NW_E_ARGUMENT. */
 nw_status nw_schedule_make(nw_schedule *schedule, const nw_schedule_options *options);
 double nw_schedule_lr(const nw_schedule *schedule, int64_t step);
 
