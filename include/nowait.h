@@ -38,7 +38,8 @@ extern "C" {
     X(E_ARGUMENT, 2, "an argument is out of range")              \
     X(E_UNKNOWN, 2, "unknown name")                              \
     X(E_SHAPE, 2, "impossible shape")                            \
-    X(E_FILE, 3, "bad input file")
+    X(E_FILE, 3, "bad input file")                               \
+    X(E_INTERRUPTED, 4, "interrupted, and resumable")
 
 typedef enum nw_status {
 #define NW_STATUS_ENUM(identifier, exit_code, text) NW_##identifier,

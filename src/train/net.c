@@ -26,13 +26,22 @@ nw_net_options nw_net_options_default(void)
                             .weight_decay = 5e-4f};
 }
 
+/* A batch of images, and one of logits. */
+static size_t view_floats(const nw_net_options *o)
+{
+    size_t image = (size_t)o->channels * (size_t)o->height * (size_t)o->width;
+    return (size_t)o->batch_size * (image + (size_t)o->classes);
+}
+
 static void bind_all(nw_net *net, nw_arena *arena)
 {
     const nw_net_options *o = &net->options;
     nw_model_bind(&net->model, arena);
     net->input = nw_tensor_alloc(arena, o->batch_size, o->channels, o->height, o->width, net->model.builder.block,
                                  net->model.builder.kernels->dtype);
-    net->momentum = nw_arena_alloc(arena, net->model.params.learned.floats * sizeof(float));
+    nw_optimizer_bind(net->optimizer, arena);
+    if (net->averaged) nw_ema_bind(&net->average, arena);
+    net->views = nw_arena_alloc(arena, view_floats(o) * sizeof(float));
     net->losses = nw_arena_alloc(arena, nw_loss_scratch_bytes(o->batch_size));
 }
 
@@ -53,8 +62,22 @@ static nw_status check_options(const nw_net_options *o)
     return NW_OK;
 }
 
-static nw_status create(nw_net *net, const nw_net_options *o, const nw_kernels *kernels)
+static nw_status make_optimizer(nw_net *net, const nw_net_options *o, const nw_net_parts *parts)
 {
+    nw_optimizer_options sgd = nw_optimizer_options_default("sgd");
+    sgd.momentum = (double)o->momentum;
+    sgd.dampening = (double)o->dampening;
+    sgd.weight_decay = (double)o->weight_decay;
+    sgd.nesterov = o->nesterov;
+    NW_TRY(nw_optimizer_make(&net->optimizer, parts->optimizer ? parts->optimizer : &sgd, &net->model.params));
+    if (parts->ema_decay <= 0) return NW_OK;
+    net->averaged = true;
+    return nw_ema_make(&net->average, parts->ema_decay, parts->ema_every, &net->model.params);
+}
+
+static nw_status create(nw_net *net, const nw_net_options *o, const nw_net_parts *parts)
+{
+    const nw_kernels *kernels = parts->kernels;
     NW_TRY(check_options(o));
     if (!kernels) NW_TRY(nw_isa_select(o->precision, &kernels, &net->note));
     net->options = *o;
@@ -67,6 +90,7 @@ static nw_status create(nw_net *net, const nw_net_options *o, const nw_kernels *
                               .classes = o->classes,
                               .base_width = o->base_width};
     NW_TRY(nw_model_make(&net->model, &model, kernels, o->batch_size, net->options.threads));
+    NW_TRY(make_optimizer(net, o, parts));
     nw_arena measure = nw_arena_measure();
     bind_all(net, &measure);
     NW_TRY(nw_arena_create(&net->arena, measure.peak));
@@ -81,10 +105,16 @@ nw_status nw_net_create(nw_net **out, const nw_net_options *options) { return nw
 
 nw_status nw_net_create_with(nw_net **out, const nw_net_options *options, const nw_kernels *kernels)
 {
+    nw_net_parts parts = {.kernels = kernels};
+    return nw_net_create_from(out, options, &parts);
+}
+
+nw_status nw_net_create_from(nw_net **out, const nw_net_options *options, const nw_net_parts *parts)
+{
     *out = NULL;
     nw_net *net = calloc(1, sizeof *net);
     NW_FAIL_IF(!net, NW_E_MEMORY, "no memory for a network");
-    nw_status status = create(net, options, kernels);
+    nw_status status = create(net, options, parts);
     if (status != NW_OK) {
         nw_net_free(net);
         return status;
@@ -96,6 +126,7 @@ nw_status nw_net_create_with(nw_net **out, const nw_net_options *options, const 
 void nw_net_free(nw_net *net)
 {
     if (!net) return;
+    nw_optimizer_free(net->optimizer);
     nw_model_free(&net->model);
     if (net->pool) nw_pool_free(net->pool);
     if (net->arena.base) nw_arena_destroy(&net->arena);
@@ -133,7 +164,7 @@ nw_status nw_net_gradients(nw_net *net, const float *images, const int32_t *labe
     nw_pass *pass = &net->model.pass;
     pass->training = true;
     pass->accumulate = accumulate;
-    pass->step = net->updates;
+    pass->step = net->batches++;
     nw_loss_rule rule = {.smoothing = net->options.label_smoothing, .sum = net->options.loss_sum};
     nw_loss_result loss;
     const nw_tensor *logits = nw_model_forward(&net->model, &net->input);
@@ -144,21 +175,12 @@ nw_status nw_net_gradients(nw_net *net, const float *images, const int32_t *labe
     return NW_OK;
 }
 
-nw_status nw_net_update(nw_net *net, float learning_rate)
+nw_status nw_net_apply(nw_net *net, double learning_rate, double gradient_scale)
 {
-    const nw_net_options *o = &net->options;
-    nw_params *p = &net->model.params;
-    nw_sgd_rule rule = {.lr = learning_rate,
-                        .momentum = o->momentum,
-                        .dampening = o->dampening,
-                        .weight_decay = o->weight_decay,
-                        .nesterov = o->nesterov,
-                        .first = net->updates == 0};
-    nw_exec *exec = &net->model.pass.exec;
-    exec->kernels->sgd(exec, &rule, p->values, p->gradients, net->momentum, p->learned.floats);
-    net->updates++;
-    return NW_OK;
+    return nw_optimizer_step(net->optimizer, &net->model.pass.exec, &net->model.params, learning_rate, gradient_scale);
 }
+
+nw_status nw_net_update(nw_net *net, float learning_rate) { return nw_net_apply(net, (double)learning_rate, 1.0); }
 
 nw_status nw_net_train_step(nw_net *net, const float *images, const int32_t *labels, int n, nw_step_result *result)
 {
@@ -166,18 +188,52 @@ nw_status nw_net_train_step(nw_net *net, const float *images, const int32_t *lab
     return nw_net_update(net, net->options.learning_rate);
 }
 
+/* Logits of a batch in evaluation mode. */
+static nw_status look(nw_net *net, const float *images, const int32_t *labels, int n, const nw_tensor **logits)
+{
+    NW_TRY(load(net, images, labels, n));
+    net->model.pass.training = false;
+    *logits = nw_model_forward(&net->model, &net->input);
+    return NW_OK;
+}
+
+static void score(nw_net *net, const nw_tensor *logits, const int32_t *labels, int n, float *logits_out,
+                  nw_step_result *result)
+{
+    nw_loss_rule rule = {.sum = net->options.loss_sum};
+    nw_loss_result loss;
+    nw_cross_entropy(&net->model.pass.exec, logits, labels, &rule, NULL, net->losses, &loss);
+    if (logits_out) nw_tensor_export(logits, logits_out);
+    if (result) *result = as_result(&loss, n);
+}
+
 nw_status nw_net_evaluate(nw_net *net, const float *images, const int32_t *labels, int n, float *logits_out,
                           nw_step_result *result)
 {
-    NW_TRY(load(net, images, labels, n));
-    nw_pass *pass = &net->model.pass;
-    pass->training = false;
-    nw_loss_rule rule = {.sum = net->options.loss_sum};
-    nw_loss_result loss;
-    const nw_tensor *logits = nw_model_forward(&net->model, &net->input);
-    nw_cross_entropy(&pass->exec, logits, labels, &rule, NULL, net->losses, &loss);
-    if (logits_out) nw_tensor_export(logits, logits_out);
-    if (result) *result = as_result(&loss, n);
+    const nw_tensor *logits = NULL;
+    NW_TRY(look(net, images, labels, n, &logits));
+    score(net, logits, labels, n, logits_out, result);
+    return NW_OK;
+}
+
+nw_status nw_net_evaluate_both_views(nw_net *net, const float *images, const int32_t *labels, int n, float *logits_out,
+                                     nw_step_result *result)
+{
+    const nw_net_options *o = &net->options;
+    size_t rows = (size_t)n * (size_t)o->channels * (size_t)o->height, width = (size_t)o->width;
+    size_t floats = rows * width, answers = (size_t)n * (size_t)o->classes;
+    float *mirrored = net->views, *first = mirrored + floats;
+    const nw_tensor *logits = NULL;
+    NW_TRY(look(net, images, labels, n, &logits));
+    nw_tensor_export(logits, first);
+    for (size_t row = 0; row < rows; row++)
+        for (size_t x = 0; x < width; x++) mirrored[row * width + x] = images[row * width + (width - 1 - x)];
+    NW_TRY(look(net, mirrored, labels, n, &logits));
+    nw_tensor_export(logits, mirrored); /* its images have been read */
+    for (size_t i = 0; i < answers; i++) first[i] = 0.5f * (first[i] + mirrored[i]);
+    nw_tensor both = *logits;
+    nw_tensor_import(&both, first);
+    score(net, &both, labels, n, logits_out, result);
     return NW_OK;
 }
 

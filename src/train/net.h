@@ -1,8 +1,10 @@
-/* net.h - the inside of nw_net, for the command's benchmarks. */
+/* net.h - the inside of nw_net, for those who drive it: replicas, benchmarks, tests. */
 #ifndef NW_TRAIN_NET_H
 #define NW_TRAIN_NET_H
 
 #include "nn/model.h"
+#include "optim/ema.h"
+#include "optim/optimizer.h"
 
 struct nw_net {
     nw_net_options options;
@@ -11,12 +13,34 @@ struct nw_net {
     nw_arena arena;
     const char *note;
     nw_tensor input;
-    float *momentum;
+    nw_optimizer *optimizer;
+    nw_ema average; /* with `averaged` only */
+    bool averaged;
     double *losses;
-    uint64_t updates;
+    float *views;     /* for evaluation with both views: mirrored images, and logits of the first view */
+    uint64_t batches; /* of gradients so far: what dropout draws from */
 };
 
+/* What a network can be made of, beyond the public options. All zero: SGD as the options say, the machine's kernels. */
+typedef struct nw_net_parts {
+    const nw_kernels *kernels;
+    const nw_optimizer_options *optimizer;
+    double ema_decay; /* 0: no average of the weights */
+    int ema_every;
+} nw_net_parts;
+
+nw_status nw_net_create_from(nw_net **net, const nw_net_options *options, const nw_net_parts *parts);
 /* nw_net_create with given kernels instead of the machine's choice. */
 nw_status nw_net_create_with(nw_net **net, const nw_net_options *options, const nw_kernels *kernels);
+
+/* The update with the gradient times gradient_scale: 1 / k for the mean of k accumulated gradients. */
+nw_status nw_net_apply(nw_net *net, double learning_rate, double gradient_scale);
+
+/* nw_net_evaluate with logits that are the mean of those of each image and of its mirror image. */
+nw_status nw_net_evaluate_both_views(nw_net *net, const float *images, const int32_t *labels, int n, float *logits,
+                                     nw_step_result *result);
+
+/* The average of the weights, or NULL. */
+static inline nw_ema *nw_net_average(nw_net *net) { return net->averaged ? &net->average : NULL; }
 
 #endif

@@ -27,16 +27,26 @@ static inline bool is_tested(int table)
         for (const nw_kernels *k = nw_isa_kernels(table_); k && is_tested(table_); k = NULL) \
             if (k->dtype == (type))
 
-static inline nw_net *make(const nw_kernels *kernels, const char *model, int batch, int threads)
+static inline nw_net_options narrow(const char *model, int batch, int threads)
 {
     nw_net_options o = nw_net_options_default();
     o.model = model;
     o.batch_size = batch;
     o.base_width = NARROW;
     o.threads = threads;
+    return o;
+}
+
+static inline nw_net *make_as(const nw_kernels *kernels, nw_net_options options)
+{
     nw_net *net;
-    if (nw_net_create_with(&net, &o, kernels) != NW_OK) fail_msg("%s", nw_error_message());
+    if (nw_net_create_with(&net, &options, kernels) != NW_OK) fail_msg("%s", nw_error_message());
     return net;
+}
+
+static inline nw_net *make(const nw_kernels *kernels, const char *model, int batch, int threads)
+{
+    return make_as(kernels, narrow(model, batch, threads));
 }
 
 static inline void fill_batch(float *images, int32_t *labels, int n, uint64_t image_stream, uint64_t label_stream)

@@ -79,11 +79,12 @@ static void check_golden_losses(const char *model, const golden_file *file, cons
     assert_non_null(want);
     assert_non_null(sgd);
     assert_int_equal(want->count, 20);
-    nw_net *net = make(k, model, N, 0);
-    net->options.learning_rate = sgd->data[0];
-    net->options.momentum = sgd->data[1];
-    net->options.weight_decay = sgd->data[2];
-    net->options.nesterov = true;
+    nw_net_options options = narrow(model, N, 0);
+    options.learning_rate = sgd->data[0];
+    options.momentum = sgd->data[1];
+    options.weight_decay = sgd->data[2];
+    options.nesterov = true;
+    nw_net *net = make_as(k, options);
     set_golden_parameters(net);
     double bound = k->dtype == NW_F32 ? 1e-3 : 2e-2;
     for (int step = 0; step < STEPS; step++) {
