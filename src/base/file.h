@@ -3,8 +3,8 @@
  * new; make, list, replace and remove directories.
  *
  * Everything that is to survive a crash is written under another name, synced, renamed, and the directory synced.
- * Failures of reading are NW_E_FILE (exit code 3), failures of writing NW_E_SYSTEM (exit code 1); sentences name path,
- * cause and remedy. Distinct paths may be used from distinct threads.
+ * A file to be read that is missing or cut short is NW_E_FILE; rights, limits and everything that stops writing are
+ * NW_E_SYSTEM; sentences name path, cause and remedy. Distinct paths may be used from distinct threads.
  */
 #ifndef NW_BASE_FILE_H
 #define NW_BASE_FILE_H
@@ -63,8 +63,9 @@ typedef struct nw_names {
 nw_status nw_directory_list(nw_names *names, const char *path);
 void nw_names_free(nw_names *names);
 
-/* A new directory beside where `target` is to be, named `.<target's name>.tmp-<process>-<n>`. It is locked (flock)
- * until *lock is closed, so that nw_directory_clean of another process leaves it alone. */
+/* A new directory beside where `target` is to be, named `.<its name>.tmp-<process>-<n>` (*path, to be freed). It is
+ * locked (flock) until *lock is closed, so that nw_directory_clean of another process leaves it alone; *lock is -1 on a
+ * file system without locks. */
 nw_status nw_directory_make_aside(const char *target, char **path, int *lock);
 
 /* Gives the directory `aside`, made by nw_directory_make_aside, the name `target`, and syncs. What had that name is
@@ -72,6 +73,9 @@ nw_status nw_directory_make_aside(const char *target, char **path, int *lock);
  * is first set aside as `.<name>.old`, where nw_directory_clean finds and restores it after a crash between the two
  * renames. */
 nw_status nw_directory_replace(const char *aside, const char *target, bool exchange);
+
+/* Removes a directory of plain files so that nobody ever finds half of it under its name. */
+nw_status nw_directory_discard(const char *path);
 
 /* Clears what processes that died left beside `target`: directories being written that nobody has locked, and old ones
  * that were replaced. If `target` itself is missing and the old one is there, it gets its name back. */
