@@ -38,7 +38,7 @@ typedef struct nw_manifest_state {
     char key[NW_MANIFEST_NAME];
     nw_state_type type;
     int64_t integer;
-    double number; /* also of an integer */
+    double number; /* also of an integer, and of the texts "nan", "inf" and "-inf" */
     char *text;
 } nw_manifest_state;
 

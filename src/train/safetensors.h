@@ -40,6 +40,7 @@ typedef enum nw_saved_type {
 
 const char *nw_saved_type_name(nw_saved_type type);
 size_t nw_saved_type_bytes(nw_saved_type type);
+bool nw_saved_type_is_float(nw_saved_type type); /* F32, and what nw_safetensors_read_f32 converts to it */
 
 enum { NW_SAVED_DIMS = 8 };
 
@@ -50,6 +51,8 @@ typedef struct nw_saved_tensor {
     int64_t shape[NW_SAVED_DIMS];
     const void *data; /* what is to be written; NULL in a reader's tensors */
 } nw_saved_tensor;
+
+bool nw_saved_tensor_same_shape(const nw_saved_tensor *a, const nw_saved_tensor *b);
 
 /* "F32[64, 3, 7, 7]", for messages. */
 void nw_saved_tensor_text(const nw_saved_tensor *tensor, char *text, size_t size);
