@@ -8,6 +8,8 @@
 #define _GNU_SOURCE 1
 #include "base/json.h"
 
+#include "base/utf8.h"
+
 #include <float.h>
 #include <inttypes.h>
 #include <math.h>
@@ -66,31 +68,13 @@ static void close_container(nw_json *json, bool object)
     fputc(object ? '}' : ']', json->out);
 }
 
-/* Length of the valid UTF-8 sequence of two bytes or more at `text`, or 0. Stops at the terminator like at any byte
- * that is no continuation. Overlong forms, surrogates and values past U+10FFFF are invalid (RFC 3629, section 4). */
-static int utf8_length(const unsigned char *text)
-{
-    unsigned first = text[0];
-    int length = 0;
-    if (first >= 0xC2 && first <= 0xDF) length = 2;
-    if (first >= 0xE0 && first <= 0xEF) length = 3;
-    if (first >= 0xF0 && first <= 0xF4) length = 4;
-    for (int i = 1; i < length; i++) {
-        if ((text[i] & 0xC0) != 0x80) return 0;
-    }
-    unsigned second = length > 0 ? text[1] : 0;
-    bool invalid = (first == 0xE0 && second < 0xA0) || (first == 0xED && second > 0x9F) ||
-                   (first == 0xF0 && second < 0x90) || (first == 0xF4 && second > 0x8F);
-    return invalid ? 0 : length;
-}
-
 static void write_text(FILE *out, const char *text)
 {
     fputc('"', out);
     for (const unsigned char *at = (const unsigned char *)text; *at != '\0';) {
-        int length = utf8_length(at);
+        size_t length = nw_utf8_length(at, SIZE_MAX); /* stops at the terminator, which continues nothing */
         if (length > 0) {
-            fwrite(at, 1, (size_t)length, out);
+            fwrite(at, 1, length, out);
             at += length;
             continue;
         }
