@@ -8,15 +8,13 @@
 #include "data/dataset.h"
 #include "data/resize.h"
 
-/* How a file becomes a bitmap: nw_image_decode, or a stand-in. */
+/* How a file becomes a bitmap: nw_image_decode, or a stand-in. Its pixels come from realloc and are freed here. */
 typedef nw_status (*nw_decode)(const char *path, int least_side, nw_bitmap *bitmap, int *full_height, int *full_width);
 
 /* Memory of one thread: begins as {0} and grows to what the largest photograph needs. */
 typedef struct nw_photo {
     nw_bitmap bitmap;
     nw_resizer resizer;
-    uint8_t *scaled;
-    size_t scaled_capacity;
 } nw_photo;
 
 /* Writes 3 x height x width floats of the transform. Draws from rng where the transform is random. */

@@ -21,13 +21,12 @@ typedef struct nw_resize {
 
 /* Memory of one thread: begins as {0}, grows as needed and is used again. */
 typedef struct nw_resizer {
-    void *filters;
-    uint8_t *rows;
-    size_t filters_capacity, rows_capacity; /* bytes */
+    void *filters, *bytes;
+    size_t filters_size, bytes_size;
 } nw_resizer;
 
-/* Fills out: window_height x window_width x 3 bytes. */
-nw_status nw_resize_rgb(nw_resizer *resizer, const nw_resize *job, uint8_t *out);
+/* *out: window_height x window_width x 3 bytes, the resizer's until its next use. */
+nw_status nw_resize_rgb(nw_resizer *resizer, const nw_resize *job, const uint8_t **out);
 void nw_resizer_free(nw_resizer *resizer);
 
 #endif
