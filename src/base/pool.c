@@ -26,7 +26,6 @@
 
 #include <linux/futex.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,6 +35,7 @@
 
 #include "base/clock.h"
 #include "base/machine.h"
+#include "base/thread.h"
 
 #define STOP UINT32_MAX
 
@@ -163,18 +163,6 @@ static void shut_down(nw_pool *pool, int end)
     free(pool);
 }
 
-/* Signals are the program's business and its own threads handle them; workers take only those their own code causes,
- * and the profiler's. Returns what was blocked before. */
-static sigset_t block_signals(void)
-{
-    static const int kept[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS, SIGPROF};
-    sigset_t blocked, before;
-    sigfillset(&blocked);
-    for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++) sigdelset(&blocked, kept[i]);
-    pthread_sigmask(SIG_SETMASK, &blocked, &before);
-    return before;
-}
-
 nw_status nw_pool_create(nw_pool **pool, int threads)
 {
     *pool = NULL;
@@ -191,19 +179,14 @@ nw_status nw_pool_create(nw_pool **pool, int threads)
     nw_pool *made = memory;
     made->threads = threads;
 
-    sigset_t before = block_signals();
     int error = 0, end = 1;
     for (; end < threads; end++) {
         worker *self = &made->workers[end];
         self->pool = made;
         self->index = end;
-        error = pthread_create(&self->thread, NULL, worker_main, self);
+        error = nw_thread_start(&self->thread, "nowait", end, worker_main, self);
         if (error != 0) break;
-        char name[16];
-        snprintf(name, sizeof name, "nowait-%d", end % 100000);
-        pthread_setname_np(self->thread, name);
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
 
     if (error != 0) {
         shut_down(made, end);

@@ -15,6 +15,8 @@ typedef enum nw_purpose {
     NW_PURPOSE_SYNTHETIC, /* a: sample */
     NW_PURPOSE_DROPOUT,   /* a: step, b: layer */
     NW_PURPOSE_TEST,
+    NW_PURPOSE_SHUFFLE = 8, /* a: epoch */
+    NW_PURPOSE_AUGMENT = 9, /* a: epoch, b: sample */
 } nw_purpose;
 
 typedef struct nw_rng {
