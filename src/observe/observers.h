@@ -64,6 +64,9 @@ nw_status nw_progress_create(nw_observer **observer, const nw_progress_options *
 void nw_observers_message(nw_observers *observers, const char *text);
 
 nw_status nw_table_create(nw_observer **observer, FILE *out); /* out is not closed */
+/* Where the time went, for people: a line a phase, the total, and what counts under DAWNBench's rule. */
+void nw_breakdown_print(FILE *out, const nw_end_record *record);
+
 nw_status nw_jsonl_create(nw_observer **observer, const char *path, const nw_resume_point *resume);
 nw_status nw_tsv_create(nw_observer **observer, const char *path, const nw_resume_point *resume);
 nw_status nw_summary_create(nw_observer **observer, const char *path);

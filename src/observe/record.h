@@ -19,6 +19,7 @@
 #ifndef NW_OBSERVE_RECORD_H
 #define NW_OBSERVE_RECORD_H
 
+#include "base/json.h"
 #include "base/status.h"
 
 #define NW_UNKNOWN INT64_MIN
@@ -194,6 +195,7 @@ typedef struct nw_value {
 
 const nw_record_type *nw_record_type_of(nw_record_kind kind);
 nw_value nw_record_value(const nw_field *field, const void *record);
+void nw_value_json(nw_json *json, nw_value value); /* unknown: null */
 nw_record_head nw_record_head_of(const void *record);
 
 /* Makes every field of a record unknown. */
@@ -204,7 +206,6 @@ void nw_record_clear(nw_record_kind kind, void *record);
 typedef struct nw_observer nw_observer;
 
 typedef struct nw_observer_ops {
-    const char *what; /* for messages: "metrics.jsonl" */
     /* Takes what it wants from a record, whose texts live only during the call. */
     nw_status (*record)(nw_observer *self, nw_record_kind kind, const void *record);
     /* Writes what is left and frees, also after a failure. */
