@@ -1,0 +1,63 @@
+/*
+ * lines.c - reads back the lines of metrics.jsonl and logs.tsv.
+ *
+ * Files may have been edited or torn, so nothing is taken for granted: every step stays inside the given length, and a
+ * line that our own writers cannot have written is refused. No line is read further than is needed to place it in
+ * the run.
+ */
+#include "observe/lines.h"
+
+#include <string.h>
+
+typedef struct text_reader {
+    const char *at, *end;
+} text_reader;
+
+static bool skip_text(text_reader *reader, const char *text)
+{
+    size_t length = strlen(text);
+    if ((size_t)(reader->end - reader->at) < length || memcmp(reader->at, text, length) != 0) return false;
+    reader->at += length;
+    return true;
+}
+
+static bool is_digit(char letter) { return letter >= '0' && letter <= '9'; }
+
+static bool read_digits(text_reader *reader, int64_t *value)
+{
+    *value = 0;
+    const char *first = reader->at;
+    for (; reader->at < reader->end && is_digit(*reader->at); reader->at++) {
+        if (*value > (INT64_MAX - 9) / 10) return false;
+        *value = *value * 10 + (*reader->at - '0');
+    }
+    return reader->at > first;
+}
+
+static bool skip_digits(text_reader *reader)
+{
+    const char *first = reader->at;
+    while (reader->at < reader->end && is_digit(*reader->at)) reader->at++;
+    return reader->at > first;
+}
+
+static bool skip_decimal(text_reader *reader)
+{
+    return skip_digits(reader) && skip_text(reader, ".") && skip_digits(reader);
+}
+
+bool nw_jsonl_line_step(const char *line, size_t length, int64_t *step)
+{
+    text_reader reader = {line, line + length};
+    if (length == 0 || line[length - 1] != '}') return false;
+    if (!skip_text(&reader, "{\"record\":\"")) return false;
+    while (reader.at < reader.end && *reader.at >= 'a' && *reader.at <= 'z') reader.at++;
+    return skip_text(&reader, "\",\"step\":") && read_digits(&reader, step) && skip_text(&reader, ",");
+}
+
+bool nw_tsv_row_epoch(const char *row, size_t length, int64_t *epoch)
+{
+    text_reader reader = {row, row + length};
+    return read_digits(&reader, epoch) && skip_text(&reader, "\t") && skip_decimal(&reader) &&
+           skip_text(&reader, "\t") && skip_decimal(&reader) && reader.at == reader.end;
+}

@@ -1,0 +1,15 @@
+/* lines.h - reads back the lines of metrics.jsonl and logs.tsv that an earlier process of the run wrote. */
+#ifndef NW_OBSERVE_LINES_H
+#define NW_OBSERVE_LINES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The step of a line of metrics.jsonl, without its newline; false if it is no line of ours. */
+bool nw_jsonl_line_step(const char *line, size_t length, int64_t *step);
+
+/* The epoch of a row of logs.tsv, without its newline; false if it is no row of ours. */
+bool nw_tsv_row_epoch(const char *row, size_t length, int64_t *epoch);
+
+#endif

@@ -1,0 +1,64 @@
+/*
+ * observers.c - the usual observers of a run, in the order that they need.
+ *
+ * Progress comes first: it clears its live line when an epoch ends, and then the table prints, perhaps to the same
+ * terminal. The summary comes last, so that when it exists the other files are complete.
+ */
+#define _GNU_SOURCE 1
+#include "observe/observers.h"
+
+#include <stdlib.h>
+
+#include "base/file.h"
+
+/* Takes the observer that a constructor made, if it made one. */
+static nw_status add(nw_observers *observers, nw_status created, nw_observer *const *observer)
+{
+    NW_TRY(created);
+    nw_observers_add(observers, *observer);
+    return NW_OK;
+}
+
+static nw_status add_files(nw_observers *observers, const nw_observe_options *options)
+{
+    const char *dir = options->run_dir;
+    const nw_resume_point *resume = &options->resume;
+    char *metrics = NULL, *logs = NULL, *summary = NULL;
+    nw_observer *observer = NULL;
+    nw_status status = nw_path_join(&metrics, dir, "metrics.jsonl");
+    if (status == NW_OK) status = nw_path_join(&logs, dir, "logs.tsv");
+    if (status == NW_OK) status = nw_path_join(&summary, dir, "summary.json");
+    if (status == NW_OK) status = add(observers, nw_jsonl_create(&observer, metrics, resume), &observer);
+    if (status == NW_OK) status = add(observers, nw_tsv_create(&observer, logs, resume), &observer);
+    if (status == NW_OK && options->tensorboard) {
+        status = add(observers, nw_tensorboard_create(&observer, dir, resume), &observer);
+    }
+    if (status == NW_OK) status = add(observers, nw_summary_create(&observer, summary), &observer);
+    free(metrics);
+    free(logs);
+    free(summary);
+    return status;
+}
+
+static nw_status add_all(nw_observers *observers, const nw_observe_options *options)
+{
+    nw_observer *observer = NULL;
+    if (options->progress != NULL) {
+        nw_progress_options progress = {
+            .out = options->progress, .print_every = options->print_every, .results = options->table == NULL};
+        NW_TRY(add(observers, nw_progress_create(&observer, &progress), &observer));
+    }
+    if (options->table != NULL) NW_TRY(add(observers, nw_table_create(&observer, options->table), &observer));
+    if (options->run_dir != NULL) NW_TRY(add_files(observers, options));
+    return NW_OK;
+}
+
+nw_status nw_observers_open(nw_observers *observers, const nw_observe_options *options)
+{
+    nw_status status = add_all(observers, options);
+    if (status != NW_OK) {
+        nw_observers_close(observers);
+        NW_TRY(status);
+    }
+    return NW_OK;
+}

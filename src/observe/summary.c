@@ -1,0 +1,131 @@
+/*
+ * summary.c - summary.json: for scripts, the last known value of everything that the tables of record.h mark.
+ *
+ * Keys appear in the order of the tables (run, step, epoch, ..., end), each once; one that no record has told is null.
+ * The file is written when the end record comes, at one stroke. An older one is removed at the start: that the file
+ * exists means that the run has ended, and its key "status" says how.
+ */
+#define _GNU_SOURCE 1
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "observe/observers.h"
+
+enum { MOST_KEYS = 128 };
+
+typedef struct summary_entry {
+    const char *key;
+    nw_value value; /* its text is ours */
+} summary_entry;
+
+typedef struct summary {
+    nw_observer base;
+    char *path;
+    int count;
+    summary_entry entries[MOST_KEYS];
+} summary;
+
+static summary_entry *find(summary *self, const char *key)
+{
+    for (int i = 0; i < self->count; i++) {
+        if (strcmp(self->entries[i].key, key) == 0) return &self->entries[i];
+    }
+    return NULL;
+}
+
+static void list_keys(summary *self)
+{
+    for (int kind = 0; kind < NW_RECORD_KINDS; kind++) {
+        const nw_record_type *type = nw_record_type_of((nw_record_kind)kind);
+        for (int i = 0; i < type->count; i++) {
+            const char *key = type->fields[i].summary;
+            if (key == NULL || find(self, key) != NULL) continue;
+            if (self->count == MOST_KEYS) {
+                fprintf(stderr, "nowait: bug: more than %d keys in summary.json\n", MOST_KEYS);
+                abort();
+            }
+            self->entries[self->count++] = (summary_entry){.key = key};
+        }
+    }
+}
+
+static nw_status keep(summary *self, const nw_field *field, const void *record)
+{
+    nw_value value = nw_record_value(field, record);
+    if (!value.known) return NW_OK;
+    summary_entry *entry = find(self, field->summary);
+    if (value.kind == NW_FIELD_TEXT) {
+        char *copy = strdup(value.text);
+        NW_FAIL_IF(copy == NULL, NW_E_MEMORY, "no memory for the value of '%s' in %s", field->summary, self->path);
+        free((char *)entry->value.text);
+        value.text = copy;
+    }
+    entry->value = value;
+    return NW_OK;
+}
+
+static nw_status write_summary(summary *self)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *memory = open_memstream(&text, &size);
+    NW_FAIL_IF(memory == NULL, NW_E_MEMORY, "no memory to write %s", self->path);
+    nw_json json = nw_json_begin(memory, true);
+    nw_json_object(&json);
+    for (int i = 0; i < self->count; i++) {
+        nw_json_key(&json, self->entries[i].key);
+        nw_value_json(&json, self->entries[i].value);
+    }
+    nw_json_object_end(&json);
+    nw_json_end(&json);
+    bool whole = fclose(memory) == 0;
+    nw_status status =
+        whole ? nw_file_replace(self->path, text, size) : NW_FAIL(NW_E_MEMORY, "no memory to write %s", self->path);
+    free(text);
+    NW_TRY(status);
+    return NW_OK;
+}
+
+static nw_status observe(nw_observer *observer, nw_record_kind kind, const void *record)
+{
+    summary *self = (summary *)observer;
+    const nw_record_type *type = nw_record_type_of(kind);
+    for (int i = 0; i < type->count; i++) {
+        if (type->fields[i].summary != NULL) NW_TRY(keep(self, &type->fields[i], record));
+    }
+    if (kind == NW_RECORD_END) NW_TRY(write_summary(self));
+    return NW_OK;
+}
+
+static nw_status close_summary(nw_observer *observer)
+{
+    summary *self = (summary *)observer;
+    for (int i = 0; i < self->count; i++) free((char *)self->entries[i].value.text);
+    free(self->path);
+    free(self);
+    return NW_OK;
+}
+
+static const nw_observer_ops ops = {.record = observe, .close = close_summary};
+
+nw_status nw_summary_create(nw_observer **observer, const char *path)
+{
+    *observer = NULL;
+    NW_FAIL_IF(unlink(path) != 0 && errno != ENOENT, NW_E_SYSTEM,
+               "cannot remove the old %s: %s; check that the run's directory is writable", path, strerror(errno));
+    summary *self = calloc(1, sizeof *self);
+    char *copy = strdup(path);
+    if (self == NULL || copy == NULL) {
+        free(self);
+        free(copy);
+        return NW_FAIL(NW_E_MEMORY, "no memory for %s", path);
+    }
+    self->base.ops = &ops;
+    self->path = copy;
+    list_keys(self);
+    *observer = &self->base;
+    return NW_OK;
+}
