@@ -69,12 +69,27 @@ typedef enum nw_precision { NW_PRECISION_AUTO, NW_PRECISION_F32, NW_PRECISION_BF
 
 typedef struct nw_net nw_net;
 
+/* What a model can be told beyond its name. All zero: the model as it was published. */
+typedef struct nw_model_variant {
+    const char *stem; /* of ResNets: "small" (3 x 3), "imagenet" (7 x 7, stride 2, pool), "auto": by image size */
+    const char *init_scheme;   /* "default": the model's own; "pytorch", "he-out", ... ('nowait info --models') */
+    bool zero_init_residual;   /* gamma of the last batch norm of each residual block starts at 0 */
+    bool compat_ref;           /* with the quirks of the published code; petra-resnet50 and 101 have some */
+    float dropout;             /* in models that have it: its probability; 0: the model's own, negative: none */
+    int n_layers, hidden_size; /* of revnet-fixed */
+    int widths[4];             /* of resnet9: channels of prep, layer1, layer2, layer3; 0: the usual ones */
+    const char *residuals;     /* of resnet9: which layers have a residual block: "layer1,layer3", or "none" */
+    const char *extra_layers;  /* of resnet9: which layers get one more convolution: "prep,layer2" */
+    float output_weight;       /* of resnet9, alexnet, allcnn: factor of the logits; 0: 0.125 */
+} nw_model_variant;
+
 typedef struct nw_net_options {
-    const char *model;           /* "resnet9", "resnet18" */
+    const char *model;           /* "resnet18"; 'nowait info --models' lists all */
     int batch_size;              /* images of a step, at most */
-    int channels, height, width; /* of an image */
+    int channels, height, width; /* of an image; all three 0: what the model was published for */
     int classes;
-    int base_width; /* channels of the first stage; 0: the model's own. For cheap experiments */
+    int base_width; /* channels of the first stage, the others in proportion, in multiples of 8; 0: the model's own */
+    nw_model_variant variant;
     nw_precision precision;
     int threads;   /* 0: all CPUs this process may use */
     uint64_t seed; /* of the initial weights, and of dropout */

@@ -1,31 +1,108 @@
-/* model.c - making, binding and running the stages of a model; the registry of models. */
+/*
+ * model.c - the registry of models, and making, binding and running their stages.
+ *
+ * Names are compared without regard to case, and '_' is '-', so that the spellings of the published codes are found;
+ * what remains different is in the table of aliases.
+ */
 #include "nn/model.h"
 
 #include "base/suggest.h"
+#include "param/init.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
+static const int mnist[3] = {1, 28, 28};
+
 static const nw_model_family families[] = {
-    {"resnet9", "cifar10-fast's ResNet9: 8 convolutions, max pooling, logits times 0.125", nw_add_resnet9},
-    {"resnet18", "ResNet18 for small images: 3 x 3 stem, no convolution biases", nw_add_resnet18},
+    {"resnet9", "cifar10-fast's ResNet9: 8 convolutions, max pooling, logits times 0.125", nw_add_resnet9, 9, NULL},
+    {"resnet18", "ResNet18, no convolution biases; the stem follows the image size", nw_add_resnet, 18, NULL},
+    {"resnet34", "ResNet34", nw_add_resnet, 34, NULL},
+    {"resnet50", "ResNet50: bottlenecks with the stride on the 3 x 3 convolution", nw_add_resnet, 50, NULL},
+    {"resnet101", "ResNet101", nw_add_resnet, 101, NULL},
+    {"resnet152", "ResNet152", nw_add_resnet, 152, NULL},
+    {"resnet20", "CIFAR ResNet20: 16, 32, 64 channels, shortcuts without parameters", nw_add_cifar_resnet, 20, NULL},
+    {"resnet32", "CIFAR ResNet32", nw_add_cifar_resnet, 32, NULL},
+    {"resnet44", "CIFAR ResNet44", nw_add_cifar_resnet, 44, NULL},
+    {"resnet56", "CIFAR ResNet56", nw_add_cifar_resnet, 56, NULL},
+    {"resnet110", "CIFAR ResNet110", nw_add_cifar_resnet, 110, NULL},
+    {"resnet1202", "CIFAR ResNet1202", nw_add_cifar_resnet, 1202, NULL},
+    {"petra-resnet18", "PETRA's ResNet18: convolutions have biases", nw_add_petra_resnet, 18, NULL},
+    {"petra-resnet34", "PETRA's ResNet34", nw_add_petra_resnet, 34, NULL},
+    {"petra-resnet50", "PETRA's ResNet50", nw_add_petra_resnet, 50, NULL},
+    {"petra-resnet101", "PETRA's ResNet101", nw_add_petra_resnet, 101, NULL},
+    {"petra-vgg", "PETRA's VGG: eight convolutions with strides and one linear layer", nw_add_petra_vgg, 0, NULL},
+    {"vgg16", "VGG16 (configuration D) without batch norm", nw_add_vgg16, 0, NULL},
+    {"vgg16_bn", "VGG16 with batch norm", nw_add_vgg16_bn, 0, NULL},
+    {"alexnet", "AlexNet for small images, with batch norm, logits times 0.125", nw_add_alexnet, 0, NULL},
+    {"alexnet1", "AlexNet for small images, with dropout and three linear layers", nw_add_alexnet1, 0, NULL},
+    {"allcnn", "nine convolutions; batch norm without running statistics; no linear layer", nw_add_allcnn, 0, NULL},
+    {"wideresnet28_5", "wide pre-activation ResNet, depth 28, five times as wide", nw_add_wideresnet, 5, NULL},
+    {"wideresnet28_10", "the same, ten times as wide", nw_add_wideresnet, 10, NULL},
+    {"lenet5", "LeNet5 with ReLU and max pooling, for 1 x 28 x 28", nw_add_lenet5, 0, mnist},
+    {"mlp", "one hidden layer of 390, for 1 x 28 x 28", nw_add_mlp, 0, mnist},
+    {"logit", "logistic regression, for 1 x 28 x 28", nw_add_logit, 0, mnist},
+};
+enum { FAMILIES = sizeof families / sizeof families[0] };
+
+static const struct {
+    const char *alias, *name;
+} aliases[] = {
+    {"Resent9", "resnet9"}, /* as a published command spells it */
+    {"vgg", "petra-vgg"},
 };
 
-int nw_model_families(void) { return (int)(sizeof families / sizeof families[0]); }
+int nw_model_families(void) { return FAMILIES; }
 const nw_model_family *nw_model_family_at(int index) { return &families[index]; }
 
-static nw_status find_family(const char *name, const nw_model_family **family)
+static bool same_name(const char *a, const char *b)
 {
-    const char *names[sizeof families / sizeof families[0]];
-    for (int i = 0; i < nw_model_families(); i++) {
+    for (; *a && *b; a++, b++)
+        if (tolower((unsigned char)*a) != tolower((unsigned char)*b) && !(strchr("-_", *a) && strchr("-_", *b)))
+            return false;
+    return *a == *b;
+}
+
+nw_status nw_model_find(const char *name, const nw_model_family **family)
+{
+    const char *names[FAMILIES], *wanted = name;
+    for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++)
+        if (same_name(name, aliases[i].alias)) wanted = aliases[i].name;
+    for (int i = 0; i < FAMILIES; i++) {
         names[i] = families[i].name;
-        if (strcmp(name, families[i].name) == 0) {
+        if (same_name(wanted, families[i].name)) {
             *family = &families[i];
             return NW_OK;
         }
     }
     return NW_FAIL(NW_E_UNKNOWN, "there is no model '%s'; the nearest is '%s', and 'nowait info --models' lists all",
-                   name, nw_suggest(name, names, nw_model_families()));
+                   name, nw_suggest(name, names, FAMILIES));
+}
+
+int nw_model_width(const nw_model *m, int own, int first)
+{
+    if (!m->options.base_width) return own;
+    double eighths = (double)own * m->options.base_width / first / 8.0;
+    return 8 * nw_max(1, (int)(eighths + 0.5));
+}
+
+float nw_model_dropout(const nw_model *m, float own)
+{
+    float asked = m->options.variant.dropout;
+    return asked > 0 ? asked : asked < 0 ? 0.0f : own;
+}
+
+nw_status nw_model_wants_imagenet_stem(const nw_model *m, bool *large)
+{
+    const char *stem = m->options.variant.stem;
+    *large = stem && strcmp(stem, "imagenet") == 0;
+    if (!stem || strcmp(stem, "auto") == 0)
+        *large = nw_max(m->options.height, m->options.width) > 64;
+    else
+        NW_FAIL_IF(!*large && strcmp(stem, "small"), NW_E_ARGUMENT, "the stem is '%s'; it is auto, small or imagenet",
+                   stem);
+    return NW_OK;
 }
 
 nw_status nw_model_add(nw_model *model, nw_stage *stage, nw_status status)
@@ -41,11 +118,8 @@ nw_status nw_model_add(nw_model *model, nw_stage *stage, nw_status status)
     return NW_OK;
 }
 
-static nw_status make_checked(nw_model *m, const nw_model_options *o, const nw_kernels *kernels, int batch_size,
-                              int threads)
+static nw_status check_options(const nw_model_options *o, int batch_size)
 {
-    const nw_model_family *family = NULL;
-    NW_TRY(find_family(o->name, &family));
     NW_FAIL_IF(batch_size < 1, NW_E_ARGUMENT, "the batch size is %d; it must be at least 1", batch_size);
     NW_FAIL_IF(batch_size > 1 << 20, NW_E_ARGUMENT, "the batch size is %d; at most 1048576 is supported", batch_size);
     NW_FAIL_IF(o->channels < 1 || o->height < 1 || o->width < 1 || o->channels > 65536 || o->height > 65536 ||
@@ -56,7 +130,44 @@ static nw_status make_checked(nw_model *m, const nw_model_options *o, const nw_k
                o->classes);
     NW_FAIL_IF(o->base_width < 0 || o->base_width > 8192, NW_E_ARGUMENT,
                "a base width of %d channels is out of range: 1 to 8192, or 0 for the model's own", o->base_width);
-    m->options = *o;
+    NW_FAIL_IF(!(o->variant.dropout < 1), NW_E_ARGUMENT,
+               "the dropout is %g; it must be below 1, 0 for the model's own, or negative for none",
+               (double)o->variant.dropout);
+    return NW_OK;
+}
+
+/* What initial values the model has; after its stages are made, because a family sets its own scheme. */
+static nw_status choose_init(nw_model *m)
+{
+    const nw_model_variant *v = &m->options.variant;
+    const char *name = v->init_scheme;
+    if (!name || strcmp(name, "default") == 0) name = m->default_init ? m->default_init : "pytorch";
+    NW_TRY(nw_init_find(name, &m->params.init));
+    m->params.zero_init_residual = v->zero_init_residual;
+    bool any = false;
+    for (int i = 0; i < m->params.learned.count; i++) any |= m->params.learned.at[i].ends_residual;
+    NW_FAIL_IF(v->zero_init_residual && !any, NW_E_ARGUMENT,
+               "%s has no residual branch that ends in a batch norm without a ReLU behind it, so no gamma can start at "
+               "0; leave --last-bn-zero-init away",
+               m->family->name);
+    return NW_OK;
+}
+
+static nw_status make_checked(nw_model *m, const nw_model_options *options, const nw_kernels *kernels, int batch_size,
+                              int threads)
+{
+    static const int usual[3] = {3, 32, 32};
+    nw_model_options *o = &m->options;
+    *o = *options;
+    NW_TRY(nw_model_find(o->name, &m->family));
+    o->name = m->family->name;
+    if (!o->channels && !o->height && !o->width) {
+        const int *input = m->family->input ? m->family->input : usual;
+        o->channels = input[0];
+        o->height = input[1];
+        o->width = input[2];
+    }
+    NW_TRY(check_options(o, batch_size));
     m->builder = (nw_builder){.params = &m->params,
                               .kernels = kernels,
                               .threads = threads,
@@ -65,7 +176,8 @@ static nw_status make_checked(nw_model *m, const nw_model_options *o, const nw_k
                               .c = o->channels,
                               .h = o->height,
                               .w = o->width};
-    NW_TRY(family->add_stages(m));
+    NW_TRY(m->family->add_stages(m));
+    NW_TRY(choose_init(m));
     nw_tensor logits = nw_tensor_shape(batch_size, o->classes, 1, 1, m->builder.block, NW_F32);
     if (nw_tensor_bytes(&logits) > m->builder.region_bytes) m->builder.region_bytes = nw_tensor_bytes(&logits);
     return NW_OK;

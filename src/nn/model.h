@@ -10,14 +10,25 @@
 
 #include "nn/stage.h"
 
-enum { NW_MAX_STAGES = 256 };
+enum { NW_MAX_STAGES = 640 }; /* resnet1202 has 602 */
+
+struct nw_model;
 
 typedef struct nw_model_options {
-    const char *name;
-    int channels, height, width; /* of an image */
+    const char *name;            /* or an alias; case and '-' or '_' do not matter */
+    int channels, height, width; /* of an image; all three 0: what the model was published for */
     int classes;
     int base_width; /* channels of the first stage; the others keep their ratio to it. 0: the model's own */
+    nw_model_variant variant;
 } nw_model_options;
+
+/* One model that can be named. `add_stages` may serve several and tell them apart by model->family->variant. */
+typedef struct nw_model_family {
+    const char *name, *summary;
+    nw_status (*add_stages)(struct nw_model *model);
+    int variant;      /* the depth of a ResNet, ... */
+    const int *input; /* channels, height, width it was published for; NULL: 3 x 32 x 32 */
+} nw_model_family;
 
 typedef struct nw_model {
     nw_stage *stages[NW_MAX_STAGES];
@@ -25,18 +36,16 @@ typedef struct nw_model {
     nw_value values[NW_MAX_STAGES + 1]; /* values[i] enters stage i */
     nw_params params;
     nw_pass pass;
-    nw_builder builder; /* what building found: needs and sizes */
-    nw_model_options options;
+    nw_builder builder;       /* what building found: needs and sizes */
+    nw_model_options options; /* complete: the family's own name, no zeros left in the shape */
+    const nw_model_family *family;
+    const char *default_init; /* the scheme it was published with; families set it, NULL: "pytorch" */
 } nw_model;
-
-/* One family of models: a function that adds the stages. */
-typedef struct nw_model_family {
-    const char *name, *summary;
-    nw_status (*add_stages)(nw_model *model);
-} nw_model_family;
 
 int nw_model_families(void);
 const nw_model_family *nw_model_family_at(int index);
+/* By name or alias ("AllCNN", "Resent9", "vgg"). NW_E_UNKNOWN names the nearest. */
+nw_status nw_model_find(const char *name, const nw_model_family **family);
 
 /* NW_E_UNKNOWN names the nearest model; NW_E_SHAPE if the images do not fit it. On failure everything is freed. */
 nw_status nw_model_make(nw_model *model, const nw_model_options *options, const nw_kernels *kernels, int batch_size,
@@ -60,8 +69,28 @@ nw_status nw_model_add(nw_model *model, nw_stage *stage, nw_status status);
         NW_TRY(nw_model_add(model, nw_stage_, nw_made_));                          \
     } while (0)
 
+/* For families: `own` channels of a model whose first stage has `first`, scaled to options.base_width and rounded to a
+ * multiple of 8; `own` where no width is asked for. */
+int nw_model_width(const nw_model *model, int own, int first);
+/* For families: the probability of dropout that is asked for, `own` if none is. */
+float nw_model_dropout(const nw_model *model, float own);
+/* For families with stems: true for the one of large images. NW_E_ARGUMENT for an unknown stem. */
+nw_status nw_model_wants_imagenet_stem(const nw_model *model, bool *large);
+
 /* Families, one file each in models/. */
+nw_status nw_add_alexnet(nw_model *model);
+nw_status nw_add_alexnet1(nw_model *model);
+nw_status nw_add_allcnn(nw_model *model);
+nw_status nw_add_cifar_resnet(nw_model *model);
+nw_status nw_add_lenet5(nw_model *model);
+nw_status nw_add_logit(nw_model *model);
+nw_status nw_add_mlp(nw_model *model);
+nw_status nw_add_petra_resnet(nw_model *model);
+nw_status nw_add_petra_vgg(nw_model *model);
+nw_status nw_add_resnet(nw_model *model);
 nw_status nw_add_resnet9(nw_model *model);
-nw_status nw_add_resnet18(nw_model *model);
+nw_status nw_add_vgg16(nw_model *model);
+nw_status nw_add_vgg16_bn(nw_model *model);
+nw_status nw_add_wideresnet(nw_model *model);
 
 #endif

@@ -33,7 +33,9 @@ typedef struct nw_pass {
 typedef struct nw_value {
     nw_source source; /* one view: source.b is unused */
     nw_sink sink;
-    nw_source twin; /* the second stream between stages of a reversible network; twin.a.t is NULL elsewhere */
+    /* A second stream: of a reversible network; or, between pre-activation blocks, the raw sum that the identity
+     * shortcut reads, beside its normalised and rectified view in `source`. twin.a.t is NULL elsewhere. */
+    nw_source twin;
     nw_sink twin_sink;
 } nw_value;
 
@@ -72,8 +74,9 @@ struct nw_stage {
     char name[NW_SEGMENT_NAME];
     int n, block; /* images of a full batch, and of a block */
     int out_c, out_h, out_w;
-    size_t kept_bytes; /* activations held from forward to backward */
-    double macs;       /* multiply-adds of one image, forward */
+    size_t kept_bytes;    /* activations held from forward to backward */
+    double macs;          /* multiply-adds of one image, forward */
+    const char *shortcut; /* for drawings: "identity", "1 x 1 convolution", ...; NULL: no path around */
 };
 
 /* What stages are made with: the input they will get, and what they tell the network. */
@@ -98,7 +101,7 @@ struct nw_unit {
     int weight, bias, gamma, beta; /* segments, -1 where absent */
     int running_mean, running_var;
     bool relu, linear;
-    nw_dtype dtype; /* of y */
+    nw_dtype dtype; /* of y; set it between making and binding to change it */
     nw_tensor y;
     nw_moments moments;
     float *mean, *rstd, *scale, *shift, *c1, *c2, *c3;
@@ -108,6 +111,8 @@ struct nw_unit {
 typedef struct nw_unit_options {
     int k, size, stride, pad;
     bool bias, norm, relu;
+    bool no_running;                   /* batch norm keeps no running statistics: evaluation uses the batch's as well */
+    bool ends_residual;                /* the norm is the last of a residual branch, whose gamma may start at 0 */
     const char *conv_name, *norm_name; /* PyTorch's module names: "layer1.0.conv1" */
 } nw_unit_options;
 
@@ -121,6 +126,16 @@ nw_view nw_unit_view(const nw_unit *unit);
 /* The sink for gradients of the unit's view; `gated` false leaves the ReLU's gate to the caller. */
 nw_sink nw_unit_sink(const nw_unit *unit, bool gated);
 static inline bool nw_unit_has_norm(const nw_unit *unit) { return unit->gamma >= 0; }
+/* A batch norm of its own: a unit without convolution for the builder's current input. Whoever writes y takes the
+ * moments (nw_unit_moments) and then calls nw_unit_normalise; nw_unit_before_norm turns the view's gradient into y's.
+ */
+nw_status nw_unit_make_norm(nw_unit *unit, nw_builder *builder, const char *name, bool relu);
+/* Where the moments of y belong in this pass; NULL if running statistics will do. */
+const nw_moments *nw_unit_moments(const nw_unit *unit, const nw_pass *pass);
+/* y is written: scale and shift of the view. */
+void nw_unit_normalise(nw_unit *unit, nw_pass *pass);
+/* From g, the gradient of the view through the unit's sink: gamma's and beta's gradients, and y's as a source. */
+nw_source nw_unit_before_norm(nw_unit *unit, nw_pass *pass, const nw_tensor *g);
 /* From g, the gradient of the view through the unit's sink: parameter gradients, and dx through `sink` unless dx is
  * NULL. */
 void nw_unit_backward(nw_unit *unit, nw_pass *pass, const nw_source *x, const nw_tensor *g, nw_tensor *dx,
@@ -134,28 +149,73 @@ void nw_stage_end(nw_stage *stage, const nw_builder *builder);
 
 /* Tell the builder of a gradient tensor or a scratch need. */
 void nw_builder_gradient(nw_builder *builder, int c, int h, int w);
+/* The next unit gets what a convolution gives. */
+static inline void nw_builder_advance(nw_builder *builder, const nw_conv *conv)
+{
+    builder->c = conv->k;
+    builder->h = conv->oh;
+    builder->w = conv->ow;
+}
 
 /* ---- stages ---------------------------------------------------------------------------------------------------------
  */
 
-/* One unit, then max pooling unless pool_size is 0. */
+typedef struct nw_pool_options {
+    int size, stride, pad; /* stride 0: the size */
+} nw_pool_options;
+
+/* One unit, then max pooling unless `pool` is NULL. */
 nw_status nw_stage_conv(nw_stage **stage, nw_builder *builder, const char *name, const nw_unit_options *unit,
-                        int pool_size);
+                        const nw_pool_options *pool);
+
+typedef enum nw_shortcut {
+    NW_SHORTCUT_IDENTITY,
+    NW_SHORTCUT_PROJECTION, /* a unit of its own */
+    NW_SHORTCUT_SUBSAMPLE,  /* He et al.'s option A: every stride-th pixel, new channels are zero */
+} nw_shortcut;
+
+enum { NW_RESIDUAL_UNITS = 3 };
 
 typedef struct nw_residual_options {
-    nw_unit_options units[2];
-    bool has_projection;
+    nw_unit_options units[NW_RESIDUAL_UNITS];
+    int count; /* of units: 2 or 3 */
+    nw_shortcut shortcut;
     nw_unit_options projection;
+    int subsample; /* the stride of NW_SHORTCUT_SUBSAMPLE */
     bool relu_out; /* ReLU after the sum (ResNet); otherwise the sum is the output (ResNet9) */
 } nw_residual_options;
 
-/* z = relu?(unit1(unit0(x)) + shortcut(x)). */
+/* z = relu?(branch(x) + shortcut(x)), the branch being 2 or 3 units. Shortcuts that change the shape need relu_out. */
 nw_status nw_stage_residual(nw_stage **stage, nw_builder *builder, const char *name,
                             const nw_residual_options *options);
 
-typedef struct nw_head_options {
-    bool max_pool; /* over the whole map; otherwise the average */
+typedef struct nw_preact_options {
+    nw_unit_options units[2]; /* the second has no norm and no ReLU */
+    bool has_projection;      /* of the normalised input; otherwise the raw input is added */
+    nw_unit_options projection;
+    const char *next_norm; /* module name of the batch norm that follows the sum, with a ReLU */
+} nw_preact_options;
+
+/* A pre-activation block from the first convolution on to the next block's batch norm; see stage_preact.c. */
+nw_status nw_stage_preact(nw_stage **stage, nw_builder *builder, const char *name, const nw_preact_options *options);
+
+typedef struct nw_linear_options {
     const char *linear_name;
+    int k;
+    bool bias, relu;
+    float dropout; /* of the input, before the layer */
+    bool logits;   /* the network's last layer: f32 output */
+} nw_linear_options;
+
+/* Flatten, dropout, linear, ReLU. */
+nw_status nw_stage_linear(nw_stage **stage, nw_builder *builder, const char *name, const nw_linear_options *options);
+
+/* PyTorch's adaptive average pooling to side x side, from one pixel (which is repeated) or from a multiple of it. */
+nw_status nw_stage_adaptive_pool(nw_stage **stage, nw_builder *builder, const char *name, int side);
+
+typedef struct nw_head_options {
+    bool max_pool;           /* over the whole map; otherwise the average */
+    const char *linear_name; /* NULL: the pooled channels are the logits */
     int classes;
     bool bias;
     float output_scale; /* logits are multiplied by it */

@@ -72,24 +72,23 @@ static const nw_stage_ops ops = {.kind = "conv",
                                  .backward = conv_backward,
                                  .units = conv_units};
 
-nw_status nw_stage_conv(nw_stage **stage, nw_builder *b, const char *name, const nw_unit_options *unit, int pool_size)
+nw_status nw_stage_conv(nw_stage **stage, nw_builder *b, const char *name, const nw_unit_options *unit,
+                        const nw_pool_options *pool)
 {
     NW_TRY(nw_stage_begin(stage, sizeof(conv_stage), &ops, name, b));
     conv_stage *s = (conv_stage *)*stage;
     NW_TRY(nw_unit_make(&s->unit, b, unit));
-    const nw_conv *v = &s->unit.conv;
-    b->c = v->k;
-    b->h = v->oh;
-    b->w = v->ow;
-    s->pooled = pool_size > 0;
-    if (s->pooled) {
-        NW_FAIL_IF(pool_size > NW_MAX_POOL, NW_E_SHAPE,
-                   "stage '%s': a maximum over windows of %d is too large: at most %d", name, pool_size, NW_MAX_POOL);
-        NW_TRY(nw_pool2d_make(&s->pool, b->c, b->h, b->w, pool_size, pool_size, 0));
+    nw_builder_advance(b, &s->unit.conv);
+    s->pooled = pool != NULL;
+    if (pool) {
+        NW_FAIL_IF(pool->size > NW_MAX_POOL, NW_E_SHAPE,
+                   "stage '%s': a maximum over windows of %d is too large: at most %d", name, pool->size, NW_MAX_POOL);
+        NW_TRY(nw_pool2d_make(&s->pool, b->c, b->h, b->w, pool->size, pool->stride ? pool->stride : pool->size,
+                              pool->pad));
         b->h = s->pool.oh;
         b->w = s->pool.ow;
     }
-    s->base.macs = nw_conv_flops(v, 1) / 2;
+    s->base.macs = nw_conv_flops(&s->unit.conv, 1) / 2;
     nw_stage_end(&s->base, b);
     return NW_OK;
 }

@@ -1,8 +1,9 @@
 /*
- * stage_head.c - pool the map to one pixel (average or maximum), linear layer, optional factor: f32 logits.
+ * stage_head.c - pool the map to one pixel (average or maximum), linear layer, factor: f32 logits. Without a linear
+ * layer the pooled channels are the logits.
  *
- * The factor a in z = a W p is applied where operands are read: to p for the weights' gradient and the forward pass, to
- * dz on the way to dp.
+ * The factor a in z = a W p + b is applied where operands are read: to p for the weights' gradient and the forward
+ * pass, to dz on the way to dp. Without a linear layer z = a p is written down.
  */
 #include "nn/stage.h"
 
@@ -10,12 +11,12 @@ typedef struct head_stage {
     nw_stage base;
     nw_pool2d pool;
     nw_unit linear;
-    bool max_pool;
+    bool has_linear, max_pool;
     float output_scale;
-    nw_tensor p, dp;
+    nw_tensor p, dp, z; /* z: without a linear layer */
     uint8_t *index;
     float *factor, *zero; /* the factor and 0 for each channel of p or of z */
-    nw_dtype dtype;
+    nw_dtype dtype;       /* of p and dp */
 } head_stage;
 
 static void head_bind(nw_stage *base, nw_arena *arena)
@@ -24,9 +25,12 @@ static void head_bind(nw_stage *base, nw_arena *arena)
     s->p = nw_tensor_alloc(arena, s->base.n, s->pool.c, 1, 1, s->base.block, s->dtype);
     s->dp = nw_tensor_alloc(arena, s->base.n, s->pool.c, 1, 1, s->base.block, s->dtype);
     s->index = s->max_pool ? nw_arena_alloc(arena, nw_tensor_bytes(&s->p) / nw_dtype_bytes(s->dtype)) : NULL;
-    nw_unit_bind(&s->linear, arena, s->base.n, s->base.block);
+    if (s->has_linear)
+        nw_unit_bind(&s->linear, arena, s->base.n, s->base.block);
+    else
+        s->z = nw_tensor_alloc(arena, s->base.n, s->pool.c, 1, 1, s->base.block, NW_F32);
     if (s->output_scale == 1.0f) return;
-    size_t floats = (size_t)nw_max(s->p.pitch, s->linear.y.pitch);
+    size_t floats = (size_t)nw_max(s->p.pitch, s->has_linear ? s->linear.y.pitch : s->z.pitch);
     s->factor = nw_arena_alloc(arena, floats * sizeof(float));
     s->zero = nw_arena_alloc(arena, floats * sizeof(float));
     if (!nw_arena_is_measuring(arena))
@@ -36,7 +40,7 @@ static void head_bind(nw_stage *base, nw_arena *arena)
 static void head_set_batch(nw_stage *base, int n)
 {
     head_stage *s = (head_stage *)base;
-    s->p.n = s->dp.n = s->linear.y.n = n;
+    s->p.n = s->dp.n = s->z.n = s->linear.y.n = n;
 }
 
 static nw_source scaled(const head_stage *s, const nw_tensor *t)
@@ -53,33 +57,41 @@ static void head_forward(nw_stage *base, nw_pass *pass, const nw_value *in, nw_v
     else
         k->avg_pool(&pass->exec, &s->pool, &in->source, &s->p);
     nw_source p = scaled(s, &s->p);
-    nw_unit_forward(&s->linear, pass, &p);
-    *out = (nw_value){.source = nw_source_plain(&s->linear.y)};
+    if (s->has_linear)
+        nw_unit_forward(&s->linear, pass, &p);
+    else
+        k->materialise(&pass->exec, &p, &s->z, NULL);
+    *out = (nw_value){.source = nw_source_plain(s->has_linear ? &s->linear.y : &s->z)};
 }
 
 static nw_gradient head_backward(nw_stage *base, nw_pass *pass, const nw_value *in, nw_gradient upper, bool want_input)
 {
     head_stage *s = (head_stage *)base;
     const nw_kernels *k = pass->exec.kernels;
-    nw_tensor gradient = upper.main;
+    nw_tensor gradient = upper.main, dx = {.data = NULL};
     nw_source p = scaled(s, &s->p), dz = scaled(s, &gradient);
-    nw_unit_backward(&s->linear, pass, &p, &gradient, NULL, NULL);
-    if (!want_input) return (nw_gradient){0};
-    k->conv_backward_data(&pass->exec, &s->linear.conv, &dz, nw_param_value(pass->params, s->linear.weight), &s->dp,
-                          NULL, NW_WORK_LINEAR);
+    if (s->has_linear) nw_unit_backward(&s->linear, pass, &p, &gradient, NULL, NULL);
+    if (want_input) {
+        if (s->has_linear)
+            k->conv_backward_data(&pass->exec, &s->linear.conv, &dz, nw_param_value(pass->params, s->linear.weight),
+                                  &s->dp, NULL, NW_WORK_LINEAR);
+        else
+            k->materialise(&pass->exec, &dz, &s->dp, NULL);
+        dx = nw_region_take(pass, nw_value_tensor(in));
+        if (s->max_pool)
+            k->max_pool_backward(&pass->exec, &s->pool, &s->dp, s->index, &dx, &in->sink);
+        else
+            k->avg_pool_backward(&pass->exec, &s->pool, &s->dp, &dx, &in->sink);
+    }
     nw_region_give(pass, &gradient);
-    nw_tensor dx = nw_region_take(pass, nw_value_tensor(in));
-    if (s->max_pool)
-        k->max_pool_backward(&pass->exec, &s->pool, &s->dp, s->index, &dx, &in->sink);
-    else
-        k->avg_pool_backward(&pass->exec, &s->pool, &s->dp, &dx, &in->sink);
     return (nw_gradient){.main = dx};
 }
 
 static int head_units(const nw_stage *base, const nw_unit **units)
 {
-    units[0] = &((const head_stage *)base)->linear;
-    return 1;
+    const head_stage *s = (const head_stage *)base;
+    units[0] = &s->linear;
+    return s->has_linear ? 1 : 0;
 }
 
 static const nw_stage_ops ops = {.kind = "head",
@@ -93,19 +105,24 @@ nw_status nw_stage_head(nw_stage **stage, nw_builder *b, const char *name, const
 {
     NW_TRY(nw_stage_begin(stage, sizeof(head_stage), &ops, name, b));
     head_stage *s = (head_stage *)*stage;
-    s->dtype = b->kernels->dtype;
+    s->has_linear = o->linear_name != NULL;
+    s->dtype = s->has_linear ? b->kernels->dtype : NW_F32;
     s->max_pool = o->max_pool;
     s->output_scale = o->output_scale;
     NW_FAIL_IF(b->h != b->w, NW_E_SHAPE, "the head pools square maps, not %d x %d; use a square input", b->h, b->w);
     NW_FAIL_IF(o->max_pool && b->h > NW_MAX_POOL, NW_E_SHAPE,
                "a maximum over %d x %d pixels is too large: at most %d x %d; use a smaller input", b->h, b->w,
                NW_MAX_POOL, NW_MAX_POOL);
+    NW_FAIL_IF(!s->has_linear && b->c != o->classes, NW_E_SHAPE,
+               "the head has no linear layer: its input must have %d channels, not %d", o->classes, b->c);
     NW_TRY(nw_pool2d_make(&s->pool, b->c, b->h, b->w, b->h, b->h, 0));
     nw_builder_gradient(b, b->c, b->h, b->w);
     b->h = b->w = 1;
-    NW_TRY(nw_unit_make_linear(&s->linear, b, o->linear_name, o->classes, o->bias));
+    if (s->has_linear) {
+        NW_TRY(nw_unit_make_linear(&s->linear, b, o->linear_name, o->classes, o->bias));
+        s->base.macs = nw_conv_flops(&s->linear.conv, 1) / 2;
+    }
     b->c = o->classes;
-    s->base.macs = nw_conv_flops(&s->linear.conv, 1) / 2;
     nw_stage_end(&s->base, b);
     return NW_OK;
 }

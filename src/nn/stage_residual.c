@@ -1,94 +1,134 @@
 /*
- * stage_residual.c - z = relu?(unit1(unit0(x)) + shortcut(x)), the shortcut being x itself or a projection unit.
+ * stage_residual.c - z = relu?(branch(x) + shortcut(x)): the branch is a chain of two or three units, the shortcut x
+ * itself, a projection unit, or x subsampled with zero channels behind its own (option A of He et al. 2015).
  *
- * ResNet (relu_out): unit1 and the projection have no ReLU, z is gated by z > 0, and one gradient g = gate(dz) serves
- * both paths; z's sink takes the sums of unit1's and the projection's batch norm at once.
- * ResNet9 (not relu_out): unit1 ends in a ReLU and z is a plain sum: dz goes to the shortcut as it is, and through
- * unit1's sink to the branch.
+ * ResNet (relu_out): the branch's last unit and the projection have no ReLU, z is gated by z > 0, and one gradient
+ * g = gate(dz) serves both paths; z's sink takes the sums of the last unit's and the projection's batch norm at once.
+ * ResNet9 (not relu_out): the branch ends in a ReLU and z is a plain sum: dz goes to the shortcut as it is, and through
+ * the last unit's sink to the branch.
  *
- *   backward   g -> unit1 -> t -> unit0 -> dx + shortcut's gradient, through the sink of x.
+ *   backward   g -> last unit -> ... -> unit 0 -> dx + shortcut's gradient, through the sink of x.
+ *
+ * Option A has no parameters, but it is the 1 x 1 convolution with the identity as its filter, and is computed as that:
+ * products with 1 and sums with 0 are exact.
  */
 #include "nn/stage.h"
 
 typedef struct residual_stage {
     nw_stage base;
-    nw_unit unit[2], projection;
-    bool has_projection, relu_out;
+    nw_unit unit[NW_RESIDUAL_UNITS], projection;
+    int count;
+    nw_shortcut shortcut;
+    bool relu_out;
     nw_tensor z;
+    nw_conv sampling; /* option A */
+    float *identity;  /* its filter */
+    nw_tensor sampled;
 } residual_stage;
 
 static void residual_bind(nw_stage *base, nw_arena *arena)
 {
     residual_stage *s = (residual_stage *)base;
-    nw_unit_bind(&s->unit[0], arena, s->base.n, s->base.block);
-    nw_unit_bind(&s->unit[1], arena, s->base.n, s->base.block);
-    if (s->has_projection) {
+    for (int i = 0; i < s->count; i++) nw_unit_bind(&s->unit[i], arena, s->base.n, s->base.block);
+    const nw_unit *last = &s->unit[s->count - 1];
+    if (s->shortcut == NW_SHORTCUT_PROJECTION) {
         nw_unit_bind(&s->projection, arena, s->base.n, s->base.block);
-        s->projection.sum_g = s->unit[1].sum_g; /* the same g reaches both batch norms: z's sink sums it once */
+        s->projection.sum_g = last->sum_g; /* the same g reaches both batch norms: z's sink sums it once */
     }
-    const nw_tensor *y = &s->unit[1].y;
-    s->z = nw_tensor_alloc(arena, s->base.n, y->c, y->h, y->w, s->base.block, y->dtype);
+    if (s->shortcut == NW_SHORTCUT_SUBSAMPLE) {
+        const nw_conv *v = &s->sampling;
+        s->sampled = nw_tensor_alloc(arena, s->base.n, v->k, v->oh, v->ow, s->base.block, last->dtype);
+        s->identity = nw_arena_alloc(arena, nw_conv_weights(v) * sizeof(float));
+        if (!nw_arena_is_measuring(arena))
+            for (int c = 0; c < v->c; c++) s->identity[(size_t)c * (size_t)v->c + (size_t)c] = 1.0f;
+    }
+    s->z = nw_tensor_alloc(arena, s->base.n, last->y.c, last->y.h, last->y.w, s->base.block, last->dtype);
 }
 
 static void residual_set_batch(nw_stage *base, int n)
 {
     residual_stage *s = (residual_stage *)base;
-    s->unit[0].y.n = s->unit[1].y.n = s->projection.y.n = s->z.n = n;
+    for (int i = 0; i < s->count; i++) s->unit[i].y.n = n;
+    s->projection.y.n = s->sampled.n = s->z.n = n;
+}
+
+/* What unit i of the branch reads. */
+static nw_source branch_input(const residual_stage *s, int i, const nw_value *in)
+{
+    return i == 0 ? in->source : nw_source_view(nw_unit_view(&s->unit[i - 1]));
 }
 
 static void residual_forward(nw_stage *base, nw_pass *pass, const nw_value *in, nw_value *out)
 {
     residual_stage *s = (residual_stage *)base;
-    nw_unit_forward(&s->unit[0], pass, &in->source);
-    nw_source inner = nw_source_view(nw_unit_view(&s->unit[0]));
-    nw_unit_forward(&s->unit[1], pass, &inner);
-    if (s->has_projection) nw_unit_forward(&s->projection, pass, &in->source);
-
-    nw_source sum = {.a = nw_unit_view(&s->unit[1]),
-                     .relu = s->relu_out,
-                     .b = s->has_projection ? nw_unit_view(&s->projection) : in->source.a};
-    pass->exec.kernels->materialise(&pass->exec, &sum, &s->z, NULL);
+    const nw_kernels *k = pass->exec.kernels;
+    nw_unit *last = &s->unit[s->count - 1];
+    for (int i = 0; i < s->count; i++) {
+        nw_source x = branch_input(s, i, in);
+        nw_unit_forward(&s->unit[i], pass, &x);
+    }
+    nw_source sum = {.a = nw_unit_view(last), .b = in->source.a, .relu = s->relu_out};
+    if (s->shortcut == NW_SHORTCUT_PROJECTION) {
+        nw_unit_forward(&s->projection, pass, &in->source);
+        sum.b = nw_unit_view(&s->projection);
+    } else if (s->shortcut == NW_SHORTCUT_SUBSAMPLE) {
+        k->conv_forward(&pass->exec, &s->sampling, &in->source, s->identity, NULL, &s->sampled, NULL,
+                        NW_WORK_POINTWISE);
+        sum.b = (nw_view){.t = &s->sampled};
+    }
+    k->materialise(&pass->exec, &sum, &s->z, NULL);
 
     *out = (nw_value){.source = nw_source_plain(&s->z)};
     if (s->relu_out) {
-        out->sink = nw_unit_sink(&s->unit[1], false);
+        out->sink = nw_unit_sink(last, false);
         out->sink.gate = (nw_view){.t = &s->z};
-        if (s->has_projection) out->sink.norm[1] = nw_unit_sink(&s->projection, false).norm[0];
+        if (s->shortcut == NW_SHORTCUT_PROJECTION) out->sink.norm[1] = nw_unit_sink(&s->projection, false).norm[0];
     }
+}
+
+/* The shortcut's gradient for the input, from the sum's; the region of `gradient` is given back or returned. */
+static nw_tensor shortcut_backward(residual_stage *s, nw_pass *pass, const nw_value *in, nw_tensor gradient,
+                                   bool want_input)
+{
+    if (s->shortcut == NW_SHORTCUT_IDENTITY) return gradient;
+    nw_tensor dx = {.data = NULL};
+    if (want_input) dx = nw_region_take(pass, nw_value_tensor(in));
+    if (s->shortcut == NW_SHORTCUT_PROJECTION) {
+        nw_unit_backward(&s->projection, pass, &in->source, &gradient, want_input ? &dx : NULL, NULL);
+    } else if (want_input) {
+        nw_source dy = nw_source_plain(&gradient);
+        pass->exec.kernels->conv_backward_data(&pass->exec, &s->sampling, &dy, s->identity, &dx, NULL,
+                                               NW_WORK_POINTWISE);
+    }
+    nw_region_give(pass, &gradient);
+    return dx;
 }
 
 static nw_gradient residual_backward(nw_stage *base, nw_pass *pass, const nw_value *in, nw_gradient upper,
                                      bool want_input)
 {
     residual_stage *s = (residual_stage *)base;
-    const nw_kernels *k = pass->exec.kernels;
-    nw_tensor gradient = upper.main, g = gradient; /* of the sum, on the branch's side */
+    nw_tensor gradient = upper.main, g = gradient; /* of the sum; on the branch's side */
     if (!s->relu_out) {
-        nw_sink sink = nw_unit_sink(&s->unit[1], true);
+        nw_sink sink = nw_unit_sink(&s->unit[s->count - 1], true);
         nw_source plain = nw_source_plain(&gradient);
         g = nw_region_take(pass, &s->z);
-        k->gradient(&pass->exec, &plain, &g, &sink);
+        pass->exec.kernels->gradient(&pass->exec, &plain, &g, &sink);
     }
-
-    nw_sink inner_sink = nw_unit_sink(&s->unit[0], true);
-    nw_source inner = nw_source_view(nw_unit_view(&s->unit[0]));
-    nw_tensor t = nw_region_take(pass, &s->unit[0].y);
-    nw_unit_backward(&s->unit[1], pass, &inner, &g, &t, &inner_sink);
-    if (!s->relu_out) nw_region_give(pass, &g);
-
-    /* The shortcut's gradient; unit0 then adds its own to it in place. */
-    nw_tensor dx = {.data = NULL};
-    if (s->has_projection) {
-        if (want_input) dx = nw_region_take(pass, nw_value_tensor(in));
-        nw_unit_backward(&s->projection, pass, &in->source, &gradient, want_input ? &dx : NULL, NULL);
-        nw_region_give(pass, &gradient);
-    } else {
-        dx = gradient;
+    for (int i = s->count - 1; i > 0; i--) {
+        nw_sink sink = nw_unit_sink(&s->unit[i - 1], true);
+        nw_source x = branch_input(s, i, in);
+        nw_tensor t = nw_region_take(pass, &s->unit[i - 1].y);
+        nw_unit_backward(&s->unit[i], pass, &x, &g, &t, &sink);
+        if (g.data != gradient.data) nw_region_give(pass, &g);
+        g = t;
     }
+    /* Unit 0 adds its own gradient to the shortcut's in place. */
+    nw_tensor dx = shortcut_backward(s, pass, in, gradient, want_input);
     nw_sink sink = in->sink;
     sink.add = &dx;
-    nw_unit_backward(&s->unit[0], pass, &in->source, &t, want_input ? &dx : NULL, &sink);
-    nw_region_give(pass, &t);
+    nw_unit_backward(&s->unit[0], pass, &in->source, &g, want_input ? &dx : NULL, &sink);
+    nw_region_give(pass, &g);
     if (!want_input && dx.data) {
         nw_region_give(pass, &dx);
         dx.data = NULL;
@@ -99,10 +139,13 @@ static nw_gradient residual_backward(nw_stage *base, nw_pass *pass, const nw_val
 static int residual_units(const nw_stage *base, const nw_unit **units)
 {
     const residual_stage *s = (const residual_stage *)base;
-    units[0] = &s->unit[0];
-    units[1] = &s->unit[1];
-    units[2] = &s->projection;
-    return s->has_projection ? 3 : 2;
+    int count = 0;
+    while (count < s->count) {
+        units[count] = &s->unit[count];
+        count++;
+    }
+    if (s->shortcut == NW_SHORTCUT_PROJECTION) units[count++] = &s->projection;
+    return count;
 }
 
 static const nw_stage_ops ops = {.kind = "residual",
@@ -112,41 +155,51 @@ static const nw_stage_ops ops = {.kind = "residual",
                                  .backward = residual_backward,
                                  .units = residual_units};
 
+/* Makes the shortcut for the input (c, h, w) and returns the shape it gives in the builder. */
+static nw_status make_shortcut(residual_stage *s, nw_builder *b, const nw_residual_options *o, int out_c)
+{
+    if (o->shortcut == NW_SHORTCUT_PROJECTION) {
+        NW_TRY(nw_unit_make(&s->projection, b, &o->projection));
+        s->base.macs += nw_conv_flops(&s->projection.conv, 1) / 2;
+        nw_builder_advance(b, &s->projection.conv);
+    } else if (o->shortcut == NW_SHORTCUT_SUBSAMPLE) {
+        NW_FAIL_IF(out_c < b->c, NW_E_SHAPE, "stage '%s': subsampling can add channels but not go from %d to %d",
+                   s->base.name, b->c, out_c);
+        NW_TRY(nw_conv_make(&s->sampling, b->c, b->h, b->w, out_c, 1, 1, o->subsample, 0));
+        for (nw_direction d = NW_FORWARD; d <= NW_BACKWARD_DATA; d++)
+            b->need = nw_need_max(b->need, b->kernels->conv_need(&s->sampling, b->n, b->block, d, b->threads));
+        nw_builder_advance(b, &s->sampling);
+    }
+    return NW_OK;
+}
+
 nw_status nw_stage_residual(nw_stage **stage, nw_builder *b, const char *name, const nw_residual_options *o)
 {
+    static const char *const text[] = {"identity", "1 x 1 convolution", "subsampled"};
     NW_TRY(nw_stage_begin(stage, sizeof(residual_stage), &ops, name, b));
     residual_stage *s = (residual_stage *)*stage;
-    s->has_projection = o->has_projection;
+    s->count = o->count;
+    s->shortcut = o->shortcut;
     s->relu_out = o->relu_out;
+    s->base.shortcut = text[o->shortcut];
+    NW_FAIL_IF(o->count < 2 || o->count > NW_RESIDUAL_UNITS, NW_E_ARGUMENT,
+               "stage '%s': a residual branch has 2 or %d units, not %d", name, NW_RESIDUAL_UNITS, o->count);
+    NW_FAIL_IF(o->shortcut != NW_SHORTCUT_IDENTITY && !o->relu_out, NW_E_UNSUPPORTED,
+               "stage '%s': a shortcut that changes the shape needs the ReLU after the sum", name);
     int c = b->c, h = b->h, w = b->w;
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < s->count; i++) {
         NW_TRY(nw_unit_make(&s->unit[i], b, &o->units[i]));
-        const nw_conv *v = &s->unit[i].conv;
-        s->base.macs += nw_conv_flops(v, 1) / 2;
-        b->c = v->k;
-        b->h = v->oh;
-        b->w = v->ow;
+        s->base.macs += nw_conv_flops(&s->unit[i].conv, 1) / 2;
+        nw_builder_advance(b, &s->unit[i].conv);
     }
     int out_c = b->c, out_h = b->h, out_w = b->w;
-    if (s->has_projection) {
-        b->c = c;
-        b->h = h;
-        b->w = w;
-        NW_TRY(nw_unit_make(&s->projection, b, &o->projection));
-        const nw_conv *v = &s->projection.conv;
-        s->base.macs += nw_conv_flops(v, 1) / 2;
-        c = v->k;
-        h = v->oh;
-        w = v->ow;
-    }
-    NW_FAIL_IF(o->has_projection && !o->relu_out, NW_E_UNSUPPORTED,
-               "stage '%s': a projection needs the ReLU after the sum", name);
-    NW_FAIL_IF(c != out_c || h != out_h || w != out_w, NW_E_SHAPE,
-               "stage '%s': the branch gives %d x %d x %d but the shortcut %d x %d x %d", name, out_c, out_h, out_w, c,
-               h, w);
-    b->c = out_c;
-    b->h = out_h;
-    b->w = out_w;
+    b->c = c;
+    b->h = h;
+    b->w = w;
+    NW_TRY(make_shortcut(s, b, o, out_c));
+    NW_FAIL_IF(b->c != out_c || b->h != out_h || b->w != out_w, NW_E_SHAPE,
+               "stage '%s': the branch gives %d x %d x %d but the shortcut %d x %d x %d", name, out_c, out_h, out_w,
+               b->c, b->h, b->w);
     nw_stage_end(&s->base, b);
     return NW_OK;
 }

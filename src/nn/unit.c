@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- regions --------------------------------------------------------------------------------------------------------
  */
@@ -76,36 +77,50 @@ static void note_needs(const nw_unit *u, nw_builder *b)
     nw_builder_gradient(b, u->conv.c, u->conv.h, u->conv.w);
 }
 
+static nw_status add_norm(nw_unit *u, nw_builder *b, const char *name, int channels, bool running, bool ends_residual)
+{
+    nw_segments *learned = &b->params->learned, *buffers = &b->params->running;
+    NW_TRY(add_segment(b, learned, name, "weight", NW_ROLE_NORM_SCALE, 1, 1, &channels, &u->gamma));
+    NW_TRY(add_segment(b, learned, name, "bias", NW_ROLE_NORM_SHIFT, 1, 1, &channels, &u->beta));
+    learned->at[u->gamma].ends_residual = ends_residual;
+    if (!running) return NW_OK;
+    NW_TRY(add_segment(b, buffers, name, "running_mean", NW_ROLE_RUNNING_MEAN, 1, 1, &channels, &u->running_mean));
+    return add_segment(b, buffers, name, "running_var", NW_ROLE_RUNNING_VAR, 1, 1, &channels, &u->running_var);
+}
+
+static const nw_unit nothing = {
+    .weight = -1, .bias = -1, .gamma = -1, .beta = -1, .running_mean = -1, .running_var = -1};
+
 nw_status nw_unit_make(nw_unit *u, nw_builder *b, const nw_unit_options *o)
 {
-    *u = (nw_unit){.bias = -1,
-                   .gamma = -1,
-                   .beta = -1,
-                   .running_mean = -1,
-                   .running_var = -1,
-                   .relu = o->relu,
-                   .dtype = b->kernels->dtype};
+    *u = nothing;
+    u->relu = o->relu;
+    u->dtype = b->kernels->dtype;
     NW_TRY(nw_conv_make(&u->conv, b->c, b->h, b->w, o->k, o->size, o->size, o->stride, o->pad));
     int shape[4] = {o->k, b->c, o->size, o->size}, fan_in = b->c * o->size * o->size;
     NW_TRY(add_segment(b, &b->params->learned, o->conv_name, "weight", NW_ROLE_CONV, fan_in, 4, shape, &u->weight));
     if (o->bias)
         NW_TRY(add_segment(b, &b->params->learned, o->conv_name, "bias", NW_ROLE_BIAS, fan_in, 1, shape, &u->bias));
-    if (o->norm) {
-        nw_segments *learned = &b->params->learned, *running = &b->params->running;
-        NW_TRY(add_segment(b, learned, o->norm_name, "weight", NW_ROLE_NORM_SCALE, 1, 1, shape, &u->gamma));
-        NW_TRY(add_segment(b, learned, o->norm_name, "bias", NW_ROLE_NORM_SHIFT, 1, 1, shape, &u->beta));
-        NW_TRY(
-            add_segment(b, running, o->norm_name, "running_mean", NW_ROLE_RUNNING_MEAN, 1, 1, shape, &u->running_mean));
-        NW_TRY(add_segment(b, running, o->norm_name, "running_var", NW_ROLE_RUNNING_VAR, 1, 1, shape, &u->running_var));
-    }
+    if (o->norm) NW_TRY(add_norm(u, b, o->norm_name, o->k, !o->no_running, o->ends_residual));
     note_needs(u, b);
     return NW_OK;
 }
 
+nw_status nw_unit_make_norm(nw_unit *u, nw_builder *b, const char *name, bool relu)
+{
+    *u = nothing;
+    u->relu = relu;
+    u->dtype = b->kernels->dtype;
+    u->conv = (nw_conv){.c = b->c, .h = b->h, .w = b->w, .k = b->c, .oh = b->h, .ow = b->w};
+    nw_builder_gradient(b, b->c, b->h, b->w);
+    return add_norm(u, b, name, b->c, true, false);
+}
+
 nw_status nw_unit_make_linear(nw_unit *u, nw_builder *b, const char *name, int k, bool bias)
 {
-    *u = (nw_unit){
-        .bias = -1, .gamma = -1, .beta = -1, .running_mean = -1, .running_var = -1, .linear = true, .dtype = NW_F32};
+    *u = nothing;
+    u->linear = true;
+    u->dtype = NW_F32;
     NW_TRY(nw_conv_make(&u->conv, b->c, b->h, b->w, k, b->h, b->w, 1, 0));
     int fan_in = b->c * b->h * b->w, shape[2] = {k, fan_in};
     NW_TRY(add_segment(b, &b->params->learned, name, "weight", NW_ROLE_LINEAR, fan_in, 2, shape, &u->weight));
@@ -129,21 +144,32 @@ void nw_unit_bind(nw_unit *u, nw_arena *arena, int n, int block)
 /* ---- passes ---------------------------------------------------------------------------------------------------------
  */
 
+const nw_moments *nw_unit_moments(const nw_unit *u, const nw_pass *pass)
+{
+    return nw_unit_has_norm(u) && (pass->training || u->running_mean < 0) ? &u->moments : NULL;
+}
+
+void nw_unit_normalise(nw_unit *u, nw_pass *pass)
+{
+    if (!nw_unit_has_norm(u)) return;
+    const nw_params *p = pass->params;
+    const float *gamma = nw_param_value(p, u->gamma), *beta = nw_param_value(p, u->beta);
+    bool running = u->running_mean >= 0;
+    float *mean = running ? nw_param_buffer(p, u->running_mean) : NULL;
+    float *var = running ? nw_param_buffer(p, u->running_var) : NULL;
+    if (nw_unit_moments(u, pass))
+        nw_norm_forward(&pass->exec, &u->y, &u->moments, gamma, beta, u->mean, u->rstd, u->scale, u->shift, mean, var);
+    else
+        nw_norm_eval(u->y.c, u->y.pitch, gamma, beta, mean, var, u->scale, u->shift);
+}
+
 void nw_unit_forward(nw_unit *u, nw_pass *pass, const nw_source *x)
 {
     const nw_params *p = pass->params;
     const float *bias = u->bias >= 0 ? nw_param_value(p, u->bias) : NULL;
-    bool norm = nw_unit_has_norm(u), batch_statistics = norm && pass->training;
     pass->exec.kernels->conv_forward(&pass->exec, &u->conv, x, nw_param_value(p, u->weight), bias, &u->y,
-                                     batch_statistics ? &u->moments : NULL,
-                                     u->linear ? NW_WORK_LINEAR : NW_WORK_CONV_FORWARD);
-    if (!norm) return;
-    const float *gamma = nw_param_value(p, u->gamma), *beta = nw_param_value(p, u->beta);
-    float *mean = nw_param_buffer(p, u->running_mean), *var = nw_param_buffer(p, u->running_var);
-    if (batch_statistics)
-        nw_norm_forward(&pass->exec, &u->y, &u->moments, gamma, beta, u->mean, u->rstd, u->scale, u->shift, mean, var);
-    else
-        nw_norm_eval(u->y.c, u->y.pitch, gamma, beta, mean, var, u->scale, u->shift);
+                                     nw_unit_moments(u, pass), u->linear ? NW_WORK_LINEAR : NW_WORK_CONV_FORWARD);
+    nw_unit_normalise(u, pass);
 }
 
 nw_view nw_unit_view(const nw_unit *u)
@@ -165,20 +191,29 @@ nw_sink nw_unit_sink(const nw_unit *u, bool gated)
     return sink;
 }
 
+nw_source nw_unit_before_norm(nw_unit *u, nw_pass *pass, const nw_tensor *g)
+{
+    const nw_params *p = pass->params;
+    if (!nw_unit_has_norm(u)) return nw_source_plain(g);
+    nw_norm_backward(&pass->exec, &u->y, u->sum_g, u->sum_gy, nw_param_value(p, u->gamma), u->mean, u->rstd,
+                     nw_param_gradient(p, u->gamma), nw_param_gradient(p, u->beta), pass->accumulate, u->c1, u->c2,
+                     u->c3);
+    return (nw_source){.a = {.t = g, .scale = u->c1, .shift = u->c2}, .b = {.t = &u->y, .scale = u->c3}};
+}
+
 void nw_unit_backward(nw_unit *u, nw_pass *pass, const nw_source *x, const nw_tensor *g, nw_tensor *dx,
                       const nw_sink *sink)
 {
     const nw_params *p = pass->params;
     const nw_kernels *k = pass->exec.kernels;
-    nw_source dy = nw_source_plain(g);
-    if (nw_unit_has_norm(u)) {
-        nw_norm_backward(&pass->exec, &u->y, u->sum_g, u->sum_gy, nw_param_value(p, u->gamma), u->mean, u->rstd,
-                         nw_param_gradient(p, u->gamma), nw_param_gradient(p, u->beta), pass->accumulate, u->c1, u->c2,
-                         u->c3);
-        dy = (nw_source){.a = {.t = g, .scale = u->c1, .shift = u->c2}, .b = {.t = &u->y, .scale = u->c3}};
+    nw_source dy = nw_unit_before_norm(u, pass, g);
+    float *dbias = u->bias >= 0 ? nw_param_gradient(p, u->bias) : NULL;
+    if (dbias &&
+        nw_unit_has_norm(u)) { /* the mean takes the bias away again: its gradient is zero, not rounding noise */
+        if (!pass->accumulate) memset(dbias, 0, (size_t)u->conv.k * sizeof(float));
+        dbias = NULL;
     }
-    k->conv_backward_weights(&pass->exec, &u->conv, x, &dy, nw_param_gradient(p, u->weight),
-                             u->bias >= 0 ? nw_param_gradient(p, u->bias) : NULL, pass->accumulate,
+    k->conv_backward_weights(&pass->exec, &u->conv, x, &dy, nw_param_gradient(p, u->weight), dbias, pass->accumulate,
                              u->linear ? NW_WORK_LINEAR : NW_WORK_CONV_WEIGHTS);
     if (dx)
         k->conv_backward_data(&pass->exec, &u->conv, &dy, nw_param_value(p, u->weight), dx, sink,

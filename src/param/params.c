@@ -1,9 +1,6 @@
-/* params.c - the table of segments, the vectors behind it, and their initial values. */
+/* params.c - the table of segments and the vectors behind it; init.c gives them their initial values. */
 #include "param/params.h"
 
-#include "base/rng.h"
-
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,28 +40,4 @@ void nw_params_free(nw_params *params)
     free(params->learned.at);
     free(params->running.at);
     *params = (nw_params){0};
-}
-
-static void fill(float *values, size_t count, float x)
-{
-    for (size_t i = 0; i < count; i++) values[i] = x;
-}
-
-void nw_params_init(nw_params *params, uint64_t seed)
-{
-    for (int i = 0; i < params->learned.count; i++) {
-        const nw_segment *s = &params->learned.at[i];
-        float *values = params->values + s->offset;
-        if (s->role == NW_ROLE_NORM_SCALE || s->role == NW_ROLE_NORM_SHIFT) {
-            fill(values, s->count, s->role == NW_ROLE_NORM_SCALE ? 1.0f : 0.0f);
-            continue;
-        }
-        nw_rng rng = nw_rng_make(seed, NW_PURPOSE_INIT, (uint64_t)i, 0);
-        float bound = 1.0f / sqrtf((float)s->fan_in);
-        for (size_t j = 0; j < s->count; j++) values[j] = (2.0f * nw_rng_uniform(&rng) - 1.0f) * bound;
-    }
-    for (int i = 0; i < params->running.count; i++) {
-        const nw_segment *s = &params->running.at[i];
-        fill(params->buffers + s->offset, s->count, s->role == NW_ROLE_RUNNING_VAR ? 1.0f : 0.0f);
-    }
 }

@@ -30,6 +30,7 @@ typedef struct nw_segment {
     int fan_in; /* values that one output sums; for initialisation */
     nw_role role;
     int stage;
+    bool ends_residual; /* gamma of the last batch norm of a residual branch */
 } nw_segment;
 
 /* A growing list of segments of one vector. */
@@ -39,10 +40,14 @@ typedef struct nw_segments {
     size_t floats;
 } nw_segments;
 
+struct nw_init_scheme;
+
 typedef struct nw_params {
     nw_segments learned, running;
-    float *values, *gradients; /* learned.floats each */
-    float *buffers;            /* running.floats */
+    const struct nw_init_scheme *init; /* how nw_params_init draws (init.h); NULL: as PyTorch does */
+    bool zero_init_residual;           /* gammas that end a residual branch start at 0 */
+    float *values, *gradients;         /* learned.floats each */
+    float *buffers;                    /* running.floats */
 } nw_params;
 
 /* Appends a segment; its index goes to *index. NW_E_MEMORY, or NW_E_ARGUMENT for a name that is too long. */
@@ -52,8 +57,8 @@ nw_status nw_segments_add(nw_segments *list, const char *name, nw_role role, int
 void nw_params_bind(nw_params *params, nw_arena *arena);
 void nw_params_free(nw_params *params);
 
-/* PyTorch's defaults: weights and biases uniform in +-1/sqrt(fan_in); gamma 1, beta 0, running mean 0, variance 1. Each
- * segment draws from a stream of its own, so that adding a layer does not change the others. */
+/* Weights and biases by the scheme; gamma 1, beta 0, running mean 0, variance 1. Each segment draws from a stream of
+ * its own, keyed by its index. */
 void nw_params_init(nw_params *params, uint64_t seed);
 
 static inline float *nw_param_value(const nw_params *p, int index) { return p->values + p->learned.at[index].offset; }

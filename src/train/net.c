@@ -88,9 +88,13 @@ static nw_status create(nw_net *net, const nw_net_options *o, const nw_net_parts
                               .height = o->height,
                               .width = o->width,
                               .classes = o->classes,
-                              .base_width = o->base_width};
+                              .base_width = o->base_width,
+                              .variant = o->variant};
     NW_TRY(nw_model_make(&net->model, &model, kernels, o->batch_size, net->options.threads));
     NW_TRY(make_optimizer(net, o, parts));
+    net->options.channels = net->model.options.channels; /* given, or the model's own */
+    net->options.height = net->model.options.height;
+    net->options.width = net->model.options.width;
     nw_arena measure = nw_arena_measure();
     bind_all(net, &measure);
     NW_TRY(nw_arena_create(&net->arena, measure.peak));

@@ -1,54 +1,118 @@
 /*
- * resnet.c - ResNets of basic blocks (He et al. 2015) with the stem for small images.
+ * resnet.c - ResNets of basic blocks and of bottlenecks (He et al. 2015), as torchvision has them, and PETRA's.
  *
- *   stem    conv 3 x 3, 3 -> w, batch norm, ReLU
- *   groups  four, with w, 2w, 4w, 8w channels; the last three halve the map
- *   block   conv 3 x 3 (stride), BN, ReLU, conv 3 x 3, BN, + shortcut, ReLU; the shortcut is x, or conv 1 x 1
- *           (stride), BN where the shape changes
- *   head    average over the map, linear with bias
+ *   stem        small images: conv 3 x 3, w channels, batch norm, ReLU
+ *               large ones:   conv 7 x 7, stride 2, batch norm, ReLU, max pool 3 x 3, stride 2, padding 1
+ *                             (PETRA: max pool 2 x 2, stride 2)
+ *   groups      four, with w, 2w, 4w, 8w channels; the last three halve the map
+ *   basic       conv 3 x 3 (stride), BN, ReLU, conv 3 x 3, BN, + shortcut, ReLU                    depths 18, 34
+ *   bottleneck  conv 1 x 1, BN, ReLU, conv 3 x 3 (stride), BN, ReLU, conv 1 x 1 to four times the
+ *               channels, BN, + shortcut, ReLU                                                depths 50, 101, 152
+ *   shortcut    x, or conv 1 x 1 (stride), BN where the shape changes
+ *   head        average over the map, linear with bias
  *
- * Names are torchvision's. resnet18 with w = 64: 11,173,962 parameters for 10 classes.
+ * PETRA's convolutions have biases, also in front of batch norm. Its published code has the bottleneck's stride on the
+ * first convolution and no ReLU behind the second: compat_ref. Names are torchvision's. With w = 64 and 10 classes,
+ * resnet18 has 11,173,962 parameters, resnet50 23,520,842. Initial values: PyTorch's; with the large stem He-out, as
+ * torchvision's, except PETRA's.
  */
 #include "nn/model.h"
 
 #include <stdio.h>
 
-static nw_status add_block(nw_model *m, int group, int index, int k, int stride)
+typedef struct shape {
+    int blocks[4];
+    bool bottleneck, bias, early_stride; /* early_stride: and no middle ReLU */
+} shape;
+
+static const char *const part[8] = {"conv1", "bn1", "conv2", "bn2", "conv3", "bn3", "downsample.0", "downsample.1"};
+
+static nw_status add_block(nw_model *m, const shape *r, int group, int index, int width, int stride)
 {
-    char stage[32], name[6][64];
-    static const char *const part[6] = {"conv1", "bn1", "conv2", "bn2", "downsample.0", "downsample.1"};
+    char stage[32], name[8][64];
+    int out = r->bottleneck ? 4 * width : width, last = r->bottleneck ? 2 : 1;
     snprintf(stage, sizeof stage, "layer%d.%d", group, index);
-    for (int i = 0; i < 6; i++) snprintf(name[i], sizeof name[i], "%s.%s", stage, part[i]);
-    nw_residual_options o = {
-        .units = {{.k = k,
-                   .size = 3,
-                   .stride = stride,
-                   .pad = 1,
-                   .norm = true,
-                   .relu = true,
-                   .conv_name = name[0],
-                   .norm_name = name[1]},
-                  {.k = k, .size = 3, .stride = 1, .pad = 1, .norm = true, .conv_name = name[2], .norm_name = name[3]}},
-        .has_projection = stride != 1 || m->builder.c != k,
-        .projection = {.k = k, .size = 1, .stride = stride, .norm = true, .conv_name = name[4], .norm_name = name[5]},
-        .relu_out = true,
-    };
+    for (int i = 0; i < 8; i++) snprintf(name[i], sizeof name[i], "%s.%s", stage, part[i]);
+    nw_residual_options o = {.count = last + 1, .relu_out = true};
+    for (int i = 0; i <= last; i++) {
+        bool wide = !r->bottleneck || i == 1;
+        o.units[i] = (nw_unit_options){.k = i == last ? out : width,
+                                       .size = wide ? 3 : 1,
+                                       .stride = 1,
+                                       .pad = wide ? 1 : 0,
+                                       .bias = r->bias,
+                                       .norm = true,
+                                       .relu = i < last,
+                                       .ends_residual = i == last,
+                                       .conv_name = name[2 * i],
+                                       .norm_name = name[2 * i + 1]};
+    }
+    o.units[r->bottleneck && !r->early_stride ? 1 : 0].stride = stride;
+    if (r->early_stride) o.units[1].relu = false;
+    if (stride != 1 || m->builder.c != out) {
+        o.shortcut = NW_SHORTCUT_PROJECTION;
+        o.projection = (nw_unit_options){.k = out,
+                                         .size = 1,
+                                         .stride = stride,
+                                         .bias = r->bias,
+                                         .norm = true,
+                                         .conv_name = name[6],
+                                         .norm_name = name[7]};
+    }
     NW_ADD_STAGE(m, nw_stage_residual, stage, &o);
     return NW_OK;
 }
 
-static nw_status add_basic_resnet(nw_model *m, const int blocks[4])
+static nw_status add_resnet(nw_model *m, const shape *r, const nw_pool_options *pool)
 {
-    int w = m->options.base_width ? m->options.base_width : 64;
-    nw_unit_options stem = {
-        .k = w, .size = 3, .stride = 1, .pad = 1, .norm = true, .relu = true, .conv_name = "conv1", .norm_name = "bn1"};
+    bool large;
+    NW_TRY(nw_model_wants_imagenet_stem(m, &large));
+    int w = nw_model_width(m, 64, 64);
+    nw_unit_options stem = {.k = w,
+                            .size = large ? 7 : 3,
+                            .stride = large ? 2 : 1,
+                            .pad = large ? 3 : 1,
+                            .bias = r->bias,
+                            .norm = true,
+                            .relu = true,
+                            .conv_name = "conv1",
+                            .norm_name = "bn1"};
     nw_head_options head = {.linear_name = "fc", .classes = m->options.classes, .bias = true, .output_scale = 1.0f};
-    NW_ADD_STAGE(m, nw_stage_conv, "stem", &stem, 0);
+    NW_ADD_STAGE(m, nw_stage_conv, "stem", &stem, large ? pool : NULL);
     for (int group = 0; group < 4; group++)
-        for (int i = 0; i < blocks[group]; i++)
-            NW_TRY(add_block(m, group + 1, i, w << group, group > 0 && i == 0 ? 2 : 1));
+        for (int i = 0; i < r->blocks[group]; i++)
+            NW_TRY(add_block(m, r, group + 1, i, w << group, group > 0 && i == 0 ? 2 : 1));
     NW_ADD_STAGE(m, nw_stage_head, "head", &head);
+    if (large && !r->bias) m->default_init = "he-out";
     return NW_OK;
 }
 
-nw_status nw_add_resnet18(nw_model *m) { return add_basic_resnet(m, (const int[4]){2, 2, 2, 2}); }
+static shape shape_of(int depth)
+{
+    switch (depth) {
+    case 18:
+        return (shape){.blocks = {2, 2, 2, 2}};
+    case 34:
+        return (shape){.blocks = {3, 4, 6, 3}};
+    case 50:
+        return (shape){.blocks = {3, 4, 6, 3}, .bottleneck = true};
+    case 101:
+        return (shape){.blocks = {3, 4, 23, 3}, .bottleneck = true};
+    default:
+        return (shape){.blocks = {3, 8, 36, 3}, .bottleneck = true}; /* 152 */
+    }
+}
+
+nw_status nw_add_resnet(nw_model *m)
+{
+    shape r = shape_of(m->family->variant);
+    return add_resnet(m, &r, &(nw_pool_options){.size = 3, .stride = 2, .pad = 1});
+}
+
+nw_status nw_add_petra_resnet(nw_model *m)
+{
+    shape r = shape_of(m->family->variant);
+    r.bias = true;
+    r.early_stride = r.bottleneck && m->options.variant.compat_ref;
+    return add_resnet(m, &r, &(nw_pool_options){.size = 2});
+}

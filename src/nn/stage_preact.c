@@ -1,0 +1,139 @@
+/*
+ * stage_preact.c - a pre-activation residual block (Zagoruyko and Komodakis 2016: wide residual networks).
+ *
+ * With a = relu(norm(x)), the block is z = conv2(relu(norm(conv1(a)))) + shortcut, the shortcut being x, or a 1 x 1
+ * convolution of a. The norm of x comes first in the block but needs statistics of a tensor that the stage before
+ * writes. So stages are cut one norm later: a stage ends with the norm of the block behind it, whose moments are taken
+ * while z is written, and the stem ends with the first block's. The order of parameters is the same.
+ *
+ *   in    source: the view relu(norm(x)), with its sink; twin: x as it is
+ *   out   source: the view relu(next norm(z)), with its sink; twin: z
+ *
+ * backward, from g of the view and r of the raw stream (none behind a projection):
+ *   dz = before_norm(g) + r;   dz -> conv2 -> conv1 -> da + projection's, through the sink of the input;
+ *   the input's raw stream gets dz if the shortcut is the identity.
+ */
+#include "nn/stage.h"
+
+typedef struct preact_stage {
+    nw_stage base;
+    nw_unit unit[2], projection;
+    bool has_projection;
+    nw_unit next; /* y is z */
+} preact_stage;
+
+static void preact_bind(nw_stage *base, nw_arena *arena)
+{
+    preact_stage *s = (preact_stage *)base;
+    for (int i = 0; i < 2; i++) nw_unit_bind(&s->unit[i], arena, s->base.n, s->base.block);
+    if (s->has_projection) nw_unit_bind(&s->projection, arena, s->base.n, s->base.block);
+    nw_unit_bind(&s->next, arena, s->base.n, s->base.block);
+}
+
+static void preact_set_batch(nw_stage *base, int n)
+{
+    preact_stage *s = (preact_stage *)base;
+    s->unit[0].y.n = s->unit[1].y.n = s->projection.y.n = s->next.y.n = n;
+}
+
+static void preact_forward(nw_stage *base, nw_pass *pass, const nw_value *in, nw_value *out)
+{
+    preact_stage *s = (preact_stage *)base;
+    nw_unit_forward(&s->unit[0], pass, &in->source);
+    nw_source inner = nw_source_view(nw_unit_view(&s->unit[0]));
+    nw_unit_forward(&s->unit[1], pass, &inner);
+    nw_source sum = {.a = nw_unit_view(&s->unit[1])};
+    if (s->has_projection) {
+        nw_unit_forward(&s->projection, pass, &in->source);
+        sum.b = nw_unit_view(&s->projection);
+    } else {
+        sum.b = in->twin.a;
+    }
+    pass->exec.kernels->materialise(&pass->exec, &sum, &s->next.y, nw_unit_moments(&s->next, pass));
+    nw_unit_normalise(&s->next, pass);
+    *out = (nw_value){.source = nw_source_view(nw_unit_view(&s->next)),
+                      .sink = nw_unit_sink(&s->next, true),
+                      .twin = nw_source_plain(&s->next.y)};
+}
+
+static nw_gradient preact_backward(nw_stage *base, nw_pass *pass, const nw_value *in, nw_gradient upper,
+                                   bool want_input)
+{
+    preact_stage *s = (preact_stage *)base;
+    const nw_kernels *k = pass->exec.kernels;
+    /* dz takes the place of the raw stream's gradient, or of the view's. */
+    nw_source before = nw_unit_before_norm(&s->next, pass, &upper.main);
+    nw_tensor dz = upper.twin.data ? upper.twin : upper.main;
+    nw_sink add = {.add = upper.twin.data ? &upper.twin : NULL};
+    k->gradient(&pass->exec, &before, &dz, &add);
+    if (upper.twin.data) nw_region_give(pass, &upper.main);
+
+    nw_source inner = nw_source_view(nw_unit_view(&s->unit[0]));
+    nw_sink inner_sink = nw_unit_sink(&s->unit[0], true), sink = in->sink;
+    nw_tensor t = nw_region_take(pass, &s->unit[0].y), da = {.data = NULL};
+    nw_unit_backward(&s->unit[1], pass, &inner, &dz, &t, &inner_sink);
+    if (want_input) da = nw_region_take(pass, nw_value_tensor(in));
+    if (s->has_projection) {
+        nw_unit_backward(&s->projection, pass, &in->source, &dz, want_input ? &da : NULL, NULL);
+        nw_region_give(pass, &dz);
+        sink.add = &da;
+    }
+    nw_unit_backward(&s->unit[0], pass, &in->source, &t, want_input ? &da : NULL, &sink);
+    nw_region_give(pass, &t);
+    nw_gradient lower = {.main = da};
+    if (!s->has_projection) {
+        if (want_input)
+            lower.twin = dz;
+        else
+            nw_region_give(pass, &dz);
+    }
+    return lower;
+}
+
+static int preact_units(const nw_stage *base, const nw_unit **units)
+{
+    const preact_stage *s = (const preact_stage *)base;
+    units[0] = &s->unit[0];
+    units[1] = &s->unit[1];
+    units[2] = &s->projection;
+    return s->has_projection ? 3 : 2;
+}
+
+static const nw_stage_ops ops = {.kind = "pre-activation",
+                                 .bind = preact_bind,
+                                 .set_batch = preact_set_batch,
+                                 .forward = preact_forward,
+                                 .backward = preact_backward,
+                                 .units = preact_units};
+
+nw_status nw_stage_preact(nw_stage **stage, nw_builder *b, const char *name, const nw_preact_options *o)
+{
+    NW_TRY(nw_stage_begin(stage, sizeof(preact_stage), &ops, name, b));
+    preact_stage *s = (preact_stage *)*stage;
+    s->has_projection = o->has_projection;
+    s->base.shortcut = o->has_projection ? "1 x 1 convolution" : "identity";
+    int c = b->c, h = b->h, w = b->w;
+    for (int i = 0; i < 2; i++) {
+        NW_TRY(nw_unit_make(&s->unit[i], b, &o->units[i]));
+        s->base.macs += nw_conv_flops(&s->unit[i].conv, 1) / 2;
+        nw_builder_advance(b, &s->unit[i].conv);
+    }
+    const nw_conv *v = &s->unit[1].conv;
+    if (o->has_projection) {
+        b->c = c;
+        b->h = h;
+        b->w = w;
+        NW_TRY(nw_unit_make(&s->projection, b, &o->projection));
+        s->base.macs += nw_conv_flops(&s->projection.conv, 1) / 2;
+        nw_builder_advance(b, &s->projection.conv);
+        c = b->c;
+        h = b->h;
+        w = b->w;
+    }
+    NW_FAIL_IF(c != v->k || h != v->oh || w != v->ow, NW_E_SHAPE,
+               "stage '%s': the branch gives %d x %d x %d but the shortcut %d x %d x %d", name, v->k, v->oh, v->ow, c,
+               h, w);
+    NW_TRY(nw_unit_make_norm(&s->next, b, o->next_norm, true));
+    nw_stage_end(&s->base, b);
+    return NW_OK;
+}
