@@ -12,11 +12,18 @@
 
 enum { NW_MAX_STAGES = 256 };
 
+/* The first stage: for images of up to 64 pixels a 3 x 3 convolution, for larger ones 7 x 7 with stride 2 and pooling.
+ */
+typedef enum nw_stem { NW_STEM_AUTO, NW_STEM_SMALL, NW_STEM_IMAGENET } nw_stem;
+
 typedef struct nw_model_options {
     const char *name;
     int channels, height, width; /* of an image */
     int classes;
     int base_width; /* channels of the first stage; the others keep their ratio to it. 0: the model's own */
+    nw_stem stem;
+    int n_layers, hidden_size; /* of revnet-fixed; 0: 20 and 256 */
+    bool last_bn_zero_init;    /* gamma of the last batch norm of every residual block starts at 0 */
 } nw_model_options;
 
 typedef struct nw_model {
@@ -63,5 +70,10 @@ nw_status nw_model_add(nw_model *model, nw_stage *stage, nw_status status);
 /* Families, one file each in models/. */
 nw_status nw_add_resnet9(nw_model *model);
 nw_status nw_add_resnet18(nw_model *model);
+nw_status nw_add_revnet18(nw_model *model);
+nw_status nw_add_revnet34(nw_model *model);
+nw_status nw_add_revnet50(nw_model *model);
+nw_status nw_add_revnet101(nw_model *model);
+nw_status nw_add_revnet_fixed(nw_model *model);
 
 #endif
