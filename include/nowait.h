@@ -68,12 +68,20 @@ typedef enum nw_precision { NW_PRECISION_AUTO, NW_PRECISION_F32, NW_PRECISION_BF
 
 typedef struct nw_net nw_net;
 
+/* What a model can be told beyond its name. All zero: the model as it was published. */
+typedef struct nw_model_variant {
+    const char *stem; /* of ResNets: "small" (3 x 3), "imagenet" (7 x 7, stride 2, pool), "auto": by image size */
+    bool zero_init_residual;   /* gamma of the last batch norm of each residual block starts at 0 */
+    int n_layers, hidden_size; /* of revnet-fixed */
+} nw_model_variant;
+
 typedef struct nw_net_options {
     const char *model;           /* "resnet9", "resnet18" */
     int batch_size;              /* images of a step, at most */
     int channels, height, width; /* of an image */
     int classes;
-    int base_width; /* channels of the first stage; 0: the model's own. For cheap experiments */
+    int base_width; /* channels of the first stage, the others in proportion, in multiples of 8; 0: the model's own */
+    nw_model_variant variant;
     nw_precision precision;
     int threads;   /* 0: all CPUs this process may use */
     uint64_t seed; /* of the initial weights, and of dropout */

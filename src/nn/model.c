@@ -9,6 +9,12 @@
 static const nw_model_family families[] = {
     {"resnet9", "cifar10-fast's ResNet9: 8 convolutions, max pooling, logits times 0.125", nw_add_resnet9},
     {"resnet18", "ResNet18 for small images: 3 x 3 stem, no convolution biases", nw_add_resnet18},
+    {"revnet18", "reversible ResNet18: two streams, convolution biases", nw_add_revnet18},
+    {"revnet34", "reversible ResNet34", nw_add_revnet34},
+    {"revnet50", "reversible ResNet50: bottleneck blocks", nw_add_revnet50},
+    {"revnet101", "reversible ResNet101: bottleneck blocks", nw_add_revnet101},
+    {"revnet-fixed", "n_layers reversible blocks of one width, hidden_size channels in both streams",
+     nw_add_revnet_fixed},
 };
 
 int nw_model_families(void) { return (int)(sizeof families / sizeof families[0]); }
@@ -38,6 +44,23 @@ nw_status nw_model_add(nw_model *model, nw_stage *stage, nw_status status)
     }
     model->stages[model->count++] = stage;
     model->builder.stage = model->count;
+    return NW_OK;
+}
+
+int nw_model_width(const nw_model *m, int own, int first)
+{
+    if (m->options.base_width == 0) return own;
+    int64_t scaled = ((int64_t)own * m->options.base_width / first + 4) / 8 * 8;
+    return scaled < 8 ? 8 : (int)scaled;
+}
+
+nw_status nw_model_wants_imagenet_stem(const nw_model *m, bool *large)
+{
+    const char *stem = m->options.variant.stem;
+    bool is_auto = !stem || strcmp(stem, "auto") == 0, is_large = stem && strcmp(stem, "imagenet") == 0;
+    NW_FAIL_IF(!is_auto && !is_large && strcmp(stem, "small") != 0, NW_E_ARGUMENT,
+               "there is no stem '%s'; the stems are 'auto', 'small' and 'imagenet'", stem);
+    *large = is_auto ? nw_max(m->options.height, m->options.width) > 64 : is_large;
     return NW_OK;
 }
 
@@ -97,7 +120,7 @@ void nw_model_bind(nw_model *m, nw_arena *arena)
         m->stages[i]->kept_bytes = arena->used - before;
     }
     pass->params = &m->params;
-    for (int i = 0; i < NW_REGIONS; i++) pass->region[i] = nw_arena_alloc(arena, b->region_bytes);
+    for (int i = 0; i < b->regions; i++) pass->region[i] = nw_arena_alloc(arena, b->region_bytes);
     pass->exec.kernels = b->kernels;
     pass->exec.worker_bytes = nw_align_up(b->need.worker);
     pass->exec.worker_scratch = nw_arena_alloc(arena, (size_t)b->threads * pass->exec.worker_bytes);

@@ -12,18 +12,12 @@
 
 enum { NW_MAX_STAGES = 256 };
 
-/* The first stage: for images of up to 64 pixels a 3 x 3 convolution, for larger ones 7 x 7 with stride 2 and pooling.
- */
-typedef enum nw_stem { NW_STEM_AUTO, NW_STEM_SMALL, NW_STEM_IMAGENET } nw_stem;
-
 typedef struct nw_model_options {
     const char *name;
     int channels, height, width; /* of an image */
     int classes;
     int base_width; /* channels of the first stage; the others keep their ratio to it. 0: the model's own */
-    nw_stem stem;
-    int n_layers, hidden_size; /* of revnet-fixed; 0: 20 and 256 */
-    bool last_bn_zero_init;    /* gamma of the last batch norm of every residual block starts at 0 */
+    nw_model_variant variant;
 } nw_model_options;
 
 typedef struct nw_model {
@@ -66,6 +60,12 @@ nw_status nw_model_add(nw_model *model, nw_stage *stage, nw_status status);
         nw_status nw_made_ = function(&nw_stage_, &(model)->builder, __VA_ARGS__); \
         NW_TRY(nw_model_add(model, nw_stage_, nw_made_));                          \
     } while (0)
+
+/* For families: `own` channels of a model whose first stage has `first`, scaled to options.base_width and rounded to a
+ * multiple of 8; `own` where no width is asked for. */
+int nw_model_width(const nw_model *model, int own, int first);
+/* For families with stems: true for the one of large images. NW_E_ARGUMENT for an unknown stem. */
+nw_status nw_model_wants_imagenet_stem(const nw_model *model, bool *large);
 
 /* Families, one file each in models/. */
 nw_status nw_add_resnet9(nw_model *model);

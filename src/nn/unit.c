@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- regions --------------------------------------------------------------------------------------------------------
  */
@@ -14,7 +15,7 @@ nw_tensor nw_region_take(nw_pass *pass, const nw_tensor *shape)
 {
     nw_tensor t = *shape;
     for (int i = 0; i < NW_REGIONS; i++)
-        if (!pass->busy[i]) {
+        if (pass->region[i] && !pass->busy[i]) {
             pass->busy[i] = true;
             t.data = pass->region[i];
             return t;
@@ -46,14 +47,26 @@ void nw_stage_end(nw_stage *stage, const nw_builder *builder)
     stage->out_c = builder->c;
     stage->out_h = builder->h;
     stage->out_w = builder->w;
+    stage->twin = builder->twin;
+}
+
+static void note_gradient(nw_builder *builder, int c, int h, int w, nw_dtype dtype, int regions)
+{
+    nw_tensor t = nw_tensor_shape(builder->n, c, h, w, builder->block, dtype);
+    size_t bytes = nw_tensor_bytes(&t);
+    if (bytes > builder->region_bytes) builder->region_bytes = bytes;
+    builder->regions = nw_max(builder->regions, regions);
+    builder->need = nw_need_max(builder->need, nw_pointwise_need(t.pitch, builder->block));
 }
 
 void nw_builder_gradient(nw_builder *builder, int c, int h, int w)
 {
-    nw_tensor t = nw_tensor_shape(builder->n, c, h, w, builder->block, builder->kernels->dtype);
-    size_t bytes = nw_tensor_bytes(&t);
-    if (bytes > builder->region_bytes) builder->region_bytes = bytes;
-    builder->need = nw_need_max(builder->need, nw_pointwise_need(t.pitch, builder->block));
+    note_gradient(builder, c, h, w, builder->kernels->dtype, 3);
+}
+
+void nw_builder_stream(nw_builder *builder, int c, int h, int w)
+{
+    note_gradient(builder, c, h, w, NW_F32, NW_REGIONS);
 }
 
 /* ---- making ---------------------------------------------------------------------------------------------------------
@@ -102,6 +115,19 @@ nw_status nw_unit_make(nw_unit *u, nw_builder *b, const nw_unit_options *o)
     return NW_OK;
 }
 
+nw_status nw_unit_make_streams(nw_unit u[2], nw_builder *b, const nw_unit_options *o, nw_dtype dtype)
+{
+    NW_FAIL_IF(o->k % 2, NW_E_SHAPE, "'%s' has %d outputs: two streams need an even number", o->conv_name, o->k);
+    nw_builder whole = *b; /* makes the segments; its needs are those of a unit that never runs */
+    NW_TRY(nw_unit_make(&u[0], &whole, o));
+    NW_TRY(nw_conv_make(&u[0].conv, b->c, b->h, b->w, o->k / 2, o->size, o->size, o->stride, o->pad));
+    u[0].dtype = dtype;
+    u[1] = u[0];
+    u[1].first = o->k / 2;
+    note_needs(&u[0], b);
+    return NW_OK;
+}
+
 nw_status nw_unit_make_linear(nw_unit *u, nw_builder *b, const char *name, int k, bool bias)
 {
     *u = (nw_unit){
@@ -126,22 +152,42 @@ void nw_unit_bind(nw_unit *u, nw_arena *arena, int n, int block)
     u->sum_gy = nw_arena_alloc(arena, nw_sums_floats(&u->y) * sizeof(float));
 }
 
+/* ---- parameters: from the unit's first output channel on, the leading dimension of all its segments ----------------
+ */
+
+static size_t first_float(const nw_unit *u, const nw_segment *s)
+{
+    return u->first ? s->count / (size_t)s->shape[0] * (size_t)u->first : 0;
+}
+static float *unit_value(const nw_unit *u, const nw_params *p, int index)
+{
+    return index < 0 ? NULL : nw_param_value(p, index) + first_float(u, &p->learned.at[index]);
+}
+static float *unit_gradient(const nw_unit *u, const nw_params *p, int index)
+{
+    return index < 0 ? NULL : nw_param_gradient(p, index) + first_float(u, &p->learned.at[index]);
+}
+static float *unit_buffer(const nw_unit *u, const nw_params *p, int index)
+{
+    return index < 0 ? NULL : nw_param_buffer(p, index) + first_float(u, &p->running.at[index]);
+}
+
 /* ---- passes ---------------------------------------------------------------------------------------------------------
  */
 
 void nw_unit_forward(nw_unit *u, nw_pass *pass, const nw_source *x)
 {
     const nw_params *p = pass->params;
-    const float *bias = u->bias >= 0 ? nw_param_value(p, u->bias) : NULL;
     bool norm = nw_unit_has_norm(u), batch_statistics = norm && pass->training;
-    pass->exec.kernels->conv_forward(&pass->exec, &u->conv, x, nw_param_value(p, u->weight), bias, &u->y,
-                                     batch_statistics ? &u->moments : NULL,
+    pass->exec.kernels->conv_forward(&pass->exec, &u->conv, x, unit_value(u, p, u->weight), unit_value(u, p, u->bias),
+                                     &u->y, batch_statistics ? &u->moments : NULL,
                                      u->linear ? NW_WORK_LINEAR : NW_WORK_CONV_FORWARD);
     if (!norm) return;
-    const float *gamma = nw_param_value(p, u->gamma), *beta = nw_param_value(p, u->beta);
-    float *mean = nw_param_buffer(p, u->running_mean), *var = nw_param_buffer(p, u->running_var);
+    const float *gamma = unit_value(u, p, u->gamma), *beta = unit_value(u, p, u->beta);
+    float *mean = unit_buffer(u, p, u->running_mean), *var = unit_buffer(u, p, u->running_var);
     if (batch_statistics)
-        nw_norm_forward(&pass->exec, &u->y, &u->moments, gamma, beta, u->mean, u->rstd, u->scale, u->shift, mean, var);
+        nw_norm_forward(&pass->exec, &u->y, &u->moments, gamma, beta, u->mean, u->rstd, u->scale, u->shift,
+                        pass->freeze_running ? NULL : mean, pass->freeze_running ? NULL : var);
     else
         nw_norm_eval(u->y.c, u->y.pitch, gamma, beta, mean, var, u->scale, u->shift);
 }
@@ -171,16 +217,19 @@ void nw_unit_backward(nw_unit *u, nw_pass *pass, const nw_source *x, const nw_te
     const nw_params *p = pass->params;
     const nw_kernels *k = pass->exec.kernels;
     nw_source dy = nw_source_plain(g);
+    float *dbias = unit_gradient(u, p, u->bias);
     if (nw_unit_has_norm(u)) {
-        nw_norm_backward(&pass->exec, &u->y, u->sum_g, u->sum_gy, nw_param_value(p, u->gamma), u->mean, u->rstd,
-                         nw_param_gradient(p, u->gamma), nw_param_gradient(p, u->beta), pass->accumulate, u->c1, u->c2,
+        nw_norm_backward(&pass->exec, &u->y, u->sum_g, u->sum_gy, unit_value(u, p, u->gamma), u->mean, u->rstd,
+                         unit_gradient(u, p, u->gamma), unit_gradient(u, p, u->beta), pass->accumulate, u->c1, u->c2,
                          u->c3);
         dy = (nw_source){.a = {.t = g, .scale = u->c1, .shift = u->c2}, .b = {.t = &u->y, .scale = u->c3}};
+        /* Batch norm takes the mean away, and a bias with it: its gradient, the sum of dy, is 0. */
+        if (dbias && !pass->accumulate) memset(dbias, 0, (size_t)u->conv.k * sizeof *dbias);
+        dbias = NULL;
     }
-    k->conv_backward_weights(&pass->exec, &u->conv, x, &dy, nw_param_gradient(p, u->weight),
-                             u->bias >= 0 ? nw_param_gradient(p, u->bias) : NULL, pass->accumulate,
+    k->conv_backward_weights(&pass->exec, &u->conv, x, &dy, unit_gradient(u, p, u->weight), dbias, pass->accumulate,
                              u->linear ? NW_WORK_LINEAR : NW_WORK_CONV_WEIGHTS);
     if (dx)
-        k->conv_backward_data(&pass->exec, &u->conv, &dy, nw_param_value(p, u->weight), dx, sink,
+        k->conv_backward_data(&pass->exec, &u->conv, &dy, unit_value(u, p, u->weight), dx, sink,
                               u->linear ? NW_WORK_LINEAR : NW_WORK_CONV_DATA);
 }

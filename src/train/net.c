@@ -65,7 +65,8 @@ static nw_status create(nw_net *net, const nw_net_options *o, const nw_kernels *
                               .height = o->height,
                               .width = o->width,
                               .classes = o->classes,
-                              .base_width = o->base_width};
+                              .base_width = o->base_width,
+                              .variant = o->variant};
     NW_TRY(nw_model_make(&net->model, &model, kernels, o->batch_size, net->options.threads));
     nw_arena measure = nw_arena_measure();
     bind_all(net, &measure);
