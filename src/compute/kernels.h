@@ -31,10 +31,10 @@ typedef struct nw_view {
     bool relu;
 } nw_view;
 
-/* a, or a + b where b.t is not NULL, then ReLU. */
+/* a, or a + b where b.t is not NULL (a - b with `minus`, to invert reversible stages), then ReLU. */
 typedef struct nw_source {
     nw_view a, b;
-    bool relu;
+    bool relu, minus;
 } nw_source;
 
 static inline nw_source nw_source_plain(const nw_tensor *t) { return (nw_source){.a = {.t = t}}; }

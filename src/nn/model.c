@@ -33,6 +33,12 @@ static const nw_model_family families[] = {
     {"petra-resnet50", "PETRA's ResNet50", nw_add_petra_resnet, 50, NULL},
     {"petra-resnet101", "PETRA's ResNet101", nw_add_petra_resnet, 101, NULL},
     {"petra-vgg", "PETRA's VGG: eight convolutions with strides and one linear layer", nw_add_petra_vgg, 0, NULL},
+    {"revnet18", "reversible ResNet18: two streams, convolution biases", nw_add_revnet18, 18, NULL},
+    {"revnet34", "reversible ResNet34", nw_add_revnet34, 34, NULL},
+    {"revnet50", "reversible ResNet50: bottleneck blocks", nw_add_revnet50, 50, NULL},
+    {"revnet101", "reversible ResNet101: bottleneck blocks", nw_add_revnet101, 101, NULL},
+    {"revnet-fixed", "n_layers reversible blocks of one width, hidden_size channels in both streams",
+     nw_add_revnet_fixed, 0, NULL},
     {"vgg16", "VGG16 (configuration D) without batch norm", nw_add_vgg16, 0, NULL},
     {"vgg16_bn", "VGG16 with batch norm", nw_add_vgg16_bn, 0, NULL},
     {"alexnet", "AlexNet for small images, with batch norm, logits times 0.125", nw_add_alexnet, 0, NULL},
@@ -209,7 +215,7 @@ void nw_model_bind(nw_model *m, nw_arena *arena)
         m->stages[i]->kept_bytes = arena->used - before;
     }
     pass->params = &m->params;
-    for (int i = 0; i < NW_REGIONS; i++) pass->region[i] = nw_arena_alloc(arena, b->region_bytes);
+    for (int i = 0; i < b->regions; i++) pass->region[i] = nw_arena_alloc(arena, b->region_bytes);
     pass->exec.kernels = b->kernels;
     pass->exec.worker_bytes = nw_align_up(b->need.worker);
     pass->exec.worker_scratch = nw_arena_alloc(arena, (size_t)b->threads * pass->exec.worker_bytes);

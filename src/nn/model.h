@@ -92,5 +92,10 @@ nw_status nw_add_resnet9(nw_model *model);
 nw_status nw_add_vgg16(nw_model *model);
 nw_status nw_add_vgg16_bn(nw_model *model);
 nw_status nw_add_wideresnet(nw_model *model);
+nw_status nw_add_revnet18(nw_model *model);
+nw_status nw_add_revnet34(nw_model *model);
+nw_status nw_add_revnet50(nw_model *model);
+nw_status nw_add_revnet101(nw_model *model);
+nw_status nw_add_revnet_fixed(nw_model *model);
 
 #endif

@@ -9,7 +9,15 @@
  * A stage owns what it must keep from forward to backward. Everything else lives in regions shared by all stages
  * (nw_pass): gradients come and go there. Memory is bound twice, over a measuring arena and over the real one.
  *
- * A reversible stage has `inverse` too; stages that cannot be inverted leave it NULL.
+ * Reversible networks have two streams between stages, x (source) and x~ (twin), f32 in every instruction set. A
+ * reversible stage has `inverse` too; stages that cannot be inverted leave it NULL.
+ *
+ * The seam for drivers that move stages apart (pipelines, reversible training): backward uses what the stage itself
+ * holds from its last forward or inverse, and the nw_value it is given, which need not be the object that forward
+ * saw, only hold the same numbers (a copy from a queue or a message, as a plain source). A stage keeps no pointer into
+ * its neighbours' tensors after a call; it may hand on what it was given, in the nw_value it returns. A driver that
+ * gets a gradient from elsewhere passes it through the sinks of the stage's output (nw_kernels.gradient) before it
+ * calls backward.
  */
 #ifndef NW_NN_STAGE_H
 #define NW_NN_STAGE_H
@@ -17,7 +25,7 @@
 #include "compute/kernels.h"
 #include "param/params.h"
 
-enum { NW_REGIONS = 3, NW_STAGE_UNITS = 8 };
+enum { NW_REGIONS = 4, NW_STAGE_UNITS = 8 }; /* at most: nw_builder.regions of them have memory */
 
 /* The state of a pass through a network: where it runs, on which parameters, and the shared regions for gradients. */
 typedef struct nw_pass {
@@ -25,6 +33,8 @@ typedef struct nw_pass {
     nw_params *params;
     bool training;       /* batch statistics, and what backward needs is kept */
     bool accumulate;     /* gradients are added to what is there */
+    bool freeze_running; /* forward leaves batch norm's running statistics alone: it computes something again */
+    bool invert_running; /* inverse moves them; otherwise it leaves them alone */
     uint64_t seed, step; /* for dropout */
     unsigned char *region[NW_REGIONS];
     bool busy[NW_REGIONS];
@@ -63,7 +73,11 @@ typedef struct nw_stage_ops {
     /* `gradient`, of the stage's output and through its sinks, lies in regions, which the stage gives back. Returns the
      * input's gradient, through in's sinks, in regions; without data if `want_input` is false. */
     nw_gradient (*backward)(nw_stage *stage, nw_pass *pass, const nw_value *in, nw_gradient gradient, bool want_input);
-    /* Recover the input from the output; NULL if the stage is not reversible. */
+    /* Recover the input from the output; NULL if the stage is not reversible. Writes in's source and twin and leaves
+     * its sinks as they are. One evaluation of the residual function, with batch statistics, serves this and the
+     * backward pass that may follow: what forward would have kept is then in place. The tensors of `in` belong to `out`
+     * or to the stage; the stage's may be the very tensor that its last forward gave out, which then holds other
+     * numbers. */
     void (*inverse)(nw_stage *stage, nw_pass *pass, const nw_value *out, nw_value *in);
     /* The units inside, for tables and benchmarks: writes at most NW_STAGE_UNITS pointers, returns how many. */
     int (*units)(const nw_stage *stage, const nw_unit **units);
@@ -74,6 +88,7 @@ struct nw_stage {
     char name[NW_SEGMENT_NAME];
     int n, block; /* images of a full batch, and of a block */
     int out_c, out_h, out_w;
+    bool twin;            /* the output has two streams of out_c channels each */
     size_t kept_bytes;    /* activations held from forward to backward */
     double macs;          /* multiply-adds of one image, forward */
     const char *shortcut; /* for drawings: "identity", "1 x 1 convolution", ...; NULL: no path around */
@@ -86,9 +101,11 @@ typedef struct nw_builder {
     int threads;
     int n, block;        /* images of a full batch */
     int c, h, w;         /* of the next stage's input; each stage moves them on */
+    bool twin;           /* the next stage's input has two streams of c channels each */
     int stage;           /* index of the stage being made */
     nw_need need;        /* scratch: the maximum over all operations */
     size_t region_bytes; /* the largest gradient */
+    int regions;         /* gradients alive at a time, at most */
 } nw_builder;
 
 /* ---- units: a convolution or linear layer with what belongs to it ---------------------------------------------------
@@ -99,6 +116,7 @@ typedef struct nw_builder {
 struct nw_unit {
     nw_conv conv;
     int weight, bias, gamma, beta; /* segments, -1 where absent */
+    int first;                     /* output channel of the segments at which this unit starts; see streams */
     int running_mean, running_var;
     bool relu, linear;
     nw_dtype dtype; /* of y; set it between making and binding to change it */
@@ -118,6 +136,9 @@ typedef struct nw_unit_options {
 
 /* Makes a unit for the builder's current input and registers its parameters; does not move the builder's shape. */
 nw_status nw_unit_make(nw_unit *unit, nw_builder *builder, const nw_unit_options *options);
+/* Two units that share the segments of one with options->k outputs: the first half and the second half of its channels,
+ * so that nothing has to be copied apart. dtype as given. */
+nw_status nw_unit_make_streams(nw_unit units[2], nw_builder *builder, const nw_unit_options *options, nw_dtype dtype);
 /* A linear layer over everything that is left of the image (flattened C x H x W, as PyTorch flattens). f32 output. */
 nw_status nw_unit_make_linear(nw_unit *unit, nw_builder *builder, const char *name, int k, bool bias);
 void nw_unit_bind(nw_unit *unit, nw_arena *arena, int n, int block);
@@ -147,8 +168,10 @@ nw_status nw_stage_begin(nw_stage **stage, size_t bytes, const nw_stage_ops *ops
                          const nw_builder *builder);
 void nw_stage_end(nw_stage *stage, const nw_builder *builder);
 
-/* Tell the builder of a gradient tensor or a scratch need. */
+/* Tell the builder of a gradient tensor or a scratch need; and of a stream of a reversible network, whose gradients are
+ * f32 in every instruction set. */
 void nw_builder_gradient(nw_builder *builder, int c, int h, int w);
+void nw_builder_stream(nw_builder *builder, int c, int h, int w);
 /* The next unit gets what a convolution gives. */
 static inline void nw_builder_advance(nw_builder *builder, const nw_conv *conv)
 {
@@ -223,5 +246,39 @@ typedef struct nw_head_options {
 
 /* Pool the map to one pixel, linear layer: f32 logits. */
 nw_status nw_stage_head(nw_stage **stage, nw_builder *builder, const char *name, const nw_head_options *options);
+
+/* ---- stages of reversible networks: see stage_reversible.c, stage_streams.c ----------------------------------------
+ */
+
+/* A unit whose channels are the two streams, the first half x and the second half x~; then max pooling of pool_size
+ * unless that is 0. */
+nw_status nw_stage_stream_stem(nw_stage **stage, nw_builder *builder, const char *name, const nw_unit_options *unit,
+                               int pool_size);
+
+enum { NW_BRANCH_UNITS = 3 };
+
+/* F = the units one after the other, the last one with its ReLU. */
+typedef struct nw_branch_options {
+    nw_unit_options units[NW_BRANCH_UNITS];
+    int count;
+} nw_branch_options;
+
+/* (y, y~) = (x~ + F(x), x): keeps the shape, and can be inverted. */
+nw_status nw_stage_reversible(nw_stage **stage, nw_builder *builder, const char *name, const nw_branch_options *branch);
+
+typedef struct nw_transition_options {
+    nw_branch_options branch;
+    nw_unit_options projection; /* P, of x~ */
+    bool has_second;
+    nw_unit_options second; /* Q, of x */
+} nw_transition_options;
+
+/* (y, y~) = (F(x) + P(x~), Q(x)), or with u, the output of F's first unit, instead of Q(x). Not reversible. */
+nw_status nw_stage_transition(nw_stage **stage, nw_builder *builder, const char *name,
+                              const nw_transition_options *options);
+
+/* Both streams side by side, averaged over the map, linear layer with bias: f32 logits. */
+nw_status nw_stage_stream_head(nw_stage **stage, nw_builder *builder, const char *name, const char *linear_name,
+                               int classes);
 
 #endif

@@ -15,7 +15,7 @@ nw_tensor nw_region_take(nw_pass *pass, const nw_tensor *shape)
 {
     nw_tensor t = *shape;
     for (int i = 0; i < NW_REGIONS; i++)
-        if (!pass->busy[i]) {
+        if (pass->region[i] && !pass->busy[i]) {
             pass->busy[i] = true;
             t.data = pass->region[i];
             return t;
@@ -47,14 +47,26 @@ void nw_stage_end(nw_stage *stage, const nw_builder *builder)
     stage->out_c = builder->c;
     stage->out_h = builder->h;
     stage->out_w = builder->w;
+    stage->twin = builder->twin;
+}
+
+static void note_gradient(nw_builder *builder, int c, int h, int w, nw_dtype dtype, int regions)
+{
+    nw_tensor t = nw_tensor_shape(builder->n, c, h, w, builder->block, dtype);
+    size_t bytes = nw_tensor_bytes(&t);
+    if (bytes > builder->region_bytes) builder->region_bytes = bytes;
+    builder->regions = nw_max(builder->regions, regions);
+    builder->need = nw_need_max(builder->need, nw_pointwise_need(t.pitch, builder->block));
 }
 
 void nw_builder_gradient(nw_builder *builder, int c, int h, int w)
 {
-    nw_tensor t = nw_tensor_shape(builder->n, c, h, w, builder->block, builder->kernels->dtype);
-    size_t bytes = nw_tensor_bytes(&t);
-    if (bytes > builder->region_bytes) builder->region_bytes = bytes;
-    builder->need = nw_need_max(builder->need, nw_pointwise_need(t.pitch, builder->block));
+    note_gradient(builder, c, h, w, builder->kernels->dtype, 3);
+}
+
+void nw_builder_stream(nw_builder *builder, int c, int h, int w)
+{
+    note_gradient(builder, c, h, w, NW_F32, NW_REGIONS);
 }
 
 /* ---- making ---------------------------------------------------------------------------------------------------------
@@ -116,6 +128,19 @@ nw_status nw_unit_make_norm(nw_unit *u, nw_builder *b, const char *name, bool re
     return add_norm(u, b, name, b->c, true, false);
 }
 
+nw_status nw_unit_make_streams(nw_unit u[2], nw_builder *b, const nw_unit_options *o, nw_dtype dtype)
+{
+    NW_FAIL_IF(o->k % 2, NW_E_SHAPE, "'%s' has %d outputs: two streams need an even number", o->conv_name, o->k);
+    nw_builder whole = *b; /* makes the segments; its needs are those of a unit that never runs */
+    NW_TRY(nw_unit_make(&u[0], &whole, o));
+    NW_TRY(nw_conv_make(&u[0].conv, b->c, b->h, b->w, o->k / 2, o->size, o->size, o->stride, o->pad));
+    u[0].dtype = dtype;
+    u[1] = u[0];
+    u[1].first = o->k / 2;
+    note_needs(&u[0], b);
+    return NW_OK;
+}
+
 nw_status nw_unit_make_linear(nw_unit *u, nw_builder *b, const char *name, int k, bool bias)
 {
     *u = nothing;
@@ -141,6 +166,26 @@ void nw_unit_bind(nw_unit *u, nw_arena *arena, int n, int block)
     u->sum_gy = nw_arena_alloc(arena, nw_sums_floats(&u->y) * sizeof(float));
 }
 
+/* ---- parameters: from the unit's first output channel on, the leading dimension of all its segments ----------------
+ */
+
+static size_t first_float(const nw_unit *u, const nw_segment *s)
+{
+    return u->first ? s->count / (size_t)s->shape[0] * (size_t)u->first : 0;
+}
+static float *unit_value(const nw_unit *u, const nw_params *p, int index)
+{
+    return index < 0 ? NULL : nw_param_value(p, index) + first_float(u, &p->learned.at[index]);
+}
+static float *unit_gradient(const nw_unit *u, const nw_params *p, int index)
+{
+    return index < 0 ? NULL : nw_param_gradient(p, index) + first_float(u, &p->learned.at[index]);
+}
+static float *unit_buffer(const nw_unit *u, const nw_params *p, int index)
+{
+    return index < 0 ? NULL : nw_param_buffer(p, index) + first_float(u, &p->running.at[index]);
+}
+
 /* ---- passes ---------------------------------------------------------------------------------------------------------
  */
 
@@ -153,12 +198,12 @@ void nw_unit_normalise(nw_unit *u, nw_pass *pass)
 {
     if (!nw_unit_has_norm(u)) return;
     const nw_params *p = pass->params;
-    const float *gamma = nw_param_value(p, u->gamma), *beta = nw_param_value(p, u->beta);
-    bool running = u->running_mean >= 0;
-    float *mean = running ? nw_param_buffer(p, u->running_mean) : NULL;
-    float *var = running ? nw_param_buffer(p, u->running_var) : NULL;
+    const float *gamma = unit_value(u, p, u->gamma), *beta = unit_value(u, p, u->beta);
+    float *mean = unit_buffer(u, p, u->running_mean), *var = unit_buffer(u, p, u->running_var);
+    bool moves = !pass->freeze_running;
     if (nw_unit_moments(u, pass))
-        nw_norm_forward(&pass->exec, &u->y, &u->moments, gamma, beta, u->mean, u->rstd, u->scale, u->shift, mean, var);
+        nw_norm_forward(&pass->exec, &u->y, &u->moments, gamma, beta, u->mean, u->rstd, u->scale, u->shift,
+                        moves ? mean : NULL, moves ? var : NULL);
     else
         nw_norm_eval(u->y.c, u->y.pitch, gamma, beta, mean, var, u->scale, u->shift);
 }
@@ -166,9 +211,9 @@ void nw_unit_normalise(nw_unit *u, nw_pass *pass)
 void nw_unit_forward(nw_unit *u, nw_pass *pass, const nw_source *x)
 {
     const nw_params *p = pass->params;
-    const float *bias = u->bias >= 0 ? nw_param_value(p, u->bias) : NULL;
-    pass->exec.kernels->conv_forward(&pass->exec, &u->conv, x, nw_param_value(p, u->weight), bias, &u->y,
-                                     nw_unit_moments(u, pass), u->linear ? NW_WORK_LINEAR : NW_WORK_CONV_FORWARD);
+    pass->exec.kernels->conv_forward(&pass->exec, &u->conv, x, unit_value(u, p, u->weight), unit_value(u, p, u->bias),
+                                     &u->y, nw_unit_moments(u, pass),
+                                     u->linear ? NW_WORK_LINEAR : NW_WORK_CONV_FORWARD);
     nw_unit_normalise(u, pass);
 }
 
@@ -195,8 +240,8 @@ nw_source nw_unit_before_norm(nw_unit *u, nw_pass *pass, const nw_tensor *g)
 {
     const nw_params *p = pass->params;
     if (!nw_unit_has_norm(u)) return nw_source_plain(g);
-    nw_norm_backward(&pass->exec, &u->y, u->sum_g, u->sum_gy, nw_param_value(p, u->gamma), u->mean, u->rstd,
-                     nw_param_gradient(p, u->gamma), nw_param_gradient(p, u->beta), pass->accumulate, u->c1, u->c2,
+    nw_norm_backward(&pass->exec, &u->y, u->sum_g, u->sum_gy, unit_value(u, p, u->gamma), u->mean, u->rstd,
+                     unit_gradient(u, p, u->gamma), unit_gradient(u, p, u->beta), pass->accumulate, u->c1, u->c2,
                      u->c3);
     return (nw_source){.a = {.t = g, .scale = u->c1, .shift = u->c2}, .b = {.t = &u->y, .scale = u->c3}};
 }
@@ -207,15 +252,14 @@ void nw_unit_backward(nw_unit *u, nw_pass *pass, const nw_source *x, const nw_te
     const nw_params *p = pass->params;
     const nw_kernels *k = pass->exec.kernels;
     nw_source dy = nw_unit_before_norm(u, pass, g);
-    float *dbias = u->bias >= 0 ? nw_param_gradient(p, u->bias) : NULL;
-    if (dbias &&
-        nw_unit_has_norm(u)) { /* the mean takes the bias away again: its gradient is zero, not rounding noise */
-        if (!pass->accumulate) memset(dbias, 0, (size_t)u->conv.k * sizeof(float));
+    float *dbias = unit_gradient(u, p, u->bias);
+    if (dbias && nw_unit_has_norm(u)) { /* the mean takes the bias away again: its gradient is 0, not rounding noise */
+        if (!pass->accumulate) memset(dbias, 0, (size_t)u->conv.k * sizeof *dbias);
         dbias = NULL;
     }
-    k->conv_backward_weights(&pass->exec, &u->conv, x, &dy, nw_param_gradient(p, u->weight), dbias, pass->accumulate,
+    k->conv_backward_weights(&pass->exec, &u->conv, x, &dy, unit_gradient(u, p, u->weight), dbias, pass->accumulate,
                              u->linear ? NW_WORK_LINEAR : NW_WORK_CONV_WEIGHTS);
     if (dx)
-        k->conv_backward_data(&pass->exec, &u->conv, &dy, nw_param_value(p, u->weight), dx, sink,
+        k->conv_backward_data(&pass->exec, &u->conv, &dy, unit_value(u, p, u->weight), dx, sink,
                               u->linear ? NW_WORK_LINEAR : NW_WORK_CONV_DATA);
 }

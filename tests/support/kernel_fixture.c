@@ -318,8 +318,8 @@ void fx_check_moments(const nw_tensor *y, const float *partial, const double *wa
 
 const char *fx_form_name(fx_form form)
 {
-    static const char *const names[] = {"plain",    "relu",     "affine",          "affine+relu",
-                                        "gradient", "residual", "residual affine", "two relus"};
+    static const char *const names[] = {"plain",           "relu",      "affine", "affine+relu", "gradient", "residual",
+                                        "residual affine", "two relus", "inverse"};
     return names[form];
 }
 
@@ -329,7 +329,8 @@ fx_source_values fx_make_source(nw_rng *rng, fx_shape shape, fx_form form, nw_dt
     fx_source_values v = {.shape = shape, .form = form, .table = table, .type = {type_a, type_b}};
     size_t count = fx_count(shape), plane = (size_t)shape.h * (size_t)shape.w;
     bool two = form >= FX_GRADIENT;
-    bool relu[2] = {form == FX_RELU || form == FX_AFFINE_RELU || form == FX_RELUS, form == FX_RELUS};
+    bool relu[2] = {form == FX_RELU || form == FX_AFFINE_RELU || form == FX_RELUS,
+                    form == FX_RELUS || form == FX_INVERSE};
     bool relu_sum = form == FX_RESIDUAL || form == FX_RESIDUAL_AFFINE;
     for (int j = 0; j < (two ? 2 : 1); j++) {
         v.view[j] = fx_values(rng, count, table, v.type[j]);
@@ -345,7 +346,8 @@ fx_source_values fx_make_source(nw_rng *rng, fx_shape shape, fx_form form, nw_dt
             size_t c = i / plane % (size_t)shape.c;
             double x = v.view[j][i];
             if (v.scale[j]) x = x * (double)v.scale[j][c] + (v.shift[j] ? (double)v.shift[j][c] : 0.0);
-            sum += relu[j] && x < 0 ? 0.0 : x;
+            if (relu[j] && x < 0) x = 0.0;
+            sum += j == 1 && form == FX_INVERSE ? -x : x;
         }
         v.value[i] = relu_sum && sum < 0 ? 0.0 : sum;
     }
@@ -354,7 +356,7 @@ fx_source_values fx_make_source(nw_rng *rng, fx_shape shape, fx_form form, nw_dt
 
 nw_source fx_source(const fx_source_values *v, int block, nw_tensor tensors[2])
 {
-    nw_source s = {.relu = v->form == FX_RESIDUAL || v->form == FX_RESIDUAL_AFFINE};
+    nw_source s = {.relu = v->form == FX_RESIDUAL || v->form == FX_RESIDUAL_AFFINE, .minus = v->form == FX_INVERSE};
     tensors[0] = fx_tensor_of(v->view[0], v->shape, block, v->type[0], "source");
     s.a = (nw_view){.t = &tensors[0],
                     .scale = v->scale[0],
@@ -362,7 +364,10 @@ nw_source fx_source(const fx_source_values *v, int block, nw_tensor tensors[2])
                     .relu = v->form == FX_RELU || v->form == FX_AFFINE_RELU || v->form == FX_RELUS};
     if (v->view[1]) {
         tensors[1] = fx_tensor_of(v->view[1], v->shape, block, v->type[1], "second source");
-        s.b = (nw_view){.t = &tensors[1], .scale = v->scale[1], .shift = v->shift[1], .relu = v->form == FX_RELUS};
+        s.b = (nw_view){.t = &tensors[1],
+                        .scale = v->scale[1],
+                        .shift = v->shift[1],
+                        .relu = v->form == FX_RELUS || v->form == FX_INVERSE};
     }
     return s;
 }

@@ -112,6 +112,7 @@ typedef enum fx_form {
     FX_RESIDUAL,        /* relu(affine + plain) */
     FX_RESIDUAL_AFFINE, /* relu(affine + affine) */
     FX_RELUS,           /* relu(affine) + relu(affine) */
+    FX_INVERSE,         /* affine - relu(affine) */
     FX_FORMS
 } fx_form;
 

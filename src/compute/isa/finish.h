@@ -123,7 +123,7 @@ static void finish_gradient_narrow(const float *tile, int tile_pitch, const tile
 }
 
 INLINE void finish_gradient_typed(const float *tile, int tile_pitch, const tile_place *p, const nw_sink *sink,
-                                  const nw_dtype type, const int norms)
+                                  const nw_dtype type, const bool mixed, const int norms)
 {
     size_t pitch = (size_t)p->t->pitch;
     int v = 0;
@@ -142,14 +142,17 @@ INLINE void finish_gradient_typed(const float *tile, int tile_pitch, const tile_
         for (int i = 0; i < p->rows; i++) {
             size_t at = p->at + (size_t)i * pitch + k;
             vf g = v_load(tile + i * tile_pitch + v);
-            if (sink->add) g += x_load(sink->add->data, at, type);
+            if (sink->add) g += x_load(sink->add->data, at, mixed ? sink->add->dtype : type);
             if (sink->gate.t) {
-                vf x = x_load(sink->gate.t->data, at, type) * scale + shift;
+                vf x = x_load(sink->gate.t->data, at, mixed ? sink->gate.t->dtype : type) * scale + shift;
                 g = v_keep(g, x > 0.0f);
             }
             x_store(p->t->data, at, g, type);
             sum += g;
-            UNROLL_FOR(j, norms) sum_y[j] += g * (x_load(sink->norm[j].y->data, at, type) - mean[j]);
+            UNROLL_FOR(j, norms) {
+                const nw_tensor *y = sink->norm[j].y;
+                sum_y[j] += g * (x_load(y->data, at, mixed ? y->dtype : type) - mean[j]);
+            }
         }
         if (sink->sum_g) v_store(sink->sum_g + item, sum);
         UNROLL_FOR(j, norms) v_store(sink->norm[j].sum_gy + item, sum_y[j]);
@@ -158,7 +161,8 @@ INLINE void finish_gradient_typed(const float *tile, int tile_pitch, const tile_
     zero_missing(p);
 }
 
-/* True if everything the sink touches has the tensor's own type: the vector loops assume it. */
+/* True if everything the sink touches has the tensor's own type: the usual case, with no choice inside the loops. The
+ * gradients of a reversible network's f32 streams meet bf16 tensors. */
 static bool sink_is_uniform(const nw_sink *sink, nw_dtype type)
 {
     if (sink->add && sink->add->dtype != type) return false;
@@ -168,28 +172,29 @@ static bool sink_is_uniform(const nw_sink *sink, nw_dtype type)
     return true;
 }
 
+INLINE void finish_gradient_norms(const float *tile, int tile_pitch, const tile_place *p, const nw_sink *sink,
+                                  const nw_dtype type, const bool mixed)
+{
+    if (sink->norm[1].y)
+        finish_gradient_typed(tile, tile_pitch, p, sink, type, mixed, 2);
+    else if (sink->norm[0].y)
+        finish_gradient_typed(tile, tile_pitch, p, sink, type, mixed, 1);
+    else
+        finish_gradient_typed(tile, tile_pitch, p, sink, type, mixed, 0);
+}
+
 static void finish_gradient(const float *tile, int tile_pitch, const tile_place *p, const nw_sink *sink)
 {
     static const nw_sink none = {.add = NULL};
     if (!sink) sink = &none;
     nw_dtype type = p->t->dtype;
-    int norms = sink->norm[1].y ? 2 : sink->norm[0].y ? 1 : 0;
-    if (BF16 && !sink_is_uniform(sink, type)) {
-        finish_gradient_narrow(tile, tile_pitch, p, sink, 0);
-        zero_missing(p);
-    } else if (BF16 && type == NW_BF16) {
-        if (norms == 2)
-            finish_gradient_typed(tile, tile_pitch, p, sink, NW_BF16, 2);
-        else if (norms == 1)
-            finish_gradient_typed(tile, tile_pitch, p, sink, NW_BF16, 1);
-        else
-            finish_gradient_typed(tile, tile_pitch, p, sink, NW_BF16, 0);
-    } else {
-        if (norms == 2)
-            finish_gradient_typed(tile, tile_pitch, p, sink, NW_F32, 2);
-        else if (norms == 1)
-            finish_gradient_typed(tile, tile_pitch, p, sink, NW_F32, 1);
-        else
-            finish_gradient_typed(tile, tile_pitch, p, sink, NW_F32, 0);
-    }
+    bool mixed = BF16 && !sink_is_uniform(sink, type);
+    if (BF16 && type == NW_BF16 && mixed)
+        finish_gradient_norms(tile, tile_pitch, p, sink, NW_BF16, true);
+    else if (BF16 && type == NW_BF16)
+        finish_gradient_norms(tile, tile_pitch, p, sink, NW_BF16, false);
+    else if (BF16 && mixed)
+        finish_gradient_norms(tile, tile_pitch, p, sink, NW_F32, true);
+    else
+        finish_gradient_norms(tile, tile_pitch, p, sink, NW_F32, false);
 }

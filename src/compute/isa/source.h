@@ -29,27 +29,27 @@ INLINE float view_get(const nw_view *v, size_t at, int c)
 INLINE float source_get(const nw_source *s, size_t at, int c)
 {
     float x = view_get(&s->a, at, c);
-    if (s->b.t) x += view_get(&s->b, at, c);
+    if (s->b.t) x += s->minus ? -view_get(&s->b, at, c) : view_get(&s->b, at, c);
     return s->relu && x < 0.0f ? 0.0f : x;
 }
 
 INLINE vf source_load(const nw_source *s, size_t at, size_t c, const int ka, const nw_dtype ta, const int kb,
-                      const nw_dtype tb, vf low_a, vf low_b, vf low)
+                      const nw_dtype tb, vf low_a, vf low_b, vf low, vf sign)
 {
     vf x = view_apply(x_load(s->a.t->data, at, ta), &s->a, c, ka);
     if (kb == VIEW_NONE) return v_max(x, low_a); /* the caller folded the two ReLUs */
     vf y = view_apply(x_load(s->b.t->data, at, tb), &s->b, c, kb);
-    return v_max(v_max(x, low_a) + v_max(y, low_b), low);
+    return v_max(v_max(x, low_a) + sign * v_max(y, low_b), low); /* sign is 1 or -1: rounded once all the same */
 }
 
 INLINE void source_rows(const nw_source *s, size_t at, int rows, int pitch, void *out, size_t to, int out_pitch,
                         const int ka, const nw_dtype ta, const int kb, const nw_dtype tb, const nw_dtype td)
 {
     vf low_a = v_splat(view_low(s->a.relu || (kb == VIEW_NONE && s->relu)));
-    vf low_b = v_splat(view_low(s->b.relu)), low = v_splat(view_low(s->relu));
+    vf low_b = v_splat(view_low(s->b.relu)), low = v_splat(view_low(s->relu)), sign = v_splat(s->minus ? -1.0f : 1.0f);
     for (int i = 0; i < rows; i++, at += (size_t)pitch, to += (size_t)out_pitch)
         for (size_t c = 0; c < (size_t)pitch; c += VL)
-            x_store(out, to + c, source_load(s, at + c, c, ka, ta, kb, tb, low_a, low_b, low), td);
+            x_store(out, to + c, source_load(s, at + c, c, ka, ta, kb, tb, low_a, low_b, low, sign), td);
 }
 
 /* One compiled loop for each combination of kinds and types; chosen once per task. */
