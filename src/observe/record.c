@@ -56,10 +56,10 @@ NW_RECORD_MAP(BEGINS_WITH_HEAD)
 
 const nw_record_type *nw_record_type_of(nw_record_kind kind) { return &types[kind]; }
 
-nw_value nw_record_value(const nw_field *field, const void *record)
+nw_field_value nw_record_value(const nw_field *field, const void *record)
 {
     const char *at = (const char *)record + field->offset;
-    nw_value value = {.kind = field->kind, .real = (double)NAN};
+    nw_field_value value = {.kind = field->kind, .real = (double)NAN};
     switch (field->kind) {
     case NW_FIELD_INT:
         memcpy(&value.integer, at, sizeof value.integer);
@@ -78,7 +78,7 @@ nw_value nw_record_value(const nw_field *field, const void *record)
     return value;
 }
 
-void nw_value_json(nw_json *json, nw_value value)
+void nw_value_json(nw_json *json, nw_field_value value)
 {
     if (!value.known) {
         nw_json_string(json, NULL);

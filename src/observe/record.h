@@ -185,17 +185,17 @@ typedef struct nw_record_head {
     int64_t step, epoch, images;
 } nw_record_head;
 
-typedef struct nw_value {
+typedef struct nw_field_value {
     nw_field_kind kind;
     bool known;
     int64_t integer;  /* of an INT, else 0 */
     double real;      /* of a REAL or INT, else NAN */
     const char *text; /* of a TEXT, else NULL; as long as the record's */
-} nw_value;
+} nw_field_value;
 
 const nw_record_type *nw_record_type_of(nw_record_kind kind);
-nw_value nw_record_value(const nw_field *field, const void *record);
-void nw_value_json(nw_json *json, nw_value value); /* unknown: null */
+nw_field_value nw_record_value(const nw_field *field, const void *record);
+void nw_value_json(nw_json *json, nw_field_value value); /* unknown: null */
 nw_record_head nw_record_head_of(const void *record);
 
 /* Makes every field of a record unknown. */

@@ -18,7 +18,7 @@ enum { MOST_KEYS = 128 };
 
 typedef struct summary_entry {
     const char *key;
-    nw_value value; /* its text is ours */
+    nw_field_value value; /* its text is ours */
 } summary_entry;
 
 typedef struct summary {
@@ -54,7 +54,7 @@ static void list_keys(summary *self)
 
 static nw_status keep(summary *self, const nw_field *field, const void *record)
 {
-    nw_value value = nw_record_value(field, record);
+    nw_field_value value = nw_record_value(field, record);
     if (!value.known) return NW_OK;
     summary_entry *entry = find(self, field->summary);
     if (value.kind == NW_FIELD_TEXT) {

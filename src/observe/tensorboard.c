@@ -92,7 +92,7 @@ static nw_status observe(nw_observer *observer, nw_record_kind kind, const void 
     summary.value = self->pointers;
     for (int i = 0; i < type->count; i++) {
         const nw_field *field = &type->fields[i];
-        nw_value value = nw_record_value(field, record);
+        nw_field_value value = nw_record_value(field, record);
         if (field->scalar == NULL || !value.known) continue;
         NW_FAIL_IF(summary.n_value == MOST_SCALARS, NW_E_INTERNAL, "a record has more than %d scalars", MOST_SCALARS);
         Tensorboard__Summary__Value *scalar = self->pointers[summary.n_value++];

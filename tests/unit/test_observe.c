@@ -49,7 +49,7 @@ TEST(test_tables)
     }
     nw_end_record end = make_end(7);
     const nw_field *fields = nw_record_type_of(NW_RECORD_END)->fields;
-    nw_value step = nw_record_value(&fields[0], &end), status = nw_record_value(&fields[3], &end);
+    nw_field_value step = nw_record_value(&fields[0], &end), status = nw_record_value(&fields[3], &end);
     assert_true(step.known && step.integer == 7 && step.real == 7.0 && step.text == NULL);
     assert_true(status.known && strcmp(status.text, "done") == 0 && isnan(status.real));
     assert_int_equal(nw_record_head_of(&end).step, 7);
