@@ -26,9 +26,12 @@ static nw_status add_files(nw_observers *observers, const nw_observe_options *op
     char *metrics = NULL, *logs = NULL, *summary = NULL;
     nw_observer *observer = NULL;
     nw_status status = nw_path_join(&metrics, dir, "metrics.jsonl");
-    if (status == NW_OK) status = nw_path_join(&logs, dir, "logs.tsv");
+    if (status == NW_OK) status = nw_path_join(&logs, options->log_dir ? options->log_dir : dir, "logs.tsv");
     if (status == NW_OK) status = nw_path_join(&summary, dir, "summary.json");
-    if (status == NW_OK) status = add(observers, nw_jsonl_create(&observer, metrics, resume), &observer);
+    if (status == NW_OK)
+        status =
+            add(observers, nw_jsonl_create(&observer, options->metrics_file ? options->metrics_file : metrics, resume),
+                &observer);
     if (status == NW_OK) status = add(observers, nw_tsv_create(&observer, logs, resume), &observer);
     if (status == NW_OK && options->tensorboard) {
         status = add(observers, nw_tensorboard_create(&observer, dir, resume), &observer);

@@ -34,7 +34,9 @@ typedef struct nw_resume_point {
 } nw_resume_point;
 
 typedef struct nw_observe_options {
-    const char *run_dir; /* exists; NULL: no files */
+    const char *run_dir;      /* exists; NULL: no files */
+    const char *metrics_file; /* instead of metrics.jsonl there; NULL: there */
+    const char *log_dir;      /* of logs.tsv, exists; NULL: run_dir */
     nw_resume_point resume;
     FILE *progress;  /* NULL: be quiet */
     FILE *table;     /* NULL: no table */

@@ -74,7 +74,7 @@
     X(REAL, images_per_second, "time/images_per_second", NULL)
 
 /* One epoch with its evaluation. train_*: means over the epoch's batches as they were trained on; train_eval_*: over
- * training images without augmentation, on request. Times named epoch_* are of this epoch, the others of the run. */
+ * training images without augmentation, on request; validation_*: over the split that was put aside. Times named epoch_* are of this epoch, the others of the run. */
 #define NW_EPOCH_FIELDS(X)                                                   \
     NW_HEAD_FIELDS(X)                                                        \
     X(REAL, lr, NULL, NULL)                                                  \
@@ -87,6 +87,9 @@
     X(REAL, test_loss, "loss/test", "test_loss")                             \
     X(REAL, test_top1, "acc/test_top1", "test_top1")                         \
     X(REAL, test_top5, "acc/test_top5", "test_top5")                         \
+    X(REAL, validation_loss, "loss/validation", "validation_loss")           \
+    X(REAL, validation_top1, "acc/validation_top1", "validation_top1")       \
+    X(REAL, validation_top5, "acc/validation_top5", "validation_top5")       \
     X(REAL, test_top1_best, "acc/test_top1_best", "test_top1_best")          \
     X(INT, best_epoch, NULL, "best_epoch")                                   \
     X(REAL, epoch_train_seconds, "time/epoch_train_seconds", NULL)           \

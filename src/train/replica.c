@@ -1,0 +1,225 @@
+/* replica.c - see replica.h. */
+#include "train/replica.h"
+
+#include "base/clock.h"
+#include "train/health.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+nw_status nw_replica_create(nw_replica **out, const nw_replica_options *options)
+{
+    *out = NULL;
+    nw_replica *r = calloc(1, sizeof *r);
+    NW_FAIL_IF(!r, NW_E_MEMORY, "no memory for a replica");
+    r->options = *options;
+    nw_net_parts parts = {
+        .optimizer = &options->optimizer, .ema_decay = options->ema_decay, .ema_every = options->ema_every};
+    nw_status status = nw_net_create_from(&r->net, &options->net, &parts);
+    if (status == NW_OK) status = nw_loader_create(&r->loader, &options->loader);
+    if (status == NW_OK) {
+        r->options.schedule.batches_per_epoch = nw_replica_batches(r);
+        status = nw_schedule_make(&r->schedule, &r->options.schedule);
+    }
+    if (status != NW_OK) {
+        nw_replica_free(r);
+        return status;
+    }
+    *out = r;
+    return NW_OK;
+}
+
+void nw_replica_free(nw_replica *r)
+{
+    if (!r) return;
+    if (r->loader) nw_loader_free(r->loader);
+    nw_net_free(r->net);
+    free(r);
+}
+
+int64_t nw_replica_batches(const nw_replica *r)
+{
+    int64_t all = nw_loader_batches(r->loader), most = r->options.max_batches;
+    return most > 0 && most < all ? most : all;
+}
+
+/* The average begins with the first epoch that it sees. */
+static void start_average(nw_replica *r)
+{
+    if (!nw_net_average(r->net) || r->ema_running || r->at.epoch < r->options.ema_from) return;
+    nw_ema_start(nw_net_average(r->net), &r->net->model.pass.exec, &r->net->model.params);
+    r->ema_running = true;
+}
+
+nw_status nw_replica_begin(nw_replica *r)
+{
+    start_average(r);
+    return nw_loader_start(r->loader, r->at.epoch, r->at.batch);
+}
+
+nw_status nw_replica_compute(nw_replica *r, nw_replica_step *step)
+{
+    *step = (nw_replica_step){0};
+    if (r->at.batch >= nw_replica_batches(r)) {
+        step->epoch_over = true;
+        return NW_OK;
+    }
+    nw_batch batch;
+    int64_t start = nw_now_ns();
+    NW_TRY(nw_loader_next(r->loader, &batch));
+    step->wait_ns = nw_now_ns() - start;
+    NW_FAIL_IF(batch.n == 0, NW_E_INTERNAL, "epoch %lld ended after %lld batches instead of %lld",
+               (long long)r->at.epoch, (long long)r->at.batch, (long long)nw_replica_batches(r));
+    r->net->batches = (uint64_t)r->at.batches;
+    NW_TRY(nw_net_gradients(r->net, batch.images, batch.labels, batch.n, r->at.pending > 0, &step->result));
+    if (r->options.watch) NW_TRY(nw_health_check(r->net, step->result.loss, r->at.steps + 1));
+    nw_tally_add(&r->at.tally, &step->result, r->options.net.loss_sum);
+    r->at.batch++;
+    r->at.batches++;
+    r->at.images += batch.n;
+    r->at.pending++;
+    step->update_due = r->at.pending >= r->options.accumulation;
+    return NW_OK;
+}
+
+double nw_replica_lr(const nw_replica *r)
+{
+    return nw_schedule_lr(&r->schedule, r->at.batches > 0 ? r->at.batches - 1 : 0);
+}
+
+nw_status nw_replica_update(nw_replica *r)
+{
+    double scale = r->options.averaging ? 1.0 / (double)r->at.pending : 1.0;
+    NW_TRY(nw_net_apply(r->net, nw_replica_lr(r), scale));
+    if (r->ema_running) NW_TRY(nw_ema_step(nw_net_average(r->net), &r->net->model.pass.exec, &r->net->model.params));
+    r->at.pending = 0;
+    r->at.steps++;
+    return NW_OK;
+}
+
+nw_status nw_replica_end_epoch(nw_replica *r)
+{
+    r->at.epoch++;
+    r->at.batch = 0;
+    r->at.tally = (nw_tally){0};
+    return nw_replica_begin(r);
+}
+
+void nw_replica_swap_average(nw_replica *r)
+{
+    if (r->ema_running) nw_ema_swap(nw_net_average(r->net), &r->net->model.pass.exec, &r->net->model.params);
+}
+
+/* ---- saving and loading ---------------------------------------------------------------------------------------------
+ */
+
+typedef struct scalar {
+    const char *key;
+    int64_t *integer;
+    double *real;
+} scalar;
+
+enum { SCALARS = 12 };
+
+static void list_scalars(nw_replica *r, int64_t *optimizer_steps, int64_t *average_steps, scalar scalars[SCALARS])
+{
+    nw_place *at = &r->at;
+    scalar all[SCALARS] = {
+        {"epoch", &at->epoch, NULL},
+        {"batch", &at->batch, NULL},
+        {"batches", &at->batches, NULL},
+        {"steps", &at->steps, NULL},
+        {"images", &at->images, NULL},
+        {"pending", &at->pending, NULL},
+        {"tally_loss", NULL, &at->tally.loss},
+        {"tally_images", &at->tally.images, NULL},
+        {"tally_top1", &at->tally.top1, NULL},
+        {"tally_top5", &at->tally.top5, NULL},
+        {"optimizer_steps", optimizer_steps, NULL},
+        {"average_steps", average_steps, NULL}, /* -1: the average has not begun */
+    };
+    for (int i = 0; i < SCALARS; i++) scalars[i] = all[i];
+}
+
+typedef struct state_vector {
+    char prefix[64];
+    const nw_segments *segments;
+    float *data;
+} state_vector;
+
+enum { VECTORS = 16 };
+
+/* The vectors that a replica's state consists of, besides the model itself. */
+static int list_vectors(nw_replica *r, state_vector vectors[VECTORS])
+{
+    nw_params *p = &r->net->model.params;
+    int count = 0;
+    for (int i = 0; i < nw_optimizer_states(r->net->optimizer); i++) {
+        nw_optimizer_state state = nw_optimizer_state_at(r->net->optimizer, i);
+        vectors[count] = (state_vector){.segments = &p->learned, .data = state.data};
+        snprintf(vectors[count++].prefix, sizeof vectors[0].prefix, "%s.", state.name);
+    }
+    if (r->ema_running) {
+        nw_ema *average = nw_net_average(r->net);
+        vectors[count++] = (state_vector){"average.", &p->learned, average->values};
+        vectors[count++] = (state_vector){"average.", &p->running, average->buffers};
+    }
+    if (r->at.pending > 0) vectors[count++] = (state_vector){"pending.", &p->learned, p->gradients};
+    return count;
+}
+
+static void file_name(char *name, size_t size, int index) { snprintf(name, size, "replica%d.safetensors", index); }
+
+nw_status nw_replica_save(nw_replica *r, nw_checkpoint_writer *writer, int index)
+{
+    char key[96], file[64];
+    scalar scalars[SCALARS];
+    int64_t optimizer_steps = (int64_t)*nw_optimizer_steps(r->net->optimizer);
+    int64_t average_steps = r->ema_running ? (int64_t)nw_net_average(r->net)->steps : -1;
+    list_scalars(r, &optimizer_steps, &average_steps, scalars);
+    for (int i = 0; i < SCALARS; i++) {
+        snprintf(key, sizeof key, "replica%d.%s", index, scalars[i].key);
+        NW_TRY(scalars[i].integer ? nw_checkpoint_add_int(writer, key, *scalars[i].integer)
+                                  : nw_checkpoint_add_double(writer, key, *scalars[i].real));
+    }
+    state_vector vectors[VECTORS];
+    nw_saved_list list = {0};
+    nw_status status = NW_OK;
+    int count = list_vectors(r, vectors);
+    for (int i = 0; i < count && status == NW_OK; i++)
+        status = nw_saved_list_add_segments(&list, vectors[i].prefix, vectors[i].segments, vectors[i].data);
+    file_name(file, sizeof file, index);
+    if (status == NW_OK && count > 0) status = nw_checkpoint_add_tensors(writer, file, &list, NULL, 0);
+    nw_saved_list_free(&list);
+    return status;
+}
+
+nw_status nw_replica_load(nw_replica *r, nw_checkpoint *checkpoint, int index)
+{
+    char key[96], file[64];
+    scalar scalars[SCALARS];
+    int64_t optimizer_steps, average_steps;
+    list_scalars(r, &optimizer_steps, &average_steps, scalars);
+    for (int i = 0; i < SCALARS; i++) {
+        snprintf(key, sizeof key, "replica%d.%s", index, scalars[i].key);
+        NW_TRY(scalars[i].integer ? nw_checkpoint_get_int(checkpoint, key, scalars[i].integer)
+                                  : nw_checkpoint_get_double(checkpoint, key, scalars[i].real));
+    }
+    *nw_optimizer_steps(r->net->optimizer) = (uint64_t)optimizer_steps;
+    if (average_steps >= 0) {
+        NW_FAIL_IF(!nw_net_average(r->net), NW_E_ARGUMENT,
+                   "the checkpoint keeps an average of the weights, this run does not; give the same --ema-decay");
+        nw_net_average(r->net)->steps = (uint64_t)average_steps;
+        r->ema_running = true;
+    }
+    state_vector vectors[VECTORS];
+    int count = list_vectors(r, vectors);
+    file_name(file, sizeof file, index);
+    for (int i = 0; i < count; i++)
+        NW_TRY(nw_checkpoint_read_segments(checkpoint, file, vectors[i].prefix, vectors[i].segments, vectors[i].data));
+    NW_FAIL_IF(r->at.batch > nw_replica_batches(r), NW_E_ARGUMENT,
+               "the checkpoint is at batch %lld of an epoch, which has only %lld now; give the batch size and data of "
+               "the run that wrote it",
+               (long long)r->at.batch, (long long)nw_replica_batches(r));
+    return NW_OK;
+}

@@ -1,0 +1,61 @@
+/*
+ * run.h - a training run from its first step, or from a checkpoint, to its end: epochs, evaluation, records,
+ * checkpoints.
+ *
+ * The run drives replicas (here one), tells observers what happens, and keeps checkpoints. It ends when the epochs or
+ * steps asked for are done, when a number is not finite, or when *stop becomes non-zero: then it finishes the batch,
+ * writes a checkpoint and returns NW_E_INTERRUPTED, from which the same command with --resume goes on bit for bit. An
+ * evaluation that is interrupted is done again after resuming.
+ *
+ * It prints nothing; what the user should be told goes to observers->message.
+ */
+#ifndef NW_TRAIN_RUN_H
+#define NW_TRAIN_RUN_H
+
+#include "observe/observers.h"
+#include "observe/stopwatch.h"
+#include "train/replica.h"
+
+/* What "best" compares. */
+typedef struct nw_best_rule {
+    bool none;
+    bool validation; /* the split that --val-ratio made; otherwise the test split */
+    enum { NW_BEST_TOP1, NW_BEST_TOP5, NW_BEST_LOSS } by;
+} nw_best_rule;
+
+typedef struct nw_run_options {
+    nw_replica_options replica;
+    const nw_dataset *dataset;
+    nw_augment test_augment;
+    int test_batch_size;
+    int workers;
+    bool both_views;           /* evaluate with the mirror images too */
+    bool train_metrics;        /* evaluate on the training images too, without augmentation */
+    int64_t epochs, max_steps; /* max_steps 0: none */
+    int eval_every;            /* epochs; the last one is always evaluated */
+    nw_best_rule best;
+
+    const char *run_dir;         /* exists; NULL: no checkpoints */
+    const char *config;          /* text of config.yaml, saved with every checkpoint; may be NULL */
+    const char *name_checkpoint; /* also written after every epoch; NULL: none */
+    const char *resume;          /* a checkpoint, or what holds one; NULL: start anew */
+    const char *init;            /* weights to start with; NULL: random */
+    int64_t checkpoint_every;    /* steps; 0: after every epoch */
+    int keep;                    /* newest checkpoints that stay, beside the best; 0: all */
+
+    nw_observe_options observe;
+    nw_run_record record; /* what the caller knows of the run: names, texts; the rest is filled in */
+    const volatile sig_atomic_t *stop;
+    nw_stopwatch *watch; /* running since before the data were opened */
+} nw_run_options;
+
+typedef struct nw_run_result {
+    nw_end_record end;
+    nw_epoch_record last; /* the last evaluated epoch */
+    char weights_sha256[65];
+    bool nothing_to_do; /* the checkpoint had already reached the end */
+} nw_run_result;
+
+nw_status nw_run_train(const nw_run_options *options, nw_run_result *result);
+
+#endif
