@@ -167,7 +167,7 @@ static nw_status fill_image(nw_loader *l, slot *s, int i, nw_photo *photo)
         return NW_OK;
     }
     int plane = d->height * d->width;
-    nw_picture view = {.pixels = l->images.pixels + (size_t)id * (size_t)d->channels * (size_t)plane,
+    nw_view view = {.pixels = l->images.pixels + (size_t)id * (size_t)d->channels * (size_t)plane,
                     .height = d->height,
                     .width = d->width,
                     .plane = plane,

@@ -106,7 +106,7 @@ nw_status nw_photo_load(nw_photo *photo, const nw_transform *t, nw_decode decode
     job.width = photo->bitmap.width;
     const uint8_t *scaled;
     NW_TRY(nw_resize_rgb(&photo->resizer, &job, &scaled));
-    nw_picture view = {.pixels = scaled,
+    nw_view view = {.pixels = scaled,
                     .height = job.window_height,
                     .width = job.window_width,
                     .plane = 1,
