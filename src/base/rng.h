@@ -15,6 +15,7 @@ typedef enum nw_purpose {
     NW_PURPOSE_SYNTHETIC, /* a: sample */
     NW_PURPOSE_DROPOUT,   /* a: step, b: layer */
     NW_PURPOSE_TEST,
+    NW_PURPOSE_SPLIT = 32, /* a: class; which images validate */
 } nw_purpose;
 
 typedef struct nw_rng {
