@@ -15,6 +15,7 @@ static const struct {
     nw_status (*run)(int argc, char **argv);
 } commands[] = {
     {"bench", "measure: train (whole steps) or conv (layer by layer)", nw_command_bench},
+    {"data", "fetch a dataset, tell what is in it, or convert it to one file", nw_command_data},
     {"info", "what this machine and build can do, with a self-test; or a model's stages", nw_command_info},
 };
 enum { COMMANDS = sizeof commands / sizeof commands[0] };

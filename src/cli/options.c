@@ -43,6 +43,9 @@ static const option table[] = {
      "also print the share of each kind of work"},
     {"seed", "N", "0", INT64, NW_COMMAND_BENCH_TRAIN, AT(seed), 0, 9e18, "of weights and data"},
     {"format", "table|json", "table", CHOICE, BENCH, AT(format), 0, 0, "of the result on stdout"},
+    {"data-dir", "DIR", "data", TEXT, NW_COMMAND_DATA, AT(data_dir), 0, 0,
+     "a root that holds datasets, or a dataset's own folder"},
+    {"url", "URL", "", TEXT, NW_COMMAND_DATA, AT(url), 0, 0, "fetch from here instead of the publisher's address"},
     {"models", NULL, "false", FLAG, NW_COMMAND_INFO, AT(models), 0, 0, "list the models"},
 };
 enum { OPTIONS = sizeof table / sizeof table[0] };

@@ -26,10 +26,14 @@ typedef struct nw_dataset {
     int classes;
     int channels, height, width; /* height 0: files of any size */
     nw_images split[NW_SPLITS];
-    char *const *class_names;         /* NULL where the files have none */
-    float mean[4], deviation[4];      /* usual normalisation of a channel, on the scale 0..1 */
+    char *const *class_names;    /* NULL where the files have none */
+    float mean[4], deviation[4]; /* usual normalisation of a channel, on the scale 0..1 */
+    const float *mean_image;     /* channels x height x width on the scale 0..1, where the files have one, or NULL */
     struct nw_dataset_memory *memory; /* what nw_dataset_close frees */
 } nw_dataset;
+
+/* Called now and then while bytes arrive; total is 0 where the server does not say. false stops the transfer. */
+typedef bool (*nw_fetch_progress)(void *context, const char *file, int64_t done, int64_t total);
 
 typedef struct nw_dataset_options {
     const char *name; /* cifar10 cifar100 cinic10 imagenet32 imagenet folder mnist fashion-mnist synthetic */
@@ -37,11 +41,17 @@ typedef struct nw_dataset_options {
     bool download;    /* fetch what is missing, where the dataset has an address */
     double val_ratio; /* of the training images, class by class, moved to the validation split; 0: none */
     int classes;      /* imagenet, imagenet32: keep every (1000 / classes)-th class; synthetic: how many. 0: all */
-    int64_t limit;    /* keep only the first images of each split, for quick experiments; 0: all */
-    int channels, image_size; /* synthetic only; 0: 3 and 32 */
-    uint64_t seed;            /* synthetic only */
+    int64_t limit;    /* images of each split at most: the first ones, or evenly spread where the files are sorted by
+                         class;    0: all */
+    int channels, image_size;   /* synthetic only; 0: 3 and 32 */
+    uint64_t seed;              /* synthetic only */
+    nw_fetch_progress progress; /* of a download; may be NULL */
+    void *progress_context;
+    bool published; /* read the published files even where a nowait-raw file is beside them */
 } nw_dataset_options;
 
+/* Opens a dataset by name. What is missing is fetched if `download` says so; otherwise NW_E_FILE says where was looked,
+ * which files were expected and how to get them. A file written by 'nowait data import' is preferred. */
 nw_status nw_dataset_open(nw_dataset **dataset, const nw_dataset_options *options);
 void nw_dataset_close(nw_dataset *dataset);
 

@@ -1,0 +1,94 @@
+/*
+ * image.c - decodes image files whatever their names say: the first bytes decide between JPEG and PNG.
+ */
+#include "data/image.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+void nw_bitmap_free(nw_bitmap *bitmap)
+{
+    free(bitmap->pixels);
+    *bitmap = (nw_bitmap){0};
+}
+
+nw_status nw_bitmap_reserve(nw_bitmap *bitmap, int height, int width, const char *name)
+{
+    size_t bytes = (size_t)height * (size_t)width * 3;
+    bitmap->height = height;
+    bitmap->width = width;
+    if (bytes <= bitmap->capacity) return NW_OK;
+    free(bitmap->pixels);
+    bitmap->pixels = malloc(bytes);
+    bitmap->capacity = bitmap->pixels ? bytes : 0;
+    NW_FAIL_IF(!bitmap->pixels, NW_E_MEMORY, "%s: no memory for its %d x %d pixels", name, height, width);
+    return NW_OK;
+}
+
+nw_status nw_image_check_size(const nw_image_job *job, uint64_t height, uint64_t width, uint64_t most_pixels)
+{
+    NW_FAIL_IF(height < 1 || width < 1 || height > NW_IMAGE_SIDE || width > NW_IMAGE_SIDE ||
+                   height * width * 3 > NW_IMAGE_BYTES,
+               NW_E_FILE, "%s: %llu x %llu pixels are out of range; a side has 1 to %d, and an image %d MB at most",
+               job->name, (unsigned long long)height, (unsigned long long)width, NW_IMAGE_SIDE, NW_IMAGE_BYTES >> 20);
+    NW_FAIL_IF(height * width > most_pixels, NW_E_FILE,
+               "%s: %zu bytes cannot hold the %llu x %llu pixels that it promises; the file is damaged", job->name,
+               job->size, (unsigned long long)height, (unsigned long long)width);
+    return NW_OK;
+}
+
+nw_status nw_image_decode_memory(const uint8_t *data, size_t size, const char *name, int least_side, nw_bitmap *bitmap,
+                                 int *full_height, int *full_width)
+{
+    nw_image_job job = {.data = data, .size = size, .name = name, .least_side = least_side, .bitmap = bitmap};
+    if (size >= 3 && memcmp(data, "\xff\xd8\xff", 3) == 0)
+        NW_TRY(nw_jpeg_decode(&job));
+    else if (size >= 8 && memcmp(data, "\x89PNG\r\n\x1a\n", 8) == 0)
+        NW_TRY(nw_png_decode(&job));
+    else
+        return NW_FAIL(NW_E_FILE, "%s is neither a JPEG nor a PNG file: its first bytes are of neither kind", name);
+    if (full_height) *full_height = job.full_height;
+    if (full_width) *full_width = job.full_width;
+    return NW_OK;
+}
+
+/* Read, not mapped: for small files that is faster, and a file that shrinks meanwhile is an error, not a signal. */
+static nw_status read_whole(int fd, const char *path, uint8_t **data, size_t *size)
+{
+    struct stat facts;
+    NW_FAIL_IF(fstat(fd, &facts) != 0 || !S_ISREG(facts.st_mode), NW_E_FILE, "%s is not a regular file", path);
+    NW_FAIL_IF(facts.st_size > NW_IMAGE_BYTES, NW_E_FILE, "%s has more than %d MB", path, NW_IMAGE_BYTES >> 20);
+    size_t wanted = (size_t)facts.st_size, got = 0;
+    uint8_t *bytes = malloc(wanted ? wanted : 1);
+    NW_FAIL_IF(!bytes, NW_E_MEMORY, "%s: no memory for its %zu bytes", path, wanted);
+    while (got < wanted) {
+        ssize_t n = read(fd, bytes + got, wanted - got);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) {
+            free(bytes);
+            return NW_FAIL(NW_E_FILE, "%s: reading stopped at offset %zu: %s", path, got,
+                           n < 0 ? strerror(errno) : "the file became shorter");
+        }
+        got += (size_t)n;
+    }
+    *data = bytes;
+    *size = wanted;
+    return NW_OK;
+}
+
+nw_status nw_image_decode(const char *path, int least_side, nw_bitmap *bitmap, int *full_height, int *full_width)
+{
+    uint8_t *data = NULL;
+    size_t size = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    NW_FAIL_IF(fd < 0, NW_E_FILE, "%s cannot be opened: %s", path, strerror(errno));
+    nw_status status = read_whole(fd, path, &data, &size);
+    close(fd);
+    if (status == NW_OK) status = nw_image_decode_memory(data, size, path, least_side, bitmap, full_height, full_width);
+    free(data);
+    return status;
+}

@@ -1,0 +1,193 @@
+/*
+ * select.c - parts of a dataset: fewer classes, a validation split, fewer images.
+ *
+ * Images in memory are copied into new blocks and the old ones given back, so that splits stay contiguous; photographs
+ * are only names, and cheap to rearrange. The choice depends on nothing but the labels and the numbers asked for.
+ */
+#include "data/reader.h"
+
+#include "base/rng.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The seed of the validation split in the published experiments; our generator is another one, so the images differ. */
+enum { SPLIT_SEED = 180452398 };
+
+/* The images at `index`, in that order, in new memory; labels become map[label] where there is a map. */
+static nw_status gather(nw_dataset *d, const nw_images *from, const int64_t *index, int64_t count, const int32_t *map,
+                        nw_images *to)
+{
+    void *block = NULL;
+    *to = (nw_images){0};
+    if (count == 0) return NW_OK;
+    NW_TRY(nw_dataset_alloc(d, (uint64_t)count, sizeof(int32_t), &block));
+    int32_t *labels = block;
+    for (int64_t i = 0; i < count; i++) labels[i] = map ? map[from->labels[index[i]]] : from->labels[index[i]];
+    to->labels = labels;
+    if (from->pixels) {
+        size_t bytes = nw_dataset_image_bytes(d);
+        NW_TRY(nw_dataset_alloc(d, (uint64_t)count, bytes, &block));
+        uint8_t *pixels = block;
+        for (int64_t i = 0; i < count; i++)
+            memcpy(pixels + (size_t)i * bytes, from->pixels + (size_t)index[i] * bytes, bytes);
+        to->pixels = pixels;
+    } else {
+        NW_TRY(nw_dataset_alloc(d, (uint64_t)count, sizeof(char *), &block));
+        char **paths = block;
+        for (int64_t i = 0; i < count; i++) paths[i] = from->paths[index[i]];
+        to->paths = paths;
+    }
+    to->count = count;
+    return NW_OK;
+}
+
+/* Blocks that the dataset does not know (mapped files) stay. */
+static void give_back(nw_dataset *d, const nw_images *images)
+{
+    nw_dataset_release(d, images->labels);
+    nw_dataset_release(d, images->pixels);
+    nw_dataset_release(d, images->paths);
+}
+
+static nw_status new_index(const nw_dataset *d, int64_t count, int64_t **index)
+{
+    *index = malloc((size_t)(count ? count : 1) * sizeof **index);
+    NW_FAIL_IF(!*index, NW_E_MEMORY, "no memory to choose among the %lld images of %s", (long long)count, d->name);
+    return NW_OK;
+}
+
+/* ---- Classes
+ * --------------------------------------------------------------------------------------------------------- */
+
+static nw_status keep_in_split(nw_dataset *d, nw_images *images, const int32_t *map)
+{
+    nw_images kept;
+    int64_t *index, count = 0;
+    NW_TRY(new_index(d, images->count, &index));
+    for (int64_t i = 0; i < images->count; i++)
+        if (map[images->labels[i]] >= 0) index[count++] = i;
+    nw_status status = gather(d, images, index, count, map, &kept);
+    free(index);
+    if (status != NW_OK) return status;
+    give_back(d, images);
+    *images = kept;
+    return NW_OK;
+}
+
+nw_status nw_dataset_keep_classes(nw_dataset *d, int classes)
+{
+    NW_FAIL_IF(classes < 2 || classes > d->classes, NW_E_ARGUMENT, "%s has %d classes; %d of them cannot be kept",
+               d->name, d->classes, classes);
+    int every = d->classes / classes;
+    void *block = NULL;
+    NW_TRY(nw_dataset_alloc(d, (uint64_t)d->classes, sizeof(int32_t), &block));
+    int32_t *map = block;
+    for (int c = 0; c < d->classes; c++) map[c] = c % every == 0 && c / every < classes ? c / every : -1;
+    for (int s = 0; s < NW_SPLITS; s++) NW_TRY(keep_in_split(d, &d->split[s], map));
+    if (d->class_names) {
+        NW_TRY(nw_dataset_alloc(d, (uint64_t)classes, sizeof(char *), &block));
+        char **names = block;
+        for (int c = 0; c < classes; c++) names[c] = d->class_names[c * every];
+        d->class_names = names;
+    }
+    nw_dataset_release(d, map);
+    d->classes = classes;
+    return NW_OK;
+}
+
+/* ---- The validation split
+ * --------------------------------------------------------------------------------------------- */
+
+/* Marks in `chosen` round(ratio x n) of the n images of each class, by the first steps of a shuffle. */
+static void choose(const nw_dataset *d, const nw_images *images, double ratio, int64_t *starts, int64_t *order,
+                   uint8_t *chosen)
+{
+    memset(starts, 0, ((size_t)d->classes + 1) * sizeof *starts);
+    for (int64_t i = 0; i < images->count; i++) starts[images->labels[i] + 1]++;
+    for (int c = 0; c < d->classes; c++) starts[c + 1] += starts[c];
+    for (int64_t i = images->count; i-- > 0;) order[--starts[images->labels[i] + 1]] = i; /* class by class */
+    /* Each start has moved down by its class: starts[c + 1] is now where class c begins. */
+    for (int c = 0; c < d->classes; c++) {
+        int64_t begin = starts[c + 1], end = c + 1 < d->classes ? starts[c + 2] : images->count;
+        int64_t n = end - begin, take = (int64_t)(ratio * (double)n + 0.5);
+        nw_rng rng = nw_rng_make(SPLIT_SEED, NW_PURPOSE_SPLIT, (uint64_t)c, 0);
+        for (int64_t k = 0; k < take && k < n; k++) {
+            int64_t j = begin + k + (int64_t)nw_rng_below(&rng, (uint32_t)(n - k)), picked = order[j];
+            order[j] = order[begin + k];
+            order[begin + k] = picked;
+            chosen[picked] = 1;
+        }
+    }
+}
+
+static nw_status divide(nw_dataset *d, const uint8_t *chosen, int64_t *index)
+{
+    nw_images *train = &d->split[NW_SPLIT_TRAIN], rest, valid;
+    int64_t count = 0;
+    for (int64_t i = 0; i < train->count; i++)
+        if (chosen[i]) index[count++] = i;
+    NW_FAIL_IF(count == 0 || count == train->count, NW_E_ARGUMENT,
+               "this validation ratio leaves %lld of the %lld training images of %s for training; choose another one",
+               (long long)(train->count - count), (long long)train->count, d->name);
+    NW_TRY(gather(d, train, index, count, NULL, &valid));
+    count = 0;
+    for (int64_t i = 0; i < train->count; i++)
+        if (!chosen[i]) index[count++] = i;
+    NW_TRY(gather(d, train, index, count, NULL, &rest));
+    give_back(d, train);
+    d->split[NW_SPLIT_TRAIN] = rest;
+    d->split[NW_SPLIT_VALID] = valid;
+    return NW_OK;
+}
+
+nw_status nw_dataset_split_validation(nw_dataset *d, double ratio)
+{
+    const nw_images *train = &d->split[NW_SPLIT_TRAIN];
+    NW_FAIL_IF(d->split[NW_SPLIT_VALID].count > 0, NW_E_ARGUMENT,
+               "%s has validation images of its own; leave the validation ratio 0", d->name);
+    int64_t *starts = malloc(((size_t)d->classes + 1) * sizeof *starts), *order = NULL;
+    uint8_t *chosen = calloc((size_t)train->count + 1, 1);
+    nw_status status = starts && chosen ? new_index(d, train->count, &order)
+                                        : NW_FAIL(NW_E_MEMORY, "no memory to split the images of %s", d->name);
+    if (status == NW_OK) {
+        choose(d, train, ratio, starts, order, chosen);
+        status = divide(d, chosen, order);
+    }
+    free(starts);
+    free(order);
+    free(chosen);
+    return status;
+}
+
+/* ---- Fewer images
+ * ------------------------------------------------------------------------------------------------------ */
+
+/* Trees are sorted by class: their first images would all be alike. */
+static bool is_sorted(const nw_images *images)
+{
+    for (int64_t i = 1; i < images->count; i++)
+        if (images->labels[i] < images->labels[i - 1]) return false;
+    return images->labels[0] != images->labels[images->count - 1];
+}
+
+nw_status nw_dataset_limit(nw_dataset *d, int64_t limit)
+{
+    for (int s = 0; s < NW_SPLITS; s++) {
+        nw_images *images = &d->split[s], fewer;
+        if (images->count <= limit) continue;
+        if (!is_sorted(images)) {
+            images->count = limit;
+            continue;
+        }
+        int64_t *index;
+        NW_TRY(new_index(d, limit, &index));
+        for (int64_t i = 0; i < limit; i++) index[i] = (int64_t)((__int128)i * images->count / limit);
+        nw_status status = gather(d, images, index, limit, NULL, &fewer);
+        free(index);
+        if (status != NW_OK) return status;
+        give_back(d, images);
+        *images = fewer;
+    }
+    return NW_OK;
+}
