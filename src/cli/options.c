@@ -26,7 +26,7 @@ typedef struct option {
 
 static const option table[] = {
     {"model", "NAME", "resnet18", TEXT, BENCH, AT(model), 0, 0, "which network; 'nowait info --models' lists them"},
-    {"batch-size", "N", "128", INT, BENCH, AT(batch_size), 1, 1 << 20, "images of a step"},
+    {"batch-size", "N", "128", INT, BENCH | NW_COMMAND_BENCH_LOADER, AT(batch_size), 1, 1 << 20, "images of a step"},
     {"precision", "f32|bf16|auto", "auto", CHOICE, BENCH, AT(precision), 0, 0,
      "of activations; auto is bf16 where AMX is usable"},
     {"threads", "T", "0", INT, BENCH | NW_COMMAND_INFO, AT(threads), 0, 4096, "0 means all CPUs this process may use"},
@@ -34,15 +34,21 @@ static const option table[] = {
      "channels of the first stage, the others in proportion; 0 is the model's own"},
     {"image-size", "S", "32", INT, BENCH | NW_COMMAND_INFO, AT(image_size), 1, 4096, "height and width of the images"},
     {"classes", "K", "10", INT, BENCH | NW_COMMAND_INFO, AT(classes), 2, 1 << 20, "number of classes"},
-    {"steps", "N", "10", INT, NW_COMMAND_BENCH_TRAIN, AT(steps), 1, 1 << 30, "timed steps, after two that are not"},
+    {"steps", "N", "10", INT, NW_COMMAND_BENCH_TRAIN | NW_COMMAND_BENCH_LOADER, AT(steps), 1, 1 << 30,
+     "timed steps, after two that are not; of the loader, batches of a round"},
     {"repeats", "N", "5", INT, NW_COMMAND_BENCH_CONV, AT(repeats), 1, 1 << 20,
      "rounds over all layers; the best of each counts"},
     {"fused", NULL, "false", FLAG, NW_COMMAND_BENCH_CONV, AT(fused), 0, 0,
      "with what training fuses in: normalise, statistics, gates"},
     {"profile", NULL, "false", FLAG, NW_COMMAND_BENCH_TRAIN, AT(profile), 0, 0,
      "also print the share of each kind of work"},
-    {"seed", "N", "0", INT64, NW_COMMAND_BENCH_TRAIN, AT(seed), 0, 9e18, "of weights and data"},
-    {"format", "table|json", "table", CHOICE, BENCH, AT(format), 0, 0, "of the result on stdout"},
+    {"seed", "N", "0", INT64, NW_COMMAND_BENCH_TRAIN | NW_COMMAND_BENCH_LOADER, AT(seed), 0, 9e18,
+     "of weights and data"},
+    {"format", "table|json", "table", CHOICE, BENCH | NW_COMMAND_BENCH_LOADER, AT(format), 0, 0,
+     "of the result on stdout"},
+    {"dataset", "NAME", "synthetic", TEXT, NW_COMMAND_BENCH_LOADER, AT(dataset), 0, 0, "which images"},
+    {"data-dir", "DIR", "data", TEXT, NW_COMMAND_BENCH_LOADER, AT(data_dir), 0, 0, "where datasets are"},
+    {"workers", "W", "0", INT, NW_COMMAND_BENCH_LOADER, AT(workers), 0, 1024, "threads that work ahead"},
     {"models", NULL, "false", FLAG, NW_COMMAND_INFO, AT(models), 0, 0, "list the models"},
 };
 enum { OPTIONS = sizeof table / sizeof table[0] };

@@ -18,11 +18,12 @@ enum {
     NW_COMMAND_INFO = 1 << 0,
     NW_COMMAND_BENCH_TRAIN = 1 << 1,
     NW_COMMAND_BENCH_CONV = 1 << 2,
+    NW_COMMAND_BENCH_LOADER = 1 << 3,
 };
 
 typedef struct nw_settings {
-    const char *model, *precision, *format;
-    int batch_size, threads, classes, width, image_size, steps, repeats;
+    const char *model, *precision, *format, *dataset, *data_dir;
+    int workers, batch_size, threads, classes, width, image_size, steps, repeats;
     int64_t seed;
     bool profile, models, fused;
 } nw_settings;
