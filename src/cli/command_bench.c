@@ -56,6 +56,8 @@ static void usage(void)
     printf(
         "\nusage: nowait bench conv [options]    each convolution of a model, in three directions, against the peak\n");
     nw_options_help(NW_COMMAND_BENCH_CONV, stdout);
+    printf("\nusage: nowait bench loader [options]  images/s that are read, augmented and normalised\n");
+    nw_options_help(NW_COMMAND_BENCH_LOADER, stdout);
 }
 
 nw_status nw_command_bench(int argc, char **argv)
@@ -64,13 +66,23 @@ nw_status nw_command_bench(int argc, char **argv)
         usage();
         return NW_OK;
     }
-    NW_FAIL_IF(argc < 1, NW_E_ARGUMENT, "say what to measure: 'nowait bench train' or 'nowait bench conv'");
-    bool train = strcmp(argv[0], "train") == 0, conv = strcmp(argv[0], "conv") == 0;
-    NW_FAIL_IF(!train && !conv, NW_E_ARGUMENT, "there is no benchmark '%s': it is train or conv", argv[0]);
-    nw_settings settings;
-    int positional;
-    NW_TRY(nw_options_parse(train ? NW_COMMAND_BENCH_TRAIN : NW_COMMAND_BENCH_CONV, argc - 1, argv + 1, &settings,
-                            &positional));
-    NW_FAIL_IF(positional, NW_E_ARGUMENT, "'%s' is not understood here; --help lists the options", argv[1]);
-    return train ? nw_bench_train(&settings) : nw_bench_conv(&settings);
+    static const struct {
+        const char *name;
+        unsigned command;
+        nw_status (*run)(const nw_settings *settings);
+    } benchmarks[] = {
+        {"train", NW_COMMAND_BENCH_TRAIN, nw_bench_train},
+        {"conv", NW_COMMAND_BENCH_CONV, nw_bench_conv},
+        {"loader", NW_COMMAND_BENCH_LOADER, nw_bench_loader},
+    };
+    NW_FAIL_IF(argc < 1, NW_E_ARGUMENT, "say what to measure: 'nowait bench train', 'conv' or 'loader'");
+    for (size_t i = 0; i < sizeof benchmarks / sizeof benchmarks[0]; i++) {
+        if (strcmp(argv[0], benchmarks[i].name) != 0) continue;
+        nw_settings settings;
+        int positional;
+        NW_TRY(nw_options_parse(benchmarks[i].command, argc - 1, argv + 1, &settings, &positional));
+        NW_FAIL_IF(positional, NW_E_ARGUMENT, "'%s' is not understood here; --help lists the options", argv[1]);
+        return benchmarks[i].run(&settings);
+    }
+    return NW_FAIL(NW_E_ARGUMENT, "there is no benchmark '%s': it is train, conv or loader", argv[0]);
 }

@@ -154,7 +154,7 @@ static inline void look_up(float *restrict out, const uint8_t *restrict from, pt
 }
 
 /* One row of the window: out[x] is column `left + x` of the row, or mirrored, column `left + width - 1 - x`. */
-static void write_row(const nw_transform *t, const nw_view *image, const uint8_t *row, int left, bool mirror,
+static void write_row(const nw_transform *t, const nw_raster *image, const uint8_t *row, int left, bool mirror,
                       const float *table, float *out)
 {
     /* The image's own pixels are the window's columns [begin, end). */
@@ -201,7 +201,7 @@ static void subtract_mean_image(const nw_transform *t, float *out)
     }
 }
 
-void nw_transform_apply(const nw_transform *t, const nw_view *image, const nw_choice *choice, float *out)
+void nw_transform_apply(const nw_transform *t, const nw_raster *image, const nw_choice *choice, float *out)
 {
     const nw_augment *a = &t->augment;
     int top = choice->top - a->pad, left = choice->left - a->pad;

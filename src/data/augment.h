@@ -48,11 +48,11 @@ nw_status nw_transform_prepare(nw_transform *transform, const nw_augment *augmen
                                int height, int width);
 
 /* Bytes in memory: pixel (c, y, x) lies at pixels[c * plane + y * row + x * column]. */
-typedef struct nw_view {
+typedef struct nw_raster {
     const uint8_t *pixels;
     int height, width;
     int plane, row, column;
-} nw_view;
+} nw_raster;
 
 /* What was drawn for one sample: the window's corner in the padded image, and so on. */
 typedef struct nw_choice {
@@ -64,7 +64,7 @@ typedef struct nw_choice {
 /* For an image of this size, padding not counted. */
 nw_choice nw_transform_draw(const nw_transform *transform, int height, int width, nw_rng *rng);
 /* Writes channels x height x width floats. */
-void nw_transform_apply(const nw_transform *transform, const nw_view *image, const nw_choice *choice, float *out);
+void nw_transform_apply(const nw_transform *transform, const nw_raster *image, const nw_choice *choice, float *out);
 
 /* A part of a photograph, in pixels. */
 typedef struct nw_box {

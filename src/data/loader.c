@@ -167,12 +167,12 @@ static nw_status fill_image(nw_loader *l, slot *s, int i, nw_photo *photo)
         return NW_OK;
     }
     int plane = d->height * d->width;
-    nw_view view = {.pixels = l->images.pixels + (size_t)id * (size_t)d->channels * (size_t)plane,
-                    .height = d->height,
-                    .width = d->width,
-                    .plane = plane,
-                    .row = d->width,
-                    .column = 1};
+    nw_raster view = {.pixels = l->images.pixels + (size_t)id * (size_t)d->channels * (size_t)plane,
+                      .height = d->height,
+                      .width = d->width,
+                      .plane = plane,
+                      .row = d->width,
+                      .column = 1};
     nw_choice choice = nw_transform_draw(&l->transform, d->height, d->width, &rng);
     nw_transform_apply(&l->transform, &view, &choice, out);
     return NW_OK;

@@ -106,12 +106,12 @@ nw_status nw_photo_load(nw_photo *photo, const nw_transform *t, nw_decode decode
     job.width = photo->bitmap.width;
     const uint8_t *scaled;
     NW_TRY(nw_resize_rgb(&photo->resizer, &job, &scaled));
-    nw_view view = {.pixels = scaled,
-                    .height = job.window_height,
-                    .width = job.window_width,
-                    .plane = 1,
-                    .row = 3 * job.window_width,
-                    .column = 3};
+    nw_raster view = {.pixels = scaled,
+                      .height = job.window_height,
+                      .width = job.window_width,
+                      .plane = 1,
+                      .row = 3 * job.window_width,
+                      .column = 3};
     nw_transform_apply(t, &view, &choice, out);
     return NW_OK;
 }

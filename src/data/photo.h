@@ -8,7 +8,7 @@
 #include "data/dataset.h"
 #include "data/resize.h"
 
-/* How a file becomes a bitmap: nw_image_decode, or a stand-in. Its pixels come from realloc and are freed here. */
+/* How a file becomes a bitmap: nw_image_decode, or a stand-in. Its pixels come from malloc and are freed here. */
 typedef nw_status (*nw_decode)(const char *path, int least_side, nw_bitmap *bitmap, int *full_height, int *full_width);
 
 /* Memory of one thread: begins as {0} and grows to what the largest photograph needs. */

@@ -35,6 +35,18 @@ out_has 'geometric mean'
 run 0 "$NOWAIT" bench conv --model resnet9 --width 16 --batch-size 8 --repeats 1 --fused --format json
 out_has '"percent_of_peak":'
 
+run 0 "$NOWAIT" bench loader --dataset synthetic --batch-size 16 --steps 2 --workers 1
+out_has 'a core +[0-9]+ images/s'
+out_has '1 worker +[0-9]+ images/s'
+run 0 "$NOWAIT" bench loader --dataset synthetic --batch-size 16 --steps 2 --format json
+for key in images_per_second_core images_per_second_core_best workers source height steal_percent commit; do
+    out_has "\"$key\":"
+done
+out_has '"source": "memory"'
+out_lacks '"images_per_second":'
+run 2 "$NOWAIT" bench loader --dataset synthetic --workers -1
+err_has 'workers'
+
 # The same seed gives the same loss, whatever the number of threads.
 losses=""
 for threads in 1 0; do

@@ -78,7 +78,7 @@ static void test_equals_plain_twin(void **state)
         size_t count = (size_t)t.channels * (size_t)t.height * (size_t)t.width;
         plain_apply(&augment, planes, channels, height, width, t.height, t.width, &choice, want);
 
-        nw_view view = {planes, height, width, height * width, width, 1};
+        nw_raster view = {planes, height, width, height * width, width, 1};
         nw_transform_apply(&t, &view, &choice, got);
         assert_memory_equal(got, want, count * sizeof *got);
 
@@ -86,7 +86,7 @@ static void test_equals_plain_twin(void **state)
         for (int i = 0; i < channels * height * width; i++)
             interleaved[i % (height * width) * channels + i / (height * width)] = planes[i];
         memset(got, 1, sizeof got);
-        view = (nw_view){interleaved, height, width, 1, width * channels, channels};
+        view = (nw_raster){interleaved, height, width, 1, width * channels, channels};
         nw_transform_apply(&t, &view, &choice, got);
         assert_memory_equal(got, want, count * sizeof *got);
     }
@@ -124,7 +124,7 @@ static void test_evaluation_leaves_the_image(void **state)
     nw_transform t;
     assert_int_equal(nw_transform_prepare(&t, &augment, false, 3, 9, 9), NW_OK);
     nw_choice choice = nw_transform_draw(&t, 9, 9, NULL);
-    nw_transform_apply(&t, &(nw_view){planes, 9, 9, 81, 9, 1}, &choice, out);
+    nw_transform_apply(&t, &(nw_raster){planes, 9, 9, 81, 9, 1}, &choice, out);
     for (int i = 0; i < 3 * 81; i++) assert_memory_equal(&out[i], &t.table[i / 81][planes[i]], sizeof(float));
 }
 
@@ -139,7 +139,7 @@ static void test_enlarges_by_padding(void **state)
     nw_transform t;
     assert_int_equal(nw_transform_prepare(&t, &augment, false, 1, 28, 28), NW_OK);
     nw_choice choice = nw_transform_draw(&t, 28, 28, NULL);
-    nw_transform_apply(&t, &(nw_view){plane, 28, 28, 784, 28, 1}, &choice, out);
+    nw_transform_apply(&t, &(nw_raster){plane, 28, 28, 784, 28, 1}, &choice, out);
     for (int y = 0; y < 32; y++)
         for (int x = 0; x < 32; x++)
             assert_true(out[y * 32 + x] == (y >= 2 && y < 30 && x >= 2 && x < 30 ? 1.0f : 0.0f));

@@ -176,7 +176,7 @@ static void test_batches_are_what_augment_makes(void **state)
             float want[PIXELS];
             nw_rng rng = nw_rng_make(o.seed, NW_PURPOSE_AUGMENT, 5, (uint32_t)b.ids[i]);
             nw_choice choice = nw_transform_draw(&t, SIDE, SIDE, &rng);
-            nw_transform_apply(&t, &(nw_view){pixels + b.ids[i] * PIXELS, SIDE, SIDE, PLANE, SIDE, 1}, &choice, want);
+            nw_transform_apply(&t, &(nw_raster){pixels + b.ids[i] * PIXELS, SIDE, SIDE, PLANE, SIDE, 1}, &choice, want);
             assert_memory_equal(b.images + i * PIXELS, want, sizeof want);
             assert_int_equal(b.labels[i], labels[b.ids[i]]);
         }

@@ -283,7 +283,7 @@ static void test_padded_windows(void **state)
         assert_int_equal(nw_transform_prepare(&memory, &augment, true, 3, SIDE, SIDE), NW_OK);
         augment.resize = SIDE;
         assert_int_equal(nw_transform_prepare(&photographs, &augment, true, 3, 0, 0), NW_OK);
-        nw_view view = {
+        nw_raster view = {
             .pixels = planes, .height = SIDE, .width = SIDE, .plane = SIDE * SIDE, .row = SIDE, .column = 1};
         for (uint32_t sample = 0; sample < 100; sample++) {
             static float want[3 * CROP * CROP], got[3 * CROP * CROP];
