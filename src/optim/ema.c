@@ -92,7 +92,7 @@ void nw_ema_start(nw_ema *ema, nw_exec *exec, const nw_params *params)
 nw_status nw_ema_step(nw_ema *ema, nw_exec *exec, const nw_params *params)
 {
     NW_FAIL_IF(ema->swapped, NW_E_INTERNAL, "the averaged weights are swapped in for evaluation: swap them out first");
-    if (++ema->steps % (uint64_t)ema->every == 0) visit_all(ema, exec, params, average);
+    if (ema->steps++ % (uint64_t)ema->every == 0) visit_all(ema, exec, params, average);
     return NW_OK;
 }
 

@@ -1,9 +1,9 @@
 /*
  * ema.h - an exponential moving average of the weights and of batch norm's running statistics, for evaluation.
  *
- *   after every n-th step:   shadow = rho shadow + (1 - rho) value,   rho = decay^n
+ *   after the steps 1, 1 + n, 1 + 2n, ...:   shadow = rho shadow + (1 - rho) value,   rho = decay^n
  *
- * so that `decay` is per step whatever n is (cifar10-fast: 0.99 every 5 steps). The shadow starts as a copy of the
+ * so that `decay` is per step whatever n is (cifar10-fast, whose rule this is: 0.99 every 5 steps). The shadow starts as a copy of the
  * values. To evaluate with it, swap it in, evaluate, swap it out; while it is in, updating is an error.
  */
 #ifndef NW_OPTIM_EMA_H

@@ -145,4 +145,37 @@ typedef struct nw_ref_sgd {
                             real *buffer);
 NW_REF_BOTH(NW_REF_DECLARE_SGD)
 
+/* ---- Other optimizers ----------------------------------------------------------------------------------------- */
+
+/* lars: d = q (grad + weight_decay param) with the tensor's trust ratio q, or grad where a norm is 0; what SGD goes on
+ * with, without decay. */
+typedef struct nw_ref_lars {
+    double lr, weight_decay, trust, eps;
+    bool clip;
+} nw_ref_lars;
+
+/* The averages m and v, and AMSGrad's maximum u, which is NULL without. t is the number of the step, from 1. */
+typedef struct nw_ref_moments {
+    double lr, beta1, beta2, eps, weight_decay;
+    double low, high; /* apam_paper's box */
+} nw_ref_moments;
+
+/*
+ * dgc_sgd: d = weight_decay param goes through SGD's momentum, grad is added without.
+ * adam: param -= lr (m / c1) / (sqrt(u or v) / sqrt(c2) + eps) with c = 1 - beta^t.
+ * apam: param -= lr sqrt(c2) / c1 m / (sqrt(u or v) + eps).
+ * apam_paper: param -= lr m / sqrt(u) where u is not 0, then cut to the box.
+ */
+#define NW_REF_DECLARE_OPTIMIZERS(real, T)                                                                             \
+    void nw_ref_lars_gradient##T(const nw_ref_lars *lars, size_t count, const real *param, const real *grad, real *d); \
+    void nw_ref_dgc_sgd_step##T(const nw_ref_sgd *sgd, size_t count, bool first, real *param, const real *grad,        \
+                                real *buffer);                                                                         \
+    void nw_ref_adam_step##T(const nw_ref_moments *adam, size_t count, int t, real *param, const real *grad, real *m,  \
+                             real *v, real *u);                                                                        \
+    void nw_ref_apam_step##T(const nw_ref_moments *apam, size_t count, int t, real *param, const real *grad, real *m,  \
+                             real *v, real *u);                                                                        \
+    void nw_ref_apam_paper_step##T(const nw_ref_moments *apam, size_t count, real *param, const real *grad, real *m,   \
+                                   real *v, real *u);
+NW_REF_BOTH(NW_REF_DECLARE_OPTIMIZERS)
+
 #endif
