@@ -69,8 +69,11 @@ nw_status nw_command_bench(int argc, char **argv)
     NW_FAIL_IF(!train && !conv, NW_E_ARGUMENT, "there is no benchmark '%s': it is train or conv", argv[0]);
     nw_settings settings;
     int positional;
-    NW_TRY(nw_options_parse(train ? NW_COMMAND_BENCH_TRAIN : NW_COMMAND_BENCH_CONV, argc - 1, argv + 1, &settings,
-                            &positional));
-    NW_FAIL_IF(positional, NW_E_ARGUMENT, "'%s' is not understood here; --help lists the options", argv[1]);
-    return train ? nw_bench_train(&settings) : nw_bench_conv(&settings);
+    nw_status status = nw_options_parse(train ? NW_COMMAND_BENCH_TRAIN : NW_COMMAND_BENCH_CONV, argc - 1, argv + 1,
+                                        &settings, &positional);
+    if (status == NW_OK && positional)
+        status = NW_FAIL(NW_E_ARGUMENT, "'%s' is not understood here; --help lists the options", argv[1]);
+    if (status == NW_OK) status = train ? nw_bench_train(&settings) : nw_bench_conv(&settings);
+    nw_settings_free(&settings);
+    return status;
 }

@@ -74,7 +74,7 @@ typedef struct nw_settings {
     nw_text_list configs;
     int64_t seed;
     int threads; /* 0: all CPUs this process may use */
-    bool quiet, git, compat_ref;
+    bool quiet, git, compat_ref, print_config;
     const char *precision; /* f32, bf16, auto: nw_settings_precision */
     const char *format;    /* table, json */
 
@@ -91,12 +91,13 @@ typedef struct nw_settings {
     const char *dataset, *data_dir;
     double val_ratio;
     int64_t limit; /* images of each split; 0: all */
-    bool download, drop_last, replicate;
+    bool download, drop_last;
     const char *normalise;         /* auto: the dataset's own */
     int pad, cutout, crop, resize; /* -1: the dataset's own */
     const char *pad_mode;          /* auto, zero, reflect */
     int flip, resized_crop;        /* nw_switch */
     int workers;                   /* threads of the loader */
+    const char *sampling;          /* shard, replicate */
 
     /* the length, and when to look */
     int batch_size, test_batch_size, train_eval_batch_size; /* 0 (the last two): as batch_size */
@@ -131,7 +132,7 @@ typedef struct nw_settings {
     nw_int_list milestones; /* absolute epochs */
     double lr_decay_fact;
     nw_knots lr_knots; /* (epoch, multiple of lr) */
-    double t_max;      /* cosine: epochs of its half period after warm-up; 0: what is left of the run */
+    double t_max;      /* cosine: half period in epochs; 0: epochs after warm-up plus one (PETRA); -1: those epochs */
 
     /* checkpoints and records */
     const char *resume, *name_checkpoint; /* "" none */
@@ -156,6 +157,10 @@ typedef struct nw_settings {
  * argv and counted. Whatever happens, nw_settings_free may follow. */
 nw_status nw_options_parse(unsigned command, int argc, char **argv, nw_settings *settings, int *positional);
 void nw_settings_free(nw_settings *settings);
+
+/* Refuses what this version understands but cannot do yet (exchanges, codecs, pipelines), in one sentence. Commands
+ * that train call it before they begin; --print-config does without. */
+nw_status nw_settings_check(const nw_settings *settings);
 
 /* What the user should be told once, on stderr: options that have no effect here, what was scaled, which recipe. */
 int nw_settings_notes(const nw_settings *settings);
