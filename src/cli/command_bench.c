@@ -80,9 +80,12 @@ nw_status nw_command_bench(int argc, char **argv)
         if (strcmp(argv[0], benchmarks[i].name) != 0) continue;
         nw_settings settings;
         int positional;
-        NW_TRY(nw_options_parse(benchmarks[i].command, argc - 1, argv + 1, &settings, &positional));
-        NW_FAIL_IF(positional, NW_E_ARGUMENT, "'%s' is not understood here; --help lists the options", argv[1]);
-        return benchmarks[i].run(&settings);
+        nw_status status = nw_options_parse(benchmarks[i].command, argc - 1, argv + 1, &settings, &positional);
+        if (status == NW_OK && positional)
+            status = NW_FAIL(NW_E_ARGUMENT, "'%s' is not understood here; --help lists the options", argv[1]);
+        if (status == NW_OK) status = benchmarks[i].run(&settings);
+        nw_settings_free(&settings);
+        return status;
     }
     return NW_FAIL(NW_E_ARGUMENT, "there is no benchmark '%s': it is train, conv or loader", argv[0]);
 }

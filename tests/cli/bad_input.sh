@@ -15,7 +15,7 @@ refused 2 "say what to measure" bench
 refused 2 "no benchmark 'tarin'" bench tarin
 refused 2 "no option --bach-size here; the nearest is --batch-size" bench train --bach-size 3
 refused 2 "no option --stpes here; the nearest is --steps" bench train --stpes=3
-refused 2 "two dashes" bench train -b 3
+refused 2 "two dashes" bench train -z 3
 refused 2 "'extra' is not understood" bench train extra
 refused 2 "--batch-size is 0; it must be 1 to" bench train --batch-size 0
 refused 2 "--batch-size is -5; it must be 1 to" bench train --batch-size -5

@@ -1,0 +1,26 @@
+/*
+ * config.h - files of options: YAML, flat, a key for each option with underscores in its name.
+ *
+ *   about: ResNet-9 on CIFAR-10 in 24 epochs        one line for lists of recipes
+ *   scale_with_epochs: true                          see nw_settings_finish
+ *   model: resnet9
+ *   lr_knots: [[0, 0], [5, 0.4], [24, 0]]            or "0:0,5:0.4,24:0"
+ *
+ * Lists are YAML lists, or texts as on the command line. All other spellings of a name are taken too. Keys cannot be
+ * nested: a map is refused. An unknown key names the nearest.
+ */
+#ifndef NW_CLI_CONFIG_H
+#define NW_CLI_CONFIG_H
+
+#include "cli/settings.h"
+#include "cli/yaml.h"
+
+/* Sets every key of a file of options, at the recipe's layer. */
+nw_status nw_config_apply(nw_settings *settings, const char *path);
+nw_status nw_config_apply_tree(nw_settings *settings, const char *name, const nw_yaml *root);
+
+/* The text that nw_settings_set takes for a value; lists become lines. `where` ("x.yaml:3:1: ") is for messages. */
+nw_status nw_config_value(nw_region *region, const char *where, const char *key, const nw_yaml *node,
+                          const char **text);
+
+#endif

@@ -1,0 +1,90 @@
+/*
+ * option_defaults.c - the defaults of the five seeds, as `--defaults NAME` switches them on. Never inferred from names.
+ *
+ * A set holds what its seed's program does when nothing is said, where that differs from the global defaults or would
+ * be missed if the global ones changed.
+ */
+#include "cli/option_table.h"
+
+#include <string.h>
+
+static const nw_default petra[] = {
+    {"dataset", "cifar10"},   {"model", "petra-vgg"}, {"max-epoch", "100"}, {"batch-size", "128"},
+    {"optimizer", "sgd"},     {"lr", "0.1"},          {"momentum", "0.9"},  {"weight-decay", "5e-4"},
+    {"scheduler", "steplr"},  {"warm-up", "0"},       {"t-max", "0"},       {"lr-decay-milestones", "30 60 90"},
+    {"lr-decay-fact", "0.1"}, {"workers", "4"},       {"print-freq", "10"}, {"normalise", "auto"},
+    {"pad-mode", "zero"},     {"drop-last", "false"}, {"algorithm", "a2"},
+};
+
+static const nw_default apam[] = {
+    {"dataset", "cinic10"}, {"model", "resnet18"},      {"optimizer", "apam"},
+    {"lr", "1e-4"},         {"momentum", "0"},          {"amsgrad", "true"},
+    {"beta1", "0.9"},       {"beta2", "0.999"},         {"eps", "1e-8"},
+    {"weight-decay", "0"},  {"scheduler", "constant"},  {"batch-size", "40"},
+    {"max-epoch", "200"},   {"test-batch-size", "100"}, {"train-eval-batch-size", "100"},
+    {"eval-every", "10"},   {"train-metrics", "true"},  {"sampling", "replicate"},
+};
+
+/* Step decay after one half and three quarters, as the seed's schedule has it for CIFAR-10. */
+static const nw_default acid[] = {
+    {"dataset", "cifar10"}, {"model", "resnet18"}, {"init-scheme", "acid"},  {"optimizer", "sgd"},
+    {"lr", "0.05"},         {"momentum", "0.9"},   {"weight-decay", "5e-4"}, {"batch-size", "256"},
+    {"max-epoch", "80"},    {"scheduler", "acid"}, {"lr-decay-fact", "0.1"}, {"sampling", "replicate"},
+};
+
+/* cifar10-fast: the loss is a sum over 512 images, so rate and decay are given per image. Knots follow --max-epoch (see
+ * settings.c), and Nesterov's form goes with momentum. */
+static const nw_default layerwise[] = {
+    {"dataset", "cifar10"},
+    {"model", "resnet9"},
+    {"batch-size", "512"},
+    {"test-batch-size", "512"},
+    {"max-epoch", "24"},
+    {"loss-reduction", "sum"},
+    {"optimizer", "sgd"},
+    {"lr", "0.001953125"},
+    {"momentum", "0"},
+    {"nesterov", "true"},
+    {"weight-decay", "0.256"},
+    {"scheduler", "piecewise"},
+    {"lr-knots", "0:0,5:0.4,24:0"},
+    {"pad", "4"},
+    {"pad-mode", "reflect"},
+    {"flip", "true"},
+    {"cutout", "8"},
+    {"normalise", "cifar10-fast"},
+    {"drop-last", "true"},
+    {"sampling", "replicate"},
+};
+
+static const nw_default dgc[] = {
+    {"seed", "42"},          {"dataset", "cifar10"},  {"model", "resnet20"},  {"workers", "4"},
+    {"optimizer", "sgd"},    {"lr", "0.1"},           {"momentum", "0.9"},    {"weight-decay", "1e-4"},
+    {"batch-size", "128"},   {"max-epoch", "200"},    {"warm-up", "5"},       {"warm-up-from", "-1"},
+    {"scheduler", "cosine"}, {"t-max", "-1"},         {"lr-scaling", "true"}, {"accumulation-averaging", "true"},
+    {"pad-mode", "zero"},    {"metric", "test_top1"},
+};
+
+#define SET(name)                                 \
+    {                                             \
+#name, name, sizeof name / sizeof name[0] \
+    }
+static const struct {
+    const char *name;
+    const nw_default *at;
+    int count;
+} sets[] = {SET(petra), SET(apam), SET(acid), SET(layerwise), SET(dgc)};
+
+int nw_defaults_count(void) { return sizeof sets / sizeof sets[0]; }
+const char *nw_defaults_name(int index) { return sets[index].name; }
+
+const nw_default *nw_defaults_find(const char *name, int *count)
+{
+    for (int i = 0; i < nw_defaults_count(); i++)
+        if (strcmp(sets[i].name, name) == 0) {
+            *count = sets[i].count;
+            return sets[i].at;
+        }
+    *count = 0;
+    return NULL;
+}

@@ -1,0 +1,27 @@
+/*
+ * recipe.h - recipes by name, and where the files that come with the program are.
+ *
+ * Shared folders (recipes/, configs/) are looked for in this order: the current folder; beside the folder of the
+ * executable (build/nowait finds recipes/ of its source); share/nowait beside that folder (an installed bin/nowait).
+ */
+#ifndef NW_CLI_RECIPE_H
+#define NW_CLI_RECIPE_H
+
+#include "cli/settings.h"
+
+enum { NW_SHARE_PLACES = 3, NW_PATH_MOST = 4096 };
+
+/* The path of a file that comes with the program; "./x" is shortened to "x". False if it is nowhere. */
+bool nw_share_find(const char *name, char path[NW_PATH_MOST]);
+
+/* The file of a recipe: its name ("petra/cifar10-resnet18-backprop"), or a path to a .yaml file. An unknown name is an
+ * error that says the nearest. */
+nw_status nw_recipe_find(const char *name, char path[NW_PATH_MOST]);
+
+/* Names of all recipes, sorted, each once. They live in the region. */
+nw_status nw_recipe_names(nw_region *region, nw_text_list *names);
+
+/* One line a recipe: its name and what it is about. */
+nw_status nw_recipe_list(FILE *out);
+
+#endif

@@ -1,0 +1,320 @@
+/* settings.c - slots and layers of nw_settings, and what is derived when all layers are in; see settings.h. */
+#include "cli/settings.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void *field_of(nw_settings *settings, const nw_option *option)
+{
+    return option->field == NW_NO_FIELD ? NULL : (char *)settings + option->field;
+}
+
+nw_status nw_settings_begin(nw_settings *s, unsigned command)
+{
+    memset(s, 0, sizeof *s);
+    s->memory = calloc(1, sizeof *s->memory);
+    NW_TRY_MEMORY(s->memory);
+    s->memory->command = command;
+    /* No text is NULL, also of options that this command does not take. */
+    for (int i = 0; i < nw_option_count(); i++) {
+        const nw_option *o = nw_option_at(i);
+        if (o->field != NW_NO_FIELD && (o->kind == NW_OPTION_TEXT || o->kind == NW_OPTION_CHOICE))
+            *(const char **)field_of(s, o) = "";
+    }
+    s->run_name = "run";
+    for (int i = 0; i < nw_option_count(); i++) {
+        const nw_option *o = nw_option_at(i);
+        nw_slot *slot = &s->memory->slots[i];
+        if (!(o->commands & command)) continue;
+        slot->origin = "default";
+        NW_TRY(nw_option_read(o, "the default of --", o->name, o->fallback, NW_E_INTERNAL, &s->memory->region,
+                              field_of(s, o), &slot->text));
+    }
+    return NW_OK;
+}
+
+void nw_settings_free(nw_settings *s)
+{
+    if (!s->memory) return;
+    nw_region_free(&s->memory->region);
+    free(s->memory);
+    memset(s, 0, sizeof *s);
+}
+
+nw_status nw_settings_set(nw_settings *s, int index, const char *name, const char *text, const nw_source *source)
+{
+    const nw_option *o = nw_option_at(index);
+    nw_slot *slot = &s->memory->slots[index];
+    nw_region *region = &s->memory->region;
+    nw_status bad = source->layer == NW_LAYER_RECIPE || source->layer == NW_LAYER_CONFIGS ? NW_E_FILE : NW_E_ARGUMENT;
+    bool wins = source->layer >= slot->layer;
+    const char *canonical;
+    NW_TRY(nw_option_read(o, source->where, name, text, bad, region, wins ? field_of(s, o) : NULL, &canonical));
+    if (o->field == NW_AT(epochs) && source->layer == NW_LAYER_RECIPE) s->memory->recipe_epochs = atoi(canonical);
+    if (o->field == NW_AT(epochs) && source->layer == NW_LAYER_DEFAULTS_SET)
+        s->memory->defaults_epochs = atoi(canonical);
+    if (wins) *slot = (nw_slot){source->layer, canonical, source->origin};
+    return NW_OK;
+}
+
+nw_status nw_settings_set_match(nw_settings *s, nw_option_match match, const char *name, const char *text,
+                                const nw_source *source)
+{
+    const nw_translation *t = match.translation;
+    if (!match.inverted && !t) return nw_settings_set(s, match.index, name, text, source);
+    bool value;
+    nw_status bad = source->layer == NW_LAYER_RECIPE || source->layer == NW_LAYER_CONFIGS ? NW_E_FILE : NW_E_ARGUMENT;
+    NW_FAIL_IF(!nw_text_is_bool(text, &value), bad, "%s%s takes true or false, not '%s'", source->where, name, text);
+    if (match.inverted) return nw_settings_set(s, match.index, name, value ? "false" : "true", source);
+    return nw_settings_set(s, match.index, t->option, value ? t->when_true : t->when_false, source);
+}
+
+nw_status nw_settings_add_note(nw_settings *s, const char *format, ...)
+{
+    char text[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    if (s->memory->note_count == NW_NOTES_MOST) return NW_OK;
+    const char *note = nw_region_text(&s->memory->region, text, strlen(text));
+    NW_TRY_MEMORY(note);
+    s->memory->notes[s->memory->note_count++] = note;
+    return NW_OK;
+}
+
+int nw_settings_notes(const nw_settings *s) { return s->memory->note_count; }
+const char *nw_settings_note(const nw_settings *s, int index) { return s->memory->notes[index]; }
+
+nw_slot *nw_settings_slot(const nw_settings *s, const char *option)
+{
+    int index = nw_option_find(option, s->memory->command).index;
+    return index < 0 ? NULL : &s->memory->slots[index];
+}
+
+const char *nw_settings_value(const nw_settings *s, const char *option)
+{
+    const nw_slot *slot = nw_settings_slot(s, option);
+    return slot ? slot->text : NULL;
+}
+
+const char *nw_settings_origin(const nw_settings *s, const char *option)
+{
+    const nw_slot *slot = nw_settings_slot(s, option);
+    return slot ? slot->origin : NULL;
+}
+
+bool nw_settings_is_set(const nw_settings *s, const char *option)
+{
+    const nw_slot *slot = nw_settings_slot(s, option);
+    return slot && slot->layer > NW_LAYER_DEFAULT;
+}
+
+nw_status nw_settings_apply_defaults(nw_settings *s, const char *name)
+{
+    int count;
+    const nw_default *set = nw_defaults_find(name, &count);
+    nw_source source = {NW_LAYER_DEFAULTS_SET, nw_region_print(&s->memory->region, "defaults %s", name), "defaults: "};
+    NW_TRY_MEMORY(source.origin);
+    for (int i = 0; i < count; i++) {
+        int index = nw_option_find(set[i].option, s->memory->command).index;
+        if (index >= 0) NW_TRY(nw_settings_set(s, index, set[i].option, set[i].value, &source));
+    }
+    return NW_OK;
+}
+
+/* ---- scaling to another number of epochs ------------------------------------------------------------------------- */
+
+/* Gives an option a new value without changing who set it. */
+static nw_status replace(nw_settings *s, const char *option, const char *text, const char *why)
+{
+    int index = nw_option_find(option, s->memory->command).index;
+    nw_slot *slot = &s->memory->slots[index];
+    nw_source source = {slot->layer, nw_region_print(&s->memory->region, "%s%s", slot->origin, why), "--"};
+    NW_TRY_MEMORY(source.origin);
+    return nw_settings_set(s, index, option, text, &source);
+}
+
+/* A list of numbers as text; `y` NULL or the second halves of pairs. */
+static nw_status print_list(nw_settings *s, int count, const double *x, const double *y, const char **text)
+{
+    char *to = nw_region_alloc(&s->memory->region, (size_t)count * 66 + 1);
+    NW_TRY_MEMORY(to);
+    *text = to;
+    for (int i = 0; i < count; i++) {
+        char a[32], b[32] = "";
+        nw_number_print(x[i], a);
+        if (y) nw_number_print(y[i], b);
+        to += sprintf(to, "%s%s%s%s", i ? "," : "", a, y ? ":" : "", b);
+    }
+    return NW_OK;
+}
+
+/* Which options stretch with the run: those whose slot lies in [lowest, highest]. */
+static nw_status scale(nw_settings *s, double factor, nw_layer lowest, nw_layer highest, bool knots_only,
+                       const char *why)
+{
+    static const char *const names[] = {"lr-knots", "warm-up", "lr-decay-milestones", "t-max", "ema-epochs"};
+    for (int i = 0; i < (knots_only ? 1 : 5); i++) {
+        const nw_slot *slot = nw_settings_slot(s, names[i]);
+        int count = i == 0 ? s->lr_knots.count : i == 2 ? s->milestones.count : 1;
+        if (slot->layer < lowest || slot->layer > highest || count == 0) continue;
+        double *x = nw_region_alloc(&s->memory->region, 2 * (size_t)count * sizeof *x), *y = x + count;
+        NW_TRY_MEMORY(x);
+        for (int k = 0; k < count; k++) {
+            if (i == 0) x[k] = s->lr_knots.at[k].x * factor, y[k] = s->lr_knots.at[k].y;
+            if (i == 1) x[k] = s->warm_up * factor;
+            if (i == 2) x[k] = fmax(1, round(s->milestones.at[k] * factor));
+            if (i == 3) x[k] = s->t_max > 0 ? s->t_max * factor : s->t_max;
+            if (i == 4) x[k] = s->ema_epochs ? fmax(1, round(s->ema_epochs * factor)) : 0;
+        }
+        const char *text = NULL;
+        NW_TRY(print_list(s, count, x, i == 0 ? y : NULL, &text));
+        if (strcmp(text, slot->text) != 0) NW_TRY(replace(s, names[i], text, why));
+    }
+    return NW_OK;
+}
+
+/* --shorten scales all; a recipe that says scale_with_epochs scales its own values; the knots of a defaults set always
+ * fit the run, since a schedule that ends elsewhere makes no sense. */
+static nw_status scale_to_epochs(nw_settings *s)
+{
+    const struct nw_settings_memory *m = s->memory;
+    char why[64];
+    if (s->shorten > 0 && s->epochs > 0 && s->shorten != s->epochs) {
+        snprintf(why, sizeof why, ", scaled from %d to %d epochs", s->epochs, s->shorten);
+        NW_TRY(nw_settings_add_note(s, "warm-up, knots and milestones are scaled from %d to %d epochs (--shorten)",
+                                    s->epochs, s->shorten));
+        NW_TRY(scale(s, (double)s->shorten / s->epochs, NW_LAYER_DEFAULT, NW_LAYER_COMMAND, false, why));
+        snprintf(why, sizeof why, "%d", s->shorten);
+        return replace(s, "max-epoch", why, ", then --shorten");
+    }
+    nw_layer epochs_layer = nw_settings_slot(s, "max-epoch")->layer;
+    bool recipe = m->scale_with_epochs && m->recipe_epochs > 0 && epochs_layer > NW_LAYER_RECIPE;
+    int before = recipe ? m->recipe_epochs : m->defaults_epochs;
+    if (before <= 0 || before == s->epochs || s->epochs == 0 || epochs_layer <= NW_LAYER_DEFAULTS_SET) return NW_OK;
+    snprintf(why, sizeof why, ", scaled from %d to %d epochs", before, s->epochs);
+    if (recipe)
+        NW_TRY(nw_settings_add_note(s, "the recipe's warm-up, knots and milestones are scaled from %d to %d epochs",
+                                    before, s->epochs));
+    nw_layer layer = recipe ? NW_LAYER_RECIPE : NW_LAYER_DEFAULTS_SET;
+    return scale(s, (double)s->epochs / before, layer, layer, !recipe, why);
+}
+
+/* ---- the algorithm ------------------------------------------------------------------------------------------------
+ */
+
+/* PETRA's method flags, if one is on, name one of s1..s6, a1..a6 (petra 1.2); beside them --algorithm must agree,
+ * unless one of the two comes from a higher layer. */
+static nw_status resolve_algorithm(nw_settings *s)
+{
+    static const char *const flags[] = {"synchronous", "store-vjp", "remove-ctx-input", "remove-ctx-param",
+                                        "approximate-input"};
+    bool on[5], any = false;
+    nw_layer layer = NW_LAYER_DEFAULT;
+    const char *origin = "default";
+    for (int i = 0; i < 5; i++) {
+        const nw_slot *slot = nw_settings_slot(s, flags[i]);
+        on[i] = strcmp(slot->text, "true") == 0;
+        if (!on[i]) continue;
+        any = true;
+        if (slot->layer >= layer) layer = slot->layer, origin = slot->origin;
+    }
+    nw_slot *slot = nw_settings_slot(s, "algorithm");
+    if (!any || slot->layer > layer) return NW_OK;
+    int number = on[4] ? 6 : on[1] ? 1 : on[2] && on[3] ? 5 : on[2] ? 4 : on[3] ? 3 : 2;
+    const char *id = nw_region_print(&s->memory->region, "%c%d", on[0] ? 's' : 'a', number);
+    NW_TRY_MEMORY(id);
+    NW_FAIL_IF(slot->layer == layer && strcmp(slot->text, id) != 0, NW_E_ARGUMENT,
+               "--algorithm %s does not agree with the method flags, which say %s; leave one of the two out",
+               slot->text, id);
+    *slot = (nw_slot){layer, id, origin};
+    s->algorithm = id;
+    return NW_OK;
+}
+
+/* ---- names and notes ----------------------------------------------------------------------------------------------
+ */
+
+static nw_status make_run_name(nw_settings *s)
+{
+    nw_region *region = &s->memory->region;
+    char *name;
+    if (*s->name) {
+        name = nw_region_print(region, "%s%s", s->name, s->suffix);
+    } else if (s->memory->composed_name) {
+        name = nw_region_print(region, "%s", s->memory->composed_name);
+    } else if (*s->recipe) {
+        /* A recipe's whole name, but only the last part of a file's. */
+        const char *end = strrchr(s->recipe, '.'), *slash = strrchr(s->recipe, '/');
+        bool file = end && strcmp(end, ".yaml") == 0;
+        const char *from = file && slash ? slash + 1 : s->recipe;
+        name = nw_region_print(region, "%.*s%s", (int)(file ? end - from : (long)strlen(from)), from, s->suffix);
+    } else {
+        name = nw_region_print(region, "%s-%s%s", s->model, s->dataset, s->suffix);
+    }
+    NW_TRY_MEMORY(name);
+    for (char *c = name; *c; c++)
+        if (*c == '/') *c = '-';
+    s->run_name = name;
+    return NW_OK;
+}
+
+static nw_status note_ignored(nw_settings *s)
+{
+    char list[512] = "";
+    for (int i = 0; i < nw_option_count(); i++) {
+        const nw_option *o = nw_option_at(i);
+        const nw_slot *slot = &s->memory->slots[i];
+        if (o->status != NW_OPTION_IGNORED || slot->layer == NW_LAYER_DEFAULT) continue;
+        const char *canonical;
+        NW_TRY(nw_option_read(o, "--", o->name, o->fallback, NW_E_INTERNAL, &s->memory->region, NULL, &canonical));
+        size_t used = strlen(list);
+        if (strcmp(slot->text, canonical) != 0)
+            snprintf(list + used, sizeof list - used, "%s--%s (%s)", used ? ", " : "", o->name, o->help);
+    }
+    return *list ? nw_settings_add_note(s, "without effect here: %s", list) : NW_OK;
+}
+
+nw_status nw_settings_finish(nw_settings *s)
+{
+    if (!(s->memory->command & (NW_COMMAND_TRAIN | NW_COMMAND_SWEEP | NW_COMMAND_REPRODUCE))) return NW_OK;
+    NW_TRY(scale_to_epochs(s));
+    /* The layer-wise seed takes Nesterov's form whenever there is momentum. */
+    if (s->nesterov && s->momentum == 0 && nw_settings_slot(s, "nesterov")->layer == NW_LAYER_DEFAULTS_SET)
+        NW_TRY(replace(s, "nesterov", "false", ", without momentum"));
+    NW_TRY(resolve_algorithm(s));
+    NW_TRY(make_run_name(s));
+    return note_ignored(s);
+}
+
+nw_status nw_settings_check(const nw_settings *s)
+{
+    static const char *const built[] = {"s1"}; /* algorithms that this version has */
+    bool have = false;
+    for (size_t i = 0; i < sizeof built / sizeof built[0]; i++) have = have || strcmp(s->algorithm, built[i]) == 0;
+    NW_FAIL_IF(!have, NW_E_ARGUMENT,
+               "algorithm %s (%s) is not part of this version, which trains with backprop: --algorithm backprop, or "
+               "PETRA's --synchronous --store-vjp",
+               s->algorithm, nw_settings_origin(s, "algorithm"));
+    for (int i = 0; i < nw_option_count(); i++) {
+        const nw_option *o = nw_option_at(i);
+        const nw_slot *slot = &s->memory->slots[i];
+        if (o->status != NW_OPTION_LATER || slot->layer == NW_LAYER_DEFAULT) continue;
+        const char *canonical;
+        NW_TRY(nw_option_read(o, "--", o->name, o->fallback, NW_E_INTERNAL, &s->memory->region, NULL, &canonical));
+        NW_FAIL_IF(strcmp(slot->text, canonical) != 0, NW_E_ARGUMENT,
+                   "--%s %s (%s) is not part of this version, which trains one replica; leave it at %s", o->name,
+                   slot->text, slot->origin, *canonical ? canonical : "nothing");
+    }
+    return NW_OK;
+}
+
+nw_precision nw_settings_precision(const nw_settings *s)
+{
+    return strcmp(s->precision, "f32") == 0    ? NW_PRECISION_F32
+           : strcmp(s->precision, "bf16") == 0 ? NW_PRECISION_BF16
+                                               : NW_PRECISION_AUTO;
+}
