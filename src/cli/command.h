@@ -6,7 +6,12 @@
 
 nw_status nw_command_bench(int argc, char **argv);
 nw_status nw_command_data(int argc, char **argv);
+nw_status nw_command_eval(int argc, char **argv);
 nw_status nw_command_info(int argc, char **argv);
+nw_status nw_command_predict(int argc, char **argv);
+nw_status nw_command_reproduce(int argc, char **argv);
+nw_status nw_command_sweep(int argc, char **argv);
+nw_status nw_command_train(int argc, char **argv);
 
 /* True if --help or -h is among the arguments. */
 bool nw_wants_help(int argc, char **argv);

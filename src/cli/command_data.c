@@ -136,7 +136,7 @@ static nw_status import(const char *name, const nw_settings *s)
     char path[NW_PATH_SIZE], file[64];
     nw_dataset_options o = {.name = name, .dir = s->data_dir, .published = true};
     snprintf(file, sizeof file, "%.40s.nwraw", name);
-    NW_TRY(nw_path_join(path, s->data_dir, file));
+    NW_TRY(nw_path_put(path, s->data_dir, file));
     NW_TRY(nw_dataset_open(&d, &o));
     nw_status status = nw_data_import(d, path);
     if (status == NW_OK) printf("%s is now in %s\n", name, path);

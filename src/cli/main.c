@@ -1,6 +1,6 @@
 /*
  * main.c - `nowait`: finds the sub-command, runs it, prints what went wrong. Results go to stdout, talk to stderr.
- * Exit codes: 0 done, 1 failed, 2 usage, 3 bad input file.
+ * Exit codes: 0 done, 1 failed, 2 usage, 3 bad input file, 4 interrupted but resumable.
  */
 #include "cli/command.h"
 
@@ -14,7 +14,12 @@ static const struct {
     const char *name, *summary;
     nw_status (*run)(int argc, char **argv);
 } commands[] = {
-    {"bench", "measure: train (whole steps) or conv (layer by layer)", nw_command_bench},
+    {"train", "train a network; without options, the demo", nw_command_train},
+    {"eval", "loss and accuracy of a checkpoint", nw_command_eval},
+    {"predict", "the most likely classes of image files", nw_command_predict},
+    {"sweep", "many runs as one resumable job: grids of options, several seeds", nw_command_sweep},
+    {"reproduce", "a published experiment, and its number beside ours", nw_command_reproduce},
+    {"bench", "measure: train (whole steps), conv (layer by layer) or loader", nw_command_bench},
     {"data", "fetch a dataset, tell what is in it, or convert it to one file", nw_command_data},
     {"info", "what this machine and build can do, with a self-test; or a model's stages", nw_command_info},
 };
@@ -31,7 +36,7 @@ static void usage(FILE *out)
 {
     fprintf(out, "nowait %s: trains convolutional networks on CPUs\n\nusage: nowait COMMAND [options]\n\n",
             nw_version());
-    for (int i = 0; i < COMMANDS; i++) fprintf(out, "  %-8s %s\n", commands[i].name, commands[i].summary);
+    for (int i = 0; i < COMMANDS; i++) fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].summary);
     fprintf(out,
             "\n'nowait COMMAND --help' tells more. NOWAIT_ISA=avx512|avx2|generic overrides the instruction set.\n");
 }

@@ -45,19 +45,7 @@ void nw_file_unmap(nw_file *file)
     *file = (nw_file){0};
 }
 
-bool nw_path_is_file(const char *path)
-{
-    struct stat facts;
-    return stat(path, &facts) == 0 && S_ISREG(facts.st_mode);
-}
-
-bool nw_path_is_folder(const char *path)
-{
-    struct stat facts;
-    return stat(path, &facts) == 0 && S_ISDIR(facts.st_mode);
-}
-
-nw_status nw_path_join(char path[NW_PATH_SIZE], const char *dir, const char *name)
+nw_status nw_path_put(char path[NW_PATH_SIZE], const char *dir, const char *name)
 {
     size_t length = strlen(dir);
     const char *slash = length > 0 && dir[length - 1] == '/' ? "" : "/";

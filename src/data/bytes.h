@@ -7,7 +7,7 @@
 #ifndef NW_DATA_BYTES_H
 #define NW_DATA_BYTES_H
 
-#include "base/status.h"
+#include "base/file.h"
 
 typedef struct nw_file {
     const uint8_t *data; /* NULL where size is 0 */
@@ -18,12 +18,9 @@ typedef struct nw_file {
 nw_status nw_file_map(nw_file *file, const char *path);
 void nw_file_unmap(nw_file *file);
 
-bool nw_path_is_file(const char *path);
-bool nw_path_is_folder(const char *path);
-
 /* "dir/name" into path; NW_E_ARGUMENT if it does not fit. */
 enum { NW_PATH_SIZE = 4096 };
-nw_status nw_path_join(char path[NW_PATH_SIZE], const char *dir, const char *name);
+nw_status nw_path_put(char path[NW_PATH_SIZE], const char *dir, const char *name);
 
 /* Unaligned numbers. The caller has checked that the bytes are there. */
 static inline uint32_t nw_get_le16(const uint8_t *p) { return (uint32_t)p[0] | (uint32_t)p[1] << 8; }

@@ -3,7 +3,7 @@
  */
 #include "data/cifar.h"
 
-#include "data/batch.h"
+#include "data/python_batch.h"
 #include "data/reader.h"
 
 #include <stdio.h>
@@ -59,7 +59,7 @@ static const version *find_version(const version of[2], const char *dir)
 {
     char path[NW_PATH_SIZE];
     for (int i = 0; i < 2; i++)
-        if (nw_path_join(path, dir, of[i].test) == NW_OK && nw_path_is_file(path)) return &of[i];
+        if (nw_path_put(path, dir, of[i].test) == NW_OK && nw_file_is_regular(path)) return &of[i];
     return NULL;
 }
 
@@ -76,10 +76,10 @@ static nw_status count_file(const version *v, const char *path, uint64_t *count)
         nw_file_unmap(&file);
         return status;
     }
-    nw_batch batch;
-    NW_TRY(nw_batch_open(&batch, path, v->label_key));
+    nw_python_batch batch;
+    NW_TRY(nw_python_batch_open(&batch, path, v->label_key));
     *count = batch.count;
-    nw_batch_close(&batch);
+    nw_python_batch_close(&batch);
     return NW_OK;
 }
 
@@ -95,12 +95,12 @@ static nw_status read_file(const version *v, const char *path, uint64_t count, i
         nw_file_unmap(&file);
         return status;
     }
-    nw_batch batch;
-    NW_TRY(nw_batch_open(&batch, path, v->label_key));
+    nw_python_batch batch;
+    NW_TRY(nw_python_batch_open(&batch, path, v->label_key));
     status = batch.count == count ? NW_OK : NW_FAIL(NW_E_FILE, "%s changes while it is read", path);
-    if (status == NW_OK) status = nw_batch_labels(&batch, 0, v->classes, labels);
-    if (status == NW_OK) status = nw_batch_pixels(&batch, NW_CIFAR_PIXELS, pixels);
-    nw_batch_close(&batch);
+    if (status == NW_OK) status = nw_python_batch_labels(&batch, 0, v->classes, labels);
+    if (status == NW_OK) status = nw_python_batch_pixels(&batch, NW_CIFAR_PIXELS, pixels);
+    nw_python_batch_close(&batch);
     return status;
 }
 
@@ -112,14 +112,14 @@ static nw_status read_split(nw_dataset *d, nw_split split, const version *v, con
     int32_t *labels;
     uint8_t *pixels;
     for (int i = 0; files[i]; i++) {
-        NW_TRY(nw_path_join(path, dir, files[i]));
+        NW_TRY(nw_path_put(path, dir, files[i]));
         NW_TRY(count_file(v, path, &counts[i]));
         total += counts[i];
     }
     NW_FAIL_IF(total == 0, NW_E_FILE, "%s: %s has no images", dir, files[0]);
     NW_TRY(nw_dataset_room(d, split, total, &labels, &pixels));
     for (int i = 0; files[i]; i++) {
-        NW_TRY(nw_path_join(path, dir, files[i]));
+        NW_TRY(nw_path_put(path, dir, files[i]));
         NW_TRY(read_file(v, path, counts[i], labels, pixels));
         labels += counts[i];
         pixels += counts[i] * NW_CIFAR_PIXELS;
@@ -174,8 +174,8 @@ static nw_status read_names(nw_dataset *d, const version *v, const char *dir)
     nw_file file;
     nw_pickle *pickle = NULL;
     name_lines lines;
-    NW_TRY(nw_path_join(path, dir, v->names));
-    if (!nw_path_is_file(path)) return NW_OK;
+    NW_TRY(nw_path_put(path, dir, v->names));
+    if (!nw_file_is_regular(path)) return NW_OK;
     NW_TRY(nw_file_map(&file, path));
     int count = 0;
     if (!v->names_key)

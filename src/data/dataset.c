@@ -152,8 +152,8 @@ static nw_status find_raw(const nw_reader *reader, const char *dir, char path[NW
 {
     char file[64];
     snprintf(file, sizeof file, "%s.nwraw", reader->name);
-    NW_TRY(nw_path_join(path, dir, file));
-    if (!nw_path_is_file(path)) path[0] = 0;
+    NW_TRY(nw_path_put(path, dir, file));
+    if (!nw_file_is_regular(path)) path[0] = 0;
     return NW_OK;
 }
 
@@ -171,8 +171,8 @@ static nw_status locate(const nw_reader *reader, const nw_dataset_options *o, co
         if (i < 0 || last)
             snprintf(own, NW_PATH_SIZE, "%s", last ? reader->elsewhere : root);
         else
-            NW_TRY(nw_path_join(own, root, folders[i]));
-        if (nw_path_is_folder(own)) {
+            NW_TRY(nw_path_put(own, root, folders[i]));
+        if (nw_file_is_directory(own)) {
             if (!o->published) NW_TRY(find_raw(reader, own, raw));
             if (raw[0] || reader->present(own)) return NW_OK;
         }

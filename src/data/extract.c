@@ -64,7 +64,7 @@ static nw_status extract_entry(struct archive *a, struct archive_entry *entry, c
                "%s holds '%s', which is no regular file; do not trust it", archive, name ? name : "?");
     NW_FAIL_IF(!base, NW_E_FILE, "%s holds a file with the name '%s', which leads elsewhere; do not trust it", archive,
                name ? name : "?");
-    NW_TRY(nw_path_join(path, folder, base));
+    NW_TRY(nw_path_put(path, folder, base));
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
     NW_FAIL_IF(fd < 0, errno == EEXIST ? NW_E_FILE : NW_E_SYSTEM, "%s cannot be made from %s: %s", path, archive,
                strerror(errno));

@@ -121,7 +121,7 @@ static const char *first_missing(const place *p, const char *folder)
 {
     char path[NW_PATH_SIZE];
     for (int i = 0; p->files[i]; i++)
-        if (nw_path_join(path, folder, p->files[i]) != NW_OK || !nw_path_is_file(path)) return p->files[i];
+        if (nw_path_put(path, folder, p->files[i]) != NW_OK || !nw_file_is_regular(path)) return p->files[i];
     return NULL;
 }
 
@@ -133,7 +133,7 @@ static void remove_folder(const char *folder)
     for (struct dirent *e; (e = readdir(d));) {
         char path[NW_PATH_SIZE];
         if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
-            nw_path_join(path, folder, e->d_name) == NW_OK)
+            nw_path_put(path, folder, e->d_name) == NW_OK)
             unlink(path);
     }
     closedir(d);
@@ -150,8 +150,8 @@ static nw_status install(const char *unpack, const char *folder)
     for (struct dirent *e; status == NW_OK && (e = readdir(d));) {
         char from[NW_PATH_SIZE], to[NW_PATH_SIZE];
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
-        status = nw_path_join(from, unpack, e->d_name);
-        if (status == NW_OK) status = nw_path_join(to, folder, e->d_name);
+        status = nw_path_put(from, unpack, e->d_name);
+        if (status == NW_OK) status = nw_path_put(to, folder, e->d_name);
         if (status == NW_OK && rename(from, to) != 0)
             status = NW_FAIL(NW_E_SYSTEM, "%s cannot be renamed to %s: %s", from, to, strerror(errno));
     }
@@ -207,7 +207,7 @@ static nw_status get_piece(const nw_fetch_options *o, const char *base, const pi
     for (;;) {
         bool resumed;
         NW_TRY(nw_download(url, part, o->progress, o->progress_context, &resumed));
-        NW_FAIL_IF(!nw_path_is_file(part), NW_E_FILE, "%s is empty; give another address with --url", url);
+        NW_FAIL_IF(!nw_file_is_regular(part), NW_E_FILE, "%s is empty; give another address with --url", url);
         NW_TRY(digest_file(part, sha256, digest));
         if (strcmp(digest, p->digest) == 0) return NW_OK;
         nw_download_forget(part);
@@ -222,7 +222,7 @@ static nw_status unpack_piece(const place *p, const char *part, const char *file
 {
     char path[NW_PATH_SIZE];
     if (p->archives) return nw_extract(part, unpack, (int64_t)p->unpacked);
-    NW_TRY(nw_path_join(path, unpack, file));
+    NW_TRY(nw_path_put(path, unpack, file));
     NW_FAIL_IF(rename(part, path) != 0, NW_E_SYSTEM, "%s cannot be renamed to %s: %s", part, path, strerror(errno));
     return NW_OK;
 }
@@ -234,7 +234,7 @@ static nw_status get_all(const nw_fetch_options *o, const place *p, const char *
     for (; count < NW_FETCH_PIECES && p->pieces[count].file; count++) {
         char name[128]; /* with the dataset's name: MNIST and Fashion-MNIST have files of the same names */
         snprintf(name, sizeof name, "%s-%s.part", p->name, p->pieces[count].file);
-        NW_TRY(nw_path_join(parts[count], o->dir, name));
+        NW_TRY(nw_path_put(parts[count], o->dir, name));
         NW_TRY(get_piece(o, base, &p->pieces[count], parts[count]));
     }
     NW_FAIL_IF(mkdir(unpack, 0755) != 0, NW_E_SYSTEM, "the folder %s cannot be made: %s", unpack, strerror(errno));
@@ -250,11 +250,11 @@ static nw_status fetch_locked(const nw_fetch_options *o, const place *p, int loc
     char folder[NW_PATH_SIZE], unpack[NW_PATH_SIZE], name[128];
     const char *mirror = getenv("NOWAIT_MIRROR");
     const char *base = o->url && o->url[0] ? o->url : mirror && mirror[0] ? mirror : p->address;
-    NW_TRY(nw_path_join(folder, o->dir, p->folder));
+    NW_TRY(nw_path_put(folder, o->dir, p->folder));
     *already = first_missing(p, folder) == NULL;
     if (*already) return NW_OK;
     snprintf(name, sizeof name, "%s.unpack", p->folder);
-    NW_TRY(nw_path_join(unpack, o->dir, name));
+    NW_TRY(nw_path_put(unpack, o->dir, name));
     remove_folder(unpack);
     nw_status status = get_all(o, p, base, unpack);
     if (status == NW_OK && syncfs(lock) != 0) /* names must not reach the disk before contents */

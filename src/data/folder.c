@@ -137,8 +137,8 @@ static nw_status walk_class(walk *w, const char *dir, int32_t label, int depth)
     for (size_t i = 0; i < list.count && status == NW_OK; i++) {
         char path[NW_PATH_SIZE];
         if (is_image_name(list.at[i])) continue;
-        status = nw_path_join(path, dir, list.at[i]);
-        if (status == NW_OK && depth < MOST_DEPTH && nw_path_is_folder(path))
+        status = nw_path_put(path, dir, list.at[i]);
+        if (status == NW_OK && depth < MOST_DEPTH && nw_file_is_directory(path))
             status = walk_class(w, path, label, depth + 1);
         else
             w->ignored++;
@@ -155,7 +155,7 @@ static nw_status list_classes(const char *dir, names *classes, int64_t *ignored)
     NW_TRY(list_folder(dir, &list));
     for (size_t i = 0; i < list.count; i++) {
         char path[NW_PATH_SIZE];
-        if (nw_path_join(path, dir, list.at[i]) == NW_OK && nw_path_is_folder(path)) {
+        if (nw_path_put(path, dir, list.at[i]) == NW_OK && nw_file_is_directory(path)) {
             list.at[kept++] = list.at[i];
         } else {
             free(list.at[i]);
@@ -200,7 +200,7 @@ static nw_status walk_split(walk *w, nw_split split, const char *dir, const name
         int32_t label = class_index(classes, here.at[i]);
         if (label < 0)
             status = NW_FAIL(NW_E_FILE, "%s has a class '%s' that the training images do not have", dir, here.at[i]);
-        if (status == NW_OK) status = nw_path_join(path, dir, here.at[i]);
+        if (status == NW_OK) status = nw_path_put(path, dir, here.at[i]);
         if (status == NW_OK) status = walk_class(w, path, label, 1);
     }
     free_names(&here);
@@ -226,7 +226,7 @@ static bool find_split(char path[NW_PATH_SIZE], const char *dir, nw_split split)
     static const char *const spellings[NW_SPLITS][4] = {
         {"train", NULL}, {"val", "valid", "validation", NULL}, {"test", NULL}};
     for (int i = 0; spellings[split][i]; i++)
-        if (nw_path_join(path, dir, spellings[split][i]) == NW_OK && nw_path_is_folder(path)) return true;
+        if (nw_path_put(path, dir, spellings[split][i]) == NW_OK && nw_file_is_directory(path)) return true;
     path[0] = 0;
     return false;
 }

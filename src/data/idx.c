@@ -70,7 +70,7 @@ static bool find_file(char path[NW_PATH_SIZE], const char *dir, const char *what
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
         snprintf(name, sizeof name, forms[i], what, dims);
 #pragma GCC diagnostic pop
-        if (nw_path_join(path, dir, name) == NW_OK && nw_path_is_file(path)) return true;
+        if (nw_path_put(path, dir, name) == NW_OK && nw_file_is_regular(path)) return true;
     }
     path[0] = 0;
     return false;

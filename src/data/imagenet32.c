@@ -4,7 +4,7 @@
  * The validation images are the test split, as in the literature. Labels are 1 to 1000 in the files. A folder may hold
  * only the validation file, or only the training files; some of the ten is an error, since it is a download cut short.
  */
-#include "data/batch.h"
+#include "data/python_batch.h"
 #include "data/reader.h"
 
 #include <stdio.h>
@@ -23,7 +23,7 @@ static bool find_file(char path[NW_PATH_SIZE], const char *dir, int n)
                 snprintf(name, sizeof name, "%sval_data%s", folders[0][i], npz ? ".npz" : "");
             else
                 snprintf(name, sizeof name, "%strain_data_batch_%d%s", folders[1][i], n, npz ? ".npz" : "");
-            if (nw_path_join(path, dir, name) == NW_OK && nw_path_is_file(path)) return true;
+            if (nw_path_put(path, dir, name) == NW_OK && nw_file_is_regular(path)) return true;
         }
     path[0] = 0;
     return false;
@@ -37,14 +37,14 @@ static bool present(const char *dir)
     return false;
 }
 
-static nw_status read_mean(nw_dataset *d, const nw_batch *batch)
+static nw_status read_mean(nw_dataset *d, const nw_python_batch *batch)
 {
     size_t count = nw_dataset_image_bytes(d);
     void *block = NULL;
     bool found;
     NW_TRY(nw_dataset_alloc(d, count, sizeof(float), &block));
     float *mean = block;
-    NW_TRY(nw_batch_mean(batch, count, mean, &found));
+    NW_TRY(nw_python_batch_mean(batch, count, mean, &found));
     if (!found) return NW_OK;
     for (size_t i = 0; i < count; i++) mean[i] *= 1.0f / 255.0f;
     d->mean_image = mean;
@@ -53,23 +53,23 @@ static nw_status read_mean(nw_dataset *d, const nw_batch *batch)
 
 static nw_status read_file(nw_dataset *d, const char *path, uint64_t expected, int32_t *labels, uint8_t *pixels)
 {
-    nw_batch batch;
-    NW_TRY(nw_batch_open(&batch, path, "labels"));
+    nw_python_batch batch;
+    NW_TRY(nw_python_batch_open(&batch, path, "labels"));
     nw_status status = batch.count == expected ? NW_OK : NW_FAIL(NW_E_FILE, "%s changes while it is read", path);
-    if (status == NW_OK) status = nw_batch_labels(&batch, 1, CLASSES, labels);
-    if (status == NW_OK) status = nw_batch_pixels(&batch, nw_dataset_image_bytes(d), pixels);
+    if (status == NW_OK) status = nw_python_batch_labels(&batch, 1, CLASSES, labels);
+    if (status == NW_OK) status = nw_python_batch_pixels(&batch, nw_dataset_image_bytes(d), pixels);
     if (status == NW_OK && !d->mean_image) status = read_mean(d, &batch);
-    nw_batch_close(&batch);
+    nw_python_batch_close(&batch);
     return status;
 }
 
 static nw_status count_file(const char *path, uint64_t *count)
 {
-    nw_batch batch;
+    nw_python_batch batch;
     *count = 0;
-    NW_TRY(nw_batch_open(&batch, path, "labels"));
+    NW_TRY(nw_python_batch_open(&batch, path, "labels"));
     *count = batch.count;
-    nw_batch_close(&batch);
+    nw_python_batch_close(&batch);
     return NW_OK;
 }
 

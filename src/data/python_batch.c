@@ -1,14 +1,14 @@
 /*
- * batch.c - images and labels out of pickles and npz files; see batch.h.
+ * python_batch.c - images and labels out of pickles and npz files; see batch.h.
  */
-#include "data/batch.h"
+#include "data/python_batch.h"
 
 #include "data/npz.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static nw_status count_labels(nw_batch *b, const char *label_key)
+static nw_status count_labels(nw_python_batch *b, const char *label_key)
 {
     if (!b->pickle) {
         bool found;
@@ -34,22 +34,22 @@ static nw_status count_labels(nw_batch *b, const char *label_key)
     return NW_OK;
 }
 
-nw_status nw_batch_open_memory(nw_batch *b, const uint8_t *data, size_t size, const char *name, const char *label_key)
+nw_status nw_python_batch_open_memory(nw_python_batch *b, const uint8_t *data, size_t size, const char *name, const char *label_key)
 {
-    *b = (nw_batch){.file = {data, size}, .name = name};
+    *b = (nw_python_batch){.file = {data, size}, .name = name};
     nw_status status = NW_OK;
     if (size < 2 || memcmp(data, "PK", 2) != 0) status = nw_pickle_read(&b->pickle, data, size, name);
     if (status == NW_OK) status = count_labels(b, label_key);
-    if (status != NW_OK) nw_batch_close(b);
+    if (status != NW_OK) nw_python_batch_close(b);
     return status;
 }
 
-nw_status nw_batch_open(nw_batch *b, const char *name, const char *label_key)
+nw_status nw_python_batch_open(nw_python_batch *b, const char *name, const char *label_key)
 {
     nw_file file;
-    *b = (nw_batch){0};
+    *b = (nw_python_batch){0};
     NW_TRY(nw_file_map(&file, name));
-    nw_status status = nw_batch_open_memory(b, file.data, file.size, name, label_key);
+    nw_status status = nw_python_batch_open_memory(b, file.data, file.size, name, label_key);
     if (status == NW_OK)
         b->mapped = true;
     else
@@ -57,15 +57,15 @@ nw_status nw_batch_open(nw_batch *b, const char *name, const char *label_key)
     return status;
 }
 
-void nw_batch_close(nw_batch *b)
+void nw_python_batch_close(nw_python_batch *b)
 {
     nw_pickle_free(b->pickle);
     free(b->label_memory);
     if (b->mapped) nw_file_unmap(&b->file);
-    *b = (nw_batch){0};
+    *b = (nw_python_batch){0};
 }
 
-nw_status nw_batch_labels(const nw_batch *b, int first, int classes, int32_t *labels)
+nw_status nw_python_batch_labels(const nw_python_batch *b, int first, int classes, int32_t *labels)
 {
     bool list = b->labels && b->labels->kind == NW_PICKLE_LIST;
     for (uint64_t i = 0; i < b->count; i++) {
@@ -83,7 +83,7 @@ nw_status nw_batch_labels(const nw_batch *b, int first, int classes, int32_t *la
 }
 
 /* An array of bytes with `rows` rows of `bytes`. */
-static nw_status check_pixels(const nw_batch *b, const nw_array *a, uint64_t rows, size_t bytes)
+static nw_status check_pixels(const nw_python_batch *b, const nw_array *a, uint64_t rows, size_t bytes)
 {
     bool ok = a->kind == 'u' && a->item == 1 && a->dims >= 1 && !(a->fortran && a->dims > 1);
     NW_FAIL_IF(!ok, NW_E_FILE, "%s: 'data' has %d dimensions of type %c%d; it must be bytes in rows", b->name, a->dims,
@@ -94,7 +94,7 @@ static nw_status check_pixels(const nw_batch *b, const nw_array *a, uint64_t row
     return NW_OK;
 }
 
-static nw_status copy_rows(const nw_batch *b, size_t bytes, uint8_t *pixels)
+static nw_status copy_rows(const nw_python_batch *b, size_t bytes, uint8_t *pixels)
 {
     NW_FAIL_IF(b->data->count != b->count, NW_E_FILE, "%s: 'data' has %u rows for %llu labels", b->name, b->data->count,
                (unsigned long long)b->count);
@@ -112,7 +112,7 @@ static nw_status copy_rows(const nw_batch *b, size_t bytes, uint8_t *pixels)
     return NW_OK;
 }
 
-nw_status nw_batch_pixels(const nw_batch *b, size_t bytes, uint8_t *pixels)
+nw_status nw_python_batch_pixels(const nw_python_batch *b, size_t bytes, uint8_t *pixels)
 {
     if (b->data && b->data->kind == NW_PICKLE_LIST) return copy_rows(b, bytes, pixels);
     nw_array array;
@@ -131,7 +131,7 @@ nw_status nw_batch_pixels(const nw_batch *b, size_t bytes, uint8_t *pixels)
     return status;
 }
 
-nw_status nw_batch_mean(const nw_batch *b, size_t count, float *mean, bool *found)
+nw_status nw_python_batch_mean(const nw_python_batch *b, size_t count, float *mean, bool *found)
 {
     nw_array array = {0};
     uint8_t *owned = NULL;

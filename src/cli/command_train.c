@@ -1,0 +1,223 @@
+/*
+ * command_train.c - `nowait train`: from settings to a run directory with everything that a run leaves.
+ *
+ * Without any option it trains the demo. A run directory is never written over: a directory that holds a run is
+ * continued (--resume, or, for compositions of --configs, by itself as their authors' program does) or refused.
+ */
+#include "cli/command.h"
+#include "cli/plan.h"
+#include "cli/session.h"
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/machine.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- where the run lives --------------------------------------------------------------------------------------------
+ */
+
+/* The run directory of a checkpoint that lies in RUN/checkpoints/STEP; NULL for one that lies elsewhere. */
+static nw_status run_of_checkpoint(const char *path, char **run_dir)
+{
+    char *parent = NULL, *name = NULL, *root = NULL, *folder = NULL;
+    *run_dir = NULL;
+    nw_status status = nw_path_split(path, &parent, &name);
+    if (status == NW_OK) status = nw_path_split(parent, &root, &folder);
+    if (status == NW_OK && strcmp(folder, "checkpoints") == 0) {
+        *run_dir = root;
+        root = NULL;
+    }
+    free(parent);
+    free(name);
+    free(root);
+    free(folder);
+    return status;
+}
+
+static nw_status holds_run(const char *dir, bool *holds)
+{
+    char *path;
+    *holds = false;
+    if (!nw_file_is_directory(dir)) return NW_OK;
+    NW_TRY(nw_path_join(&path, dir, "config.yaml"));
+    *holds = nw_file_is_regular(path);
+    free(path);
+    return NW_OK;
+}
+
+/* runs/NAME, or the first of runs/NAME-2, runs/NAME-3, ... that is free. */
+static nw_status free_run_dir(const char *name, char **run_dir)
+{
+    char text[4096];
+    for (int i = 1; i < 100000; i++) {
+        bool holds;
+        if (i == 1)
+            snprintf(text, sizeof text, "runs/%s", name);
+        else
+            snprintf(text, sizeof text, "runs/%s-%d", name, i);
+        NW_TRY(holds_run(text, &holds));
+        if (!holds) {
+            *run_dir = strdup(text);
+            NW_FAIL_IF(!*run_dir, NW_E_MEMORY, "no memory for a path");
+            return NW_OK;
+        }
+    }
+    return NW_FAIL(NW_E_ARGUMENT, "there are 100000 runs named '%s'; give --run-dir", name);
+}
+
+/* Decides the directory, and whether the run goes on from a checkpoint in it (*resume, to be freed like *run_dir). */
+static nw_status place_run(const nw_settings *s, char **run_dir, char **resume)
+{
+    *run_dir = *resume = NULL;
+    if (s->resume[0] && nw_checkpoint_exists(s->resume)) {
+        *resume = strdup(s->resume);
+        NW_FAIL_IF(!*resume, NW_E_MEMORY, "no memory for a path");
+        nw_checkpoint *c;
+        NW_TRY(nw_checkpoint_open(&c, s->resume));
+        nw_status status = s->run_dir[0] ? NW_OK : run_of_checkpoint(nw_checkpoint_path(c), run_dir);
+        nw_checkpoint_close(c);
+        NW_TRY(status);
+        if (*run_dir) return NW_OK;
+    } else if (s->resume[0] && !s->quiet) {
+        fprintf(stderr, "nowait: there is no checkpoint at %s; starting anew\n", s->resume);
+    }
+    char composed[4096];
+    bool holds;
+    snprintf(composed, sizeof composed, "runs/%s", s->run_name);
+    const char *wanted = s->run_dir[0] ? s->run_dir : s->configs.count > 0 ? composed : NULL;
+    if (!wanted) return free_run_dir(s->run_name, run_dir);
+    *run_dir = strdup(wanted);
+    NW_FAIL_IF(!*run_dir, NW_E_MEMORY, "no memory for a path");
+    NW_TRY(holds_run(wanted, &holds));
+    if (!holds || *resume) return NW_OK;
+    NW_FAIL_IF(s->configs.count == 0, NW_E_ARGUMENT,
+               "%s holds a run already; continue it with --resume %s, or choose another --run-dir", wanted, wanted);
+    if (nw_checkpoint_exists(wanted)) {
+        *resume = strdup(wanted);
+        NW_FAIL_IF(!*resume, NW_E_MEMORY, "no memory for a path");
+    }
+    return NW_OK;
+}
+
+static nw_status write_config(const char *run_dir, const char *text)
+{
+    char *path;
+    NW_TRY(nw_directory_make(run_dir));
+    NW_TRY(nw_path_join(&path, run_dir, "config.yaml"));
+    nw_status status = nw_file_replace(path, text, strlen(text));
+    free(path);
+    return status;
+}
+
+/* ---- what the user sees ---------------------------------------------------------------------------------------------
+ */
+
+static void print_start(const nw_settings *s, const nw_run_options *o, const nw_dataset *d, const char *run_dir)
+{
+    fprintf(stderr, "nowait %s (%s)\n", nw_version(), nw_build_commit());
+    nw_settings_print(s, stderr);
+    fprintf(stderr, "data      %s: %lld training and %lld test images, %d classes (%s)\n", d->name,
+            (long long)d->split[NW_SPLIT_TRAIN].count, (long long)d->split[NW_SPLIT_TEST].count, d->classes, d->source);
+    fprintf(stderr, "run       %s%s\n", run_dir, o->resume ? " (continued)" : "");
+}
+
+static void print_result(const nw_settings *s, const nw_run_result *r, const char *run_dir)
+{
+    const nw_end_record *e = &r->end;
+    if (isfinite(r->last.test_top1))
+        printf("test top-1 %.2f %%, top-5 %.2f %%, loss %.4f after %lld epochs, %lld steps, %.0f images/s\n",
+               r->last.test_top1, r->last.test_top5, r->last.test_loss, (long long)r->last.epoch, (long long)e->step,
+               e->images_per_second);
+    if (s->quiet) return;
+    printf("time %.1f s: preprocessing %.1f, training %.1f, validation %.1f, checkpoints %.1f, other %.1f; by "
+           "DAWNBench's rule (without validation) %.1f s\n",
+           e->total_seconds, e->preprocess_seconds, e->train_seconds, e->validation_seconds, e->checkpoint_seconds,
+           e->other_seconds, e->dawnbench_seconds);
+    printf("results in %s: summary.json, metrics.jsonl, logs.tsv, checkpoints/; weights %.16s...\n", run_dir,
+           r->weights_sha256);
+}
+
+/* ---- the command ----------------------------------------------------------------------------------------------------
+ */
+
+static nw_status train_in(const nw_settings *s, const nw_dataset *d, const char *run_dir, const char *resume,
+                          nw_stopwatch *watch)
+{
+    nw_run_options o;
+    char *config = NULL, started[32], cpu[128], host[128] = "";
+    size_t bytes;
+    nw_status status = nw_plan_run(s, d, &o);
+    if (status == NW_OK) status = nw_session_config_text(s, &config, &bytes);
+    if (status == NW_OK && !resume) status = write_config(run_dir, config);
+    if (status == NW_OK && resume) status = nw_directory_make(run_dir);
+    if (status == NW_OK) {
+        time_t now = time(NULL);
+        strftime(started, sizeof started, "%Y-%m-%dT%H:%M:%SZ", gmtime(&now));
+        nw_machine_cpu_name(cpu, sizeof cpu);
+        gethostname(host, sizeof host - 1);
+        o.record.started = started;
+        o.record.cpu = cpu;
+        o.record.host = host;
+        o.run_dir = run_dir;
+        o.config = config;
+        o.resume = resume;
+        o.stop = nw_session_stop();
+        o.watch = watch;
+        o.observe = (nw_observe_options){.run_dir = run_dir,
+                                         .progress = s->quiet ? NULL : stderr,
+                                         .table = s->quiet ? NULL : stdout,
+                                         .print_every = s->print_freq,
+                                         .tensorboard = nw_tensorboard_available(),
+                                         .metrics_file = s->metrics_file[0] ? s->metrics_file : NULL,
+                                         .log_dir = s->log_dir[0] ? s->log_dir : NULL};
+        if (!s->quiet) print_start(s, &o, d, run_dir);
+        nw_run_result result;
+        status = nw_run_train(&o, &result);
+        if (status == NW_OK && result.nothing_to_do)
+            printf("nothing to do: %s has reached the end asked for (%d epochs)\n", resume, s->epochs);
+        else if (status == NW_OK)
+            print_result(s, &result, run_dir);
+    }
+    nw_plan_free(&o);
+    free(config);
+    return status;
+}
+
+static nw_status train(const nw_settings *s)
+{
+    nw_stopwatch watch = nw_stopwatch_start(NULL, nw_now_ns());
+    char *run_dir = NULL, *resume = NULL;
+    nw_dataset *dataset = NULL;
+    nw_stopwatch_enter(&watch, NW_PHASE_PREPROCESS, nw_now_ns());
+    nw_status status = place_run(s, &run_dir, &resume);
+    if (status == NW_OK) status = nw_plan_dataset(s, &dataset);
+    if (status == NW_OK) status = train_in(s, dataset, run_dir, resume, &watch);
+    nw_dataset_close(dataset);
+    free(run_dir);
+    free(resume);
+    return status;
+}
+
+nw_status nw_command_train(int argc, char **argv)
+{
+    if (nw_wants_help(argc, argv)) return nw_session_print_help(NW_COMMAND_TRAIN, argc, argv);
+    nw_settings settings;
+    int positional;
+    nw_status status = nw_session_parse(NW_COMMAND_TRAIN, argc, argv, &settings, &positional);
+    if (status == NW_OK && positional > 0)
+        status = NW_FAIL(NW_E_ARGUMENT, "'nowait train' takes options only, not '%s'", argv[0]);
+    if (status == NW_OK) {
+        nw_session_notes(&settings);
+        nw_session_catch_signals();
+        status = settings.evaluate
+                     ? nw_session_evaluate(&settings, settings.resume[0] ? settings.resume : settings.run_dir)
+                     : train(&settings);
+    }
+    nw_settings_free(&settings);
+    return status;
+}

@@ -1,0 +1,265 @@
+/* plan.c - see plan.h. */
+#include "cli/plan.h"
+
+#include "base/machine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool is(const char *text, const char *word) { return strcmp(text, word) == 0; }
+static const char *or_null(const char *text) { return text[0] ? text : NULL; }
+
+nw_status nw_plan_dataset(const nw_settings *s, nw_dataset **dataset)
+{
+    nw_dataset_options o = {.name = s->dataset,
+                            .dir = s->data_dir,
+                            .download = s->download,
+                            .val_ratio = s->val_ratio,
+                            .classes = s->classes,
+                            .limit = s->limit,
+                            .image_size = s->image_size,
+                            .seed = (uint64_t)s->seed};
+    return nw_dataset_open(dataset, &o);
+}
+
+/* ---- augmentation ---------------------------------------------------------------------------------------------------
+ */
+
+typedef struct normalisation {
+    const char *name;
+    float mean[3], deviation[3];
+} normalisation;
+
+static const normalisation normalisations[] = {
+    {"cifar10", {0.4914f, 0.4822f, 0.4465f}, {0.2023f, 0.1994f, 0.2010f}},
+    {"cifar10-fast", {0.4914f, 0.4822f, 0.4465f}, {0.2471f, 0.2435f, 0.2616f}},
+    {"cinic10", {0.47889522f, 0.47227842f, 0.43047404f}, {0.24205776f, 0.23828046f, 0.25874835f}},
+    {"imagenet", {0.485f, 0.456f, 0.406f}, {0.229f, 0.224f, 0.225f}},
+    {"mnist", {0.1307f, 0.1307f, 0.1307f}, {0.3081f, 0.3081f, 0.3081f}},
+    {"none", {0, 0, 0}, {1, 1, 1}},
+};
+
+static void set_normalisation(const char *name, nw_augment *augment)
+{
+    for (size_t i = 0; i < sizeof normalisations / sizeof normalisations[0]; i++) {
+        if (!is(name, normalisations[i].name)) continue;
+        for (int c = 0; c < 3; c++) {
+            augment->mean[c] = normalisations[i].mean[c];
+            augment->deviation[c] = normalisations[i].deviation[c];
+        }
+    }
+}
+
+/* What the dataset's users do when nothing else is said: small colour images are padded by 4, cropped and mirrored,
+ * photographs cropped at random and mirrored, drawings and digits left alone. */
+static void usual(const nw_dataset *d, nw_augment *augment)
+{
+    bool photographs = d->height == 0, colour = d->channels == 3, synthetic = is(d->name, "synthetic");
+    augment->resized_crop = photographs;
+    augment->flip = (photographs || colour) && !synthetic;
+    augment->pad = colour && !photographs && !synthetic ? d->height / 8 : 0;
+}
+
+nw_status nw_plan_augment(const nw_settings *s, const nw_dataset *d, bool augmented, nw_augment *augment)
+{
+    *augment = nw_augment_plain(d);
+    set_normalisation(s->normalise, augment);
+    if (s->crop >= 0) augment->crop = s->crop;
+    if (s->resize >= 0) augment->resize = s->resize;
+    if (!augmented) return NW_OK;
+    usual(d, augment);
+    if (s->pad >= 0) augment->pad = s->pad;
+    if (s->cutout >= 0) augment->cutout = s->cutout;
+    if (s->flip >= 0) augment->flip = s->flip;
+    if (s->resized_crop >= 0) augment->resized_crop = s->resized_crop;
+    augment->pad_reflect = is(s->pad_mode, "reflect");
+    return NW_OK;
+}
+
+/* ---- networks -------------------------------------------------------------------------------------------------------
+ */
+
+/* Lists come as words; the model wants them joined by commas. */
+static nw_status joined(nw_text_list list, const char **text)
+{
+    *text = NULL;
+    if (list.count == 0) return NW_OK;
+    size_t bytes = 1;
+    for (int i = 0; i < list.count; i++) bytes += strlen(list.at[i]) + 1;
+    char *all = calloc(1, bytes);
+    NW_FAIL_IF(!all, NW_E_MEMORY, "no memory for a list of layers");
+    for (int i = 0; i < list.count; i++) {
+        if (i > 0) strcat(all, ",");
+        strcat(all, list.at[i]);
+    }
+    *text = all;
+    return NW_OK;
+}
+
+nw_status nw_plan_net(const nw_settings *s, const nw_dataset *d, const nw_augment *augment, int batch_size,
+                      nw_net_options *o)
+{
+    int side = augment->crop, photograph = 224;
+    *o = nw_net_options_default();
+    o->model = s->model;
+    o->batch_size = batch_size;
+    o->channels = d->channels;
+    o->height = side ? side : d->height ? d->height : photograph;
+    o->width = side ? side : d->height ? d->width : photograph;
+    o->classes = d->classes;
+    o->base_width = s->width;
+    o->precision = nw_settings_precision(s);
+    o->threads = s->threads;
+    o->seed = (uint64_t)s->seed;
+    o->label_smoothing = (float)s->label_smoothing;
+    o->loss_sum = is(s->loss_reduction, "sum");
+    nw_model_variant *v = &o->variant;
+    v->stem = s->stem;
+    v->init_scheme = s->init_scheme;
+    v->zero_init_residual = s->last_bn_zero_init;
+    v->compat_ref = s->compat_ref;
+    v->dropout = s->dropout < 0 ? 0.0f : s->dropout == 0 ? -1.0f : (float)s->dropout; /* the model's own, none, this */
+    v->n_layers = s->n_layers;
+    v->hidden_size = s->hidden_size;
+    NW_FAIL_IF(s->channels.count != 0 && s->channels.count != 4, NW_E_ARGUMENT,
+               "--channels takes four numbers, for prep, layer1, layer2 and layer3, not %d", s->channels.count);
+    for (int i = 0; i < s->channels.count; i++) v->widths[i] = s->channels.at[i];
+    v->output_weight = (float)s->output_weight;
+    NW_TRY(joined(s->residual_layers, &v->residuals));
+    return joined(s->extra_layers, &v->extra_layers);
+}
+
+/* ---- the run --------------------------------------------------------------------------------------------------------
+ */
+
+static nw_status plan_optimizer(const nw_settings *s, nw_optimizer_options *o)
+{
+    *o = nw_optimizer_options_default(s->optimizer);
+    o->momentum = s->momentum;
+    o->dampening = s->dampening;
+    o->nesterov = s->nesterov;
+    o->beta1 = s->beta1;
+    o->beta2 = s->beta2;
+    o->eps = s->eps;
+    o->amsgrad = s->amsgrad;
+    o->weight_decay = s->weight_decay;
+    o->lars_trust = s->lars_trust;
+    o->lars_eps = s->lars_eps;
+    o->lars_clip = s->lars_clip;
+    o->clip_norm = s->clip_norm;
+    o->clip_value = s->clip_value;
+    NW_TRY(nw_decay_filter_find(s->decay_filter, &o->decay_filter));
+    NW_FAIL_IF(s->box.count != 0 && s->box.count != 2, NW_E_ARGUMENT,
+               "--box takes the least and the greatest weight, not %d numbers", s->box.count);
+    NW_FAIL_IF(s->box.count && s->ball > 0, NW_E_ARGUMENT, "--box and --ball cannot both be projected on; drop one");
+    if (s->box.count) {
+        o->projection = NW_PROJECT_BOX;
+        o->box_low = s->box.at[0];
+        o->box_high = s->box.at[1];
+    } else if (s->ball > 0) {
+        o->projection = NW_PROJECT_BALL;
+        o->ball_radius = s->ball;
+    }
+    return NW_OK;
+}
+
+static void plan_schedule(const nw_settings *s, const nw_dataset *d, nw_schedule_options *o)
+{
+    *o = nw_schedule_options_default();
+    o->name = s->scheduler;
+    o->lr = s->lr;
+    o->epochs = s->epochs;
+    o->batch_size = s->batch_size;
+    o->accumulation_steps = s->accumulation_steps;
+    o->replicas = 1;
+    o->lr_scaling = s->lr_scaling;
+    o->goyal_lr_scaling = s->goyal_lr_scaling;
+    o->use_linear_scaling = s->use_linear_scaling;
+    o->warmup_epochs = s->warm_up;
+    o->warmup_from = s->warm_up_from < 0 ? 1.0 : s->warm_up_from; /* one over the number of replicas, which is one */
+    o->warmup = s->warm_up_from < 0 ? NW_WARMUP_STEP_START : NW_WARMUP_STEP_END;
+    o->milestones = s->milestones.at;
+    o->milestone_count = s->milestones.count;
+    o->factor = s->lr_decay_fact;
+    o->cifar_milestones = strncmp(d->name, "cifar", 5) == 0;
+    o->compat = s->compat_ref;
+    o->t_max = s->t_max;
+    o->per_step = !s->schedule_lr_per_epoch;
+    o->knots = (const double *)s->lr_knots.at; /* a knot is two doubles */
+    o->knot_count = s->lr_knots.count;
+}
+
+static nw_status plan_best(const nw_settings *s, const nw_dataset *d, nw_best_rule *rule)
+{
+    *rule = (nw_best_rule){.none = is(s->metric, "none"), .validation = strncmp(s->metric, "val_", 4) == 0};
+    const char *by = strchr(s->metric, '_');
+    rule->by = by && is(by, "_top5") ? NW_BEST_TOP5 : by && is(by, "_loss") ? NW_BEST_LOSS : NW_BEST_TOP1;
+    NW_FAIL_IF(rule->validation && d->split[NW_SPLIT_VALID].count == 0, NW_E_ARGUMENT,
+               "--metric %s needs a validation split; give --val-ratio, for example 0.1", s->metric);
+    return NW_OK;
+}
+
+nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, nw_run_options *o)
+{
+    memset(o, 0, sizeof *o);
+    NW_FAIL_IF(d->split[NW_SPLIT_TRAIN].count == 0, NW_E_FILE, "%s has no training images", d->source);
+    NW_FAIL_IF(d->split[NW_SPLIT_TEST].count == 0, NW_E_FILE, "%s has no test images", d->source);
+    nw_replica_options *r = &o->replica;
+    nw_augment augment;
+    int workers = s->workers;
+    NW_TRY(nw_plan_augment(s, d, true, &augment));
+    NW_TRY(nw_plan_augment(s, d, false, &o->test_augment));
+    o->test_batch_size = s->test_batch_size ? s->test_batch_size : s->batch_size;
+    int most = s->batch_size > o->test_batch_size ? s->batch_size : o->test_batch_size;
+    NW_TRY(nw_plan_net(s, d, &augment, most, &r->net));
+    NW_TRY(plan_optimizer(s, &r->optimizer));
+    plan_schedule(s, d, &r->schedule);
+    r->loader = (nw_loader_options){.dataset = d,
+                                    .split = NW_SPLIT_TRAIN,
+                                    .batch_size = s->batch_size,
+                                    .shuffle = true,
+                                    .drop_last = s->drop_last,
+                                    .augmented = true,
+                                    .augment = augment,
+                                    .seed = (uint64_t)s->seed,
+                                    .workers = workers,
+                                    .decode = nw_image_decode};
+    r->max_batches = s->max_batches;
+    r->accumulation = s->accumulation_steps;
+    r->averaging = s->accumulation_averaging;
+    r->ema_decay = s->ema_decay;
+    r->ema_every = s->ema_every;
+    r->ema_from = s->ema_epochs > 0 ? s->epochs - s->ema_epochs : 0;
+    r->watch = is(s->on_divergence, "stop");
+    o->dataset = d;
+    o->workers = workers;
+    o->both_views = is(s->tta, "flip");
+    o->train_metrics = s->train_metrics;
+    o->epochs = s->epochs;
+    o->max_steps = s->max_steps;
+    o->eval_every = s->eval_every;
+    NW_TRY(plan_best(s, d, &o->best));
+    o->name_checkpoint = or_null(s->name_checkpoint);
+    o->resume = or_null(s->resume);
+    o->init = or_null(s->init);
+    o->checkpoint_every = s->checkpoint_every;
+    o->keep = s->keep;
+    nw_record_clear(NW_RECORD_RUN, &o->record);
+    o->record.model = s->model;
+    o->record.dataset = d->name;
+    o->record.algorithm = s->algorithm;
+    o->record.exchange = "none";
+    o->record.optimizer = s->optimizer;
+    o->record.scheduler = s->scheduler;
+    o->record.loss_reduction = s->loss_reduction;
+    o->record.name = s->run_name;
+    o->record.version = nw_version();
+    o->record.commit = nw_build_commit();
+    return NW_OK;
+}
+
+void nw_plan_free(nw_run_options *o)
+{
+    free((void *)o->replica.net.variant.residuals);
+    free((void *)o->replica.net.variant.extra_layers);
+}

@@ -1,0 +1,27 @@
+/*
+ * plan.h - from settings, which are words and numbers, to what the library wants: datasets, models, optimizers,
+ * schedules, runs. Every combination that makes no sense is refused here, in a sentence that names the options.
+ */
+#ifndef NW_CLI_PLAN_H
+#define NW_CLI_PLAN_H
+
+#include "cli/options.h"
+#include "train/run.h"
+
+/* The dataset that the settings name. */
+nw_status nw_plan_dataset(const nw_settings *settings, nw_dataset **dataset);
+
+/* Augmentation for training, or (augmented false) what is done to images that are only looked at. */
+nw_status nw_plan_augment(const nw_settings *settings, const nw_dataset *dataset, bool augmented, nw_augment *augment);
+
+/* The network for images that the augmentation makes out of the dataset. batch_size images at most. */
+nw_status nw_plan_net(const nw_settings *settings, const nw_dataset *dataset, const nw_augment *augment, int batch_size,
+                      nw_net_options *options);
+
+/* Everything that decides the numbers of a run. Texts point into settings. What the caller adds: directories, texts,
+ * observers, stop, watch. */
+nw_status nw_plan_run(const nw_settings *settings, const nw_dataset *dataset, nw_run_options *options);
+
+void nw_plan_free(nw_run_options *options);
+
+#endif

@@ -1,0 +1,225 @@
+/* session.c - see session.h. */
+#include "cli/session.h"
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "cli/command.h"
+#include "cli/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static volatile sig_atomic_t stop_flag;
+
+static void on_signal(int number)
+{
+    (void)number;
+    stop_flag = 1;
+}
+
+void nw_session_catch_signals(void)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+const volatile sig_atomic_t *nw_session_stop(void) { return &stop_flag; }
+
+void nw_session_notes(const nw_settings *s)
+{
+    if (s->quiet) return;
+    for (int i = 0; i < nw_settings_notes(s); i++) fprintf(stderr, "nowait: %s\n", nw_settings_note(s, i));
+}
+
+nw_status nw_session_config_text(const nw_settings *s, char **text, size_t *bytes)
+{
+    *text = NULL;
+    FILE *out = open_memstream(text, bytes);
+    NW_FAIL_IF(!out, NW_E_MEMORY, "no memory for config.yaml");
+    nw_status status = nw_config_write(s, out);
+    if (fclose(out) != 0 && status == NW_OK) status = NW_FAIL(NW_E_MEMORY, "no memory for config.yaml");
+    if (status != NW_OK) {
+        free(*text);
+        *text = NULL;
+    }
+    return status;
+}
+
+/* ---- settings of a checkpoint ---------------------------------------------------------------------------------------
+ */
+
+/* config.yaml of the checkpoint at `path`, to be freed; NULL if there is none. */
+static nw_status config_of(const char *path, char **config)
+{
+    nw_checkpoint *c;
+    *config = NULL;
+    NW_TRY(nw_checkpoint_open(&c, path));
+    nw_status status = NW_OK;
+    if (!nw_checkpoint_is_bare(c) && nw_checkpoint_has_file(c, NW_CHECKPOINT_CONFIG))
+        status = nw_path_join(config, nw_checkpoint_path(c), NW_CHECKPOINT_CONFIG);
+    nw_checkpoint_close(c);
+    return status;
+}
+
+/* Parses again with a file of settings in the place of the recipe. */
+static nw_status parse_with_config(unsigned command, int argc, char **argv, const char *config, nw_settings *settings,
+                                   int *positional)
+{
+    char **longer = calloc((size_t)argc + 3, sizeof *longer);
+    NW_FAIL_IF(!longer, NW_E_MEMORY, "no memory for the arguments");
+    longer[0] = (char *)"--recipe";
+    longer[1] = (char *)config;
+    for (int i = 0; i < argc; i++) longer[i + 2] = argv[i];
+    nw_settings_free(settings);
+    nw_status status = nw_options_parse(command, argc + 2, longer, settings, positional);
+    for (int i = 0; i < *positional && status == NW_OK; i++) argv[i] = longer[i];
+    free(longer);
+    return status;
+}
+
+/* Whether train was told neither what nor on what: then it shows the demo. */
+static bool says_nothing(const nw_settings *s)
+{
+    static const char *const what[] = {"recipe", "model", "dataset", "defaults", "resume"};
+    for (size_t i = 0; i < sizeof what / sizeof what[0]; i++)
+        if (nw_settings_is_set(s, what[i])) return false;
+    return s->configs.count == 0;
+}
+
+nw_status nw_session_parse(unsigned command, int argc, char **argv, nw_settings *settings, int *positional)
+{
+    char **copy = calloc((size_t)argc + 1, sizeof *copy);
+    NW_FAIL_IF(!copy, NW_E_MEMORY, "no memory for the arguments");
+    for (int i = 0; i < argc; i++) copy[i] = argv[i];
+    nw_status status = nw_options_parse(command, argc, argv, settings, positional);
+    const char *path = "";
+    if (status == NW_OK && !nw_settings_is_set(settings, "recipe") && settings->configs.count == 0) {
+        if (command == NW_COMMAND_TRAIN)
+            path = settings->resume;
+        else if (*positional > 0)
+            path = argv[0];
+    }
+    char *config = NULL;
+    if (status == NW_OK && path[0] && nw_checkpoint_exists(path)) status = config_of(path, &config);
+    if (status == NW_OK && !config && command == NW_COMMAND_TRAIN && says_nothing(settings)) {
+        config = strdup("demo");
+        if (!config) status = NW_FAIL(NW_E_MEMORY, "no memory for the name of a recipe");
+    }
+    if (status == NW_OK && config) {
+        for (int i = 0; i < argc; i++) argv[i] = copy[i];
+        status = parse_with_config(command, argc, argv, config, settings, positional);
+    }
+    free(config);
+    free(copy);
+    return status;
+}
+
+/* ---- evaluation -----------------------------------------------------------------------------------------------------
+ */
+
+static nw_status read_weights(nw_checkpoint *c, const char *model, nw_net *net, bool *averaged)
+{
+    static const char file[] = "replica0.safetensors";
+    nw_params *p = &net->model.params;
+    NW_TRY(nw_checkpoint_read_model(c, model, p, NULL));
+    *averaged = false;
+    int64_t steps = -1;
+    if (nw_checkpoint_is_bare(c) || !nw_checkpoint_has(c, "replica0.average_steps")) return NW_OK;
+    NW_TRY(nw_checkpoint_get_int(c, "replica0.average_steps", &steps));
+    if (steps < 0) return NW_OK;
+    NW_TRY(nw_checkpoint_read_segments(c, file, "average.", &p->learned, p->values));
+    NW_TRY(nw_checkpoint_read_segments(c, file, "average.", &p->running, p->buffers));
+    *averaged = true;
+    return NW_OK;
+}
+
+nw_status nw_session_load(const char *path, const nw_net_options *options, nw_net **net, bool *averaged)
+{
+    nw_checkpoint *c;
+    *net = NULL;
+    NW_FAIL_IF(!path[0], NW_E_ARGUMENT, "no checkpoint is named; give a run's directory or a checkpoint's");
+    NW_TRY(nw_checkpoint_open(&c, path));
+    if (nw_checkpoint_note(c)) fprintf(stderr, "nowait: %s\n", nw_checkpoint_note(c));
+    nw_status status = nw_net_create(net, options);
+    if (status == NW_OK) status = read_weights(c, options->model, *net, averaged);
+    nw_checkpoint_close(c);
+    if (status != NW_OK) {
+        nw_net_free(*net);
+        *net = NULL;
+    }
+    return status;
+}
+
+static void print_score(const nw_settings *s, const nw_dataset *d, const char *split, const nw_tally *tally,
+                        bool averaged, double seconds)
+{
+    if (strcmp(s->format, "json") == 0) {
+        nw_json json = nw_json_begin(stdout, true);
+        nw_json_object(&json);
+        nw_json_key(&json, "dataset"), nw_json_string(&json, d->name);
+        nw_json_key(&json, "split"), nw_json_string(&json, split);
+        nw_json_key(&json, "images"), nw_json_int(&json, tally->images);
+        nw_json_key(&json, "top1"), nw_json_double(&json, nw_tally_top1(tally));
+        nw_json_key(&json, "top5"), nw_json_double(&json, nw_tally_top5(tally));
+        nw_json_key(&json, "loss"), nw_json_double(&json, nw_tally_loss(tally));
+        nw_json_key(&json, "averaged_weights"), nw_json_bool(&json, averaged);
+        nw_json_key(&json, "seconds"), nw_json_double(&json, seconds);
+        nw_json_object_end(&json);
+        nw_json_end(&json);
+        return;
+    }
+    printf("%s, %s split, %lld images: top-1 %.2f %%, top-5 %.2f %%, loss %.4f%s (%.1f s)\n", d->name, split,
+           (long long)tally->images, nw_tally_top1(tally), nw_tally_top5(tally), nw_tally_loss(tally),
+           averaged ? ", with averaged weights" : "", seconds);
+}
+
+static nw_status evaluate_on(const nw_settings *s, const nw_dataset *d, const char *checkpoint)
+{
+    nw_split split = strcmp(s->split, "train") == 0   ? NW_SPLIT_TRAIN
+                     : strcmp(s->split, "valid") == 0 ? NW_SPLIT_VALID
+                                                      : NW_SPLIT_TEST;
+    NW_FAIL_IF(d->split[split].count == 0, NW_E_ARGUMENT, "%s has no images in its %s split", d->name, s->split);
+    nw_run_options plan;
+    nw_net *net = NULL;
+    nw_loader *loader = NULL;
+    bool averaged = false, complete = false;
+    nw_tally tally = {0};
+    int64_t start = nw_now_ns();
+    nw_status status = nw_plan_run(s, d, &plan);
+    if (status == NW_OK) status = nw_session_load(checkpoint, &plan.replica.net, &net, &averaged);
+    if (status == NW_OK) {
+        nw_loader_options options = plan.replica.loader;
+        options.split = split;
+        options.batch_size = plan.test_batch_size;
+        options.shuffle = options.drop_last = options.augmented = false;
+        options.augment = plan.test_augment;
+        status = nw_loader_create(&loader, &options);
+    }
+    if (status == NW_OK) status = nw_evaluate(net, loader, plan.both_views, nw_session_stop(), &tally, &complete);
+    if (status == NW_OK && !complete) status = NW_FAIL(NW_E_INTERRUPTED, "the evaluation was interrupted");
+    if (status == NW_OK) print_score(s, d, s->split, &tally, averaged, (double)(nw_now_ns() - start) * 1e-9);
+    if (loader) nw_loader_free(loader);
+    nw_net_free(net);
+    nw_plan_free(&plan);
+    return status;
+}
+
+nw_status nw_session_evaluate(const nw_settings *s, const char *checkpoint)
+{
+    nw_dataset *dataset = NULL;
+    NW_TRY(nw_plan_dataset(s, &dataset));
+    nw_status status = evaluate_on(s, dataset, checkpoint);
+    nw_dataset_close(dataset);
+    return status;
+}
+
+nw_status nw_session_print_help(unsigned command, int argc, char **argv)
+{
+    const char *topic = NULL;
+    for (int i = 0; i + 1 < argc; i++)
+        if ((strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) && argv[i + 1][0] != '-') topic = argv[i + 1];
+    return nw_options_help_topic(command, topic, stdout);
+}

@@ -1,0 +1,34 @@
+/*
+ * session.h - what the commands that work with runs and checkpoints share: settings that continue a checkpoint's own,
+ * signals, notes, evaluation of a checkpoint.
+ */
+#ifndef NW_CLI_SESSION_H
+#define NW_CLI_SESSION_H
+
+#include "cli/options.h"
+#include "train/run.h"
+
+/* nw_options_parse; where a checkpoint is named (by --resume, or as the first argument of eval and predict) and neither
+ * recipe nor configs are, the checkpoint's own config.yaml takes the recipe's place. */
+nw_status nw_session_parse(unsigned command, int argc, char **argv, nw_settings *settings, int *positional);
+
+/* Prints the settings' notes to stderr unless the run is quiet. */
+void nw_session_notes(const nw_settings *settings);
+
+/* SIGINT and SIGTERM set a flag; a second one of the same kind ends the process. */
+void nw_session_catch_signals(void);
+const volatile sig_atomic_t *nw_session_stop(void);
+
+/* The text of config.yaml, to be freed. */
+nw_status nw_session_config_text(const nw_settings *settings, char **text, size_t *bytes);
+
+/* A network with the weights of a checkpoint: of their average where it has one, which *averaged tells. */
+nw_status nw_session_load(const char *checkpoint, const nw_net_options *options, nw_net **net, bool *averaged);
+
+/* Evaluates a checkpoint on the split of the settings and prints the result to stdout. */
+nw_status nw_session_evaluate(const nw_settings *settings, const char *checkpoint);
+
+/* Help for a command with topics; of one topic if it is named behind --help. */
+nw_status nw_session_print_help(unsigned command, int argc, char **argv);
+
+#endif
