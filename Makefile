@@ -46,7 +46,7 @@ bench-peers: build
 
 golden:
 	@scripts/setup peers
-	@tests/golden/make_golden.py
+	@tests/golden/make_golden.py && tests/golden/make_golden_models.py
 
 format:
 	@git ls-files '*.c' '*.h' | xargs clang-format -i

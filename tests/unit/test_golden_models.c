@@ -10,19 +10,6 @@
 #include <math.h>
 #include <stdio.h>
 
-static void set_golden_parameters(nw_net *net)
-{
-    float *values = nw_net_parameters(net, NULL);
-    for (int i = 0; i < net->model.params.learned.count; i++) {
-        const nw_segment *s = &net->model.params.learned.at[i];
-        golden_role role = s->role == NW_ROLE_NORM_SCALE   ? GOLDEN_GAMMA
-                           : s->role == NW_ROLE_NORM_SHIFT ? GOLDEN_BETA
-                           : s->role == NW_ROLE_BIAS       ? GOLDEN_BIAS
-                                                           : GOLDEN_WEIGHT;
-        golden_fill_parameter(values + s->offset, s->count, (uint64_t)i, role, (size_t)s->fan_in);
-    }
-}
-
 static void check_distance(const nw_kernels *k, const char *what, const float *got, const golden_tensor *want,
                            double bound)
 {
