@@ -46,8 +46,7 @@ bench-peers: build
 
 golden:
 	@scripts/setup peers
-	@tests/golden/make_golden.py
-	@tests/golden/make_resize.py
+	@for script in tests/golden/make_*.py; do $$script || exit 1; done
 
 format:
 	@git ls-files '*.c' '*.h' | xargs clang-format -i

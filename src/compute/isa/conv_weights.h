@@ -242,23 +242,27 @@ typedef struct bias_job {
     bool accumulate;
 } bias_job;
 
+/* Sixteen channels a task, side by side as they lie in memory; each channel's sums have one fixed order. */
 static void bias_task(void *context, int index, int worker)
 {
+    enum { GROUP = 16 };
     const bias_job *job = context;
     const nw_tensor *t = job->dy->a.t;
+    int c0 = index * GROUP, count = nw_min(GROUP, t->c - c0);
+    double total[GROUP] = {0};
     (void)worker;
-    for (int c = index * 16; c < nw_min(t->c, index * 16 + 16); c++) {
-        double total = 0;
-        for (int b = 0; b < nw_tensor_blocks(t); b++)
-            for (int h = 0; h < t->h; h++) {
-                float sum = 0;
-                for (int w = 0; w < t->w; w++)
-                    for (int i = 0; i < nw_tensor_valid(t, b); i++)
-                        sum += source_get(job->dy, nw_tensor_at(t, b, h, w) + (size_t)(i * t->pitch + c), c);
-                total += (double)sum;
-            }
-        job->dbias[c] = (float)total + (job->accumulate ? job->dbias[c] : 0.0f);
-    }
+    for (int b = 0; b < nw_tensor_blocks(t); b++)
+        for (int h = 0; h < t->h; h++) {
+            float sum[GROUP] = {0};
+            for (int w = 0; w < t->w; w++)
+                for (int i = 0; i < nw_tensor_valid(t, b); i++) {
+                    size_t at = nw_tensor_at(t, b, h, w) + (size_t)(i * t->pitch + c0);
+                    for (int c = 0; c < count; c++) sum[c] += source_get(job->dy, at + (size_t)c, c0 + c);
+                }
+            for (int c = 0; c < count; c++) total[c] += (double)sum[c];
+        }
+    for (int c = 0; c < count; c++)
+        job->dbias[c0 + c] = (float)total[c] + (job->accumulate ? job->dbias[c0 + c] : 0.0f);
 }
 
 static void conv_backward_weights(nw_exec *exec, const nw_conv *v, const nw_source *x, const nw_source *dy, float *dw,
