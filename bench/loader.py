@@ -34,8 +34,9 @@ class Pillow:
         self.files, self.batch_size, self.next = files, batch_size, 0
         self.random = random.Random(0)
         self.random.shuffle(files)
-        self.mean = numpy.array([0.485, 0.456, 0.406], numpy.float32)
-        self.scale = 1 / numpy.array([0.229, 0.224, 0.225], numpy.float32)
+        mean, deviation = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+        self.scale = [numpy.float32(1 / (255 * d)) for d in deviation]
+        self.shift = [numpy.float32(-m / d) for m, d in zip(mean, deviation)]
         self.batch = numpy.empty((batch_size, 3, SIDE, SIDE), numpy.float32)
 
     def part(self, width, height):
@@ -59,11 +60,11 @@ class Pillow:
                 photo = photo.crop(self.part(*photo.size)).resize((SIDE, SIDE), self.image.BILINEAR)
                 if self.random.random() < 0.5:
                     photo = photo.transpose(self.image.FLIP_LEFT_RIGHT)
-                pixels = self.numpy.asarray(photo).astype(self.numpy.float32)
-                pixels *= self.numpy.float32(1 / 255)
-                pixels -= self.mean
-                pixels *= self.scale
-                self.batch[i] = pixels.transpose(2, 0, 1)
+                pixels = self.numpy.asarray(photo)
+                for c in range(3):  # plane by plane: several times faster than broadcasting over the channels
+                    plane = self.batch[i, c]
+                    self.numpy.multiply(pixels[:, :, c], self.scale[c], out=plane)
+                    plane += self.shift[c]
         return steps * self.batch_size / (time.perf_counter() - start)
 
 
