@@ -47,6 +47,7 @@ bench-peers: build
 golden:
 	@scripts/setup peers
 	@tests/golden/make_golden.py
+	@tests/golden/make_golden_optim.py
 
 format:
 	@git ls-files '*.c' '*.h' | xargs clang-format -i
