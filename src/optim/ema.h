@@ -3,8 +3,9 @@
  *
  *   after the steps 1, 1 + n, 1 + 2n, ...:   shadow = rho shadow + (1 - rho) value,   rho = decay^n
  *
- * so that `decay` is per step whatever n is (cifar10-fast, whose rule this is: 0.99 every 5 steps). The shadow starts as a copy of the
- * values. To evaluate with it, swap it in, evaluate, swap it out; while it is in, updating is an error.
+ * so that `decay` is per step whatever n is (cifar10-fast, whose rule this is: 0.99 every 5 steps). The shadow starts
+ * as a copy of the values. To evaluate with it, swap it in, evaluate, swap it out; while it is in, updating is an
+ * error.
  */
 #ifndef NW_OPTIM_EMA_H
 #define NW_OPTIM_EMA_H

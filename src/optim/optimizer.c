@@ -17,7 +17,7 @@ static const nw_rule *const rules[] = {&nw_rule_sgd,  &nw_rule_lars,       &nw_r
 enum { RULES = sizeof rules / sizeof rules[0] };
 
 static const char *const filter_names[] = {
-#define NW_DECAY_FILTER_NAME(identifier, name, text) name,
+#define NW_DECAY_FILTER_NAME(identifier, name) name,
     NW_DECAY_FILTER_MAP(NW_DECAY_FILTER_NAME)
 #undef NW_DECAY_FILTER_NAME
 };

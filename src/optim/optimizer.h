@@ -25,15 +25,16 @@
 
 typedef struct nw_optimizer nw_optimizer;
 
-/* Which parameters weight decay leaves alone. */
-#define NW_DECAY_FILTER_MAP(X)                                                             \
-    X(ALL, "all", "every parameter decays")                                                \
-    X(NO_NORM_BIAS, "no-norm-bias", "batch norm's parameters and all biases do not decay") \
-    X(NO_1D, "no-1d", "parameters of one dimension do not decay")                          \
-    X(NO_NORM, "no-norm", "batch norm's parameters do not decay, biases do")
+/* Which parameters weight decay leaves alone: none; batch norm's and all biases; those of one dimension; batch norm's.
+ */
+#define NW_DECAY_FILTER_MAP(X)      \
+    X(ALL, "all")                   \
+    X(NO_NORM_BIAS, "no-norm-bias") \
+    X(NO_1D, "no-1d")               \
+    X(NO_NORM, "no-norm")
 
 typedef enum nw_decay_filter {
-#define NW_DECAY_FILTER_ENUM(identifier, name, text) NW_DECAY_##identifier,
+#define NW_DECAY_FILTER_ENUM(identifier, name) NW_DECAY_##identifier,
     NW_DECAY_FILTER_MAP(NW_DECAY_FILTER_ENUM)
 #undef NW_DECAY_FILTER_ENUM
 } nw_decay_filter;
@@ -41,10 +42,9 @@ typedef enum nw_decay_filter {
 /* The set that apam-paper projects on, in the metric sqrt(vhat). */
 typedef enum nw_projection { NW_PROJECT_NONE, NW_PROJECT_BOX, NW_PROJECT_BALL } nw_projection;
 
-/* Numbers are double: 1 - beta2 of a float 0.999 would be wrong in the fifth digit. A rule ignores what is not its own.
- */
+/* Numbers are double: 1 - beta2 of a float 0.999 is wrong in the fifth digit. A rule ignores what is not its own. */
 typedef struct nw_optimizer_options {
-    const char *name;           /* a string that lives as long as the optimizer */
+    const char *name;           /* one of those above */
     double momentum, dampening; /* sgd, lars, dgc-sgd */
     bool nesterov;
     double beta1, beta2, eps; /* adam, apam; apam-paper has no eps */
@@ -60,7 +60,7 @@ typedef struct nw_optimizer_options {
 } nw_optimizer_options;
 
 /* Momentum 0.9, betas 0.9 and 0.999, eps 1e-8, weight decay 5e-4 on all, trust 0.02 with eps 1e-8 and clipping, no
- * gradient clipping; AMSGrad for apam, whose M it is, and for no other. NULL means sgd. */
+ * gradient clipping; AMSGrad for apam only. NULL means sgd. */
 nw_optimizer_options nw_optimizer_options_default(const char *name);
 
 /* All names, and by name a filter: NW_E_UNKNOWN names the nearest. */
