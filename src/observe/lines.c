@@ -51,8 +51,10 @@ bool nw_jsonl_line_step(const char *line, size_t length, int64_t *step)
     text_reader reader = {line, line + length};
     if (length == 0 || line[length - 1] != '}') return false;
     if (!skip_text(&reader, "{\"record\":\"")) return false;
+    const char *kind = reader.at;
     while (reader.at < reader.end && *reader.at >= 'a' && *reader.at <= 'z') reader.at++;
-    return skip_text(&reader, "\",\"step\":") && read_digits(&reader, step) && skip_text(&reader, ",");
+    return reader.at > kind && skip_text(&reader, "\",\"step\":") && read_digits(&reader, step) &&
+           skip_text(&reader, ",");
 }
 
 bool nw_tsv_row_epoch(const char *row, size_t length, int64_t *epoch)

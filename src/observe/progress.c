@@ -21,14 +21,12 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "observe/observers.h"
+#include "observe/terminal.h"
 
-enum { LINE_SIZE = 512, USUAL_WIDTH = 80 };
+enum { LINE_SIZE = 512 };
 #define REDRAW_NS     INT64_C(100000000)
 #define ERASE_TO_END  "\033[K"
 #define SPEED_SECONDS 3.0 /* the speed shown forgets what is older, exponentially */
@@ -77,19 +75,6 @@ static double mean_of(running_mean mean) { return mean.weight > 0 ? mean.sum / m
 
 /* ---- the terminal ---- */
 
-static int terminal_width(FILE *out)
-{
-    struct winsize size;
-    if (ioctl(fileno(out), TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return USUAL_WIDTH;
-    return size.ws_col;
-}
-
-static bool can_rewrite(FILE *out)
-{
-    const char *term = getenv("TERM");
-    return isatty(fileno(out)) && term != NULL && term[0] != '\0' && strcmp(term, "dumb") != 0;
-}
-
 static void wipe(progress *self)
 {
     if (self->drawn) fputs("\r" ERASE_TO_END, self->options.out);
@@ -99,7 +84,7 @@ static void wipe(progress *self)
 /* The last column stays free: some terminals wrap when it is written. */
 static void draw(progress *self)
 {
-    int room = terminal_width(self->options.out) - 1;
+    int room = nw_terminal_width(self->options.out) - 1;
     int length = (int)self->live_line.length;
     fprintf(self->options.out, "\r%.*s" ERASE_TO_END, length < room ? length : room, self->live_line.text);
     self->drawn = true;
@@ -307,7 +292,7 @@ nw_status nw_progress_create(nw_observer **observer, const nw_progress_options *
                        .epochs = NW_UNKNOWN,
                        .batches = NW_UNKNOWN,
                        .epoch = NW_UNKNOWN};
-    if (options->style == NW_PROGRESS_AUTO) self->live = can_rewrite(options->out);
+    if (options->style == NW_PROGRESS_AUTO) self->live = nw_terminal_can_rewrite(options->out);
     if (self->options.now == NULL) self->options.now = nw_now_ns;
     self->started_ns = self->options.now();
     self->drawn_ns = self->started_ns - REDRAW_NS;

@@ -114,8 +114,9 @@
     X(TEXT, detail, NULL, NULL) \
     X(INT, rank, NULL, NULL)
 
-/* The end of the process's training: status is "done", "interrupted" (resumable) or "failed". Times and counts are of
- * the whole run, over all its processes; the five phases add up to total_seconds. */
+/* The end of the process's training: status is "done", "interrupted" (resumable) or "failed"; epoch is the number of
+ * finished ones. Times and counts are of the whole run, over all its processes; the five phases add up to
+ * total_seconds. */
 #define NW_END_FIELDS(X)                                    \
     X(INT, step, NULL, "steps")                             \
     X(INT, epoch, NULL, "epochs")                           \

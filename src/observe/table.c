@@ -7,41 +7,55 @@
  * fractions, times are seconds, total time leaves out validation, and a learning rate that acts on summed losses is
  * shown times the batch size, so that it compares with one that acts on means. What is unknown is a dash.
  */
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "observe/observers.h"
+#include "observe/terminal.h"
+
+enum { COLUMNS = 9, WIDE = 12, NARROW = 8, WIDE_TABLE = COLUMNS * (WIDE + 1) };
+
+static const struct column {
+    const char *name, *short_name;
+    int short_decimals;
+} columns[COLUMNS] = {{"epoch", "epoch", 0},     {"lr", "lr", 4},         {"train time", "train s", 1},
+                      {"train loss", "loss", 4}, {"train acc", "acc", 4}, {"test time", "test s", 1},
+                      {"test loss", "loss", 4},  {"test acc", "acc", 4},  {"total time", "total s", 1}};
 
 typedef struct table {
     nw_observer base;
     FILE *out;
     double lr_factor;
-    bool begun;
+    bool narrow, begun;
 } table;
+
+static void print_header(table *self)
+{
+    int width = nw_terminal_width(self->out);
+    self->narrow = width > 0 && width < WIDE_TABLE;
+    self->begun = true;
+    for (int i = 0; i < COLUMNS; i++) {
+        const char *name = self->narrow ? columns[i].short_name : columns[i].name;
+        fprintf(self->out, "%*s%c", self->narrow ? NARROW : WIDE, name, i + 1 < COLUMNS ? ' ' : '\n');
+    }
+}
 
 static void print_row(table *self, const nw_epoch_record *epoch)
 {
-    static const char *const names[] = {"epoch",     "lr",        "train time", "train loss", "train acc",
-                                        "test time", "test loss", "test acc",   "total time"};
-    const double values[] = {epoch->lr * self->lr_factor, epoch->epoch_train_seconds,      epoch->train_loss,
-                             epoch->train_top1 / 100,     epoch->epoch_validation_seconds, epoch->test_loss,
-                             epoch->test_top1 / 100,      epoch->dawnbench_seconds};
-    enum { COLUMNS = sizeof names / sizeof names[0] };
-    if (!self->begun) {
-        for (int i = 0; i < COLUMNS; i++) fprintf(self->out, "%12s%c", names[i], i + 1 < COLUMNS ? ' ' : '\n');
-    }
-    self->begun = true;
-    fprintf(self->out, "%12" PRId64, epoch->epoch);
-    for (int i = 0; i + 1 < COLUMNS; i++) {
+    const double values[COLUMNS] = {(double)epoch->epoch, epoch->lr * self->lr_factor, epoch->epoch_train_seconds,
+                                    epoch->train_loss,    epoch->train_top1 / 100,     epoch->epoch_validation_seconds,
+                                    epoch->test_loss,     epoch->test_top1 / 100,      epoch->dawnbench_seconds};
+    int width = self->narrow ? NARROW : WIDE;
+    for (int i = 0; i < COLUMNS; i++) {
+        int decimals = i == 0 ? 0 : self->narrow ? columns[i].short_decimals : 4;
         if (isnan(values[i])) {
-            fprintf(self->out, " %12s", "-");
+            fprintf(self->out, "%*s", width, "-");
         } else {
-            fprintf(self->out, " %12.4f", values[i]);
+            fprintf(self->out, "%*.*f", width, decimals, values[i]);
         }
+        fputc(i + 1 < COLUMNS ? ' ' : '\n', self->out);
     }
-    fputc('\n', self->out);
 }
 
 static nw_status observe(nw_observer *observer, nw_record_kind kind, const void *record)
@@ -54,6 +68,7 @@ static nw_status observe(nw_observer *observer, nw_record_kind kind, const void 
         return NW_OK;
     }
     if (kind != NW_RECORD_EPOCH && kind != NW_RECORD_END) return NW_OK;
+    if (kind == NW_RECORD_EPOCH && !self->begun) print_header(self);
     if (kind == NW_RECORD_EPOCH) print_row(self, record);
     if (kind == NW_RECORD_END) nw_breakdown_print(self->out, record);
     NW_FAIL_IF(fflush(self->out) != 0 || ferror(self->out), NW_E_SYSTEM,

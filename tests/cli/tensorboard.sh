@@ -1,12 +1,17 @@
 #!/bin/sh
 # tensorboard.sh - a run that was interrupted and resumed leaves files that Python's json and protobuf read: every line
-# of metrics.jsonl, summary.json, logs.tsv, and the events, checked against each other. Skips without python3-protobuf.
+# of metrics.jsonl, summary.json, logs.tsv, and the events, checked against each other. Skips where
+# python3-protobuf or protobuf-c is missing.
 tests=$(cd "$(dirname "$0")" && pwd)
 . "$tests/lib.sh"
 python=/usr/bin/python3
 
 if ! $python -c 'import google.protobuf' 2>/dev/null || ! command -v protoc >/dev/null; then
     echo "skipped: needs python3-protobuf and protobuf-compiler"
+    exit 77
+fi
+if ! "$SAMPLE" --tensorboard; then
+    echo "skipped: this build writes no events; it needs libprotobuf-c-dev and protobuf-c-compiler"
     exit 77
 fi
 protoc --proto_path="$tests" --python_out="$work" tensorboard.proto || exit 1

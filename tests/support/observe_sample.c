@@ -3,6 +3,7 @@
  * with programs that are not ours, and to look at the progress line.
  *
  *   observe_sample DIR FIRST LAST [MILLISECONDS]
+ *   observe_sample --tensorboard          succeeds if this build writes events
  *
  * Steps FIRST+1 to LAST of a run of 4 epochs of 6 batches of 8 images; FIRST > 0 continues. Numbers are such that a
  * reader can compute them from the step: loss 1 / step, top1 = step / 2, top5 = 50 + step, lr 0.1.
@@ -11,6 +12,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "observe/observers.h"
@@ -83,6 +85,7 @@ static void send_fault(nw_observers *observers, int step)
 
 int main(int count, char **arguments)
 {
+    if (count == 2 && strcmp(arguments[1], "--tensorboard") == 0) return nw_tensorboard_available() ? 0 : 1;
     if (count < 4) return 2;
     int first = atoi(arguments[2]), last = atoi(arguments[3]), pause_ms = count > 4 ? atoi(arguments[4]) : 0;
     nw_observers observers = {0};

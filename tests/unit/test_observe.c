@@ -359,6 +359,21 @@ TEST(test_progress_on_simple_terminals)
     }
 }
 
+TEST(test_table_on_narrow_terminal)
+{
+    pseudo_terminal screen;
+    open_terminal(&screen, 80);
+    nw_observers observers = {0};
+    nw_observer *observer;
+    add(&observers, nw_table_create(&observer, screen.out), &observer);
+    play(&observers, 10, 10);
+    assert_int_equal(nw_observers_close(&observers), NW_OK);
+    assert_string_equal(seen(&screen),
+                        "   epoch       lr  train s     loss      acc   test s     loss      acc  total s\r\n"
+                        "       1   0.0500      5.0   1.5000   0.4321      1.2   1.2500   0.5100      5.5\r\n");
+    close_terminal(&screen);
+}
+
 /* ---- all together ---- */
 TEST(test_step_allocates_nothing)
 {
@@ -403,6 +418,7 @@ int main(void)
         CASE(test_progress_live),
         CASE(test_progress_narrow_terminal),
         CASE(test_progress_on_simple_terminals),
+        CASE(test_table_on_narrow_terminal),
         CASE(test_step_allocates_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -129,6 +129,7 @@ TEST(test_jsonl_refuses_foreign_lines)
         "{\"record\":\"step\",\"step\":99999999999999999999,\"epoch\":1}",
         "{\"record\":\"step\",\"step\":1,\"epoch\":1",
         "{\"record\":\"step\",\"step\":1}",
+        "{\"record\":\"\",\"step\":1,\"epoch\":1}",
     };
     nw_resume_point resume = {5, 0, 0};
     for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
