@@ -5,6 +5,7 @@
 #include "base/status.h"
 
 nw_status nw_command_bench(int argc, char **argv);
+nw_status nw_command_help(int argc, char **argv);
 nw_status nw_command_info(int argc, char **argv);
 
 /* True if --help or -h is among the arguments. */

@@ -15,6 +15,7 @@ static const struct {
     nw_status (*run)(int argc, char **argv);
 } commands[] = {
     {"bench", "measure: train (whole steps) or conv (layer by layer)", nw_command_bench},
+    {"help", "options by topic; shell completion; manual page", nw_command_help},
     {"info", "what this machine and build can do, with a self-test; or a model's stages", nw_command_info},
 };
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
@@ -52,7 +53,8 @@ int main(int argc, char **argv)
         usage(stderr);
         return nw_status_exit_code(NW_E_ARGUMENT);
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+    bool help = strcmp(argv[1], "help") == 0 && argc == 2;
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || help) {
         usage(stdout);
         return 0;
     }
