@@ -7,6 +7,7 @@
 nw_status nw_command_bench(int argc, char **argv);
 nw_status nw_command_data(int argc, char **argv);
 nw_status nw_command_eval(int argc, char **argv);
+nw_status nw_command_help(int argc, char **argv);
 nw_status nw_command_info(int argc, char **argv);
 nw_status nw_command_predict(int argc, char **argv);
 nw_status nw_command_reproduce(int argc, char **argv);

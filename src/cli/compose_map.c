@@ -154,6 +154,7 @@ static nw_status set_milestones(applying *a, const nw_key *key, const struct row
 {
     double warm_up = number_at(a, "train.warmup_lr_epochs", 0);
     const char *text = "";
+    NW_FAIL_IF(key->kind != NW_YAML_LIST, NW_E_FILE, "%s: %s takes a list: [25, 55, 75]", key->where, row->path);
     for (const nw_key *k = key->first; k; k = k->next) {
         char *end, number[32];
         double value = strtod(k->text, &end);

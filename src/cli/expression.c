@@ -74,8 +74,8 @@ static nw_status read_factor(parser *p, double *value)
         NW_TRY(read_reference(p, &target));
         *value = target->kind == NW_YAML_SCALAR ? strtod(target->text, &end) : 0;
         if (target->kind != NW_YAML_SCALAR || end == target->text || *end || !isfinite(*value))
-            return NW_FAIL(NW_E_FILE, "%s: %s computes with %s, which is no number", p->key->where,
-                           nw_key_path(p->region, p->key), nw_key_path(p->region, target));
+            return NW_FAIL(NW_E_FILE, "%s: %s computes with %s, which is no number but '%s' (%s)", p->key->where,
+                           nw_key_path(p->region, p->key), nw_key_path(p->region, target), target->text, target->where);
     } else {
         *value = strtod(p->at, &end);
         if (end == p->at || !isdigit((unsigned char)end[-1]) || !isfinite(*value))

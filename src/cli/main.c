@@ -21,6 +21,7 @@ static const struct {
     {"reproduce", "a published experiment, and its number beside ours", nw_command_reproduce},
     {"bench", "measure: train (whole steps), conv (layer by layer) or loader", nw_command_bench},
     {"data", "fetch a dataset, tell what is in it, or convert it to one file", nw_command_data},
+    {"help", "options by topic; shell completion; manual page", nw_command_help},
     {"info", "what this machine and build can do, with a self-test; or a model's stages", nw_command_info},
 };
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
@@ -58,7 +59,8 @@ int main(int argc, char **argv)
         usage(stderr);
         return nw_status_exit_code(NW_E_ARGUMENT);
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+    bool help = strcmp(argv[1], "help") == 0 && argc == 2;
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || help) {
         usage(stdout);
         return 0;
     }

@@ -46,7 +46,7 @@ static const nw_default layerwise[] = {
     {"momentum", "0"},
     {"nesterov", "true"},
     {"weight-decay", "0.256"},
-    {"scheduler", "piecewise"},
+    {"scheduler", "piecewise-linear"},
     {"lr-knots", "0:0,5:0.4,24:0"},
     {"pad", "4"},
     {"pad-mode", "reflect"},
@@ -58,11 +58,24 @@ static const nw_default layerwise[] = {
 };
 
 static const nw_default dgc[] = {
-    {"seed", "42"},          {"dataset", "cifar10"},  {"model", "resnet20"},  {"workers", "4"},
-    {"optimizer", "sgd"},    {"lr", "0.1"},           {"momentum", "0.9"},    {"weight-decay", "1e-4"},
-    {"batch-size", "128"},   {"max-epoch", "200"},    {"warm-up", "5"},       {"warm-up-from", "-1"},
-    {"scheduler", "cosine"}, {"t-max", "-1"},         {"lr-scaling", "true"}, {"accumulation-averaging", "true"},
-    {"pad-mode", "zero"},    {"metric", "test_top1"},
+    {"seed", "42"},
+    {"dataset", "cifar10"},
+    {"model", "resnet20"},
+    {"workers", "4"},
+    {"optimizer", "sgd"},
+    {"lr", "0.1"},
+    {"momentum", "0.9"},
+    {"weight-decay", "1e-4"},
+    {"batch-size", "128"},
+    {"max-epoch", "200"},
+    {"warm-up", "5"},
+    {"warm-up-from", "-1"},
+    {"scheduler", "cosine-annealing"},
+    {"t-max", "0"},
+    {"lr-scaling", "true"},
+    {"accumulation-averaging", "true"},
+    {"pad-mode", "zero"},
+    {"metric", "test_top1"},
 };
 
 #define SET(name)                                 \

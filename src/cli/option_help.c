@@ -7,7 +7,7 @@
 
 enum { LEFT = 34 }; /* columns of names and values */
 
-/* "a|b=c" without other spellings, and cut where it grows too long for a screen. */
+/* "a|b=c" without other spellings. */
 static void print_values(const nw_option *o, char *text, size_t size)
 {
     size_t used = 0;
@@ -20,19 +20,19 @@ static const char *mark(const nw_option *o) { return o->status == NW_OPTION_LATE
 
 static void print_option(const nw_option *o, FILE *out)
 {
-    char left[128], values[96];
+    char left[256], values[192];
     char letter[5] = "";
     print_values(o, values, sizeof values);
     if (o->letter) snprintf(letter, sizeof letter, "-%c, ", o->letter);
     snprintf(left, sizeof left, "%s--%s%s%s", letter, o->name, *values ? " " : "", values);
-    /* Choices too long for the left column go behind the help. */
+    /* Choices too long for the left column get a line of their own. */
     bool moved = strlen(left) > LEFT;
     if (moved) snprintf(left, sizeof left, "%s--%s %s", letter, o->name, o->kind == NW_OPTION_CHOICE ? "WORD" : "");
     fprintf(out, "  %-*s %s%s", LEFT, left, o->help, mark(o));
-    if (moved && o->kind == NW_OPTION_CHOICE) fprintf(out, ": %s", values);
     if (o->kind != NW_OPTION_FLAG && *o->fallback) fprintf(out, " [%s]", o->fallback);
     if (o->kind == NW_OPTION_FLAG && strcmp(o->fallback, "true") == 0) fprintf(out, " [on]");
     fputc('\n', out);
+    if (moved && o->kind == NW_OPTION_CHOICE) fprintf(out, "      %s\n", values);
 }
 
 static bool has_topic(unsigned command, nw_topic topic)

@@ -104,8 +104,10 @@ const nw_option nw_option_rows[] = {
     /* the data */
     {"dataset", "dataset-name data-name", 0, CHOICE,
      "cifar10|cifar100|cinic10=cinic|imagenet32|imagenet|folder|mnist|fashion-mnist=fashion|synthetic", "cifar10",
-     AT(dataset), 0, 0, RUNS | NW_COMMAND_EVAL | LOADS, IN(DATA), MAIN,
-     "which images; 'folder' is any tree of classes"},
+     AT(dataset), 0, 0, RUNS | NW_COMMAND_EVAL, IN(DATA), MAIN, "which images; 'folder' is any tree of classes"},
+    {"dataset", NULL, 0, CHOICE,
+     "cifar10|cifar100|cinic10=cinic|imagenet32|imagenet|folder|mnist|fashion-mnist=fashion|synthetic", "synthetic",
+     AT(dataset), 0, 0, LOADS, IN(DATA), MAIN, "which images"},
     {"data-dir", "dir", 0, TEXT, "DIR", "./data", AT(data_dir), 0, 0, ALL, IN(DATA), MAIN,
      "a root that holds datasets, or a dataset's own folder"},
     {"download", NULL, 0, FLAG, NULL, "true", AT(download), 0, 0, RUNS | NW_COMMAND_EVAL, IN(DATA), LIVE,
@@ -114,8 +116,10 @@ const nw_option nw_option_rows[] = {
      "share of the training images kept for validation, class by class"},
     {"limit", NULL, 0, INT64, "N", "0", AT(limit), 0, 1e15, RUNS | NW_COMMAND_EVAL | DATA | LOADS, IN(DATA), LIVE,
      "only the first N images of each split; 0: all"},
-    {"workers", "num-threads-per-worker", 'j', INT, "N", "2", AT(workers), 0, 1024, RUNS | EVALS | LOADS, IN(DATA),
-     MAIN, "threads that prepare batches ahead; 0: none"},
+    {"workers", "num-threads-per-worker", 'j', INT, "N", "2", AT(workers), 0, 1024, RUNS | EVALS, IN(DATA), MAIN,
+     "threads that prepare batches ahead; 0: none"},
+    {"workers", NULL, 'j', INT, "N", "0", AT(workers), 0, 1024, LOADS, IN(DATA), MAIN,
+     "threads that work ahead; 0: none"},
     {"normalise", "normalize", 0, CHOICE, "auto|cifar10|cifar10-fast|cinic10|imagenet|mnist|mean-image|none", "auto",
      AT(normalise), 0, 0, RUNS | NW_COMMAND_EVAL | LOADS, IN(DATA), LIVE,
      "whose mean and deviation; auto: the dataset's"},
@@ -219,7 +223,8 @@ const nw_option nw_option_rows[] = {
 
     /* the learning rate */
     {"scheduler", NULL, 0, CHOICE,
-     "steplr=multistep=multisteplr|polynomial|cosine=cosineannealinglr|piecewise|constant=none|goyal|goyal_original|acid|inverse-sqrt",
+     "steplr=multistep=multisteplr|polynomial|cosine|cosine-annealing=cosineannealinglr|piecewise-linear=piecewise|"
+     "constant|goyal|goyal-original|acid|inverse-sqrt",
      "steplr", AT(scheduler), 0, 0, RUNS, IN(SCHEDULE), MAIN, "how the learning rate moves"},
     {"warm-up", "warmup-lr-epochs", 0, NUMBER, "EPOCHS", "0", AT(warm_up), 0, 1e6, RUNS, IN(SCHEDULE), MAIN,
      "epochs of linear growth at the start"},
@@ -237,8 +242,10 @@ const nw_option nw_option_rows[] = {
      "steplr: by which factor"},
     {"lr-knots", NULL, 0, KNOTS, "EPOCH:X,...", "", AT(lr_knots), 0, 1e6, RUNS, IN(SCHEDULE), LIVE,
      "piecewise: multiples of --lr at these epochs, linear between"},
-    {"t-max", NULL, 0, NUMBER, "EPOCHS", "0", AT(t_max), -1, 1e6, RUNS, IN(SCHEDULE), LIVE,
-     "cosine: half period; 0: one more than is left, as PETRA; -1: what is left"},
+    {"t-max", NULL, 0, NUMBER, "EPOCHS", "0", AT(t_max), 0, 1e6, RUNS, IN(SCHEDULE), LIVE,
+     "cosine-annealing: half period; 0: the epochs after warm-up"},
+    {"lr-max", NULL, 0, NUMBER, "X", "0", AT(lr_max), 0, 1e6, RUNS, IN(SCHEDULE), LIVE,
+     "inverse-sqrt: never above this; 0: no such limit"},
     {"schedule-lr-per-epoch", NULL, 0, FLAG, NULL, "true", AT(schedule_lr_per_epoch), 0, 0, RUNS, IN(SCHEDULE), LIVE,
      "move once an epoch, not every step, after warm-up"},
 

@@ -35,6 +35,10 @@ bool nw_text_is_bool(const char *text, bool *value)
 
 void nw_number_print(double value, char text[32])
 {
+    if (fabs(value) < 1e15 && value == floor(value)) {
+        snprintf(text, 32, "%.0f", value);
+        return;
+    }
     for (int digits = 1; digits <= 17; digits++) {
         snprintf(text, 32, "%.*g", digits, value);
         if (strtod(text, NULL) == value) break;

@@ -132,7 +132,8 @@ typedef struct nw_settings {
     nw_int_list milestones; /* absolute epochs */
     double lr_decay_fact;
     nw_knots lr_knots; /* (epoch, multiple of lr) */
-    double t_max;      /* cosine: half period in epochs; 0: epochs after warm-up plus one (PETRA); -1: those epochs */
+    double t_max;      /* cosine-annealing: half period in epochs; 0: the epochs after warm-up */
+    double lr_max;     /* inverse-sqrt; 0: none */
 
     /* checkpoints and records */
     const char *resume, *name_checkpoint; /* "" none */

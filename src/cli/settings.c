@@ -167,7 +167,7 @@ static nw_status scale(nw_settings *s, double factor, nw_layer lowest, nw_layer 
             if (i == 0) x[k] = s->lr_knots.at[k].x * factor, y[k] = s->lr_knots.at[k].y;
             if (i == 1) x[k] = s->warm_up * factor;
             if (i == 2) x[k] = fmax(1, round(s->milestones.at[k] * factor));
-            if (i == 3) x[k] = s->t_max > 0 ? s->t_max * factor : s->t_max;
+            if (i == 3) x[k] = s->t_max * factor;
             if (i == 4) x[k] = s->ema_epochs ? fmax(1, round(s->ema_epochs * factor)) : 0;
         }
         const char *text = NULL;
@@ -285,6 +285,8 @@ nw_status nw_settings_finish(nw_settings *s)
     /* The layer-wise seed takes Nesterov's form whenever there is momentum. */
     if (s->nesterov && s->momentum == 0 && nw_settings_slot(s, "nesterov")->layer == NW_LAYER_DEFAULTS_SET)
         NW_TRY(replace(s, "nesterov", "false", ", without momentum"));
+    if (strncmp(s->optimizer, "apam", 4) == 0 && nw_settings_slot(s, "amsgrad")->layer == NW_LAYER_DEFAULT)
+        NW_TRY(replace(s, "amsgrad", "true", " of apam"));
     NW_TRY(resolve_algorithm(s));
     NW_TRY(make_run_name(s));
     return note_ignored(s);

@@ -9,7 +9,7 @@
 #include <cmocka.h>
 
 #include "base/md5.h"
-#include "data/batch.h"
+#include "data/python_batch.h"
 #include "data/cifar.h"
 #include "data/idx.h"
 #include "data/npz.h"
@@ -56,22 +56,22 @@ static void test_md5(void **state)
 static void check_batch(const char *name, const char *label_key, const int32_t want[3], bool has_mean)
 {
     bytes b = fixture(name);
-    nw_batch batch;
+    nw_python_batch batch;
     int32_t labels[3];
     uint8_t pixels[36];
     float mean[12];
     bool found;
-    assert_int_equal(nw_batch_open_memory(&batch, b.data, b.size, name, label_key), NW_OK);
+    assert_int_equal(nw_python_batch_open_memory(&batch, b.data, b.size, name, label_key), NW_OK);
     assert_int_equal(batch.count, 3);
-    assert_int_equal(nw_batch_labels(&batch, 1, 1000, labels), NW_OK);
+    assert_int_equal(nw_python_batch_labels(&batch, 1, 1000, labels), NW_OK);
     assert_memory_equal(labels, want, sizeof labels);
-    assert_int_equal(nw_batch_pixels(&batch, 12, pixels), NW_OK);
+    assert_int_equal(nw_python_batch_pixels(&batch, 12, pixels), NW_OK);
     for (int i = 0; i < 36; i++) assert_int_equal(pixels[i], i);
-    assert_int_equal(nw_batch_mean(&batch, 12, mean, &found), NW_OK);
+    assert_int_equal(nw_python_batch_mean(&batch, 12, mean, &found), NW_OK);
     assert_int_equal(found, has_mean);
     for (int i = 0; i < 12 && has_mean; i++) assert_true(mean[i] == (float)i / 2);
-    check_message(nw_batch_pixels(&batch, 11, pixels), name, "11 bytes");
-    nw_batch_close(&batch);
+    check_message(nw_python_batch_pixels(&batch, 11, pixels), name, "11 bytes");
+    nw_python_batch_close(&batch);
     release(&b);
 }
 
@@ -93,17 +93,17 @@ static void test_batches(void **state)
 static void test_rows(void **state)
 {
     bytes b = fixture("pickle/rows");
-    nw_batch batch;
+    nw_python_batch batch;
     int32_t labels[3];
     uint8_t pixels[36];
     (void)state;
-    assert_int_equal(nw_batch_open_memory(&batch, b.data, b.size, "rows", "labels"), NW_OK);
-    assert_int_equal(nw_batch_labels(&batch, 1, 1000, labels), NW_OK);
+    assert_int_equal(nw_python_batch_open_memory(&batch, b.data, b.size, "rows", "labels"), NW_OK);
+    assert_int_equal(nw_python_batch_labels(&batch, 1, 1000, labels), NW_OK);
     assert_int_equal(labels[1], 999);
-    assert_int_equal(nw_batch_pixels(&batch, 12, pixels), NW_OK);
+    assert_int_equal(nw_python_batch_pixels(&batch, 12, pixels), NW_OK);
     for (int i = 0; i < 36; i++) assert_int_equal(pixels[i], i);
-    check_message(nw_batch_labels(&batch, 0, 10, labels), "rows", "image 1 ");
-    nw_batch_close(&batch);
+    check_message(nw_python_batch_labels(&batch, 0, 10, labels), "rows", "image 1 ");
+    nw_python_batch_close(&batch);
     release(&b);
 }
 

@@ -1,0 +1,326 @@
+/* test_config.c - files of options, recipes and composed trees; what is wrong in them is said with file and line. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "cli/compose.h"
+#include "cli/config.h"
+#include "cli/recipe.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { WORDS = 64 };
+
+static nw_settings settings;
+static char folder[] = "/tmp/nowait-config-XXXXXX";
+
+static nw_status parse(const char *line)
+{
+    static char copy[4096];
+    char *words[WORDS];
+    int count = 0, positional;
+    nw_settings_free(&settings);
+    snprintf(copy, sizeof copy, "%s", line);
+    for (char *word = strtok(copy, " "); word && count < WORDS; word = strtok(NULL, " ")) words[count++] = word;
+    return nw_options_parse(NW_COMMAND_TRAIN, count, words, &settings, &positional);
+}
+
+static void accepted(const char *line)
+{
+    if (parse(line) != NW_OK) fail_msg("'%s' was refused: %s", line, nw_error_message());
+}
+
+static void refused(const char *line, nw_status want, const char *part)
+{
+    nw_status status = parse(line);
+    if (status != want || !strstr(nw_error_message(), part))
+        fail_msg("'%s': status %d and '%s', wanted %d and '%s'", line, status, nw_error_message(), want, part);
+}
+
+static void write_file(const char *name, const char *text)
+{
+    FILE *f = fopen(name, "wb");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+/* Parses a text as a file called x.yaml. */
+static nw_status apply_text(const char *text, size_t size)
+{
+    nw_yaml *root;
+    nw_settings_free(&settings);
+    nw_status status = nw_settings_begin(&settings, NW_COMMAND_TRAIN);
+    if (status == NW_OK) status = nw_yaml_parse("x.yaml", text, size, &settings.memory->region, &root);
+    if (status == NW_OK) status = nw_config_apply_tree(&settings, "x.yaml", root);
+    return status;
+}
+
+static void bad_text(const char *text, const char *part)
+{
+    nw_status status = apply_text(text, strlen(text));
+    if (status != NW_E_FILE || !strstr(nw_error_message(), part))
+        fail_msg("'%s': status %d and '%s', wanted '%s'", text, status, nw_error_message(), part);
+}
+
+static void test_good_files(void **state)
+{
+    static const char text[] = "about: x\nmodel: resnet9\nlr: 0.25\nno_git: true\nlr_knots: [[0, 0], [5, 0.4]]\n"
+                               "lr_decay_milestones: [3, 4]\nresidual_layers: [layer1]\nno_bn_weight_decay: true\n"
+                               "epochs: 7\nflip: false\n";
+    (void)state;
+    if (apply_text(text, sizeof text - 1) != NW_OK) fail_msg("%s", nw_error_message());
+    assert_string_equal(settings.model, "resnet9");
+    assert_true(settings.lr == 0.25 && !settings.git && settings.epochs == 7);
+    assert_true(settings.lr_knots.count == 2 && settings.lr_knots.at[1].y == 0.4);
+    assert_true(settings.milestones.count == 2 && settings.milestones.at[1] == 4);
+    assert_string_equal(settings.residual_layers.at[0], "layer1");
+    assert_string_equal(settings.decay_filter, "no-norm-bias");
+    assert_string_equal(nw_settings_origin(&settings, "lr"), "x.yaml:3");
+    assert_int_equal(apply_text("", 0), NW_OK);
+}
+
+static void test_bad_files(void **state)
+{
+    char deep[64], many[8192] = "";
+    (void)state;
+    bad_text("lr: 1\nmodle: resnet9\n", "x.yaml:2:1: there is no key 'modle'; the nearest is 'model'");
+    bad_text("lr: 1\nlr: 2\n", "x.yaml:2:1: the key 'lr' is already there in line 1");
+    bad_text("lr: fast\n", "x.yaml:1:1: lr takes a number, not 'fast'");
+    bad_text("lr: [1, 2]\n", "x.yaml:1:1: lr takes one value");
+    bad_text("lr:\n", "x.yaml:1:1: lr has no value");
+    bad_text("lr: {a: 1}\n", "x.yaml:1:1: lr holds a map");
+    bad_text("lr_decay_milestones: [[1, 2, 3]]\n", "values or pairs");
+    bad_text("batch_size: 0\n", "batch_size is 0; it must be 1");
+    bad_text("a: &x 1\n", "x.yaml:1:4: anchors");
+    bad_text("a: *x\n", "x.yaml:1:4: aliases");
+    bad_text("a: !!int 1\n", "tags");
+    bad_text("--- {}\n--- {}\n", "second document");
+    bad_text("- 1\n", "map of keys");
+    bad_text("[a]: 1\n", "key must be a plain text");
+    bad_text("a: [1\n", "no valid YAML");
+    bad_text("a: \"\\0\"\n", "zero byte");
+    bad_text("lr: 1\n\xff\xfe\n", "UTF-8");
+    bad_text("recipe: x\n", "belongs on the command line");
+    bad_text("scale_with_epochs: maybe\n", "true or false");
+    memset(deep, '[', sizeof deep - 1);
+    deep[sizeof deep - 1] = 0;
+    bad_text(deep, "16 levels");
+    for (int i = 0; i < 600; i++) sprintf(many + strlen(many), "k%d: 1\n", i);
+    bad_text(many, "512 keys");
+    char *large = calloc(1, NW_YAML_BYTES + 2);
+    memset(large, '#', NW_YAML_BYTES + 1);
+    bad_text(large, "1 MiB");
+    free(large);
+    refused("--recipe nosuch.yaml", NW_E_ARGUMENT, "nosuch.yaml");
+    refused("--recipe cifar10-fats", NW_E_ARGUMENT, "the nearest is 'cifar10-fast'");
+    mkdir("dir.yaml", 0700);
+    refused("--recipe dir.yaml", NW_E_ARGUMENT, "dir.yaml");
+    rmdir("dir.yaml");
+}
+
+/* All recipes can be run, but for what they name that is not here: data. */
+static void test_recipes(void **state)
+{
+    nw_region region = {0};
+    nw_text_list names;
+    (void)state;
+    assert_int_equal(nw_recipe_names(&region, &names), NW_OK);
+    assert_true(names.count >= 35);
+    for (int i = 0; i < names.count; i++) {
+        char line[256];
+        snprintf(line, sizeof line, "--recipe %s", names.at[i]);
+        accepted(line);
+        if (nw_settings_check(&settings) != NW_OK) fail_msg("%s: %s", line, nw_error_message());
+        if (nw_settings_notes(&settings)) fail_msg("%s: %s", line, nw_settings_note(&settings, 0));
+    }
+    nw_region_free(&region);
+
+    accepted("--recipe cifar10-fast");
+    assert_true(settings.epochs == 24 && settings.batch_size == 512 && settings.lr * 512 == 1);
+    assert_true(settings.weight_decay == 5e-4 * 512 && settings.nesterov && settings.cutout == 8);
+    assert_string_equal(settings.run_name, "cifar10-fast");
+    accepted("--max-epoch 6 --recipe cifar10-fast");
+    assert_true(settings.epochs == 6 && settings.lr_knots.at[1].x == 1.25 && settings.lr_knots.at[2].x == 6);
+    assert_non_null(strstr(nw_settings_note(&settings, 0), "from 24 to 6 epochs"));
+    accepted("--max-epoch 6 --recipe cifar10-fast --lr-knots 0:1,6:0");
+    assert_int_equal(settings.lr_knots.count, 2);
+    assert_true(settings.lr_knots.at[1].x == 6);
+    accepted("--recipe petra/cifar10-resnet18-backprop --shorten 20");
+    assert_true(settings.milestones.at[0] == 10 && settings.milestones.at[1] == 15 && settings.epochs == 20);
+    assert_true(settings.warm_up > 0.333 && settings.warm_up < 0.334);
+    assert_string_equal(settings.model, "petra-resnet18");
+    assert_string_equal(settings.run_name, "petra-cifar10-resnet18-backprop");
+    accepted("");
+    assert_string_equal(settings.recipe, "demo");
+    assert_string_equal(settings.dataset, "fashion-mnist");
+}
+
+/* What config.yaml says, --recipe understands, to the last bit. */
+static void test_round_trip(void **state)
+{
+    static const char *const lines[] = {
+        "--recipe cifar10-fast --max-epoch 7 --name \"quo\\ted\"",
+        "--model resnet18 --lr 0.1234567890123456789 --init a:b --box -1e-30,2.5 --no-flip --cutout 3 --configs "
+        "configs/cifar/resnet20.py --residual-layers a,b --metrics-file caf\xc3\xa9\x7f#x --name true",
+        "--defaults apam --epochs 3 --cuda True",
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        char *first = NULL, *second = NULL;
+        size_t size;
+        accepted(lines[i]);
+        FILE *out = open_memstream(&first, &size);
+        assert_int_equal(nw_config_write(&settings, out), NW_OK);
+        fclose(out);
+        write_file("again.yaml", first);
+        nw_settings before = settings;
+        settings.memory = NULL;
+        accepted("--recipe again.yaml");
+        out = open_memstream(&second, &size);
+        assert_int_equal(nw_config_write(&settings, out), NW_OK);
+        fclose(out);
+        for (int o = 0; o < nw_option_count(); o++) {
+            const nw_option *row = nw_option_at(o);
+            if (!(row->commands & NW_COMMAND_TRAIN) || row->field == NW_AT(recipe) || row->field == NW_AT(configs))
+                continue;
+            assert_string_equal(nw_settings_value(&before, row->name), nw_settings_value(&settings, row->name));
+        }
+        assert_memory_equal(&before.lr, &settings.lr, sizeof(double));
+        nw_settings_free(&before);
+        free(first);
+        free(second);
+        unlink("again.yaml");
+    }
+}
+
+static void test_composition(void **state)
+{
+    (void)state;
+    accepted(
+        "--configs configs/cifar/resnet20.yaml configs/dgc/wm5.yaml --configs.train.num_epochs 500 --suffix .e500");
+    assert_string_equal(settings.run_name, "[cifar.resnet20+dgc.wm5].e500.np1");
+    assert_true(settings.epochs == 500 && settings.t_max == 495 && settings.warm_up == 5);
+    assert_string_equal(settings.model, "resnet20");
+    assert_string_equal(settings.dataset, "cifar10");
+    assert_string_equal(settings.optimizer, "dgc-sgd");
+    assert_string_equal(settings.defaults, "dgc");
+    assert_string_equal(nw_settings_value(&settings, "method"), "dgc");
+    assert_string_equal(nw_settings_value(&settings, "compress"), "layerwise");
+    assert_string_equal(nw_settings_value(&settings, "ratio"), "0.001");
+    assert_string_equal(nw_settings_value(&settings, "memory-momentum"), "0.9");
+    assert_non_null(strstr(settings.memory->composed_tree, "  [num_epochs] = 500\n"));
+    assert_non_null(strstr(settings.memory->composed_tree, "    [t_max] = 495\n"));
+    assert_int_equal(nw_settings_check(&settings), NW_E_ARGUMENT);
+
+    /* names of the seed; groups; order */
+    accepted("--configs configs/cifar/resnet20.py configs/dgc/wm5.py configs/dgc/fp16.py configs/dgc/int32.py");
+    assert_string_equal(settings.run_name, "[cifar.resnet20+dgc.[wm5+fp16+int32]].np1");
+    accepted("--configs configs/cifar/resnet20.py --suffix .e500");
+    assert_string_equal(settings.run_name, "cifar.resnet20.e500.np1");
+    assert_int_equal(nw_settings_check(&settings), NW_OK);
+    assert_true(settings.t_max == 195 && settings.lr_scaling && settings.seed == 42);
+
+    /* derived values follow overrides and options alike */
+    accepted("--configs configs/cifar/resnet20.py --max-epoch 50 --warm-up 2");
+    assert_true(settings.t_max == 48 && settings.epochs == 50);
+    accepted("--configs configs/imagenet/resnet50.yaml --configs.train.warmup_lr_epochs=10");
+    assert_true(settings.milestones.count == 3 && settings.milestones.at[0] == 30 && settings.milestones.at[2] == 80);
+    assert_string_equal(settings.decay_filter, "no-norm");
+    assert_true(settings.nesterov && settings.weight_decay == 1e-4 && settings.last_bn_zero_init &&
+                settings.crop == 224);
+    accepted("--configs configs/imagenet/resnet50.yaml --configs.train.scheduler.milestones [10,20]");
+    assert_true(settings.milestones.count == 2 && settings.milestones.at[0] == 15);
+    accepted(
+        "--configs configs/dgc/wm0.yaml configs/cifar/resnet110.yaml --configs.train.compression.compress_ratio 1000 "
+        "--configs.train.optimizer.momentum 0.8");
+    assert_string_equal(nw_settings_value(&settings, "ratio"), "0.001");
+    assert_string_equal(nw_settings_value(&settings, "memory-momentum"), "0.8");
+    accepted("--configs configs/cifar/resnet20.yaml --configs.dataset.num_classes 100 --configs.train.scheduler None");
+    assert_string_equal(settings.dataset, "cifar100");
+    assert_string_equal(settings.scheduler, "constant");
+    accepted("--configs configs/cifar/resnet20.yaml --configs.options.label_smoothing 0.1");
+    assert_true(settings.label_smoothing == 0.1);
+
+    /* layers: file < override < option, whatever their order */
+    accepted("--lr 3 --configs.train.optimizer.lr 2 --configs configs/cifar/resnet20.yaml");
+    assert_true(settings.lr == 3);
+    accepted("--configs.train.optimizer.lr 2 --configs configs/cifar/resnet20.yaml --recipe cifar10-fast");
+    assert_true(settings.lr == 2 && settings.batch_size == 128 && settings.cutout == 8);
+    assert_string_equal(nw_settings_origin(&settings, "lr"), "--configs.train.optimizer.lr");
+}
+
+static void test_bad_composition(void **state)
+{
+    (void)state;
+    refused("--configs configs/cifar/resnet21.py", NW_E_ARGUMENT, "no file configs/cifar/resnet21.yaml");
+    refused("--configs configs/cifar/resnet20.py --configs.train.num_epoch 5", NW_E_ARGUMENT,
+            "no key 'train.num_epoch'; the nearest is 'train.num_epochs'");
+    refused("--configs configs/cifar/resnet20.py --configs.train.batch_size x", NW_E_ARGUMENT, "whole number, not 'x'");
+    refused("--configs configs/cifar/resnet20.py --configs.train..x 5", NW_E_ARGUMENT, "is no key");
+    refused("--configs configs/cifar/resnet20.py --configs.train.num_epochs $train.batch_size+$train.nothing",
+            NW_E_FILE, "refers to train.nothing, which is not set");
+    refused("--configs configs/cifar/resnet20.py --configs.train.num_epochs $train.scheduler.t_max", NW_E_FILE,
+            "depends on itself");
+    refused("--configs configs/cifar/resnet20.py --configs.train.num_epochs $model.func*2", NW_E_FILE,
+            "is no number but 'resnet20'");
+    refused("--configs configs/cifar/resnet20.py --configs.train.num_epochs ($seed", NW_E_FILE,
+            "bracket is not closed");
+    refused("--configs configs/cifar/resnet20.py --configs.train.num_epochs $seed/0", NW_E_FILE, "division by zero");
+    refused("--configs configs/cifar/resnet20.py --configs.train.num_epochs $seed)", NW_E_FILE, "left over");
+    refused("--configs configs/cifar/resnet20.py --configs.train.num_epochs $optimizer", NW_E_FILE, "not set");
+    refused("--configs configs/cifar/resnet20.py --configs.train.num_epochs", NW_E_ARGUMENT, "needs a value");
+    accepted("--configs configs/cifar/resnet20.py --configs.train.num_epochs ($seed+8)*2/(1--1)");
+    assert_int_equal(settings.epochs, 50);
+
+    mkdir("tree", 0700);
+    write_file("tree/_base.yaml", "train: {num_epochs: 3}\nmodel: resnet20\n");
+    write_file("tree/a.yaml", "train:\n  bach_size: 3\n");
+    write_file("tree/b.yaml", "train: {batch_size: 3}\nfoo: {}\n");
+    write_file("tree/c.yaml", "train: {batch_size: 0}\n");
+    refused("--configs tree/a.yaml", NW_E_FILE, "tree/a.yaml:2: there is no key 'train.bach_size'");
+    refused("--configs tree/b.yaml", NW_E_FILE, "there is no key 'foo'");
+    refused("--configs tree/c.yaml", NW_E_FILE, "tree/c.yaml:1: train.batch_size is 0; it must be");
+    write_file("tree/a.yaml", "train: {batch_size: 9}\n");
+    write_file("tree/c.yaml", "train: {batch_size: 7}\n");
+    accepted("--configs tree/c.yaml tree/a.yaml tree/c.yaml"); /* each file once */
+    assert_true(settings.epochs == 3 && settings.batch_size == 9);
+    assert_string_equal(settings.run_name, "[c+a].np1");
+    for (const char *const *f = (const char *const[]){"_base", "a", "b", "c", NULL}; *f; f++) {
+        char path[64];
+        snprintf(path, sizeof path, "tree/%s.yaml", *f);
+        unlink(path);
+    }
+    rmdir("tree");
+}
+
+static int begin(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) && chdir(folder) == 0 ? 0 : 1;
+}
+
+static int finish(void **state)
+{
+    (void)state;
+    nw_settings_free(&settings);
+    return chdir("/") || rmdir(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_good_files), cmocka_unit_test(test_bad_files),   cmocka_unit_test(test_recipes),
+        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_composition), cmocka_unit_test(test_bad_composition),
+    };
+    if (!NW_HAVE_YAML) {
+        printf("skipped: this build is without libyaml (libyaml-dev)\n");
+        return 77;
+    }
+    return cmocka_run_group_tests(tests, begin, finish);
+}
