@@ -168,7 +168,7 @@ nw_status nw_net_gradients(nw_net *net, const float *images, const int32_t *labe
     nw_pass *pass = &net->model.pass;
     pass->training = true;
     pass->accumulate = accumulate;
-    pass->step = net->batches++;
+    pass->step = net->batches;
     nw_loss_rule rule = {.smoothing = net->options.label_smoothing, .sum = net->options.loss_sum};
     nw_loss_result loss;
     const nw_tensor *logits = nw_model_forward(&net->model, &net->input);
@@ -181,6 +181,7 @@ nw_status nw_net_gradients(nw_net *net, const float *images, const int32_t *labe
 
 nw_status nw_net_apply(nw_net *net, double learning_rate, double gradient_scale)
 {
+    net->batches++;
     return nw_optimizer_step(net->optimizer, &net->model.pass.exec, &net->model.params, learning_rate, gradient_scale);
 }
 

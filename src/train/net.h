@@ -18,7 +18,7 @@ struct nw_net {
     bool averaged;
     double *losses;
     float *views;     /* for evaluation with both views: mirrored images, and logits of the first view */
-    uint64_t batches; /* of gradients so far: what dropout draws from */
+    uint64_t batches; /* what dropout draws from: updates so far, unless the driver counts batches */
 };
 
 /* What a network can be made of, beyond the public options. All zero: SGD as the options say, the machine's kernels. */

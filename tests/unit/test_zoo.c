@@ -540,7 +540,7 @@ static void test_dropout_gradient_is_the_slope(void **state)
     memcpy(w, kept, count * sizeof *kept);
     assert_int_equal(nw_net_gradients(net, images, labels, N, false, &again), NW_OK);
     assert_true(again.loss == here.loss);
-    net->updates++;
+    net->batches++;
     assert_int_equal(nw_net_gradients(net, images, labels, N, false, &again), NW_OK);
     assert_true(again.loss != here.loss);
     nw_net *plain = make_net(net->model.builder.kernels, "alexnet1", N, SIDE, 1, (nw_model_variant){.dropout = -1});
