@@ -79,7 +79,8 @@ static nw_status place_run(const nw_settings *s, char **run_dir, char **resume)
         NW_FAIL_IF(!*resume, NW_E_MEMORY, "no memory for a path");
         nw_checkpoint *c;
         NW_TRY(nw_checkpoint_open(&c, s->resume));
-        nw_status status = s->run_dir[0] ? NW_OK : run_of_checkpoint(nw_checkpoint_path(c), run_dir);
+        bool elsewhere = s->run_dir[0] && strcmp(nw_settings_origin(s, "run-dir"), "command line") == 0;
+        nw_status status = elsewhere ? NW_OK : run_of_checkpoint(nw_checkpoint_path(c), run_dir);
         nw_checkpoint_close(c);
         NW_TRY(status);
         if (*run_dir) return NW_OK;
@@ -134,10 +135,6 @@ static void print_result(const nw_settings *s, const nw_run_result *r, const cha
                r->last.test_top1, r->last.test_top5, r->last.test_loss, (long long)r->last.epoch, (long long)e->step,
                e->images_per_second);
     if (s->quiet) return;
-    printf("time %.1f s: preprocessing %.1f, training %.1f, validation %.1f, checkpoints %.1f, other %.1f; by "
-           "DAWNBench's rule (without validation) %.1f s\n",
-           e->total_seconds, e->preprocess_seconds, e->train_seconds, e->validation_seconds, e->checkpoint_seconds,
-           e->other_seconds, e->dawnbench_seconds);
     printf("results in %s: summary.json, metrics.jsonl, logs.tsv, checkpoints/; weights %.16s...\n", run_dir,
            r->weights_sha256);
 }

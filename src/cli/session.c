@@ -80,34 +80,23 @@ static nw_status parse_with_config(unsigned command, int argc, char **argv, cons
     return status;
 }
 
-/* Whether train was told neither what nor on what: then it shows the demo. */
-static bool says_nothing(const nw_settings *s)
-{
-    static const char *const what[] = {"recipe", "model", "dataset", "defaults", "resume"};
-    for (size_t i = 0; i < sizeof what / sizeof what[0]; i++)
-        if (nw_settings_is_set(s, what[i])) return false;
-    return s->configs.count == 0;
-}
-
 nw_status nw_session_parse(unsigned command, int argc, char **argv, nw_settings *settings, int *positional)
 {
     char **copy = calloc((size_t)argc + 1, sizeof *copy);
     NW_FAIL_IF(!copy, NW_E_MEMORY, "no memory for the arguments");
     for (int i = 0; i < argc; i++) copy[i] = argv[i];
+    bool looks = command != NW_COMMAND_TRAIN; /* at a run, whose settings are train's */
+    command |= NW_COMMAND_TRAIN;
     nw_status status = nw_options_parse(command, argc, argv, settings, positional);
     const char *path = "";
     if (status == NW_OK && !nw_settings_is_set(settings, "recipe") && settings->configs.count == 0) {
-        if (command == NW_COMMAND_TRAIN)
+        if (!looks)
             path = settings->resume;
         else if (*positional > 0)
             path = argv[0];
     }
     char *config = NULL;
     if (status == NW_OK && path[0] && nw_checkpoint_exists(path)) status = config_of(path, &config);
-    if (status == NW_OK && !config && command == NW_COMMAND_TRAIN && says_nothing(settings)) {
-        config = strdup("demo");
-        if (!config) status = NW_FAIL(NW_E_MEMORY, "no memory for the name of a recipe");
-    }
     if (status == NW_OK && config) {
         for (int i = 0; i < argc; i++) argv[i] = copy[i];
         status = parse_with_config(command, argc, argv, config, settings, positional);

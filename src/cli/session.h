@@ -9,7 +9,8 @@
 #include "train/run.h"
 
 /* nw_options_parse; where a checkpoint is named (by --resume, or as the first argument of eval and predict) and neither
- * recipe nor configs are, the checkpoint's own config.yaml takes the recipe's place. */
+ * recipe nor configs are, the checkpoint's own config.yaml takes the recipe's place. Commands other than train take its
+ * options too, since they look at what it made. */
 nw_status nw_session_parse(unsigned command, int argc, char **argv, nw_settings *settings, int *positional);
 
 /* Prints the settings' notes to stderr unless the run is quiet. */
