@@ -6,6 +6,7 @@
  */
 #include "cli/command.h"
 #include "cli/plan.h"
+#include "cli/recipe.h"
 #include "cli/session.h"
 
 #include "base/clock.h"
@@ -120,7 +121,7 @@ static nw_status write_config(const char *run_dir, const char *text)
 
 static void print_start(const nw_settings *s, const nw_run_options *o, const nw_dataset *d, const char *run_dir)
 {
-    fprintf(stderr, "nowait %s (%s)\n", nw_version(), nw_build_commit());
+    if (s->git) fprintf(stderr, "nowait %s, commit %s\n", nw_version(), nw_build_commit());
     nw_settings_print(s, stderr);
     fprintf(stderr, "data      %s: %lld training and %lld test images, %d classes (%s)\n", d->name,
             (long long)d->split[NW_SPLIT_TRAIN].count, (long long)d->split[NW_SPLIT_TEST].count, d->classes, d->source);
@@ -208,7 +209,11 @@ nw_status nw_command_train(int argc, char **argv)
     nw_status status = nw_session_parse(NW_COMMAND_TRAIN, argc, argv, &settings, &positional);
     if (status == NW_OK && positional > 0)
         status = NW_FAIL(NW_E_ARGUMENT, "'nowait train' takes options only, not '%s'", argv[0]);
-    if (status == NW_OK) {
+    if (status == NW_OK && strcmp(settings.recipe, "list") == 0) {
+        status = nw_recipe_list(stdout);
+    } else if (status == NW_OK && settings.print_config) {
+        status = nw_config_write(&settings, stdout);
+    } else if (status == NW_OK) {
         nw_session_notes(&settings);
         nw_session_catch_signals();
         status = settings.evaluate

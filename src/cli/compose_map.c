@@ -124,7 +124,7 @@ static nw_status set_option(applying *a, const nw_key *key, const char *option, 
                "%s: %s belongs on the command line", key->where, o->name);
     NW_FAIL_IF(key->kind == NW_YAML_LIST && o->kind < NW_OPTION_INTS, NW_E_FILE, "%s: %s takes one value, not a list",
                key->where, nw_key_path(a->region, key));
-    nw_source source = {key->layer, key->where, nw_region_print(a->region, "%s: ", key->where)};
+    nw_setting_source source = {key->layer, key->where, nw_region_print(a->region, "%s: ", key->where)};
     NW_TRY_MEMORY(source.where);
     return nw_settings_set_match(a->settings, match, nw_key_path(a->region, key), text, &source);
 }

@@ -66,7 +66,7 @@ static nw_status apply_key(nw_settings *s, const char *name, const nw_yaml *node
     NW_FAIL_IF(nw_yaml_is_null(node) && o->kind != NW_OPTION_TEXT, NW_E_FILE,
                "%s%s has no value; remove the key for its default", where, node->key);
     NW_TRY(nw_config_value(region, where, node->key, node, &text));
-    nw_source source = {NW_LAYER_RECIPE, nw_region_print(region, "%s:%d", name, node->line), where};
+    nw_setting_source source = {NW_LAYER_RECIPE, nw_region_print(region, "%s:%d", name, node->line), where};
     NW_TRY_MEMORY(source.origin);
     return nw_settings_set_match(s, match, node->key, text, &source);
 }

@@ -24,7 +24,7 @@ typedef struct line {
     int override_count;
 } line;
 
-static const nw_source from_command_line = {NW_LAYER_COMMAND, "command line", "--"};
+static const nw_setting_source from_command_line = {NW_LAYER_COMMAND, "command line", "--"};
 
 static nw_status unknown(const line *l, const char *text)
 {
@@ -147,7 +147,7 @@ static nw_status choose_demo(nw_settings *s)
     static const char *const words[] = {"recipe", "configs", "defaults", "model", "dataset", "resume", "evaluate"};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
         if (nw_settings_is_set(s, words[i])) return NW_OK;
-    nw_source source = {NW_LAYER_DEFAULTS_SET, "nothing else was asked for", "--"};
+    nw_setting_source source = {NW_LAYER_DEFAULTS_SET, "nothing else was asked for", "--"};
     NW_TRY(nw_settings_set(s, nw_option_find("recipe", s->memory->command).index, "recipe", "demo", &source));
     return nw_settings_add_note(s, "no model, dataset or recipe is named: --recipe demo");
 }

@@ -149,7 +149,7 @@ const nw_option nw_option_rows[] = {
      "stop after so many steps; 0: no such limit"},
     {"shorten", NULL, 0, INT, "N", "0", AT(shorten), 0, 1 << 20, RUNS, IN(TRAINING), MAIN,
      "run N epochs, with warm-up, knots and milestones in proportion"},
-    {"max-batches", NULL, 0, INT, "N", "0", AT(max_batches), 0, 1 << 30, RUNS | NW_COMMAND_EVAL, IN(TRAINING), LIVE,
+    {"max-batches", NULL, 0, INT, "N", "0", AT(max_batches), 0, 1 << 30, RUNS, IN(TRAINING), LIVE,
      "batches of an epoch at most; 0: all"},
     {"start-epoch", "epoch", 0, INT, "N", "0", AT(start_epoch), 0, 1 << 20, RUNS, IN(TRAINING), LIVE,
      "count epochs from here; loads nothing"},

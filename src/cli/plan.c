@@ -210,7 +210,8 @@ nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, nw_run_options 
     NW_TRY(nw_plan_augment(s, d, true, &augment));
     NW_TRY(nw_plan_augment(s, d, false, &o->test_augment));
     o->test_batch_size = s->test_batch_size ? s->test_batch_size : s->batch_size;
-    int most = s->batch_size > o->test_batch_size ? s->batch_size : o->test_batch_size;
+    o->train_eval_batch_size = s->train_eval_batch_size ? s->train_eval_batch_size : o->test_batch_size;
+    int most = nw_max(s->batch_size, nw_max(o->test_batch_size, s->train_metrics ? o->train_eval_batch_size : 0));
     NW_TRY(nw_plan_net(s, d, &augment, most, &r->net));
     NW_TRY(plan_optimizer(s, &r->optimizer));
     plan_schedule(s, d, &r->schedule);
@@ -237,6 +238,7 @@ nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, nw_run_options 
     o->train_metrics = s->train_metrics;
     o->epochs = s->epochs;
     o->max_steps = s->max_steps;
+    o->start_epoch = s->start_epoch;
     o->eval_every = s->eval_every;
     NW_TRY(plan_best(s, d, &o->best));
     o->name_checkpoint = or_null(s->name_checkpoint);

@@ -209,6 +209,7 @@ nw_status nw_session_print_help(unsigned command, int argc, char **argv)
 {
     const char *topic = NULL;
     for (int i = 0; i + 1 < argc; i++)
-        if ((strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) && argv[i + 1][0] != '-') topic = argv[i + 1];
+        if ((strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) && argv[i + 1][0] != '-')
+            topic = argv[i + 1];
     return nw_options_help_topic(command, topic, stdout);
 }

@@ -43,7 +43,8 @@ void nw_settings_free(nw_settings *s)
     memset(s, 0, sizeof *s);
 }
 
-nw_status nw_settings_set(nw_settings *s, int index, const char *name, const char *text, const nw_source *source)
+nw_status nw_settings_set(nw_settings *s, int index, const char *name, const char *text,
+                          const nw_setting_source *source)
 {
     const nw_option *o = nw_option_at(index);
     nw_slot *slot = &s->memory->slots[index];
@@ -60,7 +61,7 @@ nw_status nw_settings_set(nw_settings *s, int index, const char *name, const cha
 }
 
 nw_status nw_settings_set_match(nw_settings *s, nw_option_match match, const char *name, const char *text,
-                                const nw_source *source)
+                                const nw_setting_source *source)
 {
     const nw_translation *t = match.translation;
     if (!match.inverted && !t) return nw_settings_set(s, match.index, name, text, source);
@@ -116,7 +117,8 @@ nw_status nw_settings_apply_defaults(nw_settings *s, const char *name)
 {
     int count;
     const nw_default *set = nw_defaults_find(name, &count);
-    nw_source source = {NW_LAYER_DEFAULTS_SET, nw_region_print(&s->memory->region, "defaults %s", name), "defaults: "};
+    nw_setting_source source = {NW_LAYER_DEFAULTS_SET, nw_region_print(&s->memory->region, "defaults %s", name),
+                                "defaults: "};
     NW_TRY_MEMORY(source.origin);
     for (int i = 0; i < count; i++) {
         int index = nw_option_find(set[i].option, s->memory->command).index;
@@ -132,7 +134,7 @@ static nw_status replace(nw_settings *s, const char *option, const char *text, c
 {
     int index = nw_option_find(option, s->memory->command).index;
     nw_slot *slot = &s->memory->slots[index];
-    nw_source source = {slot->layer, nw_region_print(&s->memory->region, "%s%s", slot->origin, why), "--"};
+    nw_setting_source source = {slot->layer, nw_region_print(&s->memory->region, "%s%s", slot->origin, why), "--"};
     NW_TRY_MEMORY(source.origin);
     return nw_settings_set(s, index, option, text, &source);
 }

@@ -41,11 +41,11 @@ struct nw_settings_memory {
 };
 
 /* Who is to blame for a value: what an error names, and how bad input of this kind ends. */
-typedef struct nw_source {
+typedef struct nw_setting_source {
     nw_layer layer;
     const char *origin; /* for the slot */
     const char *where;  /* before the name in messages: "--" or "recipes/x.yaml:7:3: " */
-} nw_source;
+} nw_setting_source;
 
 /* Defaults in every slot of the command. */
 nw_status nw_settings_begin(nw_settings *settings, unsigned command);
@@ -53,10 +53,10 @@ nw_status nw_settings_begin(nw_settings *settings, unsigned command);
 /* `text` is what the user wrote: items of a list of texts are separated by newlines. `name` is how the user called the
  * option, for messages. The text is checked even where a higher layer keeps its value. */
 nw_status nw_settings_set(nw_settings *settings, int index, const char *name, const char *text,
-                          const nw_source *source);
+                          const nw_setting_source *source);
 /* The same by what nw_option_find made of a name. */
 nw_status nw_settings_set_match(nw_settings *settings, nw_option_match match, const char *name, const char *text,
-                                const nw_source *source);
+                                const nw_setting_source *source);
 
 nw_status nw_settings_add_note(nw_settings *settings, const char *format, ...) __attribute__((format(printf, 2, 3)));
 

@@ -366,12 +366,12 @@ static nw_status start_from_weights(run *r, const char *path)
     return status;
 }
 
-static nw_status make_loader(run *r, nw_split split, nw_loader **loader)
+static nw_status make_loader(run *r, nw_split split, int batch_size, nw_loader **loader)
 {
     const nw_run_options *o = r->options;
     nw_loader_options options = {.dataset = o->dataset,
                                  .split = split,
-                                 .batch_size = o->test_batch_size,
+                                 .batch_size = batch_size,
                                  .augment = o->test_augment,
                                  .workers = o->workers,
                                  .decode = nw_image_decode};
@@ -382,11 +382,16 @@ static nw_status prepare(run *r, nw_checkpoint *c)
 {
     const nw_run_options *o = r->options;
     NW_TRY(nw_replica_create(&r->replica, &o->replica));
-    NW_TRY(make_loader(r, NW_SPLIT_TEST, &r->test));
-    if (o->dataset->split[NW_SPLIT_VALID].count > 0) NW_TRY(make_loader(r, NW_SPLIT_VALID, &r->validation));
-    if (o->train_metrics) NW_TRY(make_loader(r, NW_SPLIT_TRAIN, &r->train_eval));
+    NW_TRY(make_loader(r, NW_SPLIT_TEST, o->test_batch_size, &r->test));
+    if (o->dataset->split[NW_SPLIT_VALID].count > 0)
+        NW_TRY(make_loader(r, NW_SPLIT_VALID, o->test_batch_size, &r->validation));
+    if (o->train_metrics) NW_TRY(make_loader(r, NW_SPLIT_TRAIN, o->train_eval_batch_size, &r->train_eval));
     if (c) NW_TRY(load_checkpoint(r, c));
     if (!c && o->init) NW_TRY(start_from_weights(r, o->init));
+    if (!c) {
+        r->replica->at.epoch = o->start_epoch;
+        r->replica->at.batches = o->start_epoch * nw_replica_batches(r->replica);
+    }
     return nw_replica_begin(r->replica);
 }
 

@@ -27,11 +27,12 @@ typedef struct nw_run_options {
     nw_replica_options replica;
     const nw_dataset *dataset;
     nw_augment test_augment;
-    int test_batch_size;
+    int test_batch_size, train_eval_batch_size;
     int workers;
     bool both_views;           /* evaluate with the mirror images too */
     bool train_metrics;        /* evaluate on the training images too, without augmentation */
     int64_t epochs, max_steps; /* max_steps 0: none */
+    int64_t start_epoch;       /* of a new run: as if so many epochs had been trained */
     int eval_every;            /* epochs; the last one is always evaluated */
     nw_best_rule best;
 
