@@ -1,7 +1,7 @@
 /* plan.c - see plan.h. */
 #include "cli/plan.h"
 
-#include "base/machine.h"
+#include "data/facts.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -60,10 +60,12 @@ static void usual(const nw_dataset *d, nw_augment *augment)
     augment->pad = colour && !photographs && !synthetic ? d->height / 8 : 0;
 }
 
-nw_status nw_plan_augment(const nw_settings *s, const nw_dataset *d, bool augmented, nw_augment *augment)
+nw_status nw_plan_augment(const nw_settings *s, const nw_dataset *d, bool augmented, const float *mean_image,
+                          nw_augment *augment)
 {
     *augment = nw_augment_plain(d);
-    set_normalisation(s->normalise, augment);
+    set_normalisation(is(s->normalise, "mean-image") ? "none" : s->normalise, augment);
+    augment->mean_image = mean_image;
     if (s->crop >= 0) augment->crop = s->crop;
     if (s->resize >= 0) augment->resize = s->resize;
     if (!augmented) return NW_OK;
@@ -199,6 +201,13 @@ static nw_status plan_best(const nw_settings *s, const nw_dataset *d, nw_best_ru
     return NW_OK;
 }
 
+static nw_status make_mean_image(const nw_dataset *d, float **mean)
+{
+    *mean = calloc((size_t)d->channels * (size_t)nw_max(d->height, 1) * (size_t)nw_max(d->width, 1), sizeof **mean);
+    NW_FAIL_IF(!*mean, NW_E_MEMORY, "no memory for a mean image");
+    return nw_data_mean_image(d, *mean);
+}
+
 nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, nw_run_options *o)
 {
     memset(o, 0, sizeof *o);
@@ -207,8 +216,9 @@ nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, nw_run_options 
     nw_replica_options *r = &o->replica;
     nw_augment augment;
     int workers = s->workers;
-    NW_TRY(nw_plan_augment(s, d, true, &augment));
-    NW_TRY(nw_plan_augment(s, d, false, &o->test_augment));
+    if (is(s->normalise, "mean-image")) NW_TRY(make_mean_image(d, &o->mean_image));
+    NW_TRY(nw_plan_augment(s, d, true, o->mean_image, &augment));
+    NW_TRY(nw_plan_augment(s, d, false, o->mean_image, &o->test_augment));
     o->test_batch_size = s->test_batch_size ? s->test_batch_size : s->batch_size;
     o->train_eval_batch_size = s->train_eval_batch_size ? s->train_eval_batch_size : o->test_batch_size;
     int most = nw_max(s->batch_size, nw_max(o->test_batch_size, s->train_metrics ? o->train_eval_batch_size : 0));
@@ -262,6 +272,7 @@ nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, nw_run_options 
 
 void nw_plan_free(nw_run_options *o)
 {
+    free(o->mean_image);
     free((void *)o->replica.net.variant.residuals);
     free((void *)o->replica.net.variant.extra_layers);
 }

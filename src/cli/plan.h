@@ -11,8 +11,10 @@
 /* The dataset that the settings name. */
 nw_status nw_plan_dataset(const nw_settings *settings, nw_dataset **dataset);
 
-/* Augmentation for training, or (augmented false) what is done to images that are only looked at. */
-nw_status nw_plan_augment(const nw_settings *settings, const nw_dataset *dataset, bool augmented, nw_augment *augment);
+/* Augmentation for training, or (augmented false) what is done to images that are only looked at. mean_image: for
+ * --normalise mean-image, otherwise NULL. */
+nw_status nw_plan_augment(const nw_settings *settings, const nw_dataset *dataset, bool augmented,
+                          const float *mean_image, nw_augment *augment);
 
 /* The network for images that the augmentation makes out of the dataset. batch_size images at most. */
 nw_status nw_plan_net(const nw_settings *settings, const nw_dataset *dataset, const nw_augment *augment, int batch_size,
