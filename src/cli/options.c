@@ -32,7 +32,8 @@ static const option table[] = {
     {"threads", "T", "0", INT, BENCH | NW_COMMAND_INFO, AT(threads), 0, 4096, "0 means all CPUs this process may use"},
     {"width", "W", "0", INT, BENCH | NW_COMMAND_INFO, AT(width), 0, 8192,
      "channels of the first stage, the others in proportion; 0 is the model's own"},
-    {"image-size", "S", "32", INT, BENCH | NW_COMMAND_INFO, AT(image_size), 1, 4096, "height and width of the images"},
+    {"image-size", "S", "0", INT, BENCH | NW_COMMAND_INFO, AT(image_size), 0, 4096,
+     "height and width of the images; 0 is what the model was published for"},
     {"classes", "K", "10", INT, BENCH | NW_COMMAND_INFO, AT(classes), 2, 1 << 20, "number of classes"},
     {"steps", "N", "10", INT, NW_COMMAND_BENCH_TRAIN, AT(steps), 1, 1 << 30, "timed steps, after two that are not"},
     {"repeats", "N", "5", INT, NW_COMMAND_BENCH_CONV, AT(repeats), 1, 1 << 20,
@@ -43,7 +44,11 @@ static const option table[] = {
      "also print the share of each kind of work"},
     {"seed", "N", "0", INT64, NW_COMMAND_BENCH_TRAIN, AT(seed), 0, 9e18, "of weights and data"},
     {"format", "table|json", "table", CHOICE, BENCH, AT(format), 0, 0, "of the result on stdout"},
-    {"models", NULL, "false", FLAG, NW_COMMAND_INFO, AT(models), 0, 0, "list the models"},
+    {"stem", "auto|small|imagenet", "auto", CHOICE, BENCH | NW_COMMAND_INFO, AT(stem), 0, 0,
+     "of ResNets: small is 3 x 3, imagenet 7 x 7 with stride 2 and pooling"},
+    {"models", NULL, "false", FLAG, NW_COMMAND_INFO, AT(models), 0, 0,
+     "list the models and the schemes of initial values"},
+    {"graph", "FILE.svg", "", TEXT, NW_COMMAND_INFO, AT(graph), 0, 0, "also draw the model"},
 };
 enum { OPTIONS = sizeof table / sizeof table[0] };
 
@@ -164,7 +169,7 @@ void nw_options_help(unsigned command, FILE *out)
         char left[64];
         snprintf(left, sizeof left, "--%s%s%s", o->name, o->value_name ? " " : "", o->value_name ? o->value_name : "");
         fprintf(out, "  %-26s %s", left, o->help);
-        if (o->kind != FLAG) fprintf(out, " [%s]", o->fallback);
+        if (o->kind != FLAG && *o->fallback) fprintf(out, " [%s]", o->fallback);
         fputc('\n', out);
     }
 }

@@ -21,7 +21,7 @@ enum {
 };
 
 typedef struct nw_settings {
-    const char *model, *precision, *format;
+    const char *model, *precision, *format, *stem, *graph;
     int batch_size, threads, classes, width, image_size, steps, repeats;
     int64_t seed;
     bool profile, models, fused;
