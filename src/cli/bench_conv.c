@@ -265,11 +265,11 @@ static nw_status run(bench *b)
     if (note) fprintf(stderr, "nowait: %s\n", note);
     NW_TRY(nw_pool_create(&b->exec.pool, threads));
     nw_model_options o = {.name = s->model,
-                          .channels = 3,
                           .height = s->image_size,
                           .width = s->image_size,
                           .classes = s->classes,
-                          .base_width = s->width};
+                          .base_width = s->width,
+                          .variant = {.stem = s->stem}};
     NW_TRY(nw_model_make(&b->model, &o, kernels, s->batch_size, threads));
     b->exec.kernels = kernels;
     collect(b);

@@ -116,6 +116,8 @@ nw_status nw_bench_train(const nw_settings *s)
     o.model = s->model;
     o.batch_size = s->batch_size;
     o.height = o.width = s->image_size;
+    o.channels = 0; /* the model's own */
+    o.variant.stem = s->stem;
     o.classes = s->classes;
     o.base_width = s->width;
     o.precision = nw_settings_precision(s);
@@ -124,6 +126,7 @@ nw_status nw_bench_train(const nw_settings *s)
     o.learning_rate = 0.01f;
     nw_net *net;
     NW_TRY(nw_net_create(&net, &o));
+    o = net->options;
     if (nw_net_note(net)) fprintf(stderr, "nowait: %s\n", nw_net_note(net));
     net->model.pass.exec.profile = s->profile;
 
