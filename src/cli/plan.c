@@ -17,7 +17,7 @@ nw_status nw_plan_dataset(const nw_settings *s, nw_dataset **dataset)
                             .val_ratio = s->val_ratio,
                             .classes = s->classes,
                             .limit = s->limit,
-                            .image_size = s->image_size,
+                            .image_size = s->crop > 0 ? s->crop : 0,
                             .seed = (uint64_t)s->seed};
     return nw_dataset_open(dataset, &o);
 }
@@ -98,6 +98,29 @@ static nw_status joined(nw_text_list list, const char **text)
     return NW_OK;
 }
 
+nw_status nw_plan_variant(const nw_settings *s, nw_model_variant *v)
+{
+    *v = (nw_model_variant){.stem = s->stem,
+                            .init_scheme = s->init_scheme,
+                            .zero_init_residual = s->last_bn_zero_init,
+                            .compat_ref = s->compat_ref,
+                            .n_layers = s->n_layers,
+                            .hidden_size = s->hidden_size,
+                            .output_weight = (float)s->output_weight};
+    v->dropout = s->dropout < 0 ? 0.0f : s->dropout == 0 ? -1.0f : (float)s->dropout; /* the model's own, none, this */
+    NW_FAIL_IF(s->channels.count != 0 && s->channels.count != 4, NW_E_ARGUMENT,
+               "--channels takes four numbers, for prep, layer1, layer2 and layer3, not %d", s->channels.count);
+    for (int i = 0; i < s->channels.count; i++) v->widths[i] = s->channels.at[i];
+    NW_TRY(joined(s->residual_layers, &v->residuals));
+    return joined(s->extra_layers, &v->extra_layers);
+}
+
+void nw_plan_variant_free(nw_model_variant *v)
+{
+    free((void *)v->residuals);
+    free((void *)v->extra_layers);
+}
+
 nw_status nw_plan_net(const nw_settings *s, const nw_dataset *d, const nw_augment *augment, int batch_size,
                       nw_net_options *o)
 {
@@ -115,20 +138,7 @@ nw_status nw_plan_net(const nw_settings *s, const nw_dataset *d, const nw_augmen
     o->seed = (uint64_t)s->seed;
     o->label_smoothing = (float)s->label_smoothing;
     o->loss_sum = is(s->loss_reduction, "sum");
-    nw_model_variant *v = &o->variant;
-    v->stem = s->stem;
-    v->init_scheme = s->init_scheme;
-    v->zero_init_residual = s->last_bn_zero_init;
-    v->compat_ref = s->compat_ref;
-    v->dropout = s->dropout < 0 ? 0.0f : s->dropout == 0 ? -1.0f : (float)s->dropout; /* the model's own, none, this */
-    v->n_layers = s->n_layers;
-    v->hidden_size = s->hidden_size;
-    NW_FAIL_IF(s->channels.count != 0 && s->channels.count != 4, NW_E_ARGUMENT,
-               "--channels takes four numbers, for prep, layer1, layer2 and layer3, not %d", s->channels.count);
-    for (int i = 0; i < s->channels.count; i++) v->widths[i] = s->channels.at[i];
-    v->output_weight = (float)s->output_weight;
-    NW_TRY(joined(s->residual_layers, &v->residuals));
-    return joined(s->extra_layers, &v->extra_layers);
+    return nw_plan_variant(s, &o->variant);
 }
 
 /* ---- the run --------------------------------------------------------------------------------------------------------
@@ -273,6 +283,5 @@ nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, nw_run_options 
 void nw_plan_free(nw_run_options *o)
 {
     free(o->mean_image);
-    free((void *)o->replica.net.variant.residuals);
-    free((void *)o->replica.net.variant.extra_layers);
+    nw_plan_variant_free(&o->replica.net.variant);
 }
