@@ -17,20 +17,6 @@ static inline bool is_tested(int table)
 {
 #ifndef __x86_64__
     if (strstr(nw_isa_kernels(table)->isa, "-emulated")) return false;
-    /* The parameters that the golden files were computed with. */
-    static inline void set_golden_parameters(nw_net * net)
-    {
-        float *values = nw_net_parameters(net, NULL);
-        for (int i = 0; i < net->model.params.learned.count; i++) {
-            const nw_segment *s = &net->model.params.learned.at[i];
-            golden_role role = s->role == NW_ROLE_NORM_SCALE   ? GOLDEN_GAMMA
-                               : s->role == NW_ROLE_NORM_SHIFT ? GOLDEN_BETA
-                               : s->role == NW_ROLE_BIAS       ? GOLDEN_BIAS
-                                                               : GOLDEN_WEIGHT;
-            golden_fill_parameter(values + s->offset, s->count, (uint64_t)i, role, (size_t)s->fan_in);
-        }
-    }
-
 #endif
     return nw_isa_usable(table);
 }
