@@ -167,9 +167,9 @@ static void print_score(const nw_settings *s, const nw_dataset *d, const char *s
 
 static nw_status evaluate_on(const nw_settings *s, const nw_dataset *d, const char *checkpoint)
 {
-    nw_split split = strcmp(s->split, "train") == 0   ? NW_SPLIT_TRAIN
-                     : strcmp(s->split, "valid") == 0 ? NW_SPLIT_VALID
-                                                      : NW_SPLIT_TEST;
+    nw_split split = strcmp(s->split, "train") == 0 ? NW_SPLIT_TRAIN
+                     : strcmp(s->split, "val") == 0 ? NW_SPLIT_VALID
+                                                    : NW_SPLIT_TEST;
     NW_FAIL_IF(d->split[split].count == 0, NW_E_ARGUMENT, "%s has no images in its %s split", d->name, s->split);
     nw_run_options plan;
     nw_net *net = NULL;
