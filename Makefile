@@ -3,13 +3,15 @@
 JOBS := $(shell nproc)
 CTEST := ctest --output-on-failure --no-tests=error -j $(JOBS)
 
-.PHONY: all setup build test test-sanitize test-aarch64 check-long bench-peers golden format clean help
+.PHONY: all setup build demo fuzz test test-sanitize test-aarch64 check-long bench-peers golden format clean help
 
 all: build
 
 help:
 	@echo "make                set up and build (build/nowait, build/libnowait.a, build/libnowait.so)"
 	@echo "make test           set up, build, run every test"
+	@echo "make demo           set up, build, train on Fashion-MNIST, evaluate"
+	@echo "make fuzz           every parser of untrusted bytes, a minute each, under the sanitizers"
 	@echo "make test-sanitize  unit tests under the address and undefined-behaviour sanitizers"
 	@echo "make test-aarch64   cross-compile and run the unit tests under qemu-user"
 	@echo "make check-long     all of these"
@@ -38,7 +40,18 @@ test-aarch64:
 	@cmake --build --preset aarch64 -j $(JOBS)
 	@cd build-aarch64 && $(CTEST) -L unit
 
-check-long: test test-sanitize test-aarch64
+demo: build
+	@build/nowait train --recipe demo --run-dir runs/demo $$([ -d runs/demo/checkpoints ] && echo --resume runs/demo)
+	@build/nowait eval runs/demo
+
+FUZZ_SECONDS := 60
+fuzz: setup
+	@cmake --preset sanitize --log-level=WARNING
+	@cmake --build --preset sanitize -j $(JOBS)
+	@cd build-sanitize && for target in fuzz_*; do \
+	    [ -x $$target ] && { ./$$target ../tests/fuzz/corpus/$${target#fuzz_} $(FUZZ_SECONDS) || exit 1; }; done; true
+
+check-long: test test-sanitize test-aarch64 fuzz
 
 bench-peers: build
 	@scripts/setup peers

@@ -86,7 +86,7 @@ typedef struct nw_model_variant {
 typedef struct nw_net_options {
     const char *model;           /* "resnet18"; 'nowait info --models' lists all */
     int batch_size;              /* images of a step, at most */
-    int channels, height, width; /* of an image; all three 0: what the model was published for */
+    int channels, height, width; /* of an image; 0: what the model was published for */
     int classes;
     int base_width; /* channels of the first stage, the others in proportion, in multiples of 8; 0: the model's own */
     nw_model_variant variant;

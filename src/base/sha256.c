@@ -16,6 +16,15 @@ static const uint32_t k[64] = {
 
 static uint32_t rotate(uint32_t x, int n) { return x >> n | x << (32 - n); }
 
+/* One round: h becomes the new a, and d the new e. */
+static inline void mix_round(uint32_t a, uint32_t b, uint32_t c, uint32_t *d, uint32_t e, uint32_t f, uint32_t g,
+                             uint32_t *h, uint32_t kw)
+{
+    uint32_t t = *h + (rotate(e, 6) ^ rotate(e, 11) ^ rotate(e, 25)) + ((e & f) ^ (~e & g)) + kw;
+    *d += t;
+    *h = t + (rotate(a, 2) ^ rotate(a, 13) ^ rotate(a, 22)) + ((a & b) ^ (a & c) ^ (b & c));
+}
+
 static void mix_block(uint32_t state[8], const unsigned char *p)
 {
     uint32_t w[64], v[8];
@@ -27,15 +36,22 @@ static void mix_block(uint32_t state[8], const unsigned char *p)
         w[i] = w[i - 16] + a + w[i - 7] + b;
     }
     memcpy(v, state, sizeof v);
-    for (int i = 0; i < 64; i++) {
-        uint32_t s1 = rotate(v[4], 6) ^ rotate(v[4], 11) ^ rotate(v[4], 25), choice = (v[4] & v[5]) ^ (~v[4] & v[6]);
-        uint32_t t1 = v[7] + s1 + choice + k[i] + w[i];
-        uint32_t s0 = rotate(v[0], 2) ^ rotate(v[0], 13) ^ rotate(v[0], 22);
-        uint32_t majority = (v[0] & v[1]) ^ (v[0] & v[2]) ^ (v[1] & v[2]);
-        memmove(v + 1, v, 7 * sizeof v[0]);
-        v[4] += t1;
-        v[0] = t1 + s0 + majority;
+    /* The eight words move on by one place a round. Instead of moving them, eight rounds name them in turn. */
+#define ROUND(r) \
+    mix_round(V(0, r), V(1, r), V(2, r), &V(3, r), V(4, r), V(5, r), V(6, r), &V(7, r), k[i + (r)] + w[i + (r)])
+#define V(place, r) v[((place) - (r)) & 7]
+    for (int i = 0; i < 64; i += 8) {
+        ROUND(0);
+        ROUND(1);
+        ROUND(2);
+        ROUND(3);
+        ROUND(4);
+        ROUND(5);
+        ROUND(6);
+        ROUND(7);
     }
+#undef V
+#undef ROUND
     for (int i = 0; i < 8; i++) state[i] += v[i];
 }
 

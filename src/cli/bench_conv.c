@@ -7,6 +7,7 @@
  * really computed.
  */
 #include "cli/bench.h"
+#include "cli/plan.h"
 
 #include "base/clock.h"
 #include "base/rng.h"
@@ -265,12 +266,14 @@ static nw_status run(bench *b)
     if (note) fprintf(stderr, "nowait: %s\n", note);
     NW_TRY(nw_pool_create(&b->exec.pool, threads));
     nw_model_options o = {.name = s->model,
-                          .channels = 3,
                           .height = s->image_size,
                           .width = s->image_size,
                           .classes = s->classes,
                           .base_width = s->width};
-    NW_TRY(nw_model_make(&b->model, &o, kernels, s->batch_size, threads));
+    nw_status made = nw_plan_variant(s, &o.variant);
+    if (made == NW_OK) made = nw_model_make(&b->model, &o, kernels, s->batch_size, threads);
+    nw_plan_variant_free(&o.variant);
+    NW_TRY(made);
     b->exec.kernels = kernels;
     collect(b);
     nw_arena measure_arena = nw_arena_measure();

@@ -6,6 +6,7 @@
  * micro-kernel runs from L1 ("peak"), so that thread counts and machines can be compared.
  */
 #include "cli/bench.h"
+#include "cli/plan.h"
 
 #include "base/clock.h"
 #include "base/rng.h"
@@ -116,6 +117,7 @@ nw_status nw_bench_train(const nw_settings *s)
     o.model = s->model;
     o.batch_size = s->batch_size;
     o.height = o.width = s->image_size;
+    o.channels = 0; /* the model's own */
     o.classes = s->classes;
     o.base_width = s->width;
     o.precision = nw_settings_precision(s);
@@ -123,7 +125,11 @@ nw_status nw_bench_train(const nw_settings *s)
     o.seed = (uint64_t)s->seed;
     o.learning_rate = 0.01f;
     nw_net *net;
-    NW_TRY(nw_net_create(&net, &o));
+    nw_status made = nw_plan_variant(s, &o.variant);
+    if (made == NW_OK) made = nw_net_create(&net, &o);
+    nw_plan_variant_free(&o.variant);
+    NW_TRY(made);
+    o = net->options;
     if (nw_net_note(net)) fprintf(stderr, "nowait: %s\n", nw_net_note(net));
     net->model.pass.exec.profile = s->profile;
 

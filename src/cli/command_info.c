@@ -1,13 +1,16 @@
 /*
  * command_info.c - `nowait info`: the machine and the build, with a self-test of every usable instruction set; or a
- * model's stages with parameters, multiply-adds and activation memory.
+ * model's stages with parameters, multiply-adds and activation memory, and a drawing of them.
  */
 #include "cli/bench.h"
 #include "cli/command.h"
+#include "cli/plan.h"
 
 #include "compute/isa.h"
-#include "nn/model.h"
 #include "compute/self_test.h"
+#include "nn/model.h"
+#include "observe/graph.h"
+#include "param/init.h"
 
 #include <string.h>
 
@@ -49,7 +52,10 @@ static nw_status show_machine(void)
 static void show_models(void)
 {
     for (int i = 0; i < nw_model_families(); i++)
-        printf("%-12s %s\n", nw_model_family_at(i)->name, nw_model_family_at(i)->summary);
+        printf("%-16s %s\n", nw_model_family_at(i)->name, nw_model_family_at(i)->summary);
+    printf("\ninitial values (--init-scheme; default is each model's own)\n");
+    for (int i = 0; i < nw_init_schemes(); i++)
+        printf("%-16s %s\n", nw_init_scheme_at(i)->name, nw_init_scheme_at(i)->summary);
 }
 
 static size_t stage_parameters(const nw_model *m, int stage)
@@ -60,39 +66,70 @@ static size_t stage_parameters(const nw_model *m, int stage)
     return count;
 }
 
-static nw_status show_model(const char *name, const nw_settings *s)
+static void print_stages(const nw_model *m, int batch)
 {
-    enum { BATCH = 128 };
-    const nw_kernels *kernels;
-    nw_model m;
-    nw_model_options o = {.name = name,
-                          .channels = 3,
-                          .height = s->image_size,
-                          .width = s->image_size,
-                          .classes = s->classes,
-                          .base_width = s->width};
-    NW_TRY(nw_isa_select(NW_PRECISION_AUTO, &kernels, NULL));
-    int threads = s->threads ? s->threads : nw_machine_allowed_cpus();
-    NW_TRY(nw_model_make(&m, &o, kernels, BATCH, threads));
-    nw_arena arena = nw_arena_measure();
-    nw_model_bind(&m, &arena);
-    printf("%-18s %-10s %12s %18s %12s %14s\n", "stage", "kind", "parameters", "output", "M MACs", "kept MB/128");
+    static const char line[] = "%-22s %-14s %12zu %18s %12.2f %12.2f\n";
+    char kept_title[32];
+    snprintf(kept_title, sizeof kept_title, "kept MB/%d", batch);
+    printf("%-22s %-14s %12s %18s %12s %12s\n", "stage", "kind", "parameters", "output", "M MACs", kept_title);
     double macs = 0, kept = 0;
-    for (int i = 0; i < m.count; i++) {
-        const nw_stage *stage = m.stages[i];
-        char shape[32];
+    for (int i = 0; i < m->count; i++) {
+        const nw_stage *stage = m->stages[i];
+        char shape[40];
         snprintf(shape, sizeof shape, "%d x %d x %d", stage->out_c, stage->out_h, stage->out_w);
-        printf("%-18s %-10s %12zu %18s %12.2f %14.2f\n", stage->name, stage->ops->kind, stage_parameters(&m, i), shape,
-               stage->macs * 1e-6, (double)stage->kept_bytes / 1e6);
+        printf(line, stage->name, stage->ops->kind, stage_parameters(m, i), shape, stage->macs * 1e-6,
+               (double)stage->kept_bytes / 1e6);
         macs += stage->macs;
         kept += (double)stage->kept_bytes;
     }
-    printf("%-18s %-10s %12zu %18s %12.2f %14.2f\n", "total", "", m.params.learned.floats, "", macs * 1e-6, kept / 1e6);
+    printf(line, "total", "", m->params.learned.floats, "", macs * 1e-6, kept / 1e6);
+}
+
+static nw_status draw_model(const nw_model *m, const char *path)
+{
+    static nw_graph_node nodes[NW_MAX_STAGES];
+    for (int i = 0; i < m->count; i++) {
+        const nw_stage *stage = m->stages[i];
+        nodes[i] = (nw_graph_node){.name = stage->name,
+                                   .kind = stage->ops->kind,
+                                   .shortcut = stage->shortcut,
+                                   .reversible = stage->ops->inverse != NULL,
+                                   .c = stage->out_c,
+                                   .h = stage->out_h,
+                                   .w = stage->out_w,
+                                   .parameters = stage_parameters(m, i),
+                                   .macs = stage->macs};
+    }
+    const nw_model_options *o = &m->options;
+    nw_graph graph = {
+        .title = o->name, .c = o->channels, .h = o->height, .w = o->width, .nodes = nodes, .count = m->count};
+    NW_TRY(nw_graph_write(&graph, path));
+    fprintf(stderr, "nowait: drew %s as %s\n", o->name, path);
+    return NW_OK;
+}
+
+static nw_status show_model(const char *name, const nw_settings *s)
+{
+    enum { BATCH = 128 };
+    static nw_model m;
+    const nw_kernels *kernels;
+    nw_model_options o = {
+        .name = name, .height = s->image_size, .width = s->image_size, .classes = s->classes, .base_width = s->width};
+    NW_TRY(nw_isa_select(NW_PRECISION_AUTO, &kernels, NULL));
+    int threads = s->threads ? s->threads : nw_machine_allowed_cpus();
+    nw_status made = nw_plan_variant(s, &o.variant);
+    if (made == NW_OK) made = nw_model_make(&m, &o, kernels, BATCH, threads);
+    nw_plan_variant_free(&o.variant);
+    NW_TRY(made);
+    nw_arena arena = nw_arena_measure();
+    nw_model_bind(&m, &arena);
+    print_stages(&m, BATCH);
     printf("training memory at batch %d in %s: %.0f MB (weights, gradients, momentum, activations, scratch)\n", BATCH,
            kernels->dtype == NW_BF16 ? "bf16" : "f32",
            ((double)arena.peak + 4.0 * (double)m.params.learned.floats) / 1e6);
+    nw_status status = *s->graph ? draw_model(&m, s->graph) : NW_OK;
     nw_model_free(&m);
-    return NW_OK;
+    return status;
 }
 
 nw_status nw_command_info(int argc, char **argv)

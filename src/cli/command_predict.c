@@ -97,7 +97,11 @@ static nw_status prepare(predictor *p, const char *checkpoint)
     nw_augment augment;
     nw_net_options options;
     bool averaged;
-    NW_TRY(nw_plan_augment(p->settings, &p->dataset, false, &augment));
+    NW_FAIL_IF(
+        strcmp(p->settings->normalise, "mean-image") == 0, NW_E_UNSUPPORTED,
+        "this network subtracts the mean of its training images, which a checkpoint does not hold; 'nowait eval' "
+        "works with it");
+    NW_TRY(nw_plan_augment(p->settings, &p->dataset, false, NULL, &augment));
     NW_TRY(nw_plan_net(p->settings, &p->dataset, &augment, 1, &options));
     NW_FAIL_IF(options.height != options.width, NW_E_UNSUPPORTED,
                "'predict' takes networks for square images, not %d x %d", options.height, options.width);
@@ -113,8 +117,7 @@ static nw_status prepare(predictor *p, const char *checkpoint)
     p->input = malloc(3 * pixels * sizeof(float));
     p->logits = malloc((size_t)options.classes * sizeof(float));
     NW_FAIL_IF(!p->colour || !p->input || !p->logits, NW_E_MEMORY, "no memory for an image");
-    free((void *)options.variant.residuals);
-    free((void *)options.variant.extra_layers);
+    nw_plan_variant_free(&options.variant);
     return NW_OK;
 }
 
@@ -129,7 +132,7 @@ static nw_status answer(predictor *p, const char *path)
     const float *input = p->colour;
     if (p->dataset.channels == 1) {
         nw_augment usual;
-        NW_TRY(nw_plan_augment(p->settings, &p->dataset, false, &usual));
+        NW_TRY(nw_plan_augment(p->settings, &p->dataset, false, NULL, &usual));
         for (size_t i = 0; i < pixels; i++) {
             float grey = 0.299f * p->colour[i] + 0.587f * p->colour[pixels + i] + 0.114f * p->colour[2 * pixels + i];
             p->input[i] = (grey - usual.mean[0]) / usual.deviation[0];

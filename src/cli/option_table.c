@@ -98,8 +98,8 @@ const nw_option nw_option_rows[] = {
      "fewer classes than the dataset has; 0: all"},
     {"classes", "num-classes", 0, INT, "K", "10", AT(classes), 2, 1 << 20, BENCH | INFO, IN(MODEL), LIVE,
      "number of classes"},
-    {"image-size", NULL, 0, INT, "S", "32", AT(image_size), 1, 4096, BENCH | INFO, IN(MODEL), LIVE,
-     "height and width of the images"},
+    {"image-size", NULL, 0, INT, "S", "0", AT(image_size), 0, 4096, BENCH | INFO, IN(MODEL), LIVE,
+     "height and width of the images; 0: what the model was made for"},
 
     /* the data */
     {"dataset", "dataset-name data-name", 0, CHOICE,

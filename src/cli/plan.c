@@ -1,7 +1,7 @@
 /* plan.c - see plan.h. */
 #include "cli/plan.h"
 
-#include "base/machine.h"
+#include "data/facts.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,7 @@ nw_status nw_plan_dataset(const nw_settings *s, nw_dataset **dataset)
                             .val_ratio = s->val_ratio,
                             .classes = s->classes,
                             .limit = s->limit,
-                            .image_size = s->image_size,
+                            .image_size = s->crop > 0 ? s->crop : 0,
                             .seed = (uint64_t)s->seed};
     return nw_dataset_open(dataset, &o);
 }
@@ -60,10 +60,12 @@ static void usual(const nw_dataset *d, nw_augment *augment)
     augment->pad = colour && !photographs && !synthetic ? d->height / 8 : 0;
 }
 
-nw_status nw_plan_augment(const nw_settings *s, const nw_dataset *d, bool augmented, nw_augment *augment)
+nw_status nw_plan_augment(const nw_settings *s, const nw_dataset *d, bool augmented, const float *mean_image,
+                          nw_augment *augment)
 {
     *augment = nw_augment_plain(d);
-    set_normalisation(s->normalise, augment);
+    set_normalisation(is(s->normalise, "mean-image") ? "none" : s->normalise, augment);
+    augment->mean_image = mean_image;
     if (s->crop >= 0) augment->crop = s->crop;
     if (s->resize >= 0) augment->resize = s->resize;
     if (!augmented) return NW_OK;
@@ -96,6 +98,29 @@ static nw_status joined(nw_text_list list, const char **text)
     return NW_OK;
 }
 
+nw_status nw_plan_variant(const nw_settings *s, nw_model_variant *v)
+{
+    *v = (nw_model_variant){.stem = s->stem,
+                            .init_scheme = s->init_scheme,
+                            .zero_init_residual = s->last_bn_zero_init,
+                            .compat_ref = s->compat_ref,
+                            .n_layers = s->n_layers,
+                            .hidden_size = s->hidden_size,
+                            .output_weight = (float)s->output_weight};
+    v->dropout = s->dropout < 0 ? 0.0f : s->dropout == 0 ? -1.0f : (float)s->dropout; /* the model's own, none, this */
+    NW_FAIL_IF(s->channels.count != 0 && s->channels.count != 4, NW_E_ARGUMENT,
+               "--channels takes four numbers, for prep, layer1, layer2 and layer3, not %d", s->channels.count);
+    for (int i = 0; i < s->channels.count; i++) v->widths[i] = s->channels.at[i];
+    NW_TRY(joined(s->residual_layers, &v->residuals));
+    return joined(s->extra_layers, &v->extra_layers);
+}
+
+void nw_plan_variant_free(nw_model_variant *v)
+{
+    free((void *)v->residuals);
+    free((void *)v->extra_layers);
+}
+
 nw_status nw_plan_net(const nw_settings *s, const nw_dataset *d, const nw_augment *augment, int batch_size,
                       nw_net_options *o)
 {
@@ -113,20 +138,7 @@ nw_status nw_plan_net(const nw_settings *s, const nw_dataset *d, const nw_augmen
     o->seed = (uint64_t)s->seed;
     o->label_smoothing = (float)s->label_smoothing;
     o->loss_sum = is(s->loss_reduction, "sum");
-    nw_model_variant *v = &o->variant;
-    v->stem = s->stem;
-    v->init_scheme = s->init_scheme;
-    v->zero_init_residual = s->last_bn_zero_init;
-    v->compat_ref = s->compat_ref;
-    v->dropout = s->dropout < 0 ? 0.0f : s->dropout == 0 ? -1.0f : (float)s->dropout; /* the model's own, none, this */
-    v->n_layers = s->n_layers;
-    v->hidden_size = s->hidden_size;
-    NW_FAIL_IF(s->channels.count != 0 && s->channels.count != 4, NW_E_ARGUMENT,
-               "--channels takes four numbers, for prep, layer1, layer2 and layer3, not %d", s->channels.count);
-    for (int i = 0; i < s->channels.count; i++) v->widths[i] = s->channels.at[i];
-    v->output_weight = (float)s->output_weight;
-    NW_TRY(joined(s->residual_layers, &v->residuals));
-    return joined(s->extra_layers, &v->extra_layers);
+    return nw_plan_variant(s, &o->variant);
 }
 
 /* ---- the run --------------------------------------------------------------------------------------------------------
@@ -199,6 +211,13 @@ static nw_status plan_best(const nw_settings *s, const nw_dataset *d, nw_best_ru
     return NW_OK;
 }
 
+static nw_status make_mean_image(const nw_dataset *d, float **mean)
+{
+    *mean = calloc((size_t)d->channels * (size_t)nw_max(d->height, 1) * (size_t)nw_max(d->width, 1), sizeof **mean);
+    NW_FAIL_IF(!*mean, NW_E_MEMORY, "no memory for a mean image");
+    return nw_data_mean_image(d, *mean);
+}
+
 nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, nw_run_options *o)
 {
     memset(o, 0, sizeof *o);
@@ -207,8 +226,9 @@ nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, nw_run_options 
     nw_replica_options *r = &o->replica;
     nw_augment augment;
     int workers = s->workers;
-    NW_TRY(nw_plan_augment(s, d, true, &augment));
-    NW_TRY(nw_plan_augment(s, d, false, &o->test_augment));
+    if (is(s->normalise, "mean-image")) NW_TRY(make_mean_image(d, &o->mean_image));
+    NW_TRY(nw_plan_augment(s, d, true, o->mean_image, &augment));
+    NW_TRY(nw_plan_augment(s, d, false, o->mean_image, &o->test_augment));
     o->test_batch_size = s->test_batch_size ? s->test_batch_size : s->batch_size;
     o->train_eval_batch_size = s->train_eval_batch_size ? s->train_eval_batch_size : o->test_batch_size;
     int most = nw_max(s->batch_size, nw_max(o->test_batch_size, s->train_metrics ? o->train_eval_batch_size : 0));
@@ -262,6 +282,6 @@ nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, nw_run_options 
 
 void nw_plan_free(nw_run_options *o)
 {
-    free((void *)o->replica.net.variant.residuals);
-    free((void *)o->replica.net.variant.extra_layers);
+    free(o->mean_image);
+    nw_plan_variant_free(&o->replica.net.variant);
 }

@@ -11,8 +11,14 @@
 /* The dataset that the settings name. */
 nw_status nw_plan_dataset(const nw_settings *settings, nw_dataset **dataset);
 
-/* Augmentation for training, or (augmented false) what is done to images that are only looked at. */
-nw_status nw_plan_augment(const nw_settings *settings, const nw_dataset *dataset, bool augmented, nw_augment *augment);
+/* Augmentation for training, or (augmented false) what is done to images that are only looked at. mean_image: for
+ * --normalise mean-image, otherwise NULL. */
+nw_status nw_plan_augment(const nw_settings *settings, const nw_dataset *dataset, bool augmented,
+                          const float *mean_image, nw_augment *augment);
+
+/* What the settings say of the model beyond its name; to be freed, also after a failure. */
+nw_status nw_plan_variant(const nw_settings *settings, nw_model_variant *variant);
+void nw_plan_variant_free(nw_model_variant *variant);
 
 /* The network for images that the augmentation makes out of the dataset. batch_size images at most. */
 nw_status nw_plan_net(const nw_settings *settings, const nw_dataset *dataset, const nw_augment *augment, int batch_size,

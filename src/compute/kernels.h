@@ -150,11 +150,6 @@ void nw_exec_run(nw_exec *exec, nw_work work, int count, nw_task task, void *con
 
 typedef enum nw_direction { NW_FORWARD, NW_BACKWARD_DATA, NW_BACKWARD_WEIGHTS } nw_direction;
 
-typedef struct nw_sgd_rule {
-    float lr, momentum, dampening, weight_decay;
-    bool nesterov, first; /* first: the momentum buffer is empty and becomes the gradient */
-} nw_sgd_rule;
-
 /* An update of a range of the flat vectors; the equations stand in isa/update.h. */
 typedef enum nw_update_kind { NW_UPDATE_SGD, NW_UPDATE_DGC, NW_UPDATE_ADAM, NW_UPDATE_APAM_PAPER } nw_update_kind;
 
@@ -221,7 +216,6 @@ typedef struct nw_kernels {
     void (*dropout)(nw_exec *exec, const nw_source *x, nw_tensor *y, float p, uint64_t seed, uint64_t step,
                     uint32_t layer);
 
-    void (*sgd)(nw_exec *exec, const nw_sgd_rule *rule, float *w, const float *g, float *buffer, size_t count);
     /* In the calling thread; the same bits for an element wherever the range begins and ends. */
     void (*update)(const nw_update_rule *rule, const nw_update_range *range);
     /* The sum of squares in double, in the calling thread and a fixed order. */

@@ -138,3 +138,20 @@ nw_status nw_data_import(nw_dataset *d, const char *path)
     if (d->height == 0) NW_TRY(decode_photographs(d));
     return nw_raw_write(d, path);
 }
+
+nw_status nw_data_mean_image(const nw_dataset *d, float *mean)
+{
+    const nw_images *train = &d->split[NW_SPLIT_TRAIN];
+    NW_FAIL_IF(!train->pixels || train->count == 0, NW_E_ARGUMENT,
+               "a mean image needs small images of one size; %s has none in memory", d->source);
+    size_t pixels = (size_t)d->channels * (size_t)d->height * (size_t)d->width;
+    uint64_t *sums = calloc(pixels, sizeof *sums);
+    NW_FAIL_IF(!sums, NW_E_MEMORY, "no memory for a mean image");
+    for (int64_t i = 0; i < train->count; i++) {
+        const uint8_t *image = train->pixels + (size_t)i * pixels;
+        for (size_t k = 0; k < pixels; k++) sums[k] += image[k];
+    }
+    for (size_t k = 0; k < pixels; k++) mean[k] = (float)((double)sums[k] / (255.0 * (double)train->count));
+    free(sums);
+    return NW_OK;
+}

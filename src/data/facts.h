@@ -17,6 +17,10 @@ typedef struct nw_data_facts {
 nw_status nw_data_measure(nw_data_facts *facts, const nw_dataset *dataset);
 void nw_data_facts_free(nw_data_facts *facts);
 
+/* The mean of all training images that lie in memory, channels x height x width, on the scale 0..1. NW_E_ARGUMENT for
+ * photographs. */
+nw_status nw_data_mean_image(const nw_dataset *dataset, float *mean);
+
 /* Writes an open dataset into `path`, a nowait-raw file. Photographs are decoded into the dataset's memory first and
  * must all have the same size, 256 x 256 at most. */
 nw_status nw_data_import(nw_dataset *dataset, const char *path);

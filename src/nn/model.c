@@ -167,9 +167,9 @@ static nw_status make_checked(nw_model *m, const nw_model_options *options, cons
     *o = *options;
     NW_TRY(nw_model_find(o->name, &m->family));
     o->name = m->family->name;
-    if (!o->channels && !o->height && !o->width) {
-        const int *input = m->family->input ? m->family->input : usual;
-        o->channels = input[0];
+    const int *input = m->family->input ? m->family->input : usual;
+    if (!o->channels) o->channels = input[0];
+    if (!o->height && !o->width) {
         o->height = input[1];
         o->width = input[2];
     }

@@ -16,7 +16,7 @@ struct nw_model;
 
 typedef struct nw_model_options {
     const char *name;            /* or an alias; case and '-' or '_' do not matter */
-    int channels, height, width; /* of an image; all three 0: what the model was published for */
+    int channels, height, width; /* of an image; 0: what the model was published for */
     int classes;
     int base_width; /* channels of the first stage; the others keep their ratio to it. 0: the model's own */
     nw_model_variant variant;

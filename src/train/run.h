@@ -27,6 +27,7 @@ typedef struct nw_run_options {
     nw_replica_options replica;
     const nw_dataset *dataset;
     nw_augment test_augment;
+    float *mean_image; /* what the augmentations subtract, or NULL; the caller's */
     int test_batch_size, train_eval_batch_size;
     int workers;
     bool both_views;           /* evaluate with the mirror images too */

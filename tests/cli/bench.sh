@@ -56,12 +56,4 @@ done
 last="equal losses"
 [ "$(echo "$losses" | tr ' ' '\n' | grep -E '^[0-9]' | sort -u | wc -l)" = 1 ] || complain "losses differ:$losses"
 
-run 0 "$NOWAIT" info
-out_has 'generic +f32 +yes, self-test passed'
-out_lacks 'FAILED'
-run 0 "$NOWAIT" info resnet18
-out_has '^total +11173962 '
-run 0 "$NOWAIT" info --models
-out_has '^resnet9 '
-
 finish

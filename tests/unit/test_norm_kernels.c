@@ -428,63 +428,6 @@ static void test_loss_of_nan(void **state)
     fx_for_runs(NW_F32, loss_nan_body, NULL);
 }
 
-/* ---- update ----------------------------------------------------------------------------------------------------- */
-
-typedef struct sgd_case {
-    nw_sgd_rule rule;
-    size_t count;
-} sgd_case;
-
-static uint64_t sgd_body(const fx_run *run, void *context)
-{
-    const sgd_case *f = context;
-    enum { STEPS = 4 };
-    nw_rng rng = nw_rng_make(SEED, NW_PURPOSE_TEST, f->count, 30);
-    nw_ref_sgd twin = {(double)f->rule.lr, (double)f->rule.momentum, (double)f->rule.dampening,
-                       (double)f->rule.weight_decay, f->rule.nesterov};
-    float *w = fx_floats(fx_values(&rng, f->count, NW_F32, NW_F32), f->count, "w");
-    float *buffer = fx_alloc(f->count * sizeof *buffer, "buffer"); /* of NaNs: empty before the first step */
-    float *want = copy_floats(w, f->count, "the twin's w"),
-          *want_buffer = fx_alloc(f->count * sizeof *buffer, "the twin's");
-    nw_exec exec = fx_exec(run, (nw_need){0});
-    for (int step = 0; step < STEPS; step++) {
-        size_t mark = fx_mark();
-        float *g = fx_floats(fx_values(&rng, f->count, NW_F32, NW_F32), f->count, "g");
-        nw_sgd_rule rule = f->rule;
-        rule.first = step == 0;
-        run->kernels->sgd(&exec, &rule, w, g, f->rule.momentum == 0 ? NULL : buffer, f->count);
-        nw_ref_sgd_step_f(&twin, f->count, step == 0, want, g, want_buffer);
-        for (size_t i = 0; i < f->count; i++) {
-            fx_near("w", (int)i, (double)w[i], (double)want[i], 4 * EPSILON * (fabs((double)want[i]) + 1));
-            if (f->rule.momentum != 0) fx_near("buffer", (int)i, (double)buffer[i], (double)want_buffer[i], 1e-6 * 4);
-        }
-        fx_check_guards();
-        fx_release(mark);
-    }
-    return fx_hash(FX_HASH_START, w, f->count * sizeof *w);
-}
-
-static void test_sgd(void **state)
-{
-    (void)state;
-    static const nw_sgd_rule rules[] = {
-        {.lr = 0.1f},
-        {.lr = 0.1f, .weight_decay = 5e-4f},
-        {.lr = 0.05f, .momentum = 0.9f, .weight_decay = 5e-4f},
-        {.lr = 0.05f, .momentum = 0.9f, .dampening = 0.3f, .weight_decay = 1e-2f},
-        {.lr = 0.05f, .momentum = 0.9f, .weight_decay = 5e-4f, .nesterov = true},
-    };
-    static const size_t counts[] = {1, 15, 1000, (1 << 16) + 33};
-    for (int i = 0; i < COUNT(rules); i++)
-        for (int j = 0; j < COUNT(counts); j++) {
-            sgd_case f = {rules[i], counts[j]};
-            fx_describe("sgd rule %d over %zu weights", i, counts[j]);
-            fx_for_runs(NW_F32, sgd_body, &f);
-            fx_for_runs(NW_BF16, sgd_body, &f);
-            fx_release(0);
-        }
-}
-
 /* ---- booking ---------------------------------------------------------------------------------------------------- */
 
 static uint64_t profile_body(const fx_run *run, void *context)
@@ -524,9 +467,8 @@ static void test_profile(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_norm),    cmocka_unit_test(test_norm_of_one_value), cmocka_unit_test(test_norm_eval),
-        cmocka_unit_test(test_loss),    cmocka_unit_test(test_loss_of_nan),       cmocka_unit_test(test_sgd),
-        cmocka_unit_test(test_profile),
+        cmocka_unit_test(test_norm), cmocka_unit_test(test_norm_of_one_value), cmocka_unit_test(test_norm_eval),
+        cmocka_unit_test(test_loss), cmocka_unit_test(test_loss_of_nan),       cmocka_unit_test(test_profile),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

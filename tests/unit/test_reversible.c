@@ -99,6 +99,10 @@ static void check_each_stage(const nw_kernels *k, const char *model, nw_model_va
     float *kept = test_malloc(count * sizeof *kept);
     memcpy(kept, buffers, count * sizeof *kept);
     int inverted = 0;
+    for (int i = 0; i + 1 < m->count; i++) { /* also where activations are bf16 */
+        assert_int_equal(m->values[i + 1].source.a.t->dtype, NW_F32);
+        assert_int_equal(m->values[i + 1].twin.a.t->dtype, NW_F32);
+    }
     for (int i = m->count - 1; i >= 0; i--) { /* downwards: an inverse writes over its own output only */
         if (!is_reversible(net, i)) continue;
         copy *want = copy_value(net, &m->values[i]);

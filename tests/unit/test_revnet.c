@@ -348,7 +348,7 @@ static void test_gradients_accumulate(void **state)
     (void)state;
     fill_batch(images, labels, N, 20, 30);
     FOR_EACH_TABLE(k, NW_F32) {
-        nw_net *net = make(k, "revnet50", N, 0);
+        nw_net *net = make_variant(k, "revnet50", (nw_model_variant){.stem = "imagenet"}, N, 0);
         size_t count;
         float *g = nw_net_parameter_gradients(net, &count), *once = test_malloc(count * sizeof *once);
         for (size_t i = 0; i < count; i++) g[i] = NAN; /* what is there must not matter */
@@ -370,7 +370,7 @@ static void test_training_and_evaluation(void **state)
     int32_t labels[N];
     nw_step_result result;
     (void)state;
-    nw_net *net = make(NULL, "revnet18", N, 0);
+    nw_net *net = make_variant(NULL, "revnet18", (nw_model_variant){.stem = "imagenet"}, N, 0);
     net->options.learning_rate = 0.02f;
     fill_batch(images, labels, N, 1, 2);
     int before = atomic_load(&allocations);

@@ -35,7 +35,6 @@ const nw_kernels NW_TABLE = {
     .gelu = gelu,
     .gelu_backward = gelu_backward,
     .dropout = dropout,
-    .sgd = sgd,
     .update = update,
     .squares = squares,
     .peak = peak,
