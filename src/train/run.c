@@ -350,8 +350,8 @@ static nw_status load_checkpoint(run *r, nw_checkpoint *c)
     NW_TRY(nw_checkpoint_get_double(c, "best_top1", &r->best_top1));
     NW_TRY(nw_checkpoint_get_int(c, "best_step", &r->best_step));
     NW_TRY(nw_checkpoint_get_int(c, "best_epoch", &r->best_epoch));
-    int64_t ended;
-    NW_TRY(nw_checkpoint_get_int(c, "ended", &ended));
+    int64_t ended = 0;
+    if (nw_checkpoint_has(c, "ended")) NW_TRY(nw_checkpoint_get_int(c, "ended", &ended));
     r->ended = ended != 0;
     nw_phase_times before = {0};
     for (int i = 0; i < NW_PHASES; i++) NW_TRY(nw_checkpoint_get_int(c, phases[i], &before.ns[i]));
