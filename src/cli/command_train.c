@@ -1,8 +1,9 @@
 /*
  * command_train.c - `nowait train`: from settings to a run directory with everything that a run leaves.
  *
- * Without any option it trains the demo. A run directory is never written over: a directory that holds a run is
- * continued (--resume, or, for compositions of --configs, by itself as their authors' program does) or refused.
+ * Without any option it trains the demo. A run directory is never written over: a directory that holds a checkpoint is
+ * continued (--resume, or, for compositions of --configs, by itself as their authors' program does) or refused. What a
+ * run that was killed before its first checkpoint left is replaced. Two processes never train in one directory.
  */
 #include "cli/command.h"
 #include "cli/plan.h"
@@ -13,23 +14,26 @@
 #include "base/file.h"
 #include "base/machine.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <time.h>
 #include <unistd.h>
 
 /* ---- where the run lives --------------------------------------------------------------------------------------------
  */
 
-/* The run directory of a checkpoint that lies in RUN/checkpoints/STEP; NULL for one that lies elsewhere. */
-static nw_status run_of_checkpoint(const char *path, char **run_dir)
+/* The directory of checkpoints that lie in RUN/checkpoints/STEP; NULL for one that lies elsewhere. */
+static nw_status run_around(const char *path, char **run_dir)
 {
     char *parent = NULL, *name = NULL, *root = NULL, *folder = NULL;
     *run_dir = NULL;
     nw_status status = nw_path_split(path, &parent, &name);
-    if (status == NW_OK) status = nw_path_split(parent, &root, &folder);
-    if (status == NW_OK && strcmp(folder, "checkpoints") == 0) {
+    bool named = status == NW_OK && nw_path_split(parent, &root, &folder) == NW_OK; /* "." and ".." have no name */
+    if (named && strcmp(folder, "checkpoints") == 0) {
         *run_dir = root;
         root = NULL;
     }
@@ -51,6 +55,26 @@ static nw_status holds_run(const char *dir, bool *holds)
     return NW_OK;
 }
 
+static nw_status copied(const char *text, char **copy)
+{
+    *copy = strdup(text);
+    NW_FAIL_IF(!*copy, NW_E_MEMORY, "no memory for a path");
+    return NW_OK;
+}
+
+/* The run that a checkpoint continues: the one it lies in, or the one that wrote it elsewhere (--name-checkpoint), if
+ * that is still there; otherwise NULL. */
+static nw_status run_of_checkpoint(nw_checkpoint *c, char **run_dir)
+{
+    const char *writer;
+    bool holds;
+    NW_TRY(run_around(nw_checkpoint_path(c), run_dir));
+    if (*run_dir || !nw_checkpoint_has(c, "run_dir")) return NW_OK;
+    NW_TRY(nw_checkpoint_get_text(c, "run_dir", &writer));
+    NW_TRY(holds_run(writer, &holds));
+    return holds ? copied(writer, run_dir) : NW_OK;
+}
+
 /* runs/NAME, or the first of runs/NAME-2, runs/NAME-3, ... that is free. */
 static nw_status free_run_dir(const char *name, char **run_dir)
 {
@@ -62,11 +86,7 @@ static nw_status free_run_dir(const char *name, char **run_dir)
         else
             snprintf(text, sizeof text, "runs/%s-%d", name, i);
         NW_TRY(holds_run(text, &holds));
-        if (!holds) {
-            *run_dir = strdup(text);
-            NW_FAIL_IF(!*run_dir, NW_E_MEMORY, "no memory for a path");
-            return NW_OK;
-        }
+        if (!holds) return copied(text, run_dir);
     }
     return NW_FAIL(NW_E_ARGUMENT, "there are 100000 runs named '%s'; give --run-dir", name);
 }
@@ -75,43 +95,52 @@ static nw_status free_run_dir(const char *name, char **run_dir)
 static nw_status place_run(const nw_settings *s, char **run_dir, char **resume)
 {
     *run_dir = *resume = NULL;
+    bool holds, elsewhere = s->run_dir[0] && strcmp(nw_settings_origin(s, "run-dir"), "command line") == 0;
     if (s->resume[0] && nw_checkpoint_exists(s->resume)) {
-        *resume = strdup(s->resume);
-        NW_FAIL_IF(!*resume, NW_E_MEMORY, "no memory for a path");
+        NW_TRY(copied(s->resume, resume));
         nw_checkpoint *c;
         NW_TRY(nw_checkpoint_open(&c, s->resume));
-        bool elsewhere = s->run_dir[0] && strcmp(nw_settings_origin(s, "run-dir"), "command line") == 0;
-        nw_status status = elsewhere ? NW_OK : run_of_checkpoint(nw_checkpoint_path(c), run_dir);
+        nw_status status = elsewhere ? NW_OK : run_of_checkpoint(c, run_dir);
         nw_checkpoint_close(c);
         NW_TRY(status);
         if (*run_dir) return NW_OK;
-    } else if (s->resume[0] && !s->quiet) {
-        fprintf(stderr, "nowait: there is no checkpoint at %s; starting anew\n", s->resume);
+    } else if (s->resume[0]) {
+        if (!s->quiet) fprintf(stderr, "nowait: there is no checkpoint at %s; starting anew\n", s->resume);
+        NW_TRY(holds_run(s->resume, &holds));
+        if (holds && !elsewhere) return copied(s->resume, run_dir);
     }
     char composed[4096];
-    bool holds;
     snprintf(composed, sizeof composed, "runs/%s", s->run_name);
     const char *wanted = s->run_dir[0] ? s->run_dir : s->configs.count > 0 ? composed : NULL;
     if (!wanted) return free_run_dir(s->run_name, run_dir);
-    *run_dir = strdup(wanted);
-    NW_FAIL_IF(!*run_dir, NW_E_MEMORY, "no memory for a path");
-    NW_TRY(holds_run(wanted, &holds));
-    if (!holds || *resume) return NW_OK;
+    NW_TRY(copied(wanted, run_dir));
+    if (*resume || !nw_file_is_directory(wanted) || !nw_checkpoint_exists(wanted)) return NW_OK;
     NW_FAIL_IF(s->configs.count == 0, NW_E_ARGUMENT,
                "%s holds a run already; continue it with --resume %s, or choose another --run-dir", wanted, wanted);
-    if (nw_checkpoint_exists(wanted)) {
-        *resume = strdup(wanted);
-        NW_FAIL_IF(!*resume, NW_E_MEMORY, "no memory for a path");
-    }
+    return copied(wanted, resume);
+}
+
+/* Makes the run's directory and keeps other processes out of it until *lock is closed. A file system without locks has
+ * to do without: *lock is then -1. */
+static nw_status claim_directory(const char *run_dir, int *lock)
+{
+    NW_TRY(nw_directory_make(run_dir));
+    *lock = open(run_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*lock < 0 || flock(*lock, LOCK_EX | LOCK_NB) == 0) return NW_OK;
+    int cause = errno;
+    close(*lock);
+    *lock = -1;
+    NW_FAIL_IF(cause == EWOULDBLOCK, NW_E_ARGUMENT,
+               "another process is training in %s; wait until it ends, or choose another --run-dir", run_dir);
     return NW_OK;
 }
 
-static nw_status write_config(const char *run_dir, const char *text)
+/* A run that goes on keeps the options that it was started with. */
+static nw_status write_config(const char *run_dir, const char *text, bool resumes)
 {
     char *path;
-    NW_TRY(nw_directory_make(run_dir));
     NW_TRY(nw_path_join(&path, run_dir, "config.yaml"));
-    nw_status status = nw_file_replace(path, text, strlen(text));
+    nw_status status = resumes && nw_file_is_regular(path) ? NW_OK : nw_file_replace(path, text, strlen(text));
     free(path);
     return status;
 }
@@ -149,10 +178,11 @@ static nw_status train_in(const nw_settings *s, const nw_dataset *d, const char 
     nw_run_options o;
     char *config = NULL, started[32], cpu[128], host[128] = "";
     size_t bytes;
+    int lock = -1;
     nw_status status = nw_plan_run(s, d, &o);
     if (status == NW_OK) status = nw_session_config_text(s, &config, &bytes);
-    if (status == NW_OK && !resume) status = write_config(run_dir, config);
-    if (status == NW_OK && resume) status = nw_directory_make(run_dir);
+    if (status == NW_OK) status = claim_directory(run_dir, &lock);
+    if (status == NW_OK) status = write_config(run_dir, config, resume);
     if (status == NW_OK) {
         time_t now = time(NULL);
         strftime(started, sizeof started, "%Y-%m-%dT%H:%M:%SZ", gmtime(&now));
@@ -181,6 +211,7 @@ static nw_status train_in(const nw_settings *s, const nw_dataset *d, const char 
         else if (status == NW_OK)
             print_result(s, &result, run_dir);
     }
+    if (lock >= 0) close(lock);
     nw_plan_free(&o);
     free(config);
     return status;

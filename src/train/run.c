@@ -110,6 +110,7 @@ static nw_status add_state(run *r, nw_checkpoint_writer *w)
     NW_TRY(nw_replica_save(r->replica, w, 0));
     if (o->config) NW_TRY(nw_checkpoint_add_file(w, NW_CHECKPOINT_CONFIG, o->config, strlen(o->config)));
     NW_TRY(add_dataset(w, o->dataset));
+    if (o->run_dir) NW_TRY(nw_checkpoint_add_text(w, "run_dir", o->run_dir));
     NW_TRY(nw_checkpoint_add_double(w, "best", r->best));
     NW_TRY(nw_checkpoint_add_double(w, "best_top1", r->best_top1));
     NW_TRY(nw_checkpoint_add_int(w, "best_step", r->best_step));
@@ -309,6 +310,7 @@ static nw_status tell_epoch(run *r, bool last, bool *complete)
 static nw_status interrupted(run *r)
 {
     NW_TRY(save(r));
+    NW_TRY(save_named(r));
     tell_fault(r, "signal", "asked to stop; a checkpoint was written");
     NW_FAIL_IF(!r->options->run_dir, NW_E_INTERRUPTED, "interrupted at step %lld; there is no checkpoint",
                (long long)r->replica->at.steps);

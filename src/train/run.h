@@ -39,7 +39,7 @@ typedef struct nw_run_options {
 
     const char *run_dir;         /* exists; NULL: no checkpoints */
     const char *config;          /* text of config.yaml, saved with every checkpoint; may be NULL */
-    const char *name_checkpoint; /* also written after every epoch; NULL: none */
+    const char *name_checkpoint; /* also written after every epoch and when interrupted; NULL: none */
     const char *resume;          /* a checkpoint, or what holds one; NULL: start anew */
     const char *init;            /* weights to start with; NULL: random */
     int64_t checkpoint_every;    /* steps; 0: after every epoch */
