@@ -100,8 +100,8 @@ static nw_status joined(nw_text_list list, const char **text)
 
 nw_status nw_plan_variant(const nw_settings *s, nw_model_variant *v)
 {
-    *v = (nw_model_variant){.stem = s->stem,
-                            .init_scheme = s->init_scheme,
+    *v = (nw_model_variant){.stem = or_null(s->stem),
+                            .init_scheme = or_null(s->init_scheme),
                             .zero_init_residual = s->last_bn_zero_init,
                             .compat_ref = s->compat_ref,
                             .n_layers = s->n_layers,

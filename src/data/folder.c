@@ -289,20 +289,18 @@ typedef struct decode_job {
     _Atomic int64_t failed; /* the first image that failed, or count */
 } decode_job;
 
-static bool decode_one(const decode_job *job, int64_t i, nw_bitmap *bitmap)
+static nw_status decode_one(const decode_job *job, int64_t i, nw_bitmap *bitmap)
 {
     const nw_dataset *d = job->dataset;
     size_t plane = (size_t)d->height * (size_t)d->width;
-    if (nw_image_decode(job->images->paths[i], 0, bitmap, NULL, NULL) != NW_OK) return false;
-    if (bitmap->height != d->height || bitmap->width != d->width) {
-        NW_FAIL(NW_E_FILE, "%s has %d x %d pixels, but the images of %s have %d x %d", job->images->paths[i],
-                bitmap->height, bitmap->width, d->name, d->height, d->width);
-        return false;
-    }
+    NW_TRY(nw_image_decode(job->images->paths[i], 0, bitmap, NULL, NULL));
+    NW_FAIL_IF(bitmap->height != d->height || bitmap->width != d->width, NW_E_FILE,
+               "%s has %d x %d pixels, but the images of %s have %d x %d", job->images->paths[i], bitmap->height,
+               bitmap->width, d->name, d->height, d->width);
     uint8_t *to = job->pixels + (size_t)i * plane * 3;
     for (size_t p = 0; p < plane; p++)
         for (size_t c = 0; c < 3; c++) to[c * plane + p] = bitmap->pixels[3 * p + c];
-    return true;
+    return NW_OK;
 }
 
 static void decode_some(void *context, int index, int worker)
@@ -310,7 +308,7 @@ static void decode_some(void *context, int index, int worker)
     decode_job *job = context;
     int64_t from = (int64_t)index * PER_TASK, to = from + PER_TASK;
     for (int64_t i = from; i < to && i < job->images->count; i++) {
-        if (decode_one(job, i, &job->bitmaps[worker])) continue;
+        if (decode_one(job, i, &job->bitmaps[worker]) == NW_OK) continue;
         int64_t first = atomic_load(&job->failed);
         while (i < first && !atomic_compare_exchange_weak(&job->failed, &first, i)) continue;
         return;
@@ -325,10 +323,11 @@ static nw_status decode_all(nw_pool *pool, decode_job *job)
     atomic_store(&job->failed, job->images->count);
     nw_pool_run(pool, (int)((job->images->count + PER_TASK - 1) / PER_TASK), decode_some, job);
     /* Messages belong to threads: the first failure is repeated here to have its own. */
-    bool ok = job->failed == job->images->count || decode_one(job, job->failed, &job->bitmaps[0]);
+    nw_status status = NW_OK;
+    if (job->failed < job->images->count) status = decode_one(job, job->failed, &job->bitmaps[0]);
     for (int i = 0; i < threads; i++) nw_bitmap_free(&job->bitmaps[i]);
     free(job->bitmaps);
-    return ok ? NW_OK : nw_trace_at(NW_E_FILE, __FILE__, __LINE__);
+    return status;
 }
 
 nw_status nw_dataset_decode_split(nw_dataset *d, nw_split split)

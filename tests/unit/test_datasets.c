@@ -351,7 +351,7 @@ static void test_cinic10(void **state)
     put_file(root, "cinic10/valid/class2/0.png", "nothing", 7);
     refuse("cinic10", root, "valid/class2/0.png is neither");
 #else
-    refuse_with(&(nw_dataset_options){.name = "cinic10", .dir = root}, NW_E_FILE, "");
+    refuse_with(&(nw_dataset_options){.name = "cinic10", .dir = root}, NW_E_UNSUPPORTED, "libpng-dev");
 #endif
 }
 
