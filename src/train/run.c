@@ -281,7 +281,7 @@ static nw_status tell_epoch(run *r, bool last, bool *complete)
     nw_epoch_record record;
     nw_record_clear(NW_RECORD_EPOCH, &record);
     *complete = true;
-    if (last || (at->epoch + 1) % r->options->eval_every == 0) {
+    if (last || at->epoch == 0 || (at->epoch + 1) % r->options->eval_every == 0) {
         enter(r, NW_PHASE_VALIDATION);
         nw_status status = evaluate(r, &record, complete);
         leave(r, NW_PHASE_VALIDATION);

@@ -34,7 +34,7 @@ typedef struct nw_run_options {
     bool train_metrics;        /* evaluate on the training images too, without augmentation */
     int64_t epochs, max_steps; /* max_steps 0: none */
     int64_t start_epoch;       /* of a new run: as if so many epochs had been trained */
-    int eval_every;            /* epochs; the last one is always evaluated */
+    int eval_every;            /* epochs; the first and the last one are always evaluated */
     nw_best_rule best;
 
     const char *run_dir;         /* exists; NULL: no checkpoints */
