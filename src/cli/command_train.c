@@ -14,12 +14,9 @@
 #include "base/file.h"
 #include "base/machine.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -120,31 +117,6 @@ static nw_status place_run(const nw_settings *s, char **run_dir, char **resume)
     return copied(wanted, resume);
 }
 
-/* Makes the run's directory and keeps other processes out of it until *lock is closed. A file system without locks has
- * to do without: *lock is then -1. */
-static nw_status claim_directory(const char *run_dir, int *lock)
-{
-    NW_TRY(nw_directory_make(run_dir));
-    *lock = open(run_dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (*lock < 0 || flock(*lock, LOCK_EX | LOCK_NB) == 0) return NW_OK;
-    int cause = errno;
-    close(*lock);
-    *lock = -1;
-    NW_FAIL_IF(cause == EWOULDBLOCK, NW_E_ARGUMENT,
-               "another process is training in %s; wait until it ends, or choose another --run-dir", run_dir);
-    return NW_OK;
-}
-
-/* A run that goes on keeps the options that it was started with. */
-static nw_status write_config(const char *run_dir, const char *text, bool resumes)
-{
-    char *path;
-    NW_TRY(nw_path_join(&path, run_dir, "config.yaml"));
-    nw_status status = resumes && nw_file_is_regular(path) ? NW_OK : nw_file_replace(path, text, strlen(text));
-    free(path);
-    return status;
-}
-
 /* ---- what the user sees ---------------------------------------------------------------------------------------------
  */
 
@@ -178,11 +150,8 @@ static nw_status train_in(const nw_settings *s, const nw_dataset *d, const char 
     nw_run_options o;
     char *config = NULL, started[32], cpu[128], host[128] = "";
     size_t bytes;
-    int lock = -1;
     nw_status status = nw_plan_run(s, d, &o);
     if (status == NW_OK) status = nw_session_config_text(s, &config, &bytes);
-    if (status == NW_OK) status = claim_directory(run_dir, &lock);
-    if (status == NW_OK) status = write_config(run_dir, config, resume);
     if (status == NW_OK) {
         time_t now = time(NULL);
         strftime(started, sizeof started, "%Y-%m-%dT%H:%M:%SZ", gmtime(&now));
@@ -211,7 +180,6 @@ static nw_status train_in(const nw_settings *s, const nw_dataset *d, const char 
         else if (status == NW_OK)
             print_result(s, &result, run_dir);
     }
-    if (lock >= 0) close(lock);
     nw_plan_free(&o);
     free(config);
     return status;

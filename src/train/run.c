@@ -12,10 +12,14 @@
 #include "base/file.h"
 #include "base/machine.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 typedef struct run {
     const nw_run_options *options;
@@ -31,6 +35,7 @@ typedef struct run {
     bool ended, saved_ended;         /* the last epoch's record was sent; the same of that checkpoint */
     nw_phase_times epoch_began;      /* the watch at the start of this epoch, in this process */
     nw_cpu_ticks ticks;
+    int lock; /* on the run's directory; -1: none */
 } run;
 
 /* Keys of the phases' times in a checkpoint, in the order of nw_phase. */
@@ -412,6 +417,25 @@ static nw_status prepare(run *r, nw_checkpoint *c)
     return nw_replica_begin(r->replica);
 }
 
+/* Makes the run's directory and keeps other processes out of it until r->lock is closed; a file system without locks
+ * has to do without. config.yaml goes there; a run that goes on keeps the one that it was started with. */
+static nw_status open_directory(run *r, bool resumes)
+{
+    const char *dir = r->options->run_dir;
+    if (!dir) return NW_OK;
+    NW_TRY(nw_directory_make(dir));
+    r->lock = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    NW_FAIL_IF(r->lock >= 0 && flock(r->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK, NW_E_ARGUMENT,
+               "another process is training in %s; wait until it ends, or choose another --run-dir", dir);
+    if (!r->options->config) return NW_OK;
+    char *path;
+    NW_TRY(nw_path_join(&path, dir, NW_CHECKPOINT_CONFIG));
+    bool keeps = resumes && nw_file_is_regular(path);
+    nw_status status = keeps ? NW_OK : nw_file_replace(path, r->options->config, strlen(r->options->config));
+    free(path);
+    return status;
+}
+
 static nw_status open_observers(run *r, const nw_checkpoint *c)
 {
     nw_observe_options observe = r->options->observe;
@@ -490,6 +514,7 @@ static nw_status train(run *r, nw_checkpoint *c)
     nw_stopwatch_leave(o->watch, NW_PHASE_PREPROCESS, nw_now_ns());
     NW_TRY(has_nothing_to_do(r, &r->result->nothing_to_do));
     if (r->result->nothing_to_do) return NW_OK;
+    NW_TRY(open_directory(r, c != NULL));
     NW_TRY(open_observers(r, c));
     nw_status status = loop(r);
     char message[512];
@@ -512,6 +537,7 @@ nw_status nw_run_train(const nw_run_options *options, nw_run_result *result)
              .best_top1 = (double)NAN,
              .best_step = -1,
              .saved_step = -1,
+             .lock = -1,
              .ticks = nw_machine_ticks()};
     nw_record_clear(NW_RECORD_EPOCH, &r.epoch);
     nw_checkpoint *checkpoint = NULL;
@@ -523,5 +549,6 @@ nw_status nw_run_train(const nw_run_options *options, nw_run_result *result)
     for (int i = 0; i < 3; i++)
         if (loaders[i]) nw_loader_free(loaders[i]);
     nw_replica_free(r.replica);
+    if (r.lock >= 0) close(r.lock);
     return status;
 }

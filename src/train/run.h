@@ -37,8 +37,8 @@ typedef struct nw_run_options {
     int eval_every;            /* epochs; the first and the last one are always evaluated */
     nw_best_rule best;
 
-    const char *run_dir;         /* exists; NULL: no checkpoints */
-    const char *config;          /* text of config.yaml, saved with every checkpoint; may be NULL */
+    const char *run_dir;         /* made when all else is ready; NULL: no files */
+    const char *config;          /* text of config.yaml, for the run and every checkpoint; may be NULL */
     const char *name_checkpoint; /* also written after every epoch and when interrupted; NULL: none */
     const char *resume;          /* a checkpoint, or what holds one; NULL: start anew */
     const char *init;            /* weights to start with; NULL: random */
