@@ -200,6 +200,36 @@ static nw_status train(const nw_settings *s)
     return status;
 }
 
+/* The best checkpoint of the run that `path` means, to be freed; where there is none, `path` itself. */
+static nw_status best_checkpoint(const char *path, char **best)
+{
+    nw_checkpoint *c;
+    char *run_dir = NULL;
+    int64_t step = -1;
+    *best = NULL;
+    NW_TRY(nw_checkpoint_open(&c, path));
+    nw_status status = nw_checkpoint_is_bare(c) ? NW_OK : run_of_checkpoint(c, &run_dir);
+    if (status == NW_OK && run_dir && nw_checkpoint_has(c, "best_step"))
+        status = nw_checkpoint_get_int(c, "best_step", &step);
+    nw_checkpoint_close(c);
+    if (status == NW_OK && step >= 0) status = nw_checkpoint_step_path(best, run_dir, step);
+    free(run_dir);
+    NW_TRY(status);
+    if (*best && nw_checkpoint_exists(*best)) return NW_OK;
+    free(*best);
+    return copied(path, best);
+}
+
+static nw_status evaluate_best(const nw_settings *s)
+{
+    char named[4096], *best;
+    snprintf(named, sizeof named, "runs/%s", s->run_name);
+    NW_TRY(best_checkpoint(s->resume[0] ? s->resume : s->run_dir[0] ? s->run_dir : named, &best));
+    nw_status status = nw_session_evaluate(s, best);
+    free(best);
+    return status;
+}
+
 nw_status nw_command_train(int argc, char **argv)
 {
     if (nw_wants_help(argc, argv)) return nw_session_print_help(NW_COMMAND_TRAIN, argc, argv);
@@ -215,9 +245,7 @@ nw_status nw_command_train(int argc, char **argv)
     } else if (status == NW_OK) {
         nw_session_notes(&settings);
         nw_session_catch_signals();
-        status = settings.evaluate
-                     ? nw_session_evaluate(&settings, settings.resume[0] ? settings.resume : settings.run_dir)
-                     : train(&settings);
+        status = settings.evaluate ? evaluate_best(&settings) : train(&settings);
     }
     nw_settings_free(&settings);
     return status;

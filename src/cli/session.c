@@ -188,10 +188,11 @@ static void print_score(const nw_settings *s, const nw_dataset *d, const char *s
 
 static nw_status evaluate_on(const nw_settings *s, const nw_dataset *d, const char *checkpoint)
 {
-    nw_split split = strcmp(s->split, "train") == 0 ? NW_SPLIT_TRAIN
-                     : strcmp(s->split, "val") == 0 ? NW_SPLIT_VALID
-                                                    : NW_SPLIT_TEST;
-    NW_FAIL_IF(d->split[split].count == 0, NW_E_ARGUMENT, "%s has no images in its %s split", d->name, s->split);
+    const char *name = s->split[0] ? s->split : "test"; /* train has no such option */
+    nw_split split = strcmp(name, "train") == 0 ? NW_SPLIT_TRAIN
+                     : strcmp(name, "val") == 0 ? NW_SPLIT_VALID
+                                                : NW_SPLIT_TEST;
+    NW_FAIL_IF(d->split[split].count == 0, NW_E_ARGUMENT, "%s has no images in its %s split", d->name, name);
     nw_run_options plan;
     nw_net *net = NULL;
     nw_loader *loader = NULL;
@@ -210,7 +211,7 @@ static nw_status evaluate_on(const nw_settings *s, const nw_dataset *d, const ch
     }
     if (status == NW_OK) status = nw_evaluate(net, loader, plan.both_views, nw_session_stop(), &tally, &complete);
     if (status == NW_OK && !complete) status = NW_FAIL(NW_E_INTERRUPTED, "the evaluation was interrupted");
-    if (status == NW_OK) print_score(s, d, s->split, &tally, averaged, (double)(nw_now_ns() - start) * 1e-9);
+    if (status == NW_OK) print_score(s, d, name, &tally, averaged, (double)(nw_now_ns() - start) * 1e-9);
     if (loader) nw_loader_free(loader);
     nw_net_free(net);
     nw_plan_free(&plan);

@@ -43,7 +43,7 @@ stopped() {
 continued() { run 0 "$NOWAIT" train --quiet --resume "$runs/$1"; }
 
 # ---- stopped by a signal: long enough that the signal comes before the end ----
-long="--max-epoch 40 --eval-every 20 --checkpoint-every 100000"
+long="--threads 1 --max-epoch 40 --eval-every 20 --checkpoint-every 100000"
 train whole $long
 stopped TERM 30 term $long
 continued term
@@ -82,7 +82,7 @@ run 0 "$NOWAIT" train --quiet --resume "$runs/norm-parts" --max-steps 0
 same_run norm norm-parts
 
 # ---- killed, eight times, at moments that nobody chose ----
-killed="--max-epoch 12 --eval-every 3 --checkpoint-every 3 --nesterov"
+killed="--threads 1 --max-epoch 12 --eval-every 3 --checkpoint-every 3 --nesterov"
 train unkilled $killed
 for round in 1 2 3 4 5 6 7 8; do
     begin killed $killed --resume "$runs/killed"
