@@ -6,8 +6,10 @@
 #include "train/checkpoint.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -50,18 +52,57 @@ static nw_status read_summary(const char *dir, bool *done, nw_child_result *resu
     return status;
 }
 
+/* ---- the process ----------------------------------------------------------------------------------------------------
+ */
+
+static volatile sig_atomic_t child; /* 0: none */
+static volatile sig_atomic_t stopped;
+
+static void pass_on(int number)
+{
+    stopped = 1;
+    if (child > 0) kill((pid_t)child, number);
+}
+
+/* From here on a wish to stop goes to the child, which ends at its next step; then nothing more is started. */
+static void catch_signals(void)
+{
+    struct sigaction action = {.sa_handler = pass_on, .sa_flags = SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+/* A child whose parent is killed stops too: nobody would wait for it, and the next call would find it at work. */
+static void become_child(char *const *arguments, const sigset_t *mask)
+{
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+    sigprocmask(SIG_SETMASK, mask, NULL);
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+    execv("/proc/self/exe", arguments);
+    _exit(127);
+}
+
 static nw_status run(char *const *arguments, int *exit_code)
 {
+    sigset_t both, before;
+    sigemptyset(&both);
+    sigaddset(&both, SIGINT);
+    sigaddset(&both, SIGTERM);
+    catch_signals();
     fflush(NULL);
-    pid_t child = fork();
-    NW_FAIL_IF(child < 0, NW_E_SYSTEM, "cannot start a process: %s", strerror(errno));
-    if (child == 0) {
-        execv("/proc/self/exe", arguments);
-        _exit(127);
-    }
+    sigprocmask(SIG_BLOCK, &both, &before); /* none is lost between fork and the note of the child's number */
+    pid_t number = stopped ? 0 : fork();
+    if (number == 0 && !stopped) become_child(arguments, &before);
+    child = number > 0 ? number : 0;
+    sigprocmask(SIG_SETMASK, &before, NULL);
+    NW_FAIL_IF(number < 0, NW_E_SYSTEM, "cannot start a process: %s", strerror(errno));
+    NW_FAIL_IF(number == 0, NW_E_INTERRUPTED, "interrupted; the same command goes on");
     int state;
-    while (waitpid(child, &state, 0) < 0)
+    while (waitpid(number, &state, 0) < 0)
         NW_FAIL_IF(errno != EINTR, NW_E_SYSTEM, "waiting for a run failed: %s", strerror(errno));
+    child = 0;
     *exit_code = WIFEXITED(state) ? WEXITSTATUS(state) : 128 + WTERMSIG(state);
     return NW_OK;
 }
@@ -86,6 +127,8 @@ static nw_status train(const char *dir, char *const *arguments, int count)
     NW_TRY(status);
     NW_FAIL_IF(exit_code == nw_status_exit_code(NW_E_INTERRUPTED), NW_E_INTERRUPTED,
                "interrupted in %s; the same command goes on", dir);
+    NW_FAIL_IF(exit_code == 128 + SIGINT || exit_code == 128 + SIGTERM, NW_E_INTERRUPTED,
+               "interrupted before %s had its first checkpoint; the same command begins it again", dir);
     NW_FAIL_IF(exit_code != 0, NW_E_SYSTEM, "the run in %s ended with exit code %d; see its message above", dir,
                exit_code);
     return NW_OK;

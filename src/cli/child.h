@@ -11,7 +11,8 @@ typedef struct nw_child_result {
     double test_top1, train_seconds;
 } nw_child_result;
 
-/* `nowait train ARGUMENTS... --run-dir DIR`. NW_E_INTERRUPTED if it was asked to stop. */
+/* `nowait train ARGUMENTS... --run-dir DIR`. NW_E_INTERRUPTED if this process or the child was asked to stop (SIGINT,
+ * SIGTERM): the child has ended then, with a checkpoint. */
 nw_status nw_child_train(const char *dir, char *const *arguments, int count, bool quiet, nw_child_result *result);
 
 #endif

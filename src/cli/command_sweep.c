@@ -10,7 +10,7 @@
  */
 #include "cli/child.h"
 #include "cli/command.h"
-#include "cli/options.h"
+#include "cli/option_table.h"
 
 #include "base/file.h"
 #include "base/json.h"
@@ -56,6 +56,9 @@ static nw_status cut_grid(grid *g, const char *text)
                "--grid takes an option and its values, for example lr=0.1,0.2; not '%s'", text);
     *equals = 0;
     g->option = g->text;
+    NW_FAIL_IF(nw_option_find(g->option, NW_COMMAND_TRAIN).index < 0, NW_E_ARGUMENT,
+               "--grid %s: 'nowait train' has no option --%s; the nearest is --%s", text, g->option,
+               nw_option_nearest(g->option, NW_COMMAND_TRAIN));
     char *rest = equals + 1;
     for (char *value; (value = strsep(&rest, ","));) {
         NW_FAIL_IF(!*value, NW_E_ARGUMENT, "--grid %s has an empty value", text);

@@ -1,8 +1,9 @@
 /*
  * command_train.c - `nowait train`: from settings to a run directory with everything that a run leaves.
  *
- * Without any option it trains the demo. A run directory is never written over: a directory that holds a run is
- * continued (--resume, or, for compositions of --configs, by itself as their authors' program does) or refused.
+ * Without any option it trains the demo. A run directory is never written over: a directory that holds a checkpoint is
+ * continued (--resume, or, for compositions of --configs, by itself as their authors' program does) or refused. What a
+ * run that was killed before its first checkpoint left is replaced. Two processes never train in one directory.
  */
 #include "cli/command.h"
 #include "cli/plan.h"
@@ -22,14 +23,14 @@
 /* ---- where the run lives --------------------------------------------------------------------------------------------
  */
 
-/* The run directory of a checkpoint that lies in RUN/checkpoints/STEP; NULL for one that lies elsewhere. */
-static nw_status run_of_checkpoint(const char *path, char **run_dir)
+/* The directory of checkpoints that lie in RUN/checkpoints/STEP; NULL for one that lies elsewhere. */
+static nw_status run_around(const char *path, char **run_dir)
 {
     char *parent = NULL, *name = NULL, *root = NULL, *folder = NULL;
     *run_dir = NULL;
     nw_status status = nw_path_split(path, &parent, &name);
-    if (status == NW_OK) status = nw_path_split(parent, &root, &folder);
-    if (status == NW_OK && strcmp(folder, "checkpoints") == 0) {
+    bool named = status == NW_OK && nw_path_split(parent, &root, &folder) == NW_OK; /* "." and ".." have no name */
+    if (named && strcmp(folder, "checkpoints") == 0) {
         *run_dir = root;
         root = NULL;
     }
@@ -51,6 +52,26 @@ static nw_status holds_run(const char *dir, bool *holds)
     return NW_OK;
 }
 
+static nw_status copied(const char *text, char **copy)
+{
+    *copy = strdup(text);
+    NW_FAIL_IF(!*copy, NW_E_MEMORY, "no memory for a path");
+    return NW_OK;
+}
+
+/* The run that a checkpoint continues: the one it lies in, or the one that wrote it elsewhere (--name-checkpoint), if
+ * that is still there; otherwise NULL. */
+static nw_status run_of_checkpoint(nw_checkpoint *c, char **run_dir)
+{
+    const char *writer;
+    bool holds;
+    NW_TRY(run_around(nw_checkpoint_path(c), run_dir));
+    if (*run_dir || !nw_checkpoint_has(c, "run_dir")) return NW_OK;
+    NW_TRY(nw_checkpoint_get_text(c, "run_dir", &writer));
+    NW_TRY(holds_run(writer, &holds));
+    return holds ? copied(writer, run_dir) : NW_OK;
+}
+
 /* runs/NAME, or the first of runs/NAME-2, runs/NAME-3, ... that is free. */
 static nw_status free_run_dir(const char *name, char **run_dir)
 {
@@ -62,11 +83,7 @@ static nw_status free_run_dir(const char *name, char **run_dir)
         else
             snprintf(text, sizeof text, "runs/%s-%d", name, i);
         NW_TRY(holds_run(text, &holds));
-        if (!holds) {
-            *run_dir = strdup(text);
-            NW_FAIL_IF(!*run_dir, NW_E_MEMORY, "no memory for a path");
-            return NW_OK;
-        }
+        if (!holds) return copied(text, run_dir);
     }
     return NW_FAIL(NW_E_ARGUMENT, "there are 100000 runs named '%s'; give --run-dir", name);
 }
@@ -75,45 +92,29 @@ static nw_status free_run_dir(const char *name, char **run_dir)
 static nw_status place_run(const nw_settings *s, char **run_dir, char **resume)
 {
     *run_dir = *resume = NULL;
+    bool holds, elsewhere = s->run_dir[0] && strcmp(nw_settings_origin(s, "run-dir"), "command line") == 0;
     if (s->resume[0] && nw_checkpoint_exists(s->resume)) {
-        *resume = strdup(s->resume);
-        NW_FAIL_IF(!*resume, NW_E_MEMORY, "no memory for a path");
+        NW_TRY(copied(s->resume, resume));
         nw_checkpoint *c;
         NW_TRY(nw_checkpoint_open(&c, s->resume));
-        bool elsewhere = s->run_dir[0] && strcmp(nw_settings_origin(s, "run-dir"), "command line") == 0;
-        nw_status status = elsewhere ? NW_OK : run_of_checkpoint(nw_checkpoint_path(c), run_dir);
+        nw_status status = elsewhere ? NW_OK : run_of_checkpoint(c, run_dir);
         nw_checkpoint_close(c);
         NW_TRY(status);
         if (*run_dir) return NW_OK;
-    } else if (s->resume[0] && !s->quiet) {
-        fprintf(stderr, "nowait: there is no checkpoint at %s; starting anew\n", s->resume);
+    } else if (s->resume[0]) {
+        if (!s->quiet) fprintf(stderr, "nowait: there is no checkpoint at %s; starting anew\n", s->resume);
+        NW_TRY(holds_run(s->resume, &holds));
+        if (holds && !elsewhere) return copied(s->resume, run_dir);
     }
     char composed[4096];
-    bool holds;
     snprintf(composed, sizeof composed, "runs/%s", s->run_name);
     const char *wanted = s->run_dir[0] ? s->run_dir : s->configs.count > 0 ? composed : NULL;
     if (!wanted) return free_run_dir(s->run_name, run_dir);
-    *run_dir = strdup(wanted);
-    NW_FAIL_IF(!*run_dir, NW_E_MEMORY, "no memory for a path");
-    NW_TRY(holds_run(wanted, &holds));
-    if (!holds || *resume) return NW_OK;
+    NW_TRY(copied(wanted, run_dir));
+    if (*resume || !nw_file_is_directory(wanted) || !nw_checkpoint_exists(wanted)) return NW_OK;
     NW_FAIL_IF(s->configs.count == 0, NW_E_ARGUMENT,
                "%s holds a run already; continue it with --resume %s, or choose another --run-dir", wanted, wanted);
-    if (nw_checkpoint_exists(wanted)) {
-        *resume = strdup(wanted);
-        NW_FAIL_IF(!*resume, NW_E_MEMORY, "no memory for a path");
-    }
-    return NW_OK;
-}
-
-static nw_status write_config(const char *run_dir, const char *text)
-{
-    char *path;
-    NW_TRY(nw_directory_make(run_dir));
-    NW_TRY(nw_path_join(&path, run_dir, "config.yaml"));
-    nw_status status = nw_file_replace(path, text, strlen(text));
-    free(path);
-    return status;
+    return copied(wanted, resume);
 }
 
 /* ---- what the user sees ---------------------------------------------------------------------------------------------
@@ -151,8 +152,6 @@ static nw_status train_in(const nw_settings *s, const nw_dataset *d, const char 
     size_t bytes;
     nw_status status = nw_plan_run(s, d, &o);
     if (status == NW_OK) status = nw_session_config_text(s, &config, &bytes);
-    if (status == NW_OK && !resume) status = write_config(run_dir, config);
-    if (status == NW_OK && resume) status = nw_directory_make(run_dir);
     if (status == NW_OK) {
         time_t now = time(NULL);
         strftime(started, sizeof started, "%Y-%m-%dT%H:%M:%SZ", gmtime(&now));
@@ -201,6 +200,36 @@ static nw_status train(const nw_settings *s)
     return status;
 }
 
+/* The best checkpoint of the run that `path` means, to be freed; where there is none, `path` itself. */
+static nw_status best_checkpoint(const char *path, char **best)
+{
+    nw_checkpoint *c;
+    char *run_dir = NULL;
+    int64_t step = -1;
+    *best = NULL;
+    NW_TRY(nw_checkpoint_open(&c, path));
+    nw_status status = nw_checkpoint_is_bare(c) ? NW_OK : run_of_checkpoint(c, &run_dir);
+    if (status == NW_OK && run_dir && nw_checkpoint_has(c, "best_step"))
+        status = nw_checkpoint_get_int(c, "best_step", &step);
+    nw_checkpoint_close(c);
+    if (status == NW_OK && step >= 0) status = nw_checkpoint_step_path(best, run_dir, step);
+    free(run_dir);
+    NW_TRY(status);
+    if (*best && nw_checkpoint_exists(*best)) return NW_OK;
+    free(*best);
+    return copied(path, best);
+}
+
+static nw_status evaluate_best(const nw_settings *s)
+{
+    char named[4096], *best;
+    snprintf(named, sizeof named, "runs/%s", s->run_name);
+    NW_TRY(best_checkpoint(s->resume[0] ? s->resume : s->run_dir[0] ? s->run_dir : named, &best));
+    nw_status status = nw_session_evaluate(s, best);
+    free(best);
+    return status;
+}
+
 nw_status nw_command_train(int argc, char **argv)
 {
     if (nw_wants_help(argc, argv)) return nw_session_print_help(NW_COMMAND_TRAIN, argc, argv);
@@ -216,9 +245,7 @@ nw_status nw_command_train(int argc, char **argv)
     } else if (status == NW_OK) {
         nw_session_notes(&settings);
         nw_session_catch_signals();
-        status = settings.evaluate
-                     ? nw_session_evaluate(&settings, settings.resume[0] ? settings.resume : settings.run_dir)
-                     : train(&settings);
+        status = settings.evaluate ? evaluate_best(&settings) : train(&settings);
     }
     nw_settings_free(&settings);
     return status;

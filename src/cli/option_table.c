@@ -275,8 +275,8 @@ const nw_option nw_option_rows[] = {
      "invert with current weights, differentiate at the old ones"},
 
     /* measuring */
-    {"format", NULL, 0, CHOICE, "table|json", "table", AT(format), 0, 0, BENCH | LOADS | EVALS | DATA, IN(MEASURE),
-     LIVE, "of the result on stdout"},
+    {"format", NULL, 0, CHOICE, "table|json", "table", AT(format), 0, 0,
+     BENCH | LOADS | EVALS | DATA | NW_COMMAND_SWEEP, IN(MEASURE), LIVE, "of the result on stdout"},
     {"steps", NULL, 0, INT, "N", "10", AT(steps), 1, 1 << 30, NW_COMMAND_BENCH_TRAIN | LOADS, IN(MEASURE), LIVE,
      "timed steps, after two that are not"},
     {"repeats", NULL, 0, INT, "N", "5", AT(repeats), 1, 1 << 20, NW_COMMAND_BENCH_CONV, IN(MEASURE), LIVE,

@@ -12,15 +12,24 @@
 
 static volatile sig_atomic_t stop_flag;
 
+static int64_t first_signal; /* when it came */
+
+/* One that comes within a second of the first is the same wish, said by a terminal and by a supervisor that passes it
+ * on; a later one is impatience. */
 static void on_signal(int number)
 {
-    (void)number;
+    int64_t now = nw_now_ns();
+    if (stop_flag && now - first_signal > 1000000000) {
+        signal(number, SIG_DFL);
+        raise(number);
+    }
+    if (!stop_flag) first_signal = now;
     stop_flag = 1;
 }
 
 void nw_session_catch_signals(void)
 {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND | SA_RESTART};
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
@@ -51,11 +60,23 @@ nw_status nw_session_config_text(const nw_settings *s, char **text, size_t *byte
 /* ---- settings of a checkpoint ---------------------------------------------------------------------------------------
  */
 
+/* config.yaml of a run that has no checkpoint yet; NULL if there is none. */
+static nw_status config_of_beginning(const char *run_dir, char **config)
+{
+    if (!nw_file_is_directory(run_dir)) return NW_OK;
+    NW_TRY(nw_path_join(config, run_dir, NW_CHECKPOINT_CONFIG));
+    if (nw_file_is_regular(*config)) return NW_OK;
+    free(*config);
+    *config = NULL;
+    return NW_OK;
+}
+
 /* config.yaml of the checkpoint at `path`, to be freed; NULL if there is none. */
 static nw_status config_of(const char *path, char **config)
 {
     nw_checkpoint *c;
     *config = NULL;
+    if (!nw_checkpoint_exists(path)) return config_of_beginning(path, config);
     NW_TRY(nw_checkpoint_open(&c, path));
     nw_status status = NW_OK;
     if (!nw_checkpoint_is_bare(c) && nw_checkpoint_has_file(c, NW_CHECKPOINT_CONFIG))
@@ -96,7 +117,7 @@ nw_status nw_session_parse(unsigned command, int argc, char **argv, nw_settings 
             path = argv[0];
     }
     char *config = NULL;
-    if (status == NW_OK && path[0] && nw_checkpoint_exists(path)) status = config_of(path, &config);
+    if (status == NW_OK && path[0]) status = config_of(path, &config);
     if (status == NW_OK && config) {
         for (int i = 0; i < argc; i++) argv[i] = copy[i];
         status = parse_with_config(command, argc, argv, config, settings, positional);
@@ -167,10 +188,11 @@ static void print_score(const nw_settings *s, const nw_dataset *d, const char *s
 
 static nw_status evaluate_on(const nw_settings *s, const nw_dataset *d, const char *checkpoint)
 {
-    nw_split split = strcmp(s->split, "train") == 0   ? NW_SPLIT_TRAIN
-                     : strcmp(s->split, "valid") == 0 ? NW_SPLIT_VALID
-                                                      : NW_SPLIT_TEST;
-    NW_FAIL_IF(d->split[split].count == 0, NW_E_ARGUMENT, "%s has no images in its %s split", d->name, s->split);
+    const char *name = s->split[0] ? s->split : "test"; /* train has no such option */
+    nw_split split = strcmp(name, "train") == 0 ? NW_SPLIT_TRAIN
+                     : strcmp(name, "val") == 0 ? NW_SPLIT_VALID
+                                                : NW_SPLIT_TEST;
+    NW_FAIL_IF(d->split[split].count == 0, NW_E_ARGUMENT, "%s has no images in its %s split", d->name, name);
     nw_run_options plan;
     nw_net *net = NULL;
     nw_loader *loader = NULL;
@@ -189,7 +211,7 @@ static nw_status evaluate_on(const nw_settings *s, const nw_dataset *d, const ch
     }
     if (status == NW_OK) status = nw_evaluate(net, loader, plan.both_views, nw_session_stop(), &tally, &complete);
     if (status == NW_OK && !complete) status = NW_FAIL(NW_E_INTERRUPTED, "the evaluation was interrupted");
-    if (status == NW_OK) print_score(s, d, s->split, &tally, averaged, (double)(nw_now_ns() - start) * 1e-9);
+    if (status == NW_OK) print_score(s, d, name, &tally, averaged, (double)(nw_now_ns() - start) * 1e-9);
     if (loader) nw_loader_free(loader);
     nw_net_free(net);
     nw_plan_free(&plan);

@@ -5,9 +5,12 @@
  * the record's table in order, null where unknown. It is formatted in memory and appended in one piece, so readers may
  * follow the file while it grows.
  *
- * A run that continues from step S first removes the lines past S: they were written after the checkpoint and will be
- * written again. The shorter file replaces the old one at one stroke. A last line without its newline is what a crash
- * left and goes too; any other line that is not a record is somebody else's, and the file is refused, not changed.
+ * A run that continues first removes the lines past the place where it does: they were written after the checkpoint and
+ * will be written again. That is later steps, batches of an update that was not finished there (their step is the same,
+ * but more images had been seen), and the end of an epoch that was not finished there (it may have the same step, too,
+ * since evaluation comes after it). The shorter file replaces the old one at one stroke. A last line without its
+ * newline is what a crash left and goes too; any other line that is not a record is somebody else's, and the file is
+ * refused, not changed.
  *
  * A step record allocates nothing: the memory of a line is kept.
  */
@@ -30,8 +33,14 @@ typedef struct jsonl {
     char memory[LINE_SIZE];
 } jsonl;
 
-/* Moves the lines up to `last_step` together and counts their bytes. */
-static nw_status keep_lines(const char *path, char *text, size_t size, int64_t last_step, size_t *kept)
+static bool is_past(const nw_line_place *line, const nw_resume_point *resume)
+{
+    return line->step > resume->step || line->images > resume->images ||
+           (line->ends_epoch && line->epoch > resume->epoch);
+}
+
+/* Moves the lines that stay together and counts their bytes. */
+static nw_status keep_lines(const char *path, char *text, size_t size, const nw_resume_point *resume, size_t *kept)
 {
     *kept = 0;
     int64_t number = 1;
@@ -39,11 +48,11 @@ static nw_status keep_lines(const char *path, char *text, size_t size, int64_t l
         const char *newline = memchr(text + at, '\n', size - at);
         if (newline == NULL) break;
         size_t length = (size_t)(newline - (text + at));
-        int64_t step;
-        NW_FAIL_IF(!nw_jsonl_line_step(text + at, length, &step), NW_E_FILE,
+        nw_line_place place;
+        NW_FAIL_IF(!nw_jsonl_line_place(text + at, length, &place), NW_E_FILE,
                    "%s, line %lld: this is no record of a run; remove the line or move the file away, then resume",
                    path, (long long)number);
-        if (step <= last_step) {
+        if (!is_past(&place, resume)) {
             memmove(text + *kept, text + at, length + 1);
             *kept += length + 1;
         }
@@ -52,13 +61,13 @@ static nw_status keep_lines(const char *path, char *text, size_t size, int64_t l
     return NW_OK;
 }
 
-static nw_status cut(const char *path, int64_t last_step)
+static nw_status cut(const char *path, const nw_resume_point *resume)
 {
     if (!nw_file_is_regular(path)) return NW_OK;
     char *text;
     size_t size, kept;
     NW_TRY(nw_file_read(path, LARGEST_FILE, &text, &size));
-    nw_status status = keep_lines(path, text, size, last_step, &kept);
+    nw_status status = keep_lines(path, text, size, resume, &kept);
     if (status == NW_OK && kept < size) status = nw_file_replace(path, text, kept);
     free(text);
     NW_TRY(status);
@@ -102,8 +111,8 @@ static const nw_observer_ops ops = {.record = observe, .close = close_jsonl};
 nw_status nw_jsonl_create(nw_observer **observer, const char *path, const nw_resume_point *resume)
 {
     *observer = NULL;
-    bool continued = resume != NULL && resume->step > 0;
-    if (continued) NW_TRY(cut(path, resume->step));
+    bool continued = nw_resume_point_continues(resume);
+    if (continued) NW_TRY(cut(path, resume));
     jsonl *self = calloc(1, sizeof *self);
     NW_FAIL_IF(self == NULL, NW_E_MEMORY, "no memory for the lines of %s", path);
     self->base.ops = &ops;

@@ -46,15 +46,35 @@ static bool skip_decimal(text_reader *reader)
     return skip_digits(reader) && skip_text(reader, ".") && skip_digits(reader);
 }
 
-bool nw_jsonl_line_step(const char *line, size_t length, int64_t *step)
+/* A key that may be missing or null: then -1. */
+static void read_count(text_reader *reader, const char *key, int64_t *value)
+{
+    text_reader ahead = *reader;
+    *value = -1;
+    if (!skip_text(&ahead, key)) return;
+    int64_t count;
+    if (read_digits(&ahead, &count))
+        *value = count;
+    else if (!skip_text(&ahead, "null"))
+        return;
+    if (skip_text(&ahead, ",")) *reader = ahead;
+}
+
+bool nw_jsonl_line_place(const char *line, size_t length, nw_line_place *place)
 {
     text_reader reader = {line, line + length};
     if (length == 0 || line[length - 1] != '}') return false;
     if (!skip_text(&reader, "{\"record\":\"")) return false;
     const char *kind = reader.at;
     while (reader.at < reader.end && *reader.at >= 'a' && *reader.at <= 'z') reader.at++;
-    return reader.at > kind && skip_text(&reader, "\",\"step\":") && read_digits(&reader, step) &&
-           skip_text(&reader, ",");
+    size_t letters = (size_t)(reader.at - kind);
+    place->ends_epoch = letters == strlen("epoch") && memcmp(kind, "epoch", letters) == 0;
+    bool ours = letters > 0 && skip_text(&reader, "\",\"step\":") && read_digits(&reader, &place->step) &&
+                skip_text(&reader, ",");
+    if (!ours) return false;
+    read_count(&reader, "\"epoch\":", &place->epoch);
+    read_count(&reader, "\"images\":", &place->images);
+    return true;
 }
 
 bool nw_tsv_row_epoch(const char *row, size_t length, int64_t *epoch)

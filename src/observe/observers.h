@@ -30,8 +30,14 @@
 /* Where a run continues: records past it are removed from the files of its first part. Zeros: a new run, whose files
  * replace those that are there. */
 typedef struct nw_resume_point {
-    int64_t step, epoch, images; /* step 0: a new run. epoch: the last one that was finished */
+    int64_t step, epoch, images; /* epoch: the last one that was finished */
 } nw_resume_point;
+
+/* Whether a run goes on there; images may have been seen before the first update. NULL: no. */
+static inline bool nw_resume_point_continues(const nw_resume_point *resume)
+{
+    return resume != NULL && (resume->step > 0 || resume->images > 0);
+}
 
 typedef struct nw_observe_options {
     const char *run_dir;      /* exists; NULL: no files */

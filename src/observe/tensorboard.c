@@ -154,7 +154,7 @@ static nw_status begin(tensorboard *self, const char *dir, const nw_resume_point
     event.what_case = TENSORBOARD__EVENT__WHAT_FILE_VERSION;
     event.file_version = (char *)"brain.Event:2";
     NW_TRY(add_event(self, &event));
-    if (resume != NULL && resume->step > 0) {
+    if (nw_resume_point_continues(resume)) {
         Tensorboard__SessionLog log = TENSORBOARD__SESSION_LOG__INIT;
         log.status = TENSORBOARD__SESSION_LOG__SESSION_STATUS__START;
         tensorboard__event__init(&event);

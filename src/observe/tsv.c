@@ -113,7 +113,7 @@ static nw_status begin(tsv *self, const nw_resume_point *resume)
 {
     NW_FAIL_IF(self->path == NULL, NW_E_MEMORY, "no memory for the name of logs.tsv");
     NW_TRY(add_text(self, HEADER, strlen(HEADER)));
-    if (resume != NULL && resume->step > 0) NW_TRY(continue_file(self, resume->epoch));
+    if (nw_resume_point_continues(resume)) NW_TRY(continue_file(self, resume->epoch));
     NW_TRY(nw_file_replace(self->path, self->text, self->size));
     return NW_OK;
 }

@@ -170,8 +170,35 @@ static int list_vectors(nw_replica *r, state_vector vectors[VECTORS])
 
 static void file_name(char *name, size_t size, int index) { snprintf(name, size, "replica%d.safetensors", index); }
 
+/* What a place in the data is counted in. Schedule and order of the images depend on it, too. */
+static nw_status save_measure(const nw_replica *r, nw_checkpoint_writer *writer, int index)
+{
+    char key[96];
+    snprintf(key, sizeof key, "replica%d.batch_size", index);
+    NW_TRY(nw_checkpoint_add_int(writer, key, r->options.loader.batch_size));
+    snprintf(key, sizeof key, "replica%d.epoch_batches", index);
+    return nw_checkpoint_add_int(writer, key, nw_replica_batches(r));
+}
+
+static nw_status check_measure(const nw_replica *r, const nw_checkpoint *checkpoint, int index)
+{
+    char key[96];
+    int64_t batch_size, batches;
+    snprintf(key, sizeof key, "replica%d.batch_size", index);
+    NW_TRY(nw_checkpoint_get_int(checkpoint, key, &batch_size));
+    snprintf(key, sizeof key, "replica%d.epoch_batches", index);
+    NW_TRY(nw_checkpoint_get_int(checkpoint, key, &batches));
+    NW_FAIL_IF(batch_size != r->options.loader.batch_size || batches != nw_replica_batches(r), NW_E_ARGUMENT,
+               "%s: an epoch was %lld batches of %lld images and would now be %lld of %d; give the batch size and data "
+               "of the run that wrote it, or start a new run from its weights with --init",
+               nw_checkpoint_path(checkpoint), (long long)batches, (long long)batch_size,
+               (long long)nw_replica_batches(r), r->options.loader.batch_size);
+    return NW_OK;
+}
+
 nw_status nw_replica_save(nw_replica *r, nw_checkpoint_writer *writer, int index)
 {
+    NW_TRY(save_measure(r, writer, index));
     char key[96], file[64];
     scalar scalars[SCALARS];
     int64_t optimizer_steps = (int64_t)*nw_optimizer_steps(r->net->optimizer);
@@ -196,6 +223,7 @@ nw_status nw_replica_save(nw_replica *r, nw_checkpoint_writer *writer, int index
 
 nw_status nw_replica_load(nw_replica *r, nw_checkpoint *checkpoint, int index)
 {
+    NW_TRY(check_measure(r, checkpoint, index));
     char key[96], file[64];
     scalar scalars[SCALARS];
     int64_t optimizer_steps, average_steps;
@@ -217,9 +245,10 @@ nw_status nw_replica_load(nw_replica *r, nw_checkpoint *checkpoint, int index)
     file_name(file, sizeof file, index);
     for (int i = 0; i < count; i++)
         NW_TRY(nw_checkpoint_read_segments(checkpoint, file, vectors[i].prefix, vectors[i].segments, vectors[i].data));
-    NW_FAIL_IF(r->at.batch > nw_replica_batches(r), NW_E_ARGUMENT,
-               "the checkpoint is at batch %lld of an epoch, which has only %lld now; give the batch size and data of "
-               "the run that wrote it",
-               (long long)r->at.batch, (long long)nw_replica_batches(r));
+    NW_FAIL_IF(r->at.epoch < 0 || r->at.batch < 0 || r->at.batch > nw_replica_batches(r) || r->at.batches < 0 ||
+                   r->at.pending < 0,
+               NW_E_FILE, "%s: it cannot be at batch %lld of %lld in epoch %lld; take an earlier checkpoint",
+               nw_checkpoint_path(checkpoint), (long long)r->at.batch, (long long)nw_replica_batches(r),
+               (long long)r->at.epoch);
     return NW_OK;
 }

@@ -3,17 +3,23 @@
  *
  * Order at the end of an epoch: evaluate, send the epoch's record, go to the next epoch, write the checkpoint. A run
  * that is killed in between resumes before the evaluation and repeats it, so no record is missing and none is there
- * twice.
+ * twice. After the last epoch there is no next one: the last checkpoint stands at its end, so that a run killed between
+ * it and summary.json evaluates once more and writes the summary.
  */
 #include "train/run.h"
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/machine.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 typedef struct run {
     const nw_run_options *options;
@@ -26,8 +32,10 @@ typedef struct run {
     double best_top1;                          /* of the test split, whatever the rule */
     int64_t best_step, best_epoch;
     int64_t saved_step, saved_epoch; /* place of the last checkpoint in the run's directory; -1: none */
+    bool ended, saved_ended;         /* the last epoch's record was sent; the same of that checkpoint */
     nw_phase_times epoch_began;      /* the watch at the start of this epoch, in this process */
     nw_cpu_ticks ticks;
+    int lock; /* on the run's directory; -1: none */
 } run;
 
 /* Keys of the phases' times in a checkpoint, in the order of nw_phase. */
@@ -35,6 +43,14 @@ static const char *const phases[NW_PHASES] = {"other_ns", "preprocess_ns", "trai
                                               "checkpoint_ns"};
 
 static bool wants_to_stop(const run *r) { return r->options->stop && *r->options->stop; }
+
+static bool epoch_is_over(const run *r) { return r->replica->at.batch >= nw_replica_batches(r->replica); }
+static int64_t finished_epochs(const run *r) { return r->replica->at.epoch + (r->ended && epoch_is_over(r)); }
+static bool is_last_epoch(const run *r) { return r->replica->at.epoch + 1 >= r->options->epochs; }
+static bool reached_steps(const run *r)
+{
+    return r->options->max_steps > 0 && r->replica->at.steps >= r->options->max_steps;
+}
 
 static void enter(run *r, nw_phase phase) { nw_stopwatch_enter(r->options->watch, phase, nw_now_ns()); }
 static void leave(run *r, nw_phase phase) { nw_stopwatch_leave(r->options->watch, phase, nw_now_ns()); }
@@ -99,10 +115,12 @@ static nw_status add_state(run *r, nw_checkpoint_writer *w)
     NW_TRY(nw_replica_save(r->replica, w, 0));
     if (o->config) NW_TRY(nw_checkpoint_add_file(w, NW_CHECKPOINT_CONFIG, o->config, strlen(o->config)));
     NW_TRY(add_dataset(w, o->dataset));
+    if (o->run_dir) NW_TRY(nw_checkpoint_add_text(w, "run_dir", o->run_dir));
     NW_TRY(nw_checkpoint_add_double(w, "best", r->best));
     NW_TRY(nw_checkpoint_add_double(w, "best_top1", r->best_top1));
     NW_TRY(nw_checkpoint_add_int(w, "best_step", r->best_step));
     NW_TRY(nw_checkpoint_add_int(w, "best_epoch", r->best_epoch));
+    NW_TRY(nw_checkpoint_add_int(w, "ended", r->ended));
     for (int i = 0; i < NW_PHASES; i++) NW_TRY(nw_checkpoint_add_int(w, phases[i], t.ns[i]));
     return NW_OK;
 }
@@ -111,7 +129,7 @@ static nw_status write_checkpoint(run *r, const char *path)
 {
     const nw_net *net = r->replica->net;
     nw_checkpoint_info info = {
-        .step = r->replica->at.steps, .epoch = r->replica->at.epoch, .seed = r->options->replica.net.seed};
+        .step = r->replica->at.steps, .epoch = finished_epochs(r), .seed = r->options->replica.net.seed};
     snprintf(info.model, sizeof info.model, "%s", r->options->replica.net.model);
     snprintf(info.precision, sizeof info.precision, "%s", nw_net_precision(net));
     snprintf(info.isa, sizeof info.isa, "%s", nw_net_isa(net));
@@ -127,7 +145,8 @@ static nw_status save(run *r)
 {
     const nw_run_options *o = r->options;
     const nw_place *at = &r->replica->at;
-    if (!o->run_dir || (r->saved_step == at->steps && r->saved_epoch == at->epoch)) return NW_OK;
+    bool saved = r->saved_step == at->steps && r->saved_epoch == at->epoch && r->saved_ended == r->ended;
+    if (!o->run_dir || saved) return NW_OK;
     nw_checkpoint_record record;
     nw_record_clear(NW_RECORD_CHECKPOINT, &record);
     char *path;
@@ -141,7 +160,9 @@ static nw_status save(run *r)
     leave(r, NW_PHASE_CHECKPOINT);
     if (status == NW_OK) {
         r->saved_step = record.step = at->steps;
-        r->saved_epoch = record.epoch = at->epoch;
+        r->saved_epoch = at->epoch;
+        r->saved_ended = r->ended;
+        record.epoch = finished_epochs(r);
         record.images = at->images;
         record.path = path;
         record.is_best = r->best_step == record.step;
@@ -211,11 +232,6 @@ static nw_status evaluate(run *r, nw_epoch_record *record, bool *complete)
 /* ---- the loop -------------------------------------------------------------------------------------------------------
  */
 
-static bool reached_steps(const run *r)
-{
-    return r->options->max_steps > 0 && r->replica->at.steps >= r->options->max_steps;
-}
-
 static void tell_step(run *r, const nw_replica_step *step, double lr, int64_t step_ns)
 {
     const nw_place *at = &r->replica->at;
@@ -260,7 +276,7 @@ static nw_status train_epoch(run *r, bool *epoch_over)
         int64_t every = r->options->checkpoint_every;
         if (step.update_due && every > 0 && r->replica->at.steps % every == 0) NW_TRY(save(r));
     }
-    *epoch_over = r->replica->at.batch >= nw_replica_batches(r->replica);
+    *epoch_over = epoch_is_over(r);
     return NW_OK;
 }
 
@@ -270,7 +286,7 @@ static nw_status tell_epoch(run *r, bool last, bool *complete)
     nw_epoch_record record;
     nw_record_clear(NW_RECORD_EPOCH, &record);
     *complete = true;
-    if (last || (at->epoch + 1) % r->options->eval_every == 0) {
+    if (last || at->epoch == 0 || (at->epoch + 1) % r->options->eval_every == 0) {
         enter(r, NW_PHASE_VALIDATION);
         nw_status status = evaluate(r, &record, complete);
         leave(r, NW_PHASE_VALIDATION);
@@ -299,6 +315,7 @@ static nw_status tell_epoch(run *r, bool last, bool *complete)
 static nw_status interrupted(run *r)
 {
     NW_TRY(save(r));
+    NW_TRY(save_named(r));
     tell_fault(r, "signal", "asked to stop; a checkpoint was written");
     NW_FAIL_IF(!r->options->run_dir, NW_E_INTERRUPTED, "interrupted at step %lld; there is no checkpoint",
                (long long)r->replica->at.steps);
@@ -310,14 +327,16 @@ static nw_status loop(run *r)
 {
     const nw_run_options *o = r->options;
     r->epoch_began = times(r);
-    while (r->replica->at.epoch < o->epochs && !reached_steps(r)) {
+    r->ended = false;
+    while (!r->ended) {
         bool epoch_over, complete = true;
         NW_TRY(train_epoch(r, &epoch_over));
         if (!epoch_over && !reached_steps(r)) return interrupted(r);
-        bool last = reached_steps(r) || r->replica->at.epoch + 1 >= o->epochs;
+        bool last = reached_steps(r) || is_last_epoch(r);
         NW_TRY(tell_epoch(r, last, &complete));
         if (!complete) return interrupted(r);
-        if (epoch_over) NW_TRY(nw_replica_end_epoch(r->replica));
+        r->ended = last;
+        if (!last) NW_TRY(nw_replica_end_epoch(r->replica));
         if (last || o->checkpoint_every == 0 || r->best_step == r->replica->at.steps) NW_TRY(save(r));
         NW_TRY(save_named(r));
     }
@@ -338,6 +357,9 @@ static nw_status load_checkpoint(run *r, nw_checkpoint *c)
     NW_TRY(nw_checkpoint_get_double(c, "best_top1", &r->best_top1));
     NW_TRY(nw_checkpoint_get_int(c, "best_step", &r->best_step));
     NW_TRY(nw_checkpoint_get_int(c, "best_epoch", &r->best_epoch));
+    int64_t ended = 0;
+    if (nw_checkpoint_has(c, "ended")) NW_TRY(nw_checkpoint_get_int(c, "ended", &ended));
+    r->ended = ended != 0;
     nw_phase_times before = {0};
     for (int i = 0; i < NW_PHASES; i++) NW_TRY(nw_checkpoint_get_int(c, phases[i], &before.ns[i]));
     for (int i = 0; i < NW_PHASES; i++) r->options->watch->times.ns[i] += before.ns[i];
@@ -395,6 +417,25 @@ static nw_status prepare(run *r, nw_checkpoint *c)
     return nw_replica_begin(r->replica);
 }
 
+/* Makes the run's directory and keeps other processes out of it until r->lock is closed; a file system without locks
+ * has to do without. config.yaml goes there; a run that goes on keeps the one that it was started with. */
+static nw_status open_directory(run *r, bool resumes)
+{
+    const char *dir = r->options->run_dir;
+    if (!dir) return NW_OK;
+    NW_TRY(nw_directory_make(dir));
+    r->lock = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    NW_FAIL_IF(r->lock >= 0 && flock(r->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK, NW_E_ARGUMENT,
+               "another process is training in %s; wait until it ends, or choose another --run-dir", dir);
+    if (!r->options->config) return NW_OK;
+    char *path;
+    NW_TRY(nw_path_join(&path, dir, NW_CHECKPOINT_CONFIG));
+    bool keeps = resumes && nw_file_is_regular(path);
+    nw_status status = keeps ? NW_OK : nw_file_replace(path, r->options->config, strlen(r->options->config));
+    free(path);
+    return status;
+}
+
 static nw_status open_observers(run *r, const nw_checkpoint *c)
 {
     nw_observe_options observe = r->options->observe;
@@ -432,7 +473,7 @@ static void tell_end(run *r, nw_status status)
     nw_phase_times t = times(r);
     nw_net_weights_sha256(r->replica->net, r->result->weights_sha256);
     end->step = at->steps;
-    end->epoch = at->epoch;
+    end->epoch = finished_epochs(r);
     end->images = at->images;
     end->status = status == NW_OK ? "done" : status == NW_E_INTERRUPTED ? "interrupted" : "failed";
     end->preprocess_seconds = nw_phase_seconds(t, NW_PHASE_PREPROCESS);
@@ -452,15 +493,28 @@ static void tell_end(run *r, nw_status status)
     r->result->last = r->epoch;
 }
 
+/* Whether the run, as it was loaded or made, is at the end asked for and has said so in summary.json. */
+static nw_status has_nothing_to_do(const run *r, bool *nothing)
+{
+    const nw_place *at = &r->replica->at;
+    bool at_end = reached_steps(r) || (is_last_epoch(r) && epoch_is_over(r));
+    *nothing = at->epoch >= r->options->epochs;
+    if (*nothing || !r->ended || !at_end || !r->options->run_dir) return NW_OK;
+    char *summary;
+    NW_TRY(nw_path_join(&summary, r->options->run_dir, "summary.json"));
+    *nothing = nw_file_is_regular(summary);
+    free(summary);
+    return NW_OK;
+}
+
 static nw_status train(run *r, nw_checkpoint *c)
 {
     const nw_run_options *o = r->options;
     NW_TRY(prepare(r, c));
     nw_stopwatch_leave(o->watch, NW_PHASE_PREPROCESS, nw_now_ns());
-    if (r->replica->at.epoch >= o->epochs || reached_steps(r)) {
-        r->result->nothing_to_do = true;
-        return NW_OK;
-    }
+    NW_TRY(has_nothing_to_do(r, &r->result->nothing_to_do));
+    if (r->result->nothing_to_do) return NW_OK;
+    NW_TRY(open_directory(r, c != NULL));
     NW_TRY(open_observers(r, c));
     nw_status status = loop(r);
     char message[512];
@@ -483,6 +537,7 @@ nw_status nw_run_train(const nw_run_options *options, nw_run_result *result)
              .best_top1 = (double)NAN,
              .best_step = -1,
              .saved_step = -1,
+             .lock = -1,
              .ticks = nw_machine_ticks()};
     nw_record_clear(NW_RECORD_EPOCH, &r.epoch);
     nw_checkpoint *checkpoint = NULL;
@@ -494,5 +549,6 @@ nw_status nw_run_train(const nw_run_options *options, nw_run_result *result)
     for (int i = 0; i < 3; i++)
         if (loaders[i]) nw_loader_free(loaders[i]);
     nw_replica_free(r.replica);
+    if (r.lock >= 0) close(r.lock);
     return status;
 }

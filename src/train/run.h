@@ -34,12 +34,12 @@ typedef struct nw_run_options {
     bool train_metrics;        /* evaluate on the training images too, without augmentation */
     int64_t epochs, max_steps; /* max_steps 0: none */
     int64_t start_epoch;       /* of a new run: as if so many epochs had been trained */
-    int eval_every;            /* epochs; the last one is always evaluated */
+    int eval_every;            /* epochs; the first and the last one are always evaluated */
     nw_best_rule best;
 
-    const char *run_dir;         /* exists; NULL: no checkpoints */
-    const char *config;          /* text of config.yaml, saved with every checkpoint; may be NULL */
-    const char *name_checkpoint; /* also written after every epoch; NULL: none */
+    const char *run_dir;         /* made when all else is ready; NULL: no files */
+    const char *config;          /* text of config.yaml, for the run and every checkpoint; may be NULL */
+    const char *name_checkpoint; /* also written after every epoch and when interrupted; NULL: none */
     const char *resume;          /* a checkpoint, or what holds one; NULL: start anew */
     const char *init;            /* weights to start with; NULL: random */
     int64_t checkpoint_every;    /* steps; 0: after every epoch */

@@ -6,9 +6,11 @@
  * A target defines LLVMFuzzerTestOneInput, as libFuzzer wants it, so the same file also builds with
  * clang -fsanitize=fuzzer. Mutations are drawn from the seed: bytes replaced, ranges copied, removed and repeated,
  * numbers at the edges of their types. An input that crashes is found in CRASH_FILE (fuzz-crash.bin): it is written
- * before it is run, and removed at the end.
+ * before it is run, and removed at the end. The seconds are those of the wall, so that a busy machine tries less
+ * instead of taking longer.
  */
 #include <dirent.h>
+#include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -117,6 +119,21 @@ static void run(const uint8_t *data, size_t size)
     free(copy);
 }
 
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Through one descriptor: opening a file for every mutation would take most of the time. */
+static void note(int file, const uint8_t *data, size_t size)
+{
+    if (pwrite(file, data, size, 0) == (ssize_t)size && ftruncate(file, (off_t)size) == 0) return;
+    perror("fuzz: cannot write the file for inputs that crash");
+    exit(1);
+}
+
 int main(int argc, char **argv)
 {
     static input inputs[MOST_FILES];
@@ -135,17 +152,19 @@ int main(int argc, char **argv)
     uint8_t *data = malloc(MOST_BYTES + 64);
     long tried = 0;
     const char *crash = getenv("CRASH_FILE") ? getenv("CRASH_FILE") : "fuzz-crash.bin";
-    for (clock_t end = clock() + (clock_t)(seconds * CLOCKS_PER_SEC); clock() < end; tried++) {
+    int file = open(crash, O_RDWR | O_CREAT | O_TRUNC, 0666);
+    if (file < 0) {
+        fprintf(stderr, "fuzz: cannot write %s, where an input that crashes would go\n", crash);
+        return 1;
+    }
+    for (double end = now() + seconds; now() < end; tried++) {
         const input *from = &inputs[below((size_t)count)];
         memcpy(data, from->data, from->size);
         size_t size = mutate(data, from->size);
-        FILE *f = fopen(crash, "wb");
-        if (f) {
-            fwrite(data, 1, size, f);
-            fclose(f);
-        }
+        note(file, data, size);
         run(data, size);
     }
+    close(file);
     unlink(crash);
     for (int i = 0; i < count; i++) free(inputs[i].data);
     free(data);

@@ -14,8 +14,10 @@ static void read_line(const uint8_t *data, size_t size)
     if (line == NULL) return;
     if (size > 0) memcpy(line, data, size);
     int64_t number = 0;
-    if (nw_jsonl_line_step(line, size, &number) && (number < 0 || size < strlen("{\"record\":\"a\",\"step\":1,}")))
-        abort();
+    nw_line_place place;
+    bool ours = nw_jsonl_line_place(line, size, &place);
+    if (ours && (place.step < 0 || place.epoch < -1 || place.images < -1)) abort();
+    if (ours && size < strlen("{\"record\":\"a\",\"step\":1,}")) abort();
     if (nw_tsv_row_epoch(line, size, &number) && (number < 0 || size < strlen("1\t1.1\t1.1"))) abort();
     free(line);
 }

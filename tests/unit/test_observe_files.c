@@ -48,7 +48,7 @@ static const char *nth_file(const char *prefix, int n)
 /* ---- metrics.jsonl ---- */
 static void open_jsonl(nw_observers *observers, int step)
 {
-    nw_resume_point resume = {step, step / 10, 0};
+    nw_resume_point resume = {step, step / 10, step * 8};
     nw_observer *observer;
     add(observers, nw_jsonl_create(&observer, "metrics.jsonl", &resume), &observer);
 }
@@ -142,9 +142,39 @@ TEST(test_jsonl_refuses_foreign_lines)
         assert_null(observer);
         assert_string_equal(content("metrics.jsonl"), text);
     }
-    int64_t step;
-    assert_true(nw_jsonl_line_step("{\"record\":\"run\",\"step\":922337203685477580,\"x\":1}", 48, &step));
-    assert_true(step == INT64_C(922337203685477580));
+    nw_line_place place;
+    assert_true(nw_jsonl_line_place("{\"record\":\"run\",\"step\":922337203685477580,\"x\":1}", 48, &place));
+    assert_true(place.step == INT64_C(922337203685477580) && place.epoch == -1 && place.images == -1);
+    assert_false(place.ends_epoch);
+}
+
+/* Lines with the step of the resume that were nevertheless written after it. */
+TEST(test_jsonl_cuts_inside_a_step)
+{
+    static const char before[] = "{\"record\":\"run\",\"step\":0,\"epoch\":0,\"images\":0,\"x\":1}\n"
+                                 "{\"record\":\"step\",\"step\":0,\"epoch\":1,\"images\":8,\"x\":1}\n"
+                                 "{\"record\":\"step\",\"step\":1,\"epoch\":1,\"images\":16,\"x\":1}\n"
+                                 "{\"record\":\"fault\",\"step\":1,\"epoch\":null,\"images\":null,\"x\":1}\n"
+                                 "{\"record\":\"epoch\",\"step\":1,\"epoch\":1,\"images\":16,\"x\":1}\n";
+    static const char after[] = "{\"record\":\"step\",\"step\":1,\"epoch\":2,\"images\":24,\"x\":1}\n";
+    char text[sizeof before + sizeof after];
+    nw_observer *observer;
+    snprintf(text, sizeof text, "%s%s", before, after);
+    put("metrics.jsonl", text);
+    nw_resume_point resume = {1, 1, 16}; /* epoch 1 is over; a batch of the next update was computed */
+    assert_int_equal(nw_jsonl_create(&observer, "metrics.jsonl", &resume), NW_OK);
+    assert_int_equal(observer->ops->close(observer), NW_OK);
+    assert_string_equal(content("metrics.jsonl"), before);
+    resume.epoch = 0; /* before epoch 1 was evaluated */
+    assert_int_equal(nw_jsonl_create(&observer, "metrics.jsonl", &resume), NW_OK);
+    assert_int_equal(observer->ops->close(observer), NW_OK);
+    text[strstr(before, "{\"record\":\"epoch\"") - before] = '\0';
+    assert_string_equal(content("metrics.jsonl"), text);
+    resume = (nw_resume_point){0, 0, 8}; /* before the first update: this is no new run */
+    assert_int_equal(nw_jsonl_create(&observer, "metrics.jsonl", &resume), NW_OK);
+    assert_int_equal(observer->ops->close(observer), NW_OK);
+    text[strstr(before, "{\"record\":\"step\",\"step\":1") - before] = '\0';
+    assert_string_equal(content("metrics.jsonl"), text);
 }
 
 /* ---- logs.tsv ---- */
@@ -440,8 +470,8 @@ TEST(test_full_disk)
     size_t length = strlen(text);
     assert_true(length > 8000 && length <= 9000 && text[length - 1] == '\n');
     for (const char *at = text; *at != '\0'; at = strchr(at, '\n') + 1) {
-        int64_t step;
-        assert_true(nw_jsonl_line_step(at, (size_t)(strchr(at, '\n') - at), &step));
+        nw_line_place place;
+        assert_true(nw_jsonl_line_place(at, (size_t)(strchr(at, '\n') - at), &place));
     }
     assert_true(exists("summary.json"));
     if (nw_tensorboard_available()) count_records(nth_file("events", 0));
@@ -453,6 +483,7 @@ int main(void)
         CASE(test_jsonl_lines),
         CASE(test_jsonl_continues),
         CASE(test_jsonl_refuses_foreign_lines),
+        CASE(test_jsonl_cuts_inside_a_step),
         CASE(test_tsv),
         CASE(test_tsv_refuses_foreign_files),
         CASE(test_crc32c),
