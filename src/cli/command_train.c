@@ -242,7 +242,7 @@ nw_status nw_command_train(int argc, char **argv)
         status = nw_recipe_list(stdout);
     } else if (status == NW_OK && settings.print_config) {
         status = nw_config_write(&settings, stdout);
-    } else if (status == NW_OK) {
+    } else if (status == NW_OK && (status = nw_settings_check(&settings)) == NW_OK) {
         nw_session_notes(&settings);
         nw_session_catch_signals();
         status = settings.evaluate ? evaluate_best(&settings) : train(&settings);
