@@ -3,7 +3,7 @@
 JOBS := $(shell nproc)
 CTEST := ctest --output-on-failure --no-tests=error -j $(JOBS)
 
-.PHONY: all setup build demo fuzz test test-sanitize test-aarch64 check-long bench-peers golden format clean help
+.PHONY: all setup build demo fuzz test test-sanitize test-aarch64 check-long bench-peers against-pytorch golden format clean help
 
 all: build
 
@@ -16,6 +16,7 @@ help:
 	@echo "make test-aarch64   cross-compile and run the unit tests under qemu-user"
 	@echo "make check-long     all of these"
 	@echo "make bench-peers    nowait and PyTorch side by side (installs python3-torch)"
+	@echo "make against-pytorch  losses of 200 steps of resnet18, nowait and PyTorch on the same batches"
 	@echo "make golden         make the golden tensors again (needs python3-torch)"
 	@echo "make format         clang-format everything"
 
@@ -56,6 +57,10 @@ check-long: test test-sanitize test-aarch64 fuzz
 bench-peers: build
 	@scripts/setup peers
 	@bench/peers.py $(PEERS)
+
+against-pytorch: build
+	@scripts/setup peers
+	@bench/against_pytorch.py $(AGAINST)
 
 golden:
 	@scripts/setup peers

@@ -30,55 +30,13 @@ def torch_child(model_name, mode, batch_size, threads):
     import time
 
     import torch
-    import torch.nn as nn
     import torch.nn.functional as F
 
-    class ConvNorm(nn.Sequential):
-        def __init__(self, c, k):
-            super().__init__(nn.Conv2d(c, k, 3, padding=1, bias=False), nn.BatchNorm2d(k), nn.ReLU(inplace=True))
-
-    class Residual9(nn.Module):
-        def __init__(self, c):
-            super().__init__()
-            self.branch = nn.Sequential(ConvNorm(c, c), ConvNorm(c, c))
-
-        def forward(self, x):
-            return x + self.branch(x)
-
-    class Scale(nn.Module):
-        def forward(self, x):
-            return x * 0.125
-
-    class Block(nn.Module):
-        def __init__(self, c, k, stride):
-            super().__init__()
-            self.conv1, self.bn1 = nn.Conv2d(c, k, 3, stride, 1, bias=False), nn.BatchNorm2d(k)
-            self.conv2, self.bn2 = nn.Conv2d(k, k, 3, 1, 1, bias=False), nn.BatchNorm2d(k)
-            self.downsample = None
-            if stride != 1 or c != k:
-                self.downsample = nn.Sequential(nn.Conv2d(c, k, 1, stride, bias=False), nn.BatchNorm2d(k))
-
-        def forward(self, x):
-            out = F.relu(self.bn1(self.conv1(x)), inplace=True)
-            out = self.bn2(self.conv2(out))
-            out += x if self.downsample is None else self.downsample(x)
-            return F.relu(out, inplace=True)
-
-    def resnet9():
-        return nn.Sequential(ConvNorm(3, 64), ConvNorm(64, 128), nn.MaxPool2d(2), Residual9(128), ConvNorm(128, 256),
-                             nn.MaxPool2d(2), ConvNorm(256, 512), nn.MaxPool2d(2), Residual9(512), nn.MaxPool2d(4),
-                             nn.Flatten(), nn.Linear(512, 10, bias=False), Scale())
-
-    def resnet18():
-        layers, c = [ConvNorm(3, 64)], 64
-        for k, stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
-            layers += [Block(c, k, stride), Block(k, k, 1)]
-            c = k
-        return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
+    from torch_models import MODELS
 
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    model = {"resnet9": resnet9, "resnet18": resnet18}[model_name]()
+    model = MODELS[model_name]()
     images, labels = torch.randn(batch_size, 3, 32, 32), torch.randint(0, 10, (batch_size,))
     if "channels-last" in mode:
         model, images = (t.to(memory_format=torch.channels_last) for t in (model, images))

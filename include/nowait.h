@@ -61,8 +61,9 @@ NW_API const char *nw_build_commit(void); /* the commit the library was built fr
 
 /* ---- 2. Precision ---------------------------------------------------------------------------------------------- */
 
-/* bf16: activations and packed weights in bf16; sums, statistics, loss, weights, gradients and updates in f32. Needs
- * AMX, otherwise runs in f32. auto: bf16 where AMX is usable. The environment variable NOWAIT_ISA overrides the set. */
+/* bf16: activations and packed weights in bf16; sums, statistics, loss, weights, gradients and updates in f32. Fast
+ * with AMX; elsewhere the same roundings are made and products formed in f32, at about the speed of f32 with half the
+ * memory for activations. auto: bf16 where AMX is usable. The environment variable NOWAIT_ISA overrides the set. */
 typedef enum nw_precision { NW_PRECISION_AUTO, NW_PRECISION_F32, NW_PRECISION_BF16 } nw_precision;
 
 /* ---- 3. A network that trains ----------------------------------------------------------------------------------- */

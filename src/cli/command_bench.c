@@ -49,34 +49,40 @@ void nw_bench_machine_table(nw_cpu_ticks before)
     printf("version     %s, commit %s\n", nw_version(), nw_build_commit());
 }
 
-static void usage(void)
+static const struct {
+    const char *name, *what;
+    unsigned command;
+    nw_status (*run)(const nw_settings *settings);
+} benchmarks[] = {
+    {"train", "images/s of whole training steps on synthetic data", NW_COMMAND_BENCH_TRAIN, nw_bench_train},
+    {"conv", "each convolution of a model, in three directions, against the peak", NW_COMMAND_BENCH_CONV,
+     nw_bench_conv},
+    {"loader", "images/s that are read, augmented and normalised", NW_COMMAND_BENCH_LOADER, nw_bench_loader},
+};
+enum { BENCHMARKS = sizeof benchmarks / sizeof benchmarks[0] };
+
+/* Of one benchmark, if it is named first; otherwise of all, a line each. */
+static void usage(const char *name)
 {
-    printf("usage: nowait bench train [options]   images/s of whole training steps on synthetic data\n");
-    nw_options_help(NW_COMMAND_BENCH_TRAIN, stdout);
-    printf(
-        "\nusage: nowait bench conv [options]    each convolution of a model, in three directions, against the peak\n");
-    nw_options_help(NW_COMMAND_BENCH_CONV, stdout);
-    printf("\nusage: nowait bench loader [options]  images/s that are read, augmented and normalised\n");
-    nw_options_help(NW_COMMAND_BENCH_LOADER, stdout);
+    for (int i = 0; i < BENCHMARKS; i++) {
+        if (strcmp(name, benchmarks[i].name) != 0) continue;
+        printf("usage: nowait bench %s [options]   %s\n\n", name, benchmarks[i].what);
+        nw_options_help(benchmarks[i].command, stdout);
+        return;
+    }
+    printf("usage: nowait bench WHAT [options]\n\n");
+    for (int i = 0; i < BENCHMARKS; i++) printf("  %-8s %s\n", benchmarks[i].name, benchmarks[i].what);
+    printf("\n'nowait bench WHAT --help' shows the options.\n");
 }
 
 nw_status nw_command_bench(int argc, char **argv)
 {
     if (nw_wants_help(argc, argv)) {
-        usage();
+        usage(argc > 0 ? argv[0] : "");
         return NW_OK;
     }
-    static const struct {
-        const char *name;
-        unsigned command;
-        nw_status (*run)(const nw_settings *settings);
-    } benchmarks[] = {
-        {"train", NW_COMMAND_BENCH_TRAIN, nw_bench_train},
-        {"conv", NW_COMMAND_BENCH_CONV, nw_bench_conv},
-        {"loader", NW_COMMAND_BENCH_LOADER, nw_bench_loader},
-    };
     NW_FAIL_IF(argc < 1, NW_E_ARGUMENT, "say what to measure: 'nowait bench train', 'conv' or 'loader'");
-    for (size_t i = 0; i < sizeof benchmarks / sizeof benchmarks[0]; i++) {
+    for (int i = 0; i < BENCHMARKS; i++) {
         if (strcmp(argv[0], benchmarks[i].name) != 0) continue;
         nw_settings settings;
         int positional;

@@ -10,7 +10,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-extern const nw_kernels nw_kernels_amx, nw_kernels_avx512, nw_kernels_avx2;
+extern const nw_kernels nw_kernels_amx, nw_kernels_avx512, nw_kernels_avx2, nw_kernels_avx512_bf16,
+    nw_kernels_avx2_bf16;
 bool nw_amx_self_test(void);
 
 typedef struct cpu_flags {
@@ -67,23 +68,27 @@ static const char *why_no_amx(void)
 }
 #endif
 
-extern const nw_kernels nw_kernels_generic, nw_kernels_avx512_emulated, nw_kernels_amx_emulated;
+extern const nw_kernels nw_kernels_generic, nw_kernels_generic_bf16, nw_kernels_avx512_emulated,
+    nw_kernels_amx_emulated;
 
 static const char *why_not_nothing(void) { return NULL; }
 
 static const struct {
     const nw_kernels *kernels;
     const char *(*why_not)(void);
-    bool emulated;
+    enum { NATIVE, STORES_BF16, EMULATED } how;
 } sets[] = {
 #ifdef __x86_64__
-    {&nw_kernels_amx, why_no_amx, false},
-    {&nw_kernels_avx512, why_no_avx512, false},
-    {&nw_kernels_avx2, why_no_avx2, false},
+    {&nw_kernels_amx, why_no_amx, NATIVE},
+    {&nw_kernels_avx512, why_no_avx512, NATIVE},
+    {&nw_kernels_avx512_bf16, why_no_avx512, STORES_BF16},
+    {&nw_kernels_avx2, why_no_avx2, NATIVE},
+    {&nw_kernels_avx2_bf16, why_no_avx2, STORES_BF16},
 #endif
-    {&nw_kernels_generic, why_not_nothing, false},
-    {&nw_kernels_amx_emulated, why_not_nothing, true},
-    {&nw_kernels_avx512_emulated, why_not_nothing, true},
+    {&nw_kernels_generic, why_not_nothing, NATIVE},
+    {&nw_kernels_generic_bf16, why_not_nothing, STORES_BF16},
+    {&nw_kernels_amx_emulated, why_not_nothing, EMULATED},
+    {&nw_kernels_avx512_emulated, why_not_nothing, EMULATED},
 };
 
 enum { SETS = sizeof sets / sizeof sets[0] };
@@ -93,13 +98,15 @@ const nw_kernels *nw_isa_kernels(int index) { return sets[index].kernels; }
 const char *nw_isa_why_not(int index) { return sets[index].why_not(); }
 bool nw_isa_usable(int index) { return nw_isa_why_not(index) == NULL; }
 
-/* The best usable table of a type from `first` on; emulated ones only if they are where the search starts. */
-static const nw_kernels *best(int first, nw_dtype dtype)
+/* The best usable set of a type from `first` on, or -1. Emulated ones only if they are where the search starts, and
+ * those that only store bf16 there or if `asked`: they save memory, not time. */
+static int best(int first, nw_dtype dtype, bool asked)
 {
-    for (int i = first; i < SETS; i++)
-        if (sets[i].kernels->dtype == dtype && (!sets[i].emulated || i == first) && nw_isa_usable(i))
-            return sets[i].kernels;
-    return NULL;
+    for (int i = first; i < SETS; i++) {
+        bool counts = sets[i].how == NATIVE || i == first || (asked && sets[i].how == STORES_BF16);
+        if (sets[i].kernels->dtype == dtype && counts && nw_isa_usable(i)) return i;
+    }
+    return -1;
 }
 
 nw_status nw_isa_select(nw_precision precision, const nw_kernels **kernels, const char **note)
@@ -115,12 +122,13 @@ nw_status nw_isa_select(nw_precision precision, const nw_kernels **kernels, cons
         NW_FAIL_IF(why, NW_E_UNSUPPORTED, "NOWAIT_ISA=%s cannot run here: %s; unset it to use the best that can",
                    wanted, why);
     }
-    const nw_kernels *bf16 = precision == NW_PRECISION_F32 ? NULL : best(first, NW_BF16);
-    /* An emulated set is last in the table; f32 beside it means the best f32 of this machine. */
-    const nw_kernels *f32 = best(first, NW_F32);
-    if (!f32) f32 = best(0, NW_F32);
-    *kernels = bf16 ? bf16 : f32;
-    if (!bf16 && precision == NW_PRECISION_BF16 && note)
-        *note = "bf16 needs AMX, which is not available here: running in f32";
+    int chosen = precision == NW_PRECISION_F32 ? -1 : best(first, NW_BF16, precision == NW_PRECISION_BF16);
+    if (chosen < 0) chosen = best(first, NW_F32, false);
+    /* Emulated sets are last in the table; f32 beside them means the best f32 of this machine. */
+    if (chosen < 0) chosen = best(0, NW_F32, false);
+    *kernels = sets[chosen].kernels;
+    if (note && sets[chosen].how == STORES_BF16)
+        *note =
+            "there is no AMX here: activations are stored in bf16, and operands rounded to it, but multiplied in f32";
     return NW_OK;
 }

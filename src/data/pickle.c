@@ -228,7 +228,7 @@ static nw_status pop_mark(machine *m, value ***items, size_t *count)
     *count = 0;
     BAD_IF(m->mark_count == 0, m, "there is no mark");
     size_t from = m->marks[--m->mark_count];
-    *items = m->stack + from;
+    *items = m->stack ? m->stack + from : NULL;
     *count = m->depth - from;
     m->depth = from;
     return NW_OK;

@@ -343,7 +343,7 @@ static void test_positional(void **state)
     /* a bench keeps its own defaults */
     assert_int_equal(parse_for(NW_COMMAND_BENCH_TRAIN, "--seed 3"), NW_OK);
     assert_int_equal(settings.classes, 10);
-    assert_int_equal(settings.image_size, 32);
+    assert_int_equal(settings.image_size, 0);
     assert_int_equal(parse_for(NW_COMMAND_BENCH_LOADER, ""), NW_OK);
     assert_string_equal(settings.dataset, "synthetic");
 }

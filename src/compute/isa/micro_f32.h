@@ -7,12 +7,19 @@
  * Backward to the weights: CROWS input channels x TILE outputs in registers, over (pixel, image) positions; operands
  * are packed in panels [position][CROWS] and [position][TILE], so that both are read straight through.
  *
+ * With MULTIPLY_F32 operands are rounded to bf16 on their way into scratch and panels, and multiplied in f32.
+ *
  * The including file defines what fills its registers: TILE (a multiple of VL), ROWS_BIG and ROWS_SMALL (images at a
  * time; every even number up to 32 is a sum of them or rounds up to one), CROWS.
  */
 
 typedef float mul_t;
+#if MULTIPLY_F32
+#define MUL_TYPE ROUNDED_F32
+#else
 #define MUL_TYPE NW_F32
+#endif
+INLINE float operand(float x) { return MUL_TYPE == NW_F32 ? x : nw_bf16_to_f32(nw_bf16_from_f32(x)); }
 enum { REDUCE_ALIGN = 1, VECS = TILE / VL };
 
 #include "compute/isa/micro.h"
@@ -35,9 +42,9 @@ static void pack_panel(const nw_conv *v, bool backward, bool gather, const float
             const float *from = f.w + (size_t)c * f.c_step + t;
             float *to = out + (t * (size_t)f.reduced + (size_t)c) * TILE;
             if (f.outputs == TILE)
-                UNROLL_FOR(j, TILE) to[j] = from[(size_t)j * f.k_step];
+                UNROLL_FOR(j, TILE) to[j] = operand(from[(size_t)j * f.k_step]);
             else
-                for (int j = 0; j < TILE; j++) to[j] = j < f.outputs ? from[(size_t)j * f.k_step] : 0.0f;
+                for (int j = 0; j < TILE; j++) to[j] = j < f.outputs ? operand(from[(size_t)j * f.k_step]) : 0.0f;
         }
 }
 

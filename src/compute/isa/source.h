@@ -47,9 +47,11 @@ INLINE void source_rows(const nw_source *s, size_t at, int rows, int pitch, void
 {
     vf low_a = v_splat(view_low(s->a.relu || (kb == VIEW_NONE && s->relu)));
     vf low_b = v_splat(view_low(s->b.relu)), low = v_splat(view_low(s->relu)), sign = v_splat(s->minus ? -1.0f : 1.0f);
+    const bool exact = ka == VIEW_PLAIN && kb == VIEW_NONE && ta == NW_BF16; /* nothing left to round */
+    const nw_dtype as = exact && td == ROUNDED_F32 ? NW_F32 : td;
     for (int i = 0; i < rows; i++, at += (size_t)pitch, to += (size_t)out_pitch)
         for (size_t c = 0; c < (size_t)pitch; c += VL)
-            x_store(out, to + c, source_load(s, at + c, c, ka, ta, kb, tb, low_a, low_b, low, sign), td);
+            x_store(out, to + c, source_load(s, at + c, c, ka, ta, kb, tb, low_a, low_b, low, sign), as);
 }
 
 /* One compiled loop for each combination of kinds and types; chosen once per task. */
@@ -97,7 +99,13 @@ DEFINE_BF16_READERS_TO(to_bf16, NW_BF16)
             }                                                                                                         \
         }                                                                                                             \
     }
+#if MULTIPLY_F32
+DEFINE_READERS_TO(to_rounded, ROUNDED_F32)
+DEFINE_BF16_READERS_TO(to_rounded, ROUNDED_F32)
+static const rows_reader readers[3][2][2][2][4] = {READERS_TO(to_f32), READERS_TO(to_bf16), READERS_TO(to_rounded)};
+#else
 static const rows_reader readers[2][2][2][2][4] = {READERS_TO(to_f32), READERS_TO(to_bf16)};
+#endif
 #else
 static const rows_reader readers[1][2][1][1][4] = {{{{READERS(to_f32_plain_ff)}}, {{READERS(to_f32_affine_ff)}}}};
 #endif

@@ -1,7 +1,11 @@
 /*
  * table.h - includes the kernels in order and fills the table of one instruction set: NW_TABLE names it, ISA_NAME is
- * its text. The including file has defined VL, BF16, TILE, L2_WEIGHTS and chosen MICRO_KERNEL (a header).
+ * its text. The including file has defined VL, BF16, TILE, L2_WEIGHTS, perhaps MULTIPLY_F32, and chosen MICRO_KERNEL (a
+ * header).
  */
+#ifndef MULTIPLY_F32
+#define MULTIPLY_F32 0
+#endif
 #include "compute/isa/vec.h"
 #include "compute/isa/source.h"
 #include "compute/isa/finish.h"
@@ -21,7 +25,7 @@ static nw_need conv_need(const nw_conv *v, int n, int block, nw_direction direct
 
 const nw_kernels NW_TABLE = {
     .isa = ISA_NAME,
-    .dtype = MUL_TYPE,
+    .dtype = BF16 ? NW_BF16 : NW_F32,
     .conv_need = conv_need,
     .conv_forward = conv_forward,
     .conv_backward_data = conv_backward_data,

@@ -4,6 +4,7 @@
  * Included once by each isa/<set>.c, after it has defined
  *   VL     floats in a vector (4, 8, 16); may be wider than the hardware's, the compiler then splits
  *   BF16   1 if activations are bf16, else 0
+ *   MULTIPLY_F32   with BF16, where the set cannot multiply in bf16: operands are rounded to bf16 but held in f32
  * -ffp-contract=fast is set for these files, so that a * b + c is one fused operation where the set has one.
  */
 #include "base/clock.h"
@@ -63,6 +64,11 @@ INLINE void v_store_bf16(nw_bf16 *p, vf v)
 #endif
 }
 
+/* Beside nw_dtype: f32 that holds bf16 values, for operands of sets that multiply in f32 what is stored in bf16. The
+ * products are those of a bf16 multiplier, only their sums are formed in another order. */
+#define ROUNDED_F32 ((nw_dtype)2)
+INLINE vf v_rounded(vf v) { return (vf)(v_round_bf16(v) << 16); }
+
 /* Element access by type; `type` is a constant wherever these are inlined in a loop. */
 INLINE vf x_load(const void *base, size_t at, const nw_dtype type)
 {
@@ -73,7 +79,7 @@ INLINE void x_store(void *base, size_t at, vf v, const nw_dtype type)
     if (BF16 && type == NW_BF16)
         v_store_bf16((nw_bf16 *)base + at, v);
     else
-        v_store((float *)base + at, v);
+        v_store((float *)base + at, BF16 && type == ROUNDED_F32 ? v_rounded(v) : v);
 }
 INLINE float x_get(const void *base, size_t at, const nw_dtype type)
 {
@@ -84,7 +90,7 @@ INLINE void x_put(void *base, size_t at, float x, const nw_dtype type)
     if (BF16 && type == NW_BF16)
         ((nw_bf16 *)base)[at] = nw_bf16_from_f32(x);
     else
-        ((float *)base)[at] = x;
+        ((float *)base)[at] = BF16 && type == ROUNDED_F32 ? nw_bf16_to_f32(nw_bf16_from_f32(x)) : x;
 }
 INLINE void x_zero(void *base, size_t at, size_t count, nw_dtype type)
 {
