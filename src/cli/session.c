@@ -33,6 +33,7 @@ void nw_session_catch_signals(void)
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    signal(SIGPIPE, SIG_IGN); /* training goes on when nobody reads its output any more */
 }
 
 const volatile sig_atomic_t *nw_session_stop(void) { return &stop_flag; }

@@ -111,6 +111,8 @@ train quiet --max-epoch 1
 err_empty
 [ "$(wc -l <"$work/out")" = 1 ] || complain "--quiet prints more than the result"
 out_has '^test top-1 '
+"$NOWAIT" train $tiny --max-epoch 2 --run-dir "$runs/pipe" 2>/dev/null | head -n 1 >/dev/null
+equal "status, when nobody reads any more" "$(value pipe status)" done
 run 2 "$NOWAIT" train $tiny --quiet --run-dir "$runs/quiet"
 err_has "quiet holds a run already; continue it with --resume"
 err_lines 1

@@ -1,0 +1,474 @@
+/*
+ * test_train.c - the parts of a run: sums over images, evaluation, the search for numbers that are not finite, replicas
+ * that are saved and loaded between any two batches, and a run that is stopped where a signal hardly ever hits.
+ */
+#define _GNU_SOURCE 1
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "support/net_fixture.h"
+#include "support/scratch.h"
+#include "train/health.h"
+#include "train/run.h"
+
+#define TEST(name) static void name(void **state __attribute__((unused)))
+
+#define OK(call)                                                            \
+    do {                                                                    \
+        if ((call) != NW_OK) fail_msg("%s: %s", #call, nw_error_message()); \
+    } while (0)
+
+static void assert_says(const char *part)
+{
+    if (!strstr(nw_error_message(), part)) fail_msg("expected '%s' in: %s", part, nw_error_message());
+}
+
+/* ---- sums ---- */
+
+TEST(test_tally)
+{
+    nw_tally tally = {0};
+    assert_true(isnan(nw_tally_loss(&tally)) && isnan(nw_tally_top1(&tally)) && isnan(nw_tally_top5(&tally)));
+    nw_tally_add(&tally, &(nw_step_result){.loss = 2, .images = 6, .top1 = 3, .top5 = 6}, false);
+    nw_tally_add(&tally, &(nw_step_result){.loss = 1, .images = 2, .top1 = 1, .top5 = 1}, false);
+    assert_true(nw_tally_loss(&tally) == (6 * 2 + 2 * 1) / 8.0);
+    assert_true(nw_tally_top1(&tally) == 50 && nw_tally_top5(&tally) == 87.5);
+    nw_tally sums = {0};
+    nw_tally_add(&sums, &(nw_step_result){.loss = 12, .images = 6, .top1 = 3, .top5 = 6}, true);
+    nw_tally_add(&sums, &(nw_step_result){.loss = 2, .images = 2, .top1 = 1, .top5 = 1}, true);
+    assert_true(nw_tally_loss(&sums) == nw_tally_loss(&tally) && sums.images == 8);
+}
+
+TEST(test_first_not_finite)
+{
+    float values[70];
+    for (size_t bad = 0; bad < 70; bad++)
+        for (int kind = 0; kind < 3; kind++) {
+            for (size_t i = 0; i < 70; i++) values[i] = i % 2 ? 3.4e38f : -0.0f;
+            assert_int_equal(nw_first_not_finite(values, 70), 70);
+            values[bad] = kind == 0 ? NAN : kind == 1 ? INFINITY : -INFINITY;
+            assert_int_equal(nw_first_not_finite(values, 70), bad);
+            assert_int_equal(nw_first_not_finite(values, bad), bad); /* what comes behind is not looked at */
+        }
+    assert_int_equal(nw_first_not_finite(NULL, 0), 0);
+}
+
+/* ---- evaluation ---- */
+
+static nw_dataset *make_dataset(int limit, int channels, int size)
+{
+    nw_dataset *d;
+    nw_dataset_options o = {
+        .name = "synthetic", .dir = ".", .limit = limit, .channels = channels, .image_size = size, .seed = 3};
+    OK(nw_dataset_open(&d, &o));
+    return d;
+}
+
+static nw_loader *make_test_loader(const nw_dataset *d, int batch_size)
+{
+    nw_loader *loader;
+    nw_loader_options o = {
+        .dataset = d, .split = NW_SPLIT_TEST, .batch_size = batch_size, .augment = nw_augment_plain(d)};
+    OK(nw_loader_create(&loader, &o));
+    return loader;
+}
+
+static nw_net_options lenet(int batch_size)
+{
+    nw_net_options o = nw_net_options_default();
+    o.model = "lenet5";
+    o.batch_size = batch_size;
+    o.channels = 1;
+    o.height = o.width = 28;
+    o.precision = NW_PRECISION_F32;
+    o.threads = 2;
+    return o;
+}
+
+TEST(test_every_image_counts_once)
+{
+    enum { IMAGES = 23 };
+    nw_dataset *d = make_dataset(IMAGES, 1, 28);
+    nw_net *net;
+    nw_net_options o = lenet(8);
+    OK(nw_net_create(&net, &o));
+    nw_loader *alone = make_test_loader(d, 1);
+    nw_tally want, got;
+    bool complete;
+    OK(nw_evaluate(net, alone, false, NULL, &want, &complete));
+    assert_true(complete);
+    assert_int_equal(want.images, IMAGES);
+    for (int batch_size = 2; batch_size <= 8; batch_size++) {
+        nw_loader *loader = make_test_loader(d, batch_size);
+        for (int pass = 0; pass < 2; pass++) { /* it can be repeated */
+            OK(nw_evaluate(net, loader, false, NULL, &got, NULL));
+            assert_int_equal(got.images, IMAGES);
+            assert_int_equal(got.top1, want.top1);
+            assert_int_equal(got.top5, want.top5);
+            assert_true(fabs(got.loss - want.loss) < 1e-4 * want.loss);
+        }
+        nw_loader_free(loader);
+    }
+    volatile sig_atomic_t stop = 1;
+    OK(nw_evaluate(net, alone, false, &stop, &got, &complete));
+    assert_false(complete);
+    nw_loader_free(alone);
+    nw_net_free(net);
+    nw_dataset_close(d);
+}
+
+TEST(test_both_views_of_mirrored_images)
+{
+    enum { IMAGES = 11, SIDE = 28 };
+    nw_dataset *d = make_dataset(IMAGES, 1, SIDE);
+    static uint8_t pixels[IMAGES * SIDE * SIDE];
+    nw_dataset mirrored = *d;
+    for (int row = 0; row < IMAGES * SIDE; row++)
+        for (int x = 0; x < SIDE; x++)
+            pixels[row * SIDE + x] = d->split[NW_SPLIT_TEST].pixels[row * SIDE + SIDE - 1 - x];
+    mirrored.split[NW_SPLIT_TEST].pixels = pixels;
+    nw_loader *loader = make_test_loader(d, 4), *other = make_test_loader(&mirrored, 4);
+    nw_net *net;
+    nw_net_options o = lenet(4);
+    OK(nw_net_create(&net, &o));
+    nw_tally one, one_mirrored, both, both_mirrored;
+    OK(nw_evaluate(net, loader, false, NULL, &one, NULL));
+    OK(nw_evaluate(net, other, false, NULL, &one_mirrored, NULL));
+    OK(nw_evaluate(net, loader, true, NULL, &both, NULL));
+    OK(nw_evaluate(net, other, true, NULL, &both_mirrored, NULL));
+    assert_true(one.loss != one_mirrored.loss);
+    assert_true(both.loss == both_mirrored.loss && both.top1 == both_mirrored.top1 && both.images == IMAGES);
+    assert_true(both.loss <= (one.loss + one_mirrored.loss) / 2 + 1e-5); /* cross-entropy is convex in the logits */
+    nw_loader_free(loader);
+    nw_loader_free(other);
+    nw_net_free(net);
+    nw_dataset_close(d);
+}
+
+/* ---- numbers that are not finite ---- */
+
+enum { FEW = 4, DIGIT = 28 * 28 };
+
+static const nw_segment *segment_of(nw_net *net, const char *name)
+{
+    for (int i = 0; i < net->model.params.learned.count; i++)
+        if (strcmp(net->model.params.learned.at[i].name, name) == 0) return &net->model.params.learned.at[i];
+    fail_msg("no parameter '%s'", name);
+    return NULL;
+}
+
+static void fill(nw_net *net, const char *name, float value)
+{
+    const nw_segment *s = segment_of(net, name);
+    for (size_t i = 0; i < s->count; i++) net->model.params.values[s->offset + i] = value;
+}
+
+static nw_status check_step(nw_net *net)
+{
+    static float images[FEW * DIGIT];
+    static const int32_t labels[FEW] = {0, 1, 2, 3};
+    nw_step_result result;
+    golden_fill_images(images, FEW * DIGIT, 5);
+    for (int i = 0; i < FEW * DIGIT; i++) images[i] = fabsf(images[i]) + 0.1f;
+    OK(nw_net_gradients(net, images, labels, FEW, false, &result));
+    return nw_health_check(net, result.loss, 17);
+}
+
+static void check_names(const nw_kernels *kernels)
+{
+    nw_net_options o = lenet(FEW);
+    nw_net *net = make_as(kernels, o);
+    OK(check_step(net));
+
+    /* a gradient: the last one comes first, as backward goes */
+    float *gradients = net->model.params.gradients;
+    const nw_segment *first = segment_of(net, "conv1.weight"), *later = segment_of(net, "conv2.weight");
+    gradients[first->offset] = NAN;
+    assert_int_equal(nw_health_check(net, 1.0, 17), NW_E_NUMERIC);
+    assert_says("step 17: the gradient of 'conv1.weight' is not finite");
+    gradients[later->offset + later->count - 1] = -INFINITY;
+    assert_int_equal(nw_health_check(net, 1.0, 17), NW_E_NUMERIC);
+    assert_says("the gradient of 'conv2.weight' is not finite");
+
+    /* a loss alone */
+    OK(check_step(net));
+    assert_int_equal(nw_health_check(net, (double)NAN, 3), NW_E_NUMERIC);
+    assert_says("step 3: the loss is");
+
+    /* an activation: both convolutions are finite, their product is not */
+    fill(net, "conv1.weight", 1e25f);
+    fill(net, "conv2.weight", 1e25f);
+    assert_int_equal(check_step(net), NW_E_NUMERIC);
+    assert_says("the output of 'conv2.weight' in stage 1");
+
+    /* a parameter, before everything that it spoils */
+    net->model.params.values[later->offset + 1] = NAN;
+    assert_int_equal(check_step(net), NW_E_NUMERIC);
+    assert_says("the parameter 'conv2.weight' is not finite");
+    nw_net_free(net);
+}
+
+TEST(test_health_names_the_first)
+{
+    FOR_EACH_TABLE(k, NW_F32) check_names(k);
+    FOR_EACH_TABLE(k, NW_BF16) check_names(k);
+}
+
+/* ---- replicas ---- */
+
+static nw_replica_options replica_options(const nw_dataset *d, const char *model)
+{
+    nw_replica_options o = {.net = narrow(model, 3, 2),
+                            .optimizer = nw_optimizer_options_default("adam"),
+                            .schedule = nw_schedule_options_default(),
+                            .accumulation = 3,
+                            .averaging = true,
+                            .ema_decay = 0.9,
+                            .ema_every = 2,
+                            .watch = true};
+    o.net.seed = 5;
+    o.optimizer.amsgrad = true;
+    o.schedule.name = "cosine";
+    o.schedule.lr = 0.01;
+    o.schedule.epochs = 2;
+    o.loader = (nw_loader_options){.dataset = d,
+                                   .split = NW_SPLIT_TRAIN,
+                                   .batch_size = 3,
+                                   .shuffle = true,
+                                   .augmented = true,
+                                   .augment = nw_augment_plain(d),
+                                   .seed = 5,
+                                   .workers = 1};
+    o.loader.augment.flip = true;
+    o.loader.augment.pad = 2;
+    return o;
+}
+
+static nw_replica *make_replica(const nw_replica_options *o)
+{
+    nw_replica *r;
+    OK(nw_replica_create(&r, o));
+    return r;
+}
+
+static void compute(nw_replica *r, int batches)
+{
+    while (batches > 0) {
+        nw_replica_step step;
+        OK(nw_replica_compute(r, &step));
+        if (step.epoch_over) {
+            OK(nw_replica_end_epoch(r));
+            continue;
+        }
+        if (step.update_due) OK(nw_replica_update(r));
+        batches--;
+    }
+}
+
+static void save(nw_replica *r, const char *path)
+{
+    nw_checkpoint_writer *w;
+    nw_checkpoint_info info = {.step = r->at.steps};
+    snprintf(info.model, sizeof info.model, "%s", r->options.net.model);
+    OK(nw_checkpoint_begin(&w, path, &info));
+    OK(nw_checkpoint_add_model(w, &r->net->model.params, r->at.batches));
+    OK(nw_replica_save(r, w, 0));
+    OK(nw_checkpoint_commit(w));
+}
+
+static nw_status load(nw_replica *r, const char *path)
+{
+    nw_checkpoint *c;
+    OK(nw_checkpoint_open(&c, path));
+    OK(nw_checkpoint_read_model(c, r->options.net.model, &r->net->model.params, NULL));
+    nw_status status = nw_replica_load(r, c, 0);
+    nw_checkpoint_close(c);
+    return status;
+}
+
+static void assert_same(nw_replica *a, nw_replica *b)
+{
+    nw_params *p = &a->net->model.params, *q = &b->net->model.params;
+    nw_ema *e = nw_net_average(a->net), *f = nw_net_average(b->net);
+    size_t learned = p->learned.floats * sizeof(float), running = p->running.floats * sizeof(float);
+    assert_memory_equal(&a->at, &b->at, sizeof a->at);
+    assert_memory_equal(p->values, q->values, learned);
+    if (running) assert_memory_equal(p->buffers, q->buffers, running);
+    assert_memory_equal(e->values, f->values, learned);
+    if (running) assert_memory_equal(e->buffers, f->buffers, running);
+    assert_int_equal(e->steps, f->steps);
+    assert_int_equal(*nw_optimizer_steps(a->net->optimizer), *nw_optimizer_steps(b->net->optimizer));
+    assert_int_equal(nw_optimizer_states(a->net->optimizer), 3); /* both moments, and the greatest second one */
+    for (int i = 0; i < 3; i++)
+        assert_memory_equal(nw_optimizer_state_at(a->net->optimizer, i).data,
+                            nw_optimizer_state_at(b->net->optimizer, i).data, learned);
+    if (a->at.pending > 0) assert_memory_equal(p->gradients, q->gradients, learned);
+}
+
+/* One replica is saved after every batch; another, made of other weights, goes on from each. */
+static void check_saving(const char *model, bool has_statistics)
+{
+    enum { BATCHES = 8 }; /* epochs of 4, the last of 2 images; updates after 3 and 6, two batches pending at the end */
+    nw_dataset *d = make_dataset(11, 3, 32);
+    nw_replica_options o = replica_options(d, model);
+    nw_replica *whole = make_replica(&o), *going = make_replica(&o);
+    assert_int_equal(nw_replica_batches(whole), 4);
+    assert_int_equal(whole->net->model.params.running.floats > 0, has_statistics);
+    OK(nw_replica_begin(whole));
+    OK(nw_replica_begin(going));
+    compute(whole, BATCHES);
+    for (int at = 0; at < BATCHES; at++) {
+        save(going, scratch("checkpoint"));
+        nw_replica *resumed = make_replica(&o);
+        for (size_t i = 0; i < resumed->net->model.params.learned.floats; i++)
+            resumed->net->model.params.values[i] = resumed->net->model.params.gradients[i] = 7;
+        OK(load(resumed, scratch("checkpoint")));
+        OK(nw_replica_begin(resumed));
+        assert_same(going, resumed);
+        compute(resumed, BATCHES - at);
+        assert_same(whole, resumed);
+        nw_replica_free(resumed);
+        compute(going, 1);
+    }
+    assert_same(whole, going);
+    assert_int_equal(whole->at.pending, 2);
+    nw_replica_free(whole);
+    nw_replica_free(going);
+    nw_dataset_close(d);
+}
+
+TEST(test_saved_with_dropout) { check_saving("alexnet1", false); }
+TEST(test_saved_with_batch_norm) { check_saving("alexnet", true); }
+
+TEST(test_loading_refuses_what_does_not_fit)
+{
+    nw_dataset *d = make_dataset(11, 3, 32), *more = make_dataset(20, 3, 32);
+    nw_replica_options o = replica_options(d, "alexnet1");
+    nw_replica *r = make_replica(&o);
+    OK(nw_replica_begin(r));
+    compute(r, 4);
+    save(r, scratch("checkpoint"));
+    nw_replica_free(r);
+
+    nw_replica_options other = o;
+    other.loader.batch_size = 2;
+    r = make_replica(&other);
+    assert_int_equal(load(r, scratch("checkpoint")), NW_E_ARGUMENT);
+    assert_says("an epoch was 4 batches of 3 images and would now be 6 of 2");
+    nw_replica_free(r);
+
+    other = o;
+    other.loader.dataset = more;
+    r = make_replica(&other);
+    assert_int_equal(load(r, scratch("checkpoint")), NW_E_ARGUMENT);
+    assert_says("an epoch was 4 batches of 3 images and would now be 7 of 3");
+    nw_replica_free(r);
+
+    other = o;
+    other.ema_decay = 0;
+    r = make_replica(&other);
+    assert_int_equal(load(r, scratch("checkpoint")), NW_E_ARGUMENT);
+    assert_says("--ema-decay");
+    nw_replica_free(r);
+
+    other = o;
+    other.optimizer = nw_optimizer_options_default("sgd");
+    other.optimizer.momentum = 0.9;
+    r = make_replica(&other);
+    assert_int_equal(load(r, scratch("checkpoint")), NW_E_FILE);
+    assert_says("momentum");
+    nw_replica_free(r);
+    nw_dataset_close(d);
+    nw_dataset_close(more);
+}
+
+/* ---- a whole run ---- */
+
+static nw_status train(const nw_dataset *d, const char *dir, int epochs, int max_steps, bool resume, bool stop,
+                       char hash[65])
+{
+    volatile sig_atomic_t flag = stop;
+    nw_stopwatch watch = nw_stopwatch_start(NULL, nw_now_ns());
+    nw_run_options o = {.replica = replica_options(d, "alexnet1"),
+                        .dataset = d,
+                        .test_augment = nw_augment_plain(d),
+                        .test_batch_size = 3,
+                        .train_eval_batch_size = 3,
+                        .train_metrics = true,
+                        .epochs = epochs,
+                        .max_steps = max_steps,
+                        .eval_every = 1,
+                        .run_dir = dir,
+                        .resume = resume ? dir : NULL,
+                        .keep = 3,
+                        .observe = {.run_dir = dir},
+                        .stop = &flag,
+                        .watch = &watch};
+    o.replica.accumulation = 1;
+    nw_record_clear(NW_RECORD_RUN, &o.record);
+    nw_stopwatch_enter(&watch, NW_PHASE_PREPROCESS, nw_now_ns());
+    nw_run_result result;
+    nw_status status = nw_run_train(&o, &result);
+    memcpy(hash, result.weights_sha256, 65);
+    return status;
+}
+
+static int count_records(const char *dir, const char *kind)
+{
+    char path[600], start[64];
+    static char line[1 << 16];
+    int count = 0;
+    snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
+    snprintf(start, sizeof start, "{\"record\":\"%s\"", kind);
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    while (fgets(line, sizeof line, file)) count += strncmp(line, start, strlen(start)) == 0;
+    fclose(file);
+    return count;
+}
+
+TEST(test_run_stopped_while_it_evaluates)
+{
+    nw_dataset *d = make_dataset(11, 3, 32);
+    char whole[65], parts[65];
+    OK(train(d, scratch("whole"), 2, 0, false, false, whole));
+
+    /* Stopped before the first batch; then four steps, to the end of the first epoch; then stopped in its evaluation.
+     */
+    assert_int_equal(train(d, scratch("parts"), 2, 0, false, true, parts), NW_E_INTERRUPTED);
+    assert_says("interrupted at step 0; continue with: nowait train --resume ");
+    OK(train(d, scratch("parts"), 2, 4, true, false, parts));
+    assert_int_equal(count_records(scratch("parts"), "epoch"), 1);
+    assert_int_equal(train(d, scratch("parts"), 2, 0, true, true, parts), NW_E_INTERRUPTED);
+    assert_says("interrupted at step 4");
+    assert_int_equal(count_records(scratch("parts"), "epoch"), 0);
+    OK(train(d, scratch("parts"), 2, 0, true, false, parts));
+    assert_string_equal(whole, parts);
+    assert_int_equal(count_records(scratch("parts"), "epoch"), 2);
+    assert_int_equal(count_records(scratch("parts"), "step"), 8);
+    nw_dataset_close(d);
+}
+
+int main(void)
+{
+#define WITH_FILES(name) cmocka_unit_test_setup_teardown(name, scratch_make, scratch_remove)
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_tally),
+        cmocka_unit_test(test_first_not_finite),
+        cmocka_unit_test(test_every_image_counts_once),
+        cmocka_unit_test(test_both_views_of_mirrored_images),
+        cmocka_unit_test(test_health_names_the_first),
+        WITH_FILES(test_saved_with_dropout),
+        WITH_FILES(test_saved_with_batch_norm),
+        WITH_FILES(test_loading_refuses_what_does_not_fit),
+        WITH_FILES(test_run_stopped_while_it_evaluates),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
