@@ -211,11 +211,15 @@ static nw_status plan_best(const nw_settings *s, const nw_dataset *d, nw_best_ru
     return NW_OK;
 }
 
+/* The files' own where they have one, otherwise that of the training images. */
 static nw_status make_mean_image(const nw_dataset *d, float **mean)
 {
-    *mean = calloc((size_t)d->channels * (size_t)nw_max(d->height, 1) * (size_t)nw_max(d->width, 1), sizeof **mean);
+    size_t count = (size_t)d->channels * (size_t)nw_max(d->height, 1) * (size_t)nw_max(d->width, 1);
+    *mean = calloc(count, sizeof **mean);
     NW_FAIL_IF(!*mean, NW_E_MEMORY, "no memory for a mean image");
-    return nw_data_mean_image(d, *mean);
+    if (!d->mean_image) return nw_data_mean_image(d, *mean);
+    memcpy(*mean, d->mean_image, count * sizeof **mean);
+    return NW_OK;
 }
 
 nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, nw_run_options *o)
