@@ -3,8 +3,10 @@
  * is in src/data; here are the words.
  */
 #include "cli/command.h"
+#include "cli/download.h"
 #include "cli/options.h"
 
+#include "base/json.h"
 #include "base/suggest.h"
 #include "data/bytes.h"
 #include "data/facts.h"
@@ -12,7 +14,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 static void usage(void)
 {
@@ -26,45 +27,24 @@ static void usage(void)
     printf("\nNOWAIT_MIRROR in the environment has the same meaning as --url.\n");
 }
 
-/* One live line on a terminal; elsewhere a line for every tenth of a file. */
-typedef struct talk {
-    char file[256];
-    int tenths;
-} talk;
-
-static bool say_progress(void *context, const char *file, int64_t done, int64_t total)
-{
-    talk *t = context;
-    bool same = strncmp(t->file, file, sizeof t->file - 1) == 0;
-    int tenths = total > 0 ? (int)(10 * done / total) : 0;
-    if (isatty(STDERR_FILENO)) {
-        fprintf(stderr, "\r%s%s", file, total > 0 ? "" : " ...");
-        if (total > 0) fprintf(stderr, " %.1f of %.1f MB ", (double)done / 1e6, (double)total / 1e6);
-        if (total > 0 && done == total) fputc('\n', stderr);
-    } else if (!same) {
-        fprintf(stderr, "%s\n", file);
-    } else if (tenths > t->tenths) {
-        fprintf(stderr, "%s: %d %% of %.1f MB\n", file, 10 * tenths, (double)total / 1e6);
-    }
-    if (!same) snprintf(t->file, sizeof t->file, "%s", file);
-    t->tenths = tenths;
-    return true;
-}
-
 static nw_status fetch(const char *name, const nw_settings *s)
 {
-    talk t = {0};
+    nw_download_talk talk = {0};
     bool already;
-    nw_fetch_options o = {
-        .name = name, .dir = s->data_dir, .url = s->url, .progress = say_progress, .progress_context = &t};
+    nw_fetch_options o = {.name = name,
+                          .dir = s->data_dir,
+                          .url = s->url,
+                          .progress = s->quiet ? NULL : nw_download_say,
+                          .progress_context = &talk};
     NW_TRY(nw_data_fetch(&o, &already));
     printf("%s is %s in %s\n", name, already ? "already" : "now", s->data_dir);
     return NW_OK;
 }
 
+static const char *const split_names[NW_SPLITS] = {"train", "valid", "test"};
+
 static void print_split(const nw_dataset *d, const nw_data_facts *f, nw_split split)
 {
-    static const char *const names[NW_SPLITS] = {"train", "valid", "test"};
     int64_t least = INT64_MAX, most = 0;
     for (int c = 0; c < d->classes; c++) {
         int64_t n = f->per_class[split][c];
@@ -72,11 +52,12 @@ static void print_split(const nw_dataset *d, const nw_data_facts *f, nw_split sp
         most = n > most ? n : most;
     }
     if (d->split[split].count == 0)
-        printf("%-11s none\n", names[split]);
+        printf("%-11s none\n", split_names[split]);
     else if (least == most)
-        printf("%-11s %lld images, %lld a class\n", names[split], (long long)d->split[split].count, (long long)most);
+        printf("%-11s %lld images, %lld a class\n", split_names[split], (long long)d->split[split].count,
+               (long long)most);
     else
-        printf("%-11s %lld images, %lld to %lld a class\n", names[split], (long long)d->split[split].count,
+        printf("%-11s %lld images, %lld to %lld a class\n", split_names[split], (long long)d->split[split].count,
                (long long)least, (long long)most);
 }
 
@@ -115,15 +96,69 @@ static void print_facts(const nw_dataset *d, const nw_data_facts *f)
     if (d->classes > MOST_LINES) printf("and %d more\n", d->classes - MOST_LINES);
 }
 
+static void json_numbers(nw_json *json, const char *key, const double *values, int count)
+{
+    nw_json_key(json, key), nw_json_array(json);
+    for (int c = 0; c < count; c++) nw_json_double(json, values[c]);
+    nw_json_array_end(json);
+}
+
+static void json_facts(const nw_dataset *d, const nw_data_facts *f)
+{
+    nw_json json = nw_json_begin(stdout, true);
+    nw_json_object(&json);
+    nw_json_key(&json, "dataset"), nw_json_string(&json, d->name);
+    nw_json_key(&json, "source"), nw_json_string(&json, d->source);
+    nw_json_key(&json, "classes"), nw_json_int(&json, d->classes);
+    nw_json_key(&json, "channels"), nw_json_int(&json, d->channels);
+    const char *const sizes[] = {"least_height", "most_height", "least_width", "most_width"};
+    const int pixels[] = {f->least_height, f->most_height, f->least_width, f->most_width};
+    for (int i = 0; i < 4; i++) nw_json_key(&json, sizes[i]), nw_json_int(&json, pixels[i]);
+    for (int s = 0; s < NW_SPLITS; s++) {
+        nw_json_key(&json, split_names[s]), nw_json_object(&json);
+        nw_json_key(&json, "images"), nw_json_int(&json, d->split[s].count);
+        nw_json_key(&json, "per_class"), nw_json_array(&json);
+        for (int c = 0; c < d->classes; c++) nw_json_int(&json, f->per_class[s][c]);
+        nw_json_array_end(&json);
+        nw_json_object_end(&json);
+    }
+    nw_json_key(&json, "measured_images"), nw_json_int(&json, f->measured);
+    json_numbers(&json, "mean", f->mean, d->channels);
+    json_numbers(&json, "deviation", f->deviation, d->channels);
+    nw_json_key(&json, "class_names");
+    if (d->class_names) {
+        nw_json_array(&json);
+        for (int c = 0; c < d->classes; c++) nw_json_string(&json, d->class_names[c]);
+        nw_json_array_end(&json);
+    } else {
+        nw_json_string(&json, NULL);
+    }
+    nw_json_object_end(&json);
+    nw_json_end(&json);
+}
+
+static nw_dataset_options options_of(const char *name, const nw_settings *s)
+{
+    return (nw_dataset_options){.name = name,
+                                .dir = s->data_dir,
+                                .val_ratio = s->val_ratio,
+                                .classes = s->classes,
+                                .limit = s->limit,
+                                .seed = (uint64_t)s->seed};
+}
+
 static nw_status info(const char *name, const nw_settings *s)
 {
     nw_dataset *d;
     nw_data_facts facts;
-    nw_dataset_options o = {.name = name, .dir = s->data_dir};
+    nw_dataset_options o = options_of(name, s);
     NW_TRY(nw_dataset_open(&d, &o));
     nw_status status = nw_data_measure(&facts, d);
     if (status == NW_OK) {
-        print_facts(d, &facts);
+        if (strcmp(s->format, "json") == 0)
+            json_facts(d, &facts);
+        else
+            print_facts(d, &facts);
         nw_data_facts_free(&facts);
     }
     nw_dataset_close(d);
@@ -134,22 +169,21 @@ static nw_status import(const char *name, const nw_settings *s)
 {
     nw_dataset *d;
     char path[NW_PATH_SIZE], file[64];
-    nw_dataset_options o = {.name = name, .dir = s->data_dir, .published = true};
+    nw_dataset_options o = options_of(name, s);
+    o.published = true;
     snprintf(file, sizeof file, "%.40s.nwraw", name);
     NW_TRY(nw_path_put(path, s->data_dir, file));
+    const char *to = s->output[0] ? s->output : path;
     NW_TRY(nw_dataset_open(&d, &o));
-    nw_status status = nw_data_import(d, path);
-    if (status == NW_OK) printf("%s is now in %s\n", name, path);
+    nw_status status = nw_data_import(d, to);
+    if (status == NW_OK) printf("%s is now in %s\n", name, to);
     nw_dataset_close(d);
     return status;
 }
 
 nw_status nw_command_data(int argc, char **argv)
 {
-    static const struct {
-        const char *name;
-        nw_status (*run)(const char *dataset, const nw_settings *settings);
-    } verbs[] = {{"fetch", fetch}, {"info", info}, {"import", import}};
+    static nw_status (*const run[])(const char *dataset, const nw_settings *settings) = {fetch, info, import};
     const char *names[] = {"fetch", "info", "import"};
     nw_settings settings;
     int positional;
@@ -157,11 +191,16 @@ nw_status nw_command_data(int argc, char **argv)
         usage();
         return NW_OK;
     }
-    NW_TRY(nw_options_parse(NW_COMMAND_DATA, argc, argv, &settings, &positional));
-    NW_FAIL_IF(positional != 2, NW_E_ARGUMENT,
-               "say what to do and with which dataset: 'nowait data fetch|info|import DATASET'; --help lists them");
-    for (int i = 0; i < 3; i++)
-        if (strcmp(argv[0], verbs[i].name) == 0) return verbs[i].run(argv[1], &settings);
-    return NW_FAIL(NW_E_ARGUMENT, "there is no 'nowait data %s'; the nearest is '%s'", argv[0],
-                   nw_suggest(argv[0], names, 3));
+    nw_status status = nw_options_parse(NW_COMMAND_DATA, argc, argv, &settings, &positional);
+    int verb = 0;
+    while (status == NW_OK && positional > 0 && verb < 3 && strcmp(argv[0], names[verb])) verb++;
+    if (status == NW_OK && positional != 2)
+        status = NW_FAIL(NW_E_ARGUMENT, "say what to do and with which dataset: 'nowait data fetch|info|import "
+                                        "DATASET'; --help lists them");
+    if (status == NW_OK && verb == 3)
+        status = NW_FAIL(NW_E_ARGUMENT, "there is no 'nowait data %s'; the nearest is '%s'", argv[0],
+                         nw_suggest(argv[0], names, 3));
+    if (status == NW_OK) status = run[verb](argv[1], &settings);
+    nw_settings_free(&settings);
+    return status;
 }

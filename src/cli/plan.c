@@ -1,6 +1,7 @@
 /* plan.c - see plan.h. */
 #include "cli/plan.h"
 
+#include "cli/download.h"
 #include "data/facts.h"
 
 #include <stdlib.h>
@@ -11,6 +12,7 @@ static const char *or_null(const char *text) { return text[0] ? text : NULL; }
 
 nw_status nw_plan_dataset(const nw_settings *s, nw_dataset **dataset)
 {
+    nw_download_talk talk = {0};
     nw_dataset_options o = {.name = s->dataset,
                             .dir = s->data_dir,
                             .download = s->download,
@@ -18,7 +20,9 @@ nw_status nw_plan_dataset(const nw_settings *s, nw_dataset **dataset)
                             .classes = s->classes,
                             .limit = s->limit,
                             .image_size = s->crop > 0 ? s->crop : 0,
-                            .seed = (uint64_t)s->seed};
+                            .seed = (uint64_t)s->seed,
+                            .progress = s->quiet ? NULL : nw_download_say,
+                            .progress_context = &talk};
     return nw_dataset_open(dataset, &o);
 }
 
