@@ -33,6 +33,7 @@ stopped() {
     begin "$@"
     until_steps "$batches"
     kill -s "$signal" "$process"
+    kill -s "$signal" "$process" # a terminal and a supervisor may both say it
     ended 4
     err_has "interrupted at step [0-9]+; continue with: nowait train --resume $runs/$name\$"
     err_lines 1
