@@ -91,7 +91,8 @@ Image.fromarray(pixels).resize((61, 45)).convert("RGB").save(sys.argv[2] + "/lar
     out_has "^$work/0.png\$"
     out_has '^ +[0-9.]+ %  (Ankle boot|Sneaker|Sandal)$'
     equal "lines" "$(wc -l <"$work/out")" 8
-    run 0 "$NOWAIT" predict "$runs/fashion" "$work"/[0-9].png "$work/large.jpg" --format json --top 10
+    run 0 "$NOWAIT" predict "$runs/fashion" "$work"/[0-9].png "$work/large.jpg" --format json --top 10 \
+        --precision f32
     cp "$work/out" "$work/answers"
     # The same answers as evaluation's: cross-entropy and right answers of the first ten test images.
     run 0 "$NOWAIT" eval "$runs/fashion" --limit 10 --precision f32 --format json
