@@ -157,11 +157,17 @@ nw_status nw_command_data(int argc, char **argv)
         usage();
         return NW_OK;
     }
-    NW_TRY(nw_options_parse(NW_COMMAND_DATA, argc, argv, &settings, &positional));
-    NW_FAIL_IF(positional != 2, NW_E_ARGUMENT,
-               "say what to do and with which dataset: 'nowait data fetch|info|import DATASET'; --help lists them");
-    for (int i = 0; i < 3; i++)
-        if (strcmp(argv[0], verbs[i].name) == 0) return verbs[i].run(argv[1], &settings);
-    return NW_FAIL(NW_E_ARGUMENT, "there is no 'nowait data %s'; the nearest is '%s'", argv[0],
-                   nw_suggest(argv[0], names, 3));
+    nw_status status = nw_options_parse(NW_COMMAND_DATA, argc, argv, &settings, &positional);
+    if (status == NW_OK && positional != 2)
+        status =
+            NW_FAIL(NW_E_ARGUMENT, "say what to do and with which dataset: 'nowait data fetch|info|import DATASET'; "
+                                   "--help lists them");
+    int verb = 0;
+    while (status == NW_OK && verb < 3 && strcmp(argv[0], verbs[verb].name) != 0) verb++;
+    if (status == NW_OK && verb == 3)
+        status = NW_FAIL(NW_E_ARGUMENT, "there is no 'nowait data %s'; the nearest is '%s'", argv[0],
+                         nw_suggest(argv[0], names, 3));
+    if (status == NW_OK) status = verbs[verb].run(argv[1], &settings);
+    nw_settings_free(&settings);
+    return status;
 }
