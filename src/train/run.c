@@ -149,7 +149,7 @@ static nw_status save(run *r)
     if (!o->run_dir || saved) return NW_OK;
     nw_checkpoint_record record;
     nw_record_clear(NW_RECORD_CHECKPOINT, &record);
-    char *path;
+    char *path = NULL;
     int64_t start = nw_now_ns();
     enter(r, NW_PHASE_CHECKPOINT);
     nw_status status = nw_checkpoint_step_path(&path, o->run_dir, at->steps);
@@ -168,8 +168,8 @@ static nw_status save(run *r)
         record.is_best = r->best_step == record.step;
         record.write_seconds = (double)(nw_now_ns() - start) * 1e-9;
         tell(r, nw_observers_checkpoint(&r->observers, &record));
-        free(path);
     }
+    free(path);
     return status;
 }
 
