@@ -17,7 +17,7 @@ typedef enum nw_purpose {
     NW_PURPOSE_TEST,
     NW_PURPOSE_SHUFFLE = 8, /* a: epoch */
     NW_PURPOSE_AUGMENT = 9, /* a: epoch, b: sample */
-    NW_PURPOSE_SPLIT = 32, /* a: class; which images validate */
+    NW_PURPOSE_SPLIT = 32,  /* a: class; which images validate */
 } nw_purpose;
 
 typedef struct nw_rng {

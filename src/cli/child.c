@@ -52,8 +52,7 @@ static nw_status read_summary(const char *dir, bool *done, nw_child_result *resu
     return status;
 }
 
-/* ---- the process ----------------------------------------------------------------------------------------------------
- */
+/* ---- the process ------------------------------------------------------------------------------------------------- */
 
 static volatile sig_atomic_t child; /* 0: none */
 static volatile sig_atomic_t stopped;

@@ -27,8 +27,7 @@ typedef struct predictor {
     nw_json json;
 } predictor;
 
-/* ---- what the checkpoint says ---------------------------------------------------------------------------------------
- */
+/* ---- what the checkpoint says ------------------------------------------------------------------------------------ */
 
 static nw_status read_names(predictor *p, nw_checkpoint *c)
 {
@@ -121,8 +120,7 @@ static nw_status prepare(predictor *p, const char *checkpoint)
     return NW_OK;
 }
 
-/* ---- one image ------------------------------------------------------------------------------------------------------
- */
+/* ---- one image --------------------------------------------------------------------------------------------------- */
 
 static nw_status answer(predictor *p, const char *path)
 {

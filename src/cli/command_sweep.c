@@ -44,8 +44,7 @@ typedef struct sweep {
     result *results; /* one a combination */
 } sweep;
 
-/* ---- the grid -------------------------------------------------------------------------------------------------------
- */
+/* ---- the grid ---------------------------------------------------------------------------------------------------- */
 
 static nw_status cut_grid(grid *g, const char *text)
 {
@@ -104,8 +103,7 @@ static void combination_name(const sweep *w, int combination, char *name, size_t
         if (*at == '/') *at = '_';
 }
 
-/* ---- arguments ------------------------------------------------------------------------------------------------------
- */
+/* ---- arguments --------------------------------------------------------------------------------------------------- */
 
 static bool is_option(const char *text, const char *name)
 {
@@ -132,8 +130,7 @@ static nw_status keep_arguments(sweep *w, int argc, char **argv)
     return NW_OK;
 }
 
-/* ---- runs ----------------------------------------------------------------------------------------------------------
- */
+/* ---- runs -------------------------------------------------------------------------------------------------------- */
 
 static nw_status visit(sweep *w, int combination, int64_t seed)
 {
@@ -158,8 +155,7 @@ static nw_status visit(sweep *w, int combination, int64_t seed)
     return NW_OK;
 }
 
-/* ---- results --------------------------------------------------------------------------------------------------------
- */
+/* ---- results ----------------------------------------------------------------------------------------------------- */
 
 static double mean_of(const result *r) { return r->sum / r->runs; }
 static double deviation_of(const result *r) /* of a sample */
@@ -229,8 +225,7 @@ static void print_table(const sweep *w)
     }
 }
 
-/* ---- the command ----------------------------------------------------------------------------------------------------
- */
+/* ---- the command ------------------------------------------------------------------------------------------------- */
 
 static nw_status run_all(sweep *w, int argc, char **argv)
 {

@@ -20,8 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* ---- where the run lives --------------------------------------------------------------------------------------------
- */
+/* ---- where the run lives ----------------------------------------------------------------------------------------- */
 
 /* The directory of checkpoints that lie in RUN/checkpoints/STEP; NULL for one that lies elsewhere. */
 static nw_status run_around(const char *path, char **run_dir)
@@ -117,8 +116,7 @@ static nw_status place_run(const nw_settings *s, char **run_dir, char **resume)
     return copied(wanted, resume);
 }
 
-/* ---- what the user sees ---------------------------------------------------------------------------------------------
- */
+/* ---- what the user sees ------------------------------------------------------------------------------------------ */
 
 static void print_start(const nw_settings *s, const nw_run_options *o, const nw_dataset *d, const char *run_dir)
 {
@@ -141,8 +139,7 @@ static void print_result(const nw_settings *s, const nw_run_result *r, const cha
            r->weights_sha256);
 }
 
-/* ---- the command ----------------------------------------------------------------------------------------------------
- */
+/* ---- the command ------------------------------------------------------------------------------------------------- */
 
 static nw_status train_in(const nw_settings *s, const nw_dataset *d, const char *run_dir, const char *resume,
                           nw_stopwatch *watch)

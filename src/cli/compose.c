@@ -8,8 +8,7 @@
 
 enum { FILES_MOST = 256, FOLDERS_MOST = 8 };
 
-/* ---- keys ---------------------------------------------------------------------------------------------------------
- */
+/* ---- keys -------------------------------------------------------------------------------------------------------- */
 
 static nw_key *child(const nw_key *parent, const char *name, size_t length)
 {
@@ -102,8 +101,7 @@ nw_status nw_key_assign(nw_region *region, nw_key *key, const nw_yaml *value, co
     return NW_OK;
 }
 
-/* ---- files --------------------------------------------------------------------------------------------------------
- */
+/* ---- files ------------------------------------------------------------------------------------------------------- */
 
 typedef struct composition {
     nw_settings *settings;
@@ -187,8 +185,7 @@ static nw_status load_with_bases(composition *c, const char *given)
     return NW_OK;
 }
 
-/* ---- names and the printed tree -----------------------------------------------------------------------------------
- */
+/* ---- names and the printed tree ---------------------------------------------------------------------------------- */
 
 static void print_names(const nw_key *key, FILE *out)
 {
@@ -253,8 +250,7 @@ static nw_status print_to_text(composition *c, bool names, const char **text)
     return NW_OK;
 }
 
-/* ---- all of it ----------------------------------------------------------------------------------------------------
- */
+/* ---- all of it --------------------------------------------------------------------------------------------------- */
 
 static nw_status apply_override(composition *c, const nw_override *o)
 {

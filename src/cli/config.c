@@ -3,8 +3,7 @@
 
 #include <string.h>
 
-/* ---- reading ------------------------------------------------------------------------------------------------------
- */
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
 
 nw_status nw_config_value(nw_region *region, const char *where, const char *key, const nw_yaml *node, const char **text)
 {
@@ -88,8 +87,7 @@ nw_status nw_config_apply(nw_settings *s, const char *path)
     return nw_config_apply_tree(s, name, root);
 }
 
-/* ---- writing ------------------------------------------------------------------------------------------------------
- */
+/* ---- writing ----------------------------------------------------------------------------------------------------- */
 
 /* The code point at `text` and its length; -1 and 1 for what is no UTF-8. */
 static int decode(const unsigned char *text, int *length)

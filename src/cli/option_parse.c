@@ -22,6 +22,7 @@ typedef struct line {
     int at;
     nw_override *overrides;
     int override_count;
+    const char *grids; /* all of --grid so far */
 } line;
 
 static const nw_setting_source from_command_line = {NW_LAYER_COMMAND, "command line", "--"};
@@ -71,6 +72,11 @@ static nw_status take_option(line *l, nw_option_match match, const char *name, c
     } else if (!value) {
         NW_FAIL_IF(l->at + 1 >= l->argc, NW_E_ARGUMENT, "--%s needs a value: %s", shown, o->values);
         value = l->argv[++l->at];
+    }
+    if (o->field == NW_AT(grid)) { /* grids add up: each is a dimension of its own */
+        value = l->grids ? nw_region_print(&l->settings->memory->region, "%s\n%s", l->grids, value) : value;
+        NW_TRY_MEMORY(value);
+        l->grids = value;
     }
     return nw_settings_set_match(l->settings, match, match.translation || match.inverted ? shown : o->name, value,
                                  &from_command_line);

@@ -26,8 +26,7 @@ nw_status nw_plan_dataset(const nw_settings *s, nw_dataset **dataset)
     return nw_dataset_open(dataset, &o);
 }
 
-/* ---- augmentation ---------------------------------------------------------------------------------------------------
- */
+/* ---- augmentation ------------------------------------------------------------------------------------------------ */
 
 typedef struct normalisation {
     const char *name;
@@ -82,8 +81,7 @@ nw_status nw_plan_augment(const nw_settings *s, const nw_dataset *d, bool augmen
     return NW_OK;
 }
 
-/* ---- networks -------------------------------------------------------------------------------------------------------
- */
+/* ---- networks ---------------------------------------------------------------------------------------------------- */
 
 /* Lists come as words; the model wants them joined by commas. */
 static nw_status joined(nw_text_list list, const char **text)
@@ -145,8 +143,7 @@ nw_status nw_plan_net(const nw_settings *s, const nw_dataset *d, const nw_augmen
     return nw_plan_variant(s, &o->variant);
 }
 
-/* ---- the run --------------------------------------------------------------------------------------------------------
- */
+/* ---- the run ----------------------------------------------------------------------------------------------------- */
 
 static nw_status plan_optimizer(const nw_settings *s, nw_optimizer_options *o)
 {

@@ -58,8 +58,7 @@ nw_status nw_session_config_text(const nw_settings *s, char **text, size_t *byte
     return status;
 }
 
-/* ---- settings of a checkpoint ---------------------------------------------------------------------------------------
- */
+/* ---- settings of a checkpoint ------------------------------------------------------------------------------------ */
 
 /* config.yaml of a run that has no checkpoint yet; NULL if there is none. */
 static nw_status config_of_beginning(const char *run_dir, char **config)
@@ -128,8 +127,7 @@ nw_status nw_session_parse(unsigned command, int argc, char **argv, nw_settings 
     return status;
 }
 
-/* ---- evaluation -----------------------------------------------------------------------------------------------------
- */
+/* ---- evaluation -------------------------------------------------------------------------------------------------- */
 
 static nw_status read_weights(nw_checkpoint *c, const char *model, nw_net *net, bool *averaged)
 {

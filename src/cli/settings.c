@@ -205,8 +205,7 @@ static nw_status scale_to_epochs(nw_settings *s)
     return scale(s, (double)s->epochs / before, layer, layer, !recipe, why);
 }
 
-/* ---- the algorithm ------------------------------------------------------------------------------------------------
- */
+/* ---- the algorithm ----------------------------------------------------------------------------------------------- */
 
 /* PETRA's method flags, if one is on, name one of s1..s6, a1..a6 (petra 1.2); beside them --algorithm must agree,
  * unless one of the two comes from a higher layer. */
@@ -237,8 +236,7 @@ static nw_status resolve_algorithm(nw_settings *s)
     return NW_OK;
 }
 
-/* ---- names and notes ----------------------------------------------------------------------------------------------
- */
+/* ---- names and notes --------------------------------------------------------------------------------------------- */
 
 static nw_status make_run_name(nw_settings *s)
 {

@@ -75,8 +75,7 @@ nw_status nw_transform_prepare(nw_transform *t, const nw_augment *augment, bool 
     return NW_OK;
 }
 
-/* ---- Draws --------------------------------------------------------------------------------------------------------
- */
+/* ---- Draws ------------------------------------------------------------------------------------------------------- */
 
 int nw_middle(int left_over)
 {
@@ -133,8 +132,7 @@ nw_box nw_part_place(const nw_part parts[NW_PART_TRIES], int height, int width, 
     return box;
 }
 
-/* ---- Application --------------------------------------------------------------------------------------------------
- */
+/* ---- Application ------------------------------------------------------------------------------------------------- */
 
 /* Where row or column i of an image of `size` lies, i counted from its edge; -1: in zero padding. */
 static int source_index(int i, int size, bool reflect)

@@ -1,5 +1,5 @@
 /*
- * cifar.c - CIFAR-10 and CIFAR-100, the binary and the Python version; see cifar.h and batch.h.
+ * cifar.c - CIFAR-10 and CIFAR-100, the binary and the Python version; see cifar.h and python_batch.h.
  */
 #include "data/cifar.h"
 

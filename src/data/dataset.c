@@ -27,8 +27,7 @@ int nw_dataset_kinds(void) { return READERS; }
 const char *nw_dataset_kind_name(int index) { return readers[index]->name; }
 const char *nw_dataset_kind_summary(int index) { return readers[index]->summary; }
 
-/* ---- Memory --------------------------------------------------------------------------------------------------------
- */
+/* ---- Memory ------------------------------------------------------------------------------------------------------ */
 
 struct nw_dataset_memory {
     void **blocks;
@@ -137,8 +136,7 @@ nw_status nw_dataset_set_class_names(nw_dataset *d, int count, const char *(*nam
     return NW_OK;
 }
 
-/* ---- Finding -------------------------------------------------------------------------------------------------------
- */
+/* ---- Finding ----------------------------------------------------------------------------------------------------- */
 
 static const nw_reader *find_reader(const char *name)
 {

@@ -96,8 +96,7 @@ const char *nw_fetch_address(const char *name)
     return p ? p->address : NULL;
 }
 
-/* ---- Folders
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- Folders ----------------------------------------------------------------------------------------------------- */
 
 /* Makes a folder and those above it. */
 static nw_status make_folders(const char *dir)
@@ -180,8 +179,7 @@ static nw_status lock_root(const nw_fetch_options *o, int *lock)
     return NW_OK;
 }
 
-/* ---- Pieces
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- Pieces ------------------------------------------------------------------------------------------------------ */
 
 static nw_status digest_file(const char *path, bool sha256, char text[65])
 {

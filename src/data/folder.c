@@ -276,8 +276,7 @@ static nw_status read_tree(nw_dataset *d, const nw_dataset_options *o, const cha
     return status;
 }
 
-/* ---- Decoding into memory
- * ------------------------------------------------------------------------------------------------ */
+/* ---- Decoding into memory ---------------------------------------------------------------------------------------- */
 
 enum { PER_TASK = 64 };
 

@@ -57,8 +57,7 @@ nw_status nw_idx_read_packed(nw_array *array, const uint8_t *data, size_t size, 
     return status;
 }
 
-/* ---- The two datasets
- * ------------------------------------------------------------------------------------------------ */
+/* ---- The two datasets -------------------------------------------------------------------------------------------- */
 
 /* The path of "train-images" and the like, in one of the spellings that are around; empty if there is none. */
 static bool find_file(char path[NW_PATH_SIZE], const char *dir, const char *what, int dims)

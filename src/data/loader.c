@@ -89,8 +89,7 @@ struct nw_loader {
     worker *workers; /* options.workers of them, and behind them the caller */
 };
 
-/* ---- Order and batches ---------------------------------------------------------------------------------------------
- */
+/* ---- Order and batches ------------------------------------------------------------------------------------------- */
 
 /* An epoch's number in the random streams. */
 static uint64_t stream_epoch(const nw_loader *l, int64_t epoch)
@@ -153,8 +152,7 @@ static void open_slot(nw_loader *l, slot *s, int which, int64_t epoch, int64_t i
     pthread_mutex_unlock(&l->lock);
 }
 
-/* ---- Filling -------------------------------------------------------------------------------------------------------
- */
+/* ---- Filling ----------------------------------------------------------------------------------------------------- */
 
 static nw_status fill_image(nw_loader *l, slot *s, int i, nw_photo *photo)
 {
@@ -226,8 +224,7 @@ static void *worker_main(void *argument)
     return NULL;
 }
 
-/* ---- Waiting -------------------------------------------------------------------------------------------------------
- */
+/* ---- Waiting ----------------------------------------------------------------------------------------------------- */
 
 /* Under the lock: sleeps until a claim is finished. */
 static nw_status await_report(nw_loader *l)
@@ -283,8 +280,7 @@ static nw_status quiesce(nw_loader *l)
     return status;
 }
 
-/* ---- The sequence --------------------------------------------------------------------------------------------------
- */
+/* ---- The sequence ------------------------------------------------------------------------------------------------ */
 
 /* Workers read `next` to see what is needed first. */
 static void move_to(nw_loader *l, int64_t next)
@@ -365,8 +361,7 @@ void nw_loader_shape(const nw_loader *l, int *channels, int *height, int *width)
     *width = l->transform.width;
 }
 
-/* ---- Creation ------------------------------------------------------------------------------------------------------
- */
+/* ---- Creation ---------------------------------------------------------------------------------------------------- */
 
 nw_augment nw_augment_plain(const nw_dataset *dataset)
 {

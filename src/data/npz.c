@@ -13,8 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- .npy ----------------------------------------------------------------------------------------------------------
- */
+/* ---- .npy -------------------------------------------------------------------------------------------------------- */
 
 /* Where the value of a key begins, or NULL. */
 static const char *dict_value(const char *text, size_t length, const char *key)
@@ -76,8 +75,7 @@ nw_status nw_npy_read(nw_array *array, const uint8_t *data, size_t size, const c
     return nw_array_finish(array, data + start + length, size - start - length, name);
 }
 
-/* ---- zip ------------------------------------------------------------------------------------------------------------
- */
+/* ---- zip --------------------------------------------------------------------------------------------------------- */
 
 typedef struct member {
     const uint8_t *name;

@@ -464,8 +464,7 @@ static nw_status build(machine *m)
                       state->items[3]->kind == NW_PICKLE_BOOL && state->items[3]->integer);
 }
 
-/* ---- The machine --------------------------------------------------------------------------------------------------
- */
+/* ---- The machine ------------------------------------------------------------------------------------------------- */
 
 static nw_status push_stack_global(machine *m)
 {

@@ -1,5 +1,5 @@
 /*
- * python_batch.c - images and labels out of pickles and npz files; see batch.h.
+ * python_batch.c - images and labels out of pickles and npz files; see python_batch.h.
  */
 #include "data/python_batch.h"
 
@@ -34,7 +34,8 @@ static nw_status count_labels(nw_python_batch *b, const char *label_key)
     return NW_OK;
 }
 
-nw_status nw_python_batch_open_memory(nw_python_batch *b, const uint8_t *data, size_t size, const char *name, const char *label_key)
+nw_status nw_python_batch_open_memory(nw_python_batch *b, const uint8_t *data, size_t size, const char *name,
+                                      const char *label_key)
 {
     *b = (nw_python_batch){.file = {data, size}, .name = name};
     nw_status status = NW_OK;

@@ -25,7 +25,7 @@ typedef struct nw_python_batch {
 /* Opens a file and counts its labels; `name` is its path and must outlive the batch. */
 nw_status nw_python_batch_open(nw_python_batch *batch, const char *name, const char *label_key);
 nw_status nw_python_batch_open_memory(nw_python_batch *batch, const uint8_t *data, size_t size, const char *name,
-                               const char *label_key);
+                                      const char *label_key);
 void nw_python_batch_close(nw_python_batch *batch);
 
 /* Labels minus `first`, each checked against `classes`; and the pixels, `bytes` an image. */

@@ -178,8 +178,7 @@ nw_status nw_raw_verify(const uint8_t *data, size_t size, const char *name)
     return NW_OK;
 }
 
-/* ---- Writing
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- Writing ----------------------------------------------------------------------------------------------------- */
 
 static void put(uint8_t *to, uint64_t value, int bytes)
 {

@@ -57,8 +57,7 @@ static nw_status new_index(const nw_dataset *d, int64_t count, int64_t **index)
     return NW_OK;
 }
 
-/* ---- Classes
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- Classes ----------------------------------------------------------------------------------------------------- */
 
 static nw_status keep_in_split(nw_dataset *d, nw_images *images, const int32_t *map)
 {
@@ -96,8 +95,7 @@ nw_status nw_dataset_keep_classes(nw_dataset *d, int classes)
     return NW_OK;
 }
 
-/* ---- The validation split
- * --------------------------------------------------------------------------------------------- */
+/* ---- The validation split ---------------------------------------------------------------------------------------- */
 
 /* Marks in `chosen` round(ratio x n) of the n images of each class, by the first steps of a shuffle. */
 static void choose(const nw_dataset *d, const nw_images *images, double ratio, int64_t *starts, int64_t *order,
@@ -160,8 +158,7 @@ nw_status nw_dataset_split_validation(nw_dataset *d, double ratio)
     return status;
 }
 
-/* ---- Fewer images
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- Fewer images ------------------------------------------------------------------------------------------------ */
 
 /* Trees are sorted by class: their first images would all be alike. */
 static bool is_sorted(const nw_images *images)

@@ -108,8 +108,7 @@ typedef struct nw_builder {
     int regions;         /* gradients alive at a time, at most */
 } nw_builder;
 
-/* ---- units: a convolution or linear layer with what belongs to it ---------------------------------------------------
- */
+/* ---- units: a convolution or linear layer with what belongs to it ------------------------------------------------ */
 
 /* Convolution, optional bias, optional batch norm, optional ReLU. Keeps the raw output y; normalising and rectifying is
  * left to whoever reads its view. */
@@ -180,8 +179,7 @@ static inline void nw_builder_advance(nw_builder *builder, const nw_conv *conv)
     builder->w = conv->ow;
 }
 
-/* ---- stages ---------------------------------------------------------------------------------------------------------
- */
+/* ---- stages ------------------------------------------------------------------------------------------------------ */
 
 typedef struct nw_pool_options {
     int size, stride, pad; /* stride 0: the size */
@@ -247,8 +245,7 @@ typedef struct nw_head_options {
 /* Pool the map to one pixel, linear layer: f32 logits. */
 nw_status nw_stage_head(nw_stage **stage, nw_builder *builder, const char *name, const nw_head_options *options);
 
-/* ---- stages of reversible networks: see stage_reversible.c, stage_streams.c ----------------------------------------
- */
+/* ---- stages of reversible networks: see stage_reversible.c, stage_streams.c -------------------------------------- */
 
 /* A unit whose channels are the two streams, the first half x and the second half x~; then max pooling of pool_size
  * unless that is 0. */

@@ -20,8 +20,7 @@
  */
 #include "nn/stage.h"
 
-/* ---- F: units one after the other ---------------------------------------------------------------------------------
- */
+/* ---- F: units one after the other -------------------------------------------------------------------------------- */
 
 typedef struct branch {
     nw_unit unit[NW_BRANCH_UNITS];
@@ -106,8 +105,7 @@ static int branch_units(const branch *f, const nw_unit **units)
     return f->count;
 }
 
-/* ---- reversible ---------------------------------------------------------------------------------------------------
- */
+/* ---- reversible -------------------------------------------------------------------------------------------------- */
 
 typedef struct reversible_stage {
     nw_stage base;
@@ -203,8 +201,7 @@ nw_status nw_stage_reversible(nw_stage **stage, nw_builder *b, const char *name,
     return NW_OK;
 }
 
-/* ---- transition ---------------------------------------------------------------------------------------------------
- */
+/* ---- transition -------------------------------------------------------------------------------------------------- */
 
 typedef struct transition_stage {
     nw_stage base;

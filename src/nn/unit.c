@@ -8,8 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- regions --------------------------------------------------------------------------------------------------------
- */
+/* ---- regions ----------------------------------------------------------------------------------------------------- */
 
 nw_tensor nw_region_take(nw_pass *pass, const nw_tensor *shape)
 {
@@ -69,8 +68,7 @@ void nw_builder_stream(nw_builder *builder, int c, int h, int w)
     note_gradient(builder, c, h, w, NW_F32, NW_REGIONS);
 }
 
-/* ---- making ---------------------------------------------------------------------------------------------------------
- */
+/* ---- making ------------------------------------------------------------------------------------------------------ */
 
 static nw_status add_segment(nw_builder *b, nw_segments *list, const char *module, const char *what, nw_role role,
                              int fan_in, int dims, const int *shape, int *index)
@@ -166,8 +164,7 @@ void nw_unit_bind(nw_unit *u, nw_arena *arena, int n, int block)
     u->sum_gy = nw_arena_alloc(arena, nw_sums_floats(&u->y) * sizeof(float));
 }
 
-/* ---- parameters: from the unit's first output channel on, the leading dimension of all its segments ----------------
- */
+/* ---- parameters: from the unit's first output channel on, the leading dimension of all its segments -------------- */
 
 static size_t first_float(const nw_unit *u, const nw_segment *s)
 {
@@ -186,8 +183,7 @@ static float *unit_buffer(const nw_unit *u, const nw_params *p, int index)
     return index < 0 ? NULL : nw_param_buffer(p, index) + first_float(u, &p->running.at[index]);
 }
 
-/* ---- passes ---------------------------------------------------------------------------------------------------------
- */
+/* ---- passes ------------------------------------------------------------------------------------------------------ */
 
 const nw_moments *nw_unit_moments(const nw_unit *u, const nw_pass *pass)
 {

@@ -5,9 +5,10 @@
  * and, where it names them, a scalar of TensorBoard and a key of summary.json: a new quantity is one new line.
  *
  *   X(kind, name, scalar, summary)
- *     kind     INT (int64_t, NW_UNKNOWN if unknown), REAL (double, NAN if unknown), TEXT (const char *, NULL if
- * unknown) name     of the member and of the key in metrics.jsonl scalar   TensorBoard's name, or NULL summary  the key
- * in summary.json, which keeps the last value known, or NULL
+ *     kind     INT (int64_t, NW_UNKNOWN if unknown), REAL (double, NAN if unknown), TEXT (const char *, NULL if unknown)
+ *     name     of the member and of the key in metrics.jsonl
+ *     scalar   TensorBoard's name, or NULL
+ *     summary  the key in summary.json, which keeps the last value known, or NULL
  *
  * Every record begins with step, epoch and images: the state of the run at that moment. Rules for all records: losses
  * are means over images, accuracies percent; names that end in _seconds are seconds; steps, epochs and batches count

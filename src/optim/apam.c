@@ -35,8 +35,7 @@ const nw_rule nw_rule_apam = {
     .scalars = scalars,
 };
 
-/* ---- the paper's rule ---------------------------------------------------------------------------------------------
- */
+/* ---- the paper's rule -------------------------------------------------------------------------------------------- */
 
 static int paper_states(const nw_optimizer_options *o)
 {

@@ -23,8 +23,7 @@ static const char *const filter_names[] = {
 };
 enum { FILTERS = sizeof filter_names / sizeof filter_names[0] };
 
-/* ---- names and options --------------------------------------------------------------------------------------------
- */
+/* ---- names and options ------------------------------------------------------------------------------------------- */
 
 nw_optimizer_options nw_optimizer_options_default(const char *name)
 {
@@ -89,8 +88,7 @@ static nw_status check(const nw_optimizer_options *o, const nw_rule *rule)
     return rule->check(o);
 }
 
-/* ---- pieces -------------------------------------------------------------------------------------------------------
- */
+/* ---- pieces ------------------------------------------------------------------------------------------------------ */
 
 static bool decays(const nw_segment *s, nw_decay_filter filter)
 {
@@ -153,8 +151,7 @@ static void group(nw_optimizer *o)
     o->tasks[o->task_count] = o->piece_count;
 }
 
-/* ---- life ---------------------------------------------------------------------------------------------------------
- */
+/* ---- life -------------------------------------------------------------------------------------------------------- */
 
 static nw_status make(nw_optimizer *o, const nw_optimizer_options *options, const nw_params *params)
 {
@@ -210,8 +207,7 @@ nw_optimizer_state nw_optimizer_state_at(const nw_optimizer *o, int index)
 uint64_t *nw_optimizer_steps(nw_optimizer *o) { return &o->steps; }
 const nw_optimizer_options *nw_optimizer_options_of(const nw_optimizer *o) { return &o->options; }
 
-/* ---- steps --------------------------------------------------------------------------------------------------------
- */
+/* ---- steps ------------------------------------------------------------------------------------------------------- */
 
 typedef struct update_job {
     const nw_optimizer *o;

@@ -74,8 +74,7 @@ double nw_pieces_total(const nw_optimizer *o, const double *sums);
  * a bad element in the stretch. */
 nw_status nw_fail_not_finite(const nw_params *params, const float *vector, const char *what, nw_stretch stretch);
 
-/* ---- options that rules share -------------------------------------------------------------------------------------
- */
+/* ---- options that rules share ------------------------------------------------------------------------------------ */
 
 nw_status nw_check_momentum(const nw_optimizer_options *o);
 nw_status nw_check_betas(const nw_optimizer_options *o);

@@ -65,8 +65,7 @@ nw_schedule_options nw_schedule_options_default(void)
                                  .factor = 0.1};
 }
 
-/* ---- making -------------------------------------------------------------------------------------------------------
- */
+/* ---- making ------------------------------------------------------------------------------------------------------ */
 
 static bool same_name(const char *a, const char *b)
 {
@@ -199,8 +198,7 @@ nw_status nw_schedule_make(nw_schedule *s, const nw_schedule_options *o)
     return NW_OK;
 }
 
-/* ---- rates --------------------------------------------------------------------------------------------------------
- */
+/* ---- rates ------------------------------------------------------------------------------------------------------- */
 
 /* How many of the milestones, in epochs of N batches, batch q has reached. */
 static int epochs_passed(const nw_schedule *s, int64_t q)

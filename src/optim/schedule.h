@@ -17,14 +17,13 @@
  *   piecewise-linear   lr0 times the line through the knots at (q + 1) / N epochs, level outside
  *   goyal              lr0 (1 + q (f - 1) / 5N) for 5 epochs, then lr0 f 0.1^m, milestones in epochs
  *   goyal-original     the same with milestones at 50 and 75 % (cifar_milestones) or 30, 60 and 80 % of all batches
- *   acid               n replicas share T = floor(E N / n) n gradients, N batches make an epoch of all replicas
- * together; g = q n:  use_linear_scaling: lr0 (1 + g (R - 1) / F) while g < F = 5 floor(T / E), then lr0 R 0.1^m, R = B
- * n / 256; else lr0 factor^m; milestones as in goyal-original, in parts of T inverse-sqrt       lr0 / sqrt(q + 1), at
- * most lr_max
+ *   acid               n replicas share T = floor(E N / n) n gradients; N batches make an epoch of all replicas together.
+ *                      With g = q n and use_linear_scaling: lr0 (1 + g (R - 1) / F) while g < F = 5 floor(T / E), then
+ *                      lr0 R 0.1^m, R = B n / 256; else lr0 factor^m; milestones as in goyal-original, in parts of T
+ *   inverse-sqrt       lr0 / sqrt(q + 1), at most lr_max
  *
  * Warm-up, for the first five: while q < W N the rate is lr0 (from + (1 - from) x / (W N)), where x = q + 1 (PETRA) or,
- * with NW_WARMUP_STEP_START, x = q (DGC, which begins at from = 1 / replicas). The others have a beginning of their
- * own.
+ * with NW_WARMUP_STEP_START, x = q (DGC, which begins at from = 1 / replicas). The others have a beginning of their own.
  */
 #ifndef NW_OPTIM_SCHEDULE_H
 #define NW_OPTIM_SCHEDULE_H

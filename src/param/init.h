@@ -7,12 +7,13 @@
  *
  *   scheme           convolutions                     their biases   linear          its bias   used by
  *   pytorch          uniform                          uniform        uniform         uniform    most models
- *   he-out           He-out                           uniform        uniform         uniform    resnet20..., ImageNet
- * ResNets kaiming-fan-in   He-in                            0              He-in           0 acid             He-out,
- * but the first uniform    uniform        uniform         uniform    ACiD's CIFAR ResNets vgg              He-out 0
- * normal 0.01     0          vgg16, vgg16_bn wrn              He-out                           0              uniform
- * 0          wideresnet28_5, 28_10 bn0              He-out                           uniform        normal 0.01 uniform
- * ImageNet ResNet-50; gammas that end a branch are 0
+ *   he-out           He-out                           uniform        uniform         uniform    ImageNet, resnet20...
+ *   kaiming-fan-in   He-in                            0              He-in           0
+ *   acid             He-out, but the first uniform    uniform        uniform         uniform    ACiD's CIFAR ResNets
+ *   vgg              He-out                           0              normal 0.01     0          vgg16, vgg16_bn
+ *   wrn              He-out                           0              uniform         0          wideresnet28_5, 28_10
+ *   bn0              He-out                           uniform        normal 0.01     uniform    ImageNet's ResNet-50;
+ *                                                     gammas that end a branch are 0
  */
 #ifndef NW_PARAM_INIT_H
 #define NW_PARAM_INIT_H

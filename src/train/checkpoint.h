@@ -33,8 +33,7 @@
 #define NW_CHECKPOINT_CONFIG   "config.yaml"
 #define NW_CHECKPOINT_MANIFEST "manifest.json"
 
-/* ---- writing -------------------------------------------------------------------------------------------------------
- */
+/* ---- writing ----------------------------------------------------------------------------------------------------- */
 
 typedef struct nw_checkpoint_writer nw_checkpoint_writer;
 
@@ -62,16 +61,16 @@ void nw_checkpoint_cancel(nw_checkpoint_writer *writer); /* instead of commit; N
  * all. */
 nw_status nw_checkpoint_prune(const char *run_dir, int keep, int64_t best);
 
-/* ---- reading -------------------------------------------------------------------------------------------------------
- */
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
 
 typedef struct nw_checkpoint nw_checkpoint;
 
 /* Opens
- *   a run's directory, or its directory `checkpoints`: the highest step that verifies. A damaged newer one is passed
- * over and nw_checkpoint_note says so; one of a newer format is not passed over but refused (NW_E_UNSUPPORTED); one
- * checkpoint's directory; a bare .safetensors file: weights only, without manifest. NW_E_FILE names the path, what is
- * wrong, and the remedy. */
+ *   a run's directory, or its directory `checkpoints`: the highest step that verifies. A damaged newer one is passed over
+ *     and nw_checkpoint_note says so; one of a newer format is not passed over but refused (NW_E_UNSUPPORTED);
+ *   one checkpoint's directory;
+ *   a bare .safetensors file: weights only, without manifest.
+ * NW_E_FILE names the path, what is wrong, and the remedy. */
 nw_status nw_checkpoint_open(nw_checkpoint **checkpoint, const char *path);
 void nw_checkpoint_close(nw_checkpoint *checkpoint);
 
@@ -103,8 +102,7 @@ nw_status nw_checkpoint_read_tensor(nw_checkpoint *checkpoint, const char *file,
 nw_status nw_checkpoint_read_raw(nw_checkpoint *checkpoint, const char *file, const char *name, nw_saved_type type,
                                  int dims, const int64_t *shape, void *out);
 
-/* ---- models and vectors over segments
- * -------------------------------------------------------------------------------- */
+/* ---- models and vectors over segments ---------------------------------------------------------------------------- */
 
 /* Writes model.safetensors: parameters, running statistics, and `batches` as num_batches_tracked of every batch norm.
  */

@@ -80,9 +80,8 @@ static nw_status name_first(nw_net *net, double loss, int64_t step)
             NW_FAIL_IF(!tensor_is_finite(&units[u]->y), NW_E_NUMERIC,
                        "step %lld: the output of '%s' in stage %d (%s) is not finite, first of all; a lower --lr or "
                        "--clip-norm may help",
-                       (long long)step,
-                       p->learned.at[units[u]->weight >= 0 ? units[u]->weight : units[u]->gamma].name, i,
-                       stage->name);
+                       (long long)step, p->learned.at[units[u]->weight >= 0 ? units[u]->weight : units[u]->gamma].name,
+                       i, stage->name);
     }
     NW_FAIL_IF(!isfinite(loss), NW_E_NUMERIC, "step %lld: the loss is %g though all activations are finite",
                (long long)step, loss);

@@ -242,8 +242,7 @@ nw_status nw_net_evaluate_both_views(nw_net *net, const float *images, const int
     return NW_OK;
 }
 
-/* ---- what is inside ------------------------------------------------------------------------------------------------
- */
+/* ---- what is inside ---------------------------------------------------------------------------------------------- */
 
 static float *vector(float *data, size_t floats, size_t *count)
 {

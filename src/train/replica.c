@@ -110,8 +110,7 @@ void nw_replica_swap_average(nw_replica *r)
     if (r->ema_running) nw_ema_swap(nw_net_average(r->net), &r->net->model.pass.exec, &r->net->model.params);
 }
 
-/* ---- saving and loading ---------------------------------------------------------------------------------------------
- */
+/* ---- saving and loading ------------------------------------------------------------------------------------------ */
 
 typedef struct scalar {
     const char *key;

@@ -74,8 +74,7 @@ static void tell_fault(run *r, const char *fault, const char *detail)
     tell(r, nw_observers_fault(&r->observers, &record));
 }
 
-/* ---- checkpoints ----------------------------------------------------------------------------------------------------
- */
+/* ---- checkpoints ------------------------------------------------------------------------------------------------- */
 
 /* What a program needs to know to use the weights without the dataset at hand. */
 static nw_status add_dataset(nw_checkpoint_writer *w, const nw_dataset *d)
@@ -182,8 +181,7 @@ static nw_status save_named(run *r)
     return status;
 }
 
-/* ---- evaluation -----------------------------------------------------------------------------------------------------
- */
+/* ---- evaluation -------------------------------------------------------------------------------------------------- */
 
 static nw_status evaluate_on(run *r, nw_loader *loader, nw_tally *tally, bool *complete)
 {
@@ -229,8 +227,7 @@ static nw_status evaluate(run *r, nw_epoch_record *record, bool *complete)
     return NW_OK;
 }
 
-/* ---- the loop -------------------------------------------------------------------------------------------------------
- */
+/* ---- the loop ---------------------------------------------------------------------------------------------------- */
 
 static void tell_step(run *r, const nw_replica_step *step, double lr, int64_t step_ns)
 {
@@ -343,8 +340,7 @@ static nw_status loop(run *r)
     return NW_OK;
 }
 
-/* ---- beginning and end ----------------------------------------------------------------------------------------------
- */
+/* ---- beginning and end ------------------------------------------------------------------------------------------- */
 
 static nw_status load_checkpoint(run *r, nw_checkpoint *c)
 {

@@ -128,8 +128,7 @@ static inline bool is_repetition(const fx_run *run) { return run->block != 32; }
 
 static inline void draw_values(problem *p) { golden_fill(p->params.values, p->params.learned.floats, 520, 0, 0.2); }
 
-/* ---- golden trajectories ------------------------------------------------------------------------------------------
- */
+/* ---- golden trajectories ----------------------------------------------------------------------------------------- */
 
 typedef struct recipe {
     const char *golden;

@@ -17,8 +17,7 @@
 static const nw_augment cifar = {.mean = {0.4914f, 0.4822f, 0.4465f, 0.5f},
                                  .deviation = {0.2023f, 0.1994f, 0.2010f, 0.25f}};
 
-/* ---- Application ---------------------------------------------------------------------------------------------------
- */
+/* ---- Application ------------------------------------------------------------------------------------------------- */
 
 /* Step by step, as the words say it: pad, crop, mirror, normalise, cut out. */
 static void plain_apply(const nw_augment *a, const uint8_t *planes, int channels, int height, int width, int out_height,
@@ -162,8 +161,7 @@ static void test_mirror_rows(void **state)
     assert_memory_equal(even, even_mirrored, sizeof even);
 }
 
-/* ---- Draws ---------------------------------------------------------------------------------------------------------
- */
+/* ---- Draws ------------------------------------------------------------------------------------------------------- */
 
 /* The largest of |count - expected| / sqrt(expected): over 5 is an accident of less than one in a million. */
 static double worst_deviation(const int *counts, int cells, double total)
@@ -268,8 +266,7 @@ static void test_long_photographs_fall_back_to_the_middle(void **state)
     assert_int_equal(box.height * box.width, 1);
 }
 
-/* ---- Refusals ------------------------------------------------------------------------------------------------------
- */
+/* ---- Refusals ---------------------------------------------------------------------------------------------------- */
 
 static void refused(nw_augment augment, int channels, int height, int width, nw_status status, const char *words)
 {

@@ -284,8 +284,7 @@ static void test_two_processes(void **state)
     check_arrived(f);
 }
 
-/* ---- Archives
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- Archives ---------------------------------------------------------------------------------------------------- */
 
 /* One entry of a tar archive; returns its size. */
 static size_t tar_entry(uint8_t *at, const char *name, char kind, const char *data)

@@ -24,8 +24,7 @@
 
 enum { SIDE = 8, CHANNELS = 3, PLANE = SIDE * SIDE, PIXELS = CHANNELS * PLANE, MOST = 1000 };
 
-/* ---- Datasets by hand ----------------------------------------------------------------------------------------------
- */
+/* ---- Datasets by hand -------------------------------------------------------------------------------------------- */
 
 static uint8_t pixels[MOST * PIXELS];
 static int32_t labels[MOST];
@@ -131,8 +130,7 @@ static void assert_same(const nw_batch *a, const nw_batch *b)
     assert_memory_equal(a->images, b->images, n * PIXELS * sizeof *a->images);
 }
 
-/* ---- The same bits --------------------------------------------------------------------------------------------------
- */
+/* ---- The same bits ----------------------------------------------------------------------------------------------- */
 
 static void test_any_number_of_workers(void **state)
 {
@@ -236,8 +234,7 @@ static void test_batch_in_hand_stays(void **state)
     nw_loader_free(loader);
 }
 
-/* ---- Which samples
- * --------------------------------------------------------------------------------------------------- */
+/* ---- Which samples ----------------------------------------------------------------------------------------------- */
 
 /* Runs an epoch, adds up how often each sample came; returns the number of samples, writes that of the batches. */
 static int64_t count_samples(nw_loader *loader, int64_t epoch, int *seen, int64_t *batches, int *last)
@@ -452,8 +449,7 @@ static void test_replicas_shuffle_by_themselves(void **state)
     nw_loader_free(ranks[1]);
 }
 
-/* ---- Failures and ends
- * ------------------------------------------------------------------------------------------------ */
+/* ---- Failures and ends ------------------------------------------------------------------------------------------- */
 
 static void test_corrupt_file_names_itself(void **state)
 {

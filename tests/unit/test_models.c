@@ -37,8 +37,7 @@ static void test_parameter_counts(void **state)
     }
 }
 
-/* ---- against themselves ---------------------------------------------------------------------------------------------
- */
+/* ---- against themselves ------------------------------------------------------------------------------------------ */
 
 static void train(nw_net *net, int n, int steps, char hash[65])
 {
@@ -189,8 +188,7 @@ static void test_steps_do_not_allocate(void **state)
         }
 }
 
-/* ---- bad input ------------------------------------------------------------------------------------------------------
- */
+/* ---- bad input --------------------------------------------------------------------------------------------------- */
 
 static void refuse(nw_net_options o, nw_status status, const char *part)
 {

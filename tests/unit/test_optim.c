@@ -6,8 +6,7 @@
 
 #include "reference/reference.h"
 
-/* ---- golden trajectories ------------------------------------------------------------------------------------------
- */
+/* ---- golden trajectories ----------------------------------------------------------------------------------------- */
 
 typedef struct golden_case {
     const recipe *recipe;
@@ -55,8 +54,7 @@ static void test_golden(void **state)
     golden_free(file);
 }
 
-/* ---- against twins --------------------------------------------------------------------------------------------------
- */
+/* ---- against twins ----------------------------------------------------------------------------------------------- */
 
 /* One step of the twin of a rule over one segment. */
 static void twin_step(const nw_optimizer_options *o, double lr, double decay, int t, size_t count, float *w,
@@ -168,8 +166,7 @@ static void test_squares(void **state)
     for_runs(squares_body, NULL);
 }
 
-/* ---- ranges, resuming
- * ------------------------------------------------------------------------------------ */
+/* ---- ranges, resuming -------------------------------------------------------------------------------------------- */
 
 /* Makes the steps [from, to) on random gradients; with cuts, each step in ranges that end there. */
 static void run_steps(problem *p, const recipe *r, int from, int to, const size_t *cuts, int cut_count)

@@ -340,6 +340,12 @@ static void test_positional(void **state)
     assert_int_equal(positional, 0);
     assert_string_equal(settings.data_dir, "/");
     refused("resnet18", "--model resnet18");
+    /* grids add up, other options are replaced */
+    assert_int_equal(parse_for(NW_COMMAND_SWEEP, "--grid lr=0.1,0.2 --lr 1 --grid batch-size=8,16 --lr 2"), NW_OK);
+    assert_int_equal(settings.grid.count, 2);
+    assert_string_equal(settings.grid.at[0], "lr=0.1,0.2");
+    assert_string_equal(settings.grid.at[1], "batch-size=8,16");
+    assert_true(settings.lr == 2);
     /* a bench keeps its own defaults */
     assert_int_equal(parse_for(NW_COMMAND_BENCH_TRAIN, "--seed 3"), NW_OK);
     assert_int_equal(settings.classes, 10);

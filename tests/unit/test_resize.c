@@ -16,8 +16,7 @@
 #include "data/photo.h"
 #include "support/golden.h"
 
-/* ---- Resizing ------------------------------------------------------------------------------------------------------
- */
+/* ---- Resizing ---------------------------------------------------------------------------------------------------- */
 
 static void fill_bytes(uint8_t *bytes, size_t count, uint64_t stream)
 {
@@ -180,8 +179,7 @@ static void test_refuses_bad_parts(void **state)
     nw_resizer_free(&resizer);
 }
 
-/* ---- Photographs ---------------------------------------------------------------------------------------------------
- */
+/* ---- Photographs ------------------------------------------------------------------------------------------------- */
 
 /* The stand-in's file: what it holds, and what was asked of it. */
 static struct {

@@ -38,8 +38,7 @@ static int make_batches(void **state)
 
 static bool is_reversible(const nw_net *net, int stage) { return net->model.stages[stage]->ops->inverse != NULL; }
 
-/* ---- values as copies -----------------------------------------------------------------------------------------------
- */
+/* ---- values as copies -------------------------------------------------------------------------------------------- */
 
 /* A value written down, with no sinks: what a message or a queue holds. */
 typedef struct copy {
@@ -86,8 +85,7 @@ static double value_distance(nw_net *net, const nw_value *got, const copy *want)
     return x > y ? x : y;
 }
 
-/* ---- inverses -------------------------------------------------------------------------------------------------------
- */
+/* ---- inverses ---------------------------------------------------------------------------------------------------- */
 
 static void check_each_stage(const nw_kernels *k, const char *model, nw_model_variant variant)
 {
@@ -189,8 +187,7 @@ static void test_running_statistics_move_once(void **state)
     }
 }
 
-/* ---- the backward pass after an inverse
- * ------------------------------------------------------------------------------ */
+/* ---- the backward pass after an inverse -------------------------------------------------------------------------- */
 
 /* False if the wanted gradient is zero but for rounding, as that of a shift in front of another batch norm. */
 static bool compare_range(const nw_kernels *k, const char *what, const char *name, const float *got, const float *want,
@@ -355,8 +352,7 @@ static void test_one_stage_gives_the_same_bits(void **state)
         }
 }
 
-/* ---- shapes that do not fit
- * ------------------------------------------------------------------------------------------ */
+/* ---- shapes that do not fit -------------------------------------------------------------------------------------- */
 
 static void refuse(nw_status status, nw_stage *stage, nw_builder *b, const char *part)
 {

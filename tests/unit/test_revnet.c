@@ -16,8 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* ---- tables ---------------------------------------------------------------------------------------------------------
- */
+/* ---- tables ------------------------------------------------------------------------------------------------------ */
 
 static void make_model(nw_model *model, const char *name, int side, int classes, nw_model_variant variant)
 {
@@ -176,8 +175,7 @@ static void test_regions_hold_streams(void **state)
         }
 }
 
-/* ---- against PyTorch ------------------------------------------------------------------------------------------------
- */
+/* ---- against PyTorch --------------------------------------------------------------------------------------------- */
 
 enum { DIRECTION_STREAM = 5000, SAMPLES = 32 };
 
@@ -281,8 +279,7 @@ static void test_revnets_are_pytorchs(void **state)
     golden_free(file);
 }
 
-/* ---- against themselves ---------------------------------------------------------------------------------------------
- */
+/* ---- against themselves ------------------------------------------------------------------------------------------ */
 
 static void check_threads(const nw_kernels *k, const char *model, nw_model_variant variant, int batch)
 {
@@ -384,8 +381,7 @@ static void test_training_and_evaluation(void **state)
     nw_net_free(net);
 }
 
-/* ---- bad input ------------------------------------------------------------------------------------------------------
- */
+/* ---- bad input --------------------------------------------------------------------------------------------------- */
 
 static void refuse(nw_net_options o, nw_status status, const char *part)
 {

@@ -40,8 +40,7 @@ static nw_schedule_options options(const char *name, int64_t batches)
     return o;
 }
 
-/* ---- PETRA ----------------------------------------------------------------------------------------------------------
- */
+/* ---- PETRA ------------------------------------------------------------------------------------------------------- */
 
 /* The CIFAR recipe: batches of 64, two accumulated, Goyal's scaling. */
 static void test_petra_steplr(void **state)
@@ -154,8 +153,7 @@ static void test_fractional_warmup(void **state)
     assert_true(isfinite(nw_schedule_lr(&s, 100)));
 }
 
-/* ---- DGC ------------------------------------------------------------------------------------------------------------
- */
+/* ---- DGC --------------------------------------------------------------------------------------------------------- */
 
 static void test_dgc(void **state)
 {
@@ -213,8 +211,7 @@ static void test_ratio(void **state)
     assert_true(nw_schedule_ratio(0.001, 9, 0.25, 5) == 0.001); /* never below the ratio */
 }
 
-/* ---- cifar10-fast
- * ----------------------------------------------------------------------------------------------------- */
+/* ---- cifar10-fast ------------------------------------------------------------------------------------------------ */
 
 static void test_piecewise_linear(void **state)
 {
@@ -247,8 +244,7 @@ static void test_piecewise_linear(void **state)
     exact(&s, 3, 0);
 }
 
-/* ---- ACiD and APAM
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- ACiD and APAM ----------------------------------------------------------------------------------------------- */
 
 static void test_acid(void **state)
 {
@@ -309,8 +305,7 @@ static void test_inverse_sqrt_and_constant(void **state)
     exact(&s, 123456, 10);
 }
 
-/* ---- warnings and refusals
- * ------------------------------------------------------------------------------------------------ */
+/* ---- warnings and refusals --------------------------------------------------------------------------------------- */
 
 static void test_warnings(void **state)
 {

@@ -17,8 +17,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* ---- counts and names -----------------------------------------------------------------------------------------------
- */
+/* ---- counts and names -------------------------------------------------------------------------------------------- */
 
 static nw_status make_model(nw_model *model, nw_model_options o)
 {
@@ -169,8 +168,7 @@ static void test_names(void **state)
     assert_non_null(strstr(nw_error_message(), "wideresnet28_5"));
 }
 
-/* ---- options --------------------------------------------------------------------------------------------------------
- */
+/* ---- options ----------------------------------------------------------------------------------------------------- */
 
 static void refuse(const char *model, int side, nw_model_variant variant, nw_status status, const char *part)
 {
@@ -266,8 +264,7 @@ static void test_the_stem_follows_the_images(void **state)
     }
 }
 
-/* ---- initial values -------------------------------------------------------------------------------------------------
- */
+/* ---- initial values ---------------------------------------------------------------------------------------------- */
 
 static nw_net *make_net(const nw_kernels *k, const char *model, int n, int side, int threads, nw_model_variant variant)
 {
@@ -394,8 +391,7 @@ static void test_zero_init_moves(void **state)
     nw_net_free(net);
 }
 
-/* ---- promises -------------------------------------------------------------------------------------------------------
- */
+/* ---- promises ---------------------------------------------------------------------------------------------------- */
 
 /* One model for each kind of stage that test_models.c does not have. */
 static const struct kind_case {
@@ -497,8 +493,7 @@ static void test_steps_do_not_allocate(void **state)
     }
 }
 
-/* ---- dropout --------------------------------------------------------------------------------------------------------
- */
+/* ---- dropout ----------------------------------------------------------------------------------------------------- */
 
 /* With the mask drawn, the loss is a function of the weights, and the gradient must be its slope along any direction.
  */

@@ -3,9 +3,9 @@
  *
  * Both: conv 3 x 3, stride 2, 64 - max pool 2 - conv 3 x 3, 192 - max pool 2 - conv 384 - conv 256 - conv 256 - max
  * pool 2, with a ReLU behind each convolution.
- *   alexnet    batch norm and no biases; maximum over the map, linear without bias, times 0.125     2,255,296
- * parameters alexnet1   biases and no batch norm; dropout 1/2, linear 4096, ReLU, dropout 1/2, linear 4096, ReLU,
- * linear 23,272,266 parameters
+ *   alexnet    batch norm and no biases; maximum over the map, linear without bias, times 0.125: 2,255,296 parameters
+ *   alexnet1   biases and no batch norm; dropout 1/2, linear 4096, ReLU, dropout 1/2, linear 4096, ReLU, linear:
+ *              23,272,266 parameters
  */
 #include "nn/model.h"
 

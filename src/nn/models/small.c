@@ -2,10 +2,9 @@
  * small.c - small networks of APAM's experiments on MNIST: lenet5, mlp and logit, for images of any size.
  *
  *   lenet5   conv 5 x 5, 6 - ReLU - max pool 2 - conv 5 x 5, 16 - ReLU - max pool 2 - linear 120 - ReLU - linear 84 -
- * ReLU
- *            - linear                                                            44,426 parameters for 1 x 28 x 28
- *   mlp      linear 390 - ReLU - linear                                         310,060
- *   logit    linear                                                               7,850
+ *            ReLU - linear: 44,426 parameters for 1 x 28 x 28
+ *   mlp      linear 390 - ReLU - linear: 310,060
+ *   logit    linear: 7,850
  */
 #include "nn/model.h"
 

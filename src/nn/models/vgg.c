@@ -5,8 +5,8 @@
  *              adaptive average pool to 7 x 7; linear 4096, ReLU, dropout 1/2, linear 4096, ReLU, dropout 1/2, linear.
  *              134,301,514 parameters for 10 classes, whatever the image size
  *   vgg16_bn   batch norm between convolution and ReLU: 138,365,992 parameters for 1000 classes
- *   petra-vgg  eight conv 3 x 3 with bias, batch norm, ReLU; 64 128 256 256 512 512 512 512 with strides 1 2 2 1 2 2 2
- * 2, average over what is left, linear: 9,231,114 parameters for 10 classes
+ *   petra-vgg  eight conv 3 x 3 with bias, batch norm, ReLU; 64 128 256 256 512 512 512 512 with strides
+ *              1 2 2 1 2 2 2 2, average over what is left, linear: 9,231,114 parameters for 10 classes
  *
  * VGG16 starts with He-out convolutions, normal 0.01 linear layers and biases of 0; PETRA's as in PyTorch.
  */
