@@ -9,6 +9,7 @@
 #include "base/machine.h"
 #include "base/sha256.h"
 #include "compute/isa.h"
+#include "data/augment.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -225,14 +226,14 @@ nw_status nw_net_evaluate_both_views(nw_net *net, const float *images, const int
                                      nw_step_result *result)
 {
     const nw_net_options *o = &net->options;
-    size_t rows = (size_t)n * (size_t)o->channels * (size_t)o->height, width = (size_t)o->width;
-    size_t floats = rows * width, answers = (size_t)n * (size_t)o->classes;
+    size_t rows = (size_t)n * (size_t)o->channels * (size_t)o->height;
+    size_t floats = rows * (size_t)o->width, answers = (size_t)n * (size_t)o->classes;
     float *mirrored = net->views, *first = mirrored + floats;
     const nw_tensor *logits = NULL;
     NW_TRY(look(net, images, labels, n, &logits));
     nw_tensor_export(logits, first);
-    for (size_t row = 0; row < rows; row++)
-        for (size_t x = 0; x < width; x++) mirrored[row * width + x] = images[row * width + (width - 1 - x)];
+    memcpy(mirrored, images, floats * sizeof *mirrored);
+    nw_mirror_rows(mirrored, (int64_t)rows, o->width);
     NW_TRY(look(net, mirrored, labels, n, &logits));
     nw_tensor_export(logits, mirrored); /* its images have been read */
     for (size_t i = 0; i < answers; i++) first[i] = 0.5f * (first[i] + mirrored[i]);
