@@ -39,7 +39,9 @@ extern "C" {
     X(E_UNKNOWN, 2, "unknown name")                              \
     X(E_SHAPE, 2, "impossible shape")                            \
     X(E_FILE, 3, "bad input file")                               \
-    X(E_INTERRUPTED, 4, "interrupted, and resumable")
+    X(E_INTERRUPTED, 4, "interrupted, and resumable")            \
+    X(E_MESSAGE, 1, "a message makes no sense")                  \
+    X(E_PEER, 5, "a peer was lost")
 
 typedef enum nw_status {
 #define NW_STATUS_ENUM(identifier, exit_code, text) NW_##identifier,

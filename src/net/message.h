@@ -1,0 +1,81 @@
+/*
+ * message.h - what travels between ranks: a header of 64 bytes and a payload behind it, in one piece of memory.
+ *
+ * A message is made by an exchange, filled, and handed to a driver; the driver of the receiving rank hands it to the
+ * exchange there. Messages are counted references to memory of a pool: the same message can go to many ranks, a virtual
+ * cluster passes it on without copying, and whoever is done with it drops it. A pool grows to what a step needs and
+ * then allocates nothing.
+ *
+ * The header is little-endian and says everything that a receiver needs to check a message before it trusts it
+ * (nw_message_check). docs/wire.md explains its fields. Bytes of the payload have owners: values, indices, scales;
+ * index_bytes and scale_bytes say how many are not values.
+ *
+ * Threads: a pool and its messages belong to one thread.
+ */
+#ifndef NW_NET_MESSAGE_H
+#define NW_NET_MESSAGE_H
+
+#include "base/status.h"
+
+#define NW_MESSAGE_MAGIC 0x314d574eu /* "NWM1" */
+enum { NW_HEADER_BYTES = 64 };
+enum { NW_MESSAGE_MOST_BYTES = 1 << 30 }; /* of a payload */
+
+/* What a message is for. Exchanges use the kinds from NW_KIND_FIRST on as they like; the others are the drivers'. */
+typedef enum nw_message_kind {
+    NW_KIND_CONTROL = 1, /* an empty word from rank to rank: its flags */
+    NW_KIND_ABORT,       /* the sender gives up; the payload is the reason, as text */
+    NW_KIND_FIRST = 16
+} nw_message_kind;
+
+enum nw_message_flags {
+    NW_FLAG_STOP = 1, /* the sender was asked to stop: all stop together, two steps on */
+};
+
+typedef struct nw_header {
+    uint32_t magic;
+    uint8_t kind;  /* nw_message_kind, or the exchange's own */
+    uint8_t codec; /* how the payload is encoded: nw_codec_id */
+    uint16_t flags;
+    uint32_t from;        /* the rank that sent it */
+    uint32_t segment;     /* what range of the vectors it is about: the exchange's bucket or segment */
+    uint32_t part;        /* of that range */
+    uint32_t count;       /* floats that the payload stands for */
+    uint64_t step;        /* of the sender */
+    uint64_t version;     /* of the parameters that it was computed from, or that it holds */
+    uint32_t bytes;       /* of the payload */
+    uint32_t index_bytes; /* of these, indices ... */
+    uint32_t scale_bytes; /* ... and scales */
+    uint32_t sequence;    /* counts the messages of a link, so that each has a name (from, to, sequence) */
+    uint32_t reserved[2]; /* 0 */
+} nw_header;
+_Static_assert(sizeof(nw_header) == NW_HEADER_BYTES, "the header is 64 bytes");
+
+typedef struct nw_message_pool nw_message_pool;
+
+typedef struct nw_message {
+    nw_message_pool *pool;
+    struct nw_message *next; /* for lists of whoever holds it */
+    int references;
+    size_t capacity;   /* of the payload */
+    nw_header *header; /* 64-byte aligned; header and payload are contiguous: what is sent */
+    uint8_t *payload;
+} nw_message;
+
+nw_status nw_message_pool_create(nw_message_pool **pool);
+/* All its messages, also those still held. */
+void nw_message_pool_free(nw_message_pool *pool);
+size_t nw_message_pool_bytes(const nw_message_pool *pool); /* taken from the system so far */
+
+/* A message with room for `bytes`, one reference, a header of zeros but for magic and bytes. */
+nw_status nw_message_take(nw_message_pool *pool, size_t bytes, nw_message **message);
+static inline nw_message *nw_message_hold(nw_message *message) { return message->references++, message; }
+void nw_message_drop(nw_message *message);
+/* Header and payload. */
+static inline size_t nw_message_size(const nw_message *m) { return NW_HEADER_BYTES + m->header->bytes; }
+
+/* Whether `size` bytes at `header` are one whole message that rank `from` of `world` may have sent: magic, kind, lengths
+ * that agree, reserved fields 0. NW_E_MESSAGE says what is wrong. Says nothing of the payload's inside. */
+nw_status nw_message_check(const nw_header *header, size_t size, int from, int world);
+
+#endif
