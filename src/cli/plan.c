@@ -228,7 +228,7 @@ nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, nw_run_options 
     memset(o, 0, sizeof *o);
     NW_FAIL_IF(d->split[NW_SPLIT_TRAIN].count == 0, NW_E_FILE, "%s has no training images", d->source);
     NW_FAIL_IF(d->split[NW_SPLIT_TEST].count == 0, NW_E_FILE, "%s has no test images", d->source);
-    nw_replica_options *r = &o->replica;
+    nw_replica_options *r = &o->crew.replica;
     nw_augment augment;
     int workers = s->workers;
     if (is(s->normalise, "mean-image")) NW_TRY(make_mean_image(d, &o->mean_image));
@@ -288,5 +288,5 @@ nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, nw_run_options 
 void nw_plan_free(nw_run_options *o)
 {
     free(o->mean_image);
-    nw_plan_variant_free(&o->replica.net.variant);
+    nw_plan_variant_free(&o->crew.replica.net.variant);
 }

@@ -199,9 +199,9 @@ static nw_status evaluate_on(const nw_settings *s, const nw_dataset *d, const ch
     nw_tally tally = {0};
     int64_t start = nw_now_ns();
     nw_status status = nw_plan_run(s, d, &plan);
-    if (status == NW_OK) status = nw_session_load(checkpoint, &plan.replica.net, &net, &averaged);
+    if (status == NW_OK) status = nw_session_load(checkpoint, &plan.crew.replica.net, &net, &averaged);
     if (status == NW_OK) {
-        nw_loader_options options = plan.replica.loader;
+        nw_loader_options options = plan.crew.replica.loader;
         options.split = split;
         options.batch_size = plan.test_batch_size;
         options.shuffle = options.drop_last = options.augmented = false;

@@ -23,20 +23,16 @@ enum { NW_MESSAGE_MOST_BYTES = 1 << 30 }; /* of a payload */
 
 /* What a message is for. Exchanges use the kinds from NW_KIND_FIRST on as they like; the others are the drivers'. */
 typedef enum nw_message_kind {
-    NW_KIND_CONTROL = 1, /* an empty word from rank to rank: its flags */
+    NW_KIND_CONTROL = 1, /* small talk of drivers: nw_driver_share and the like */
     NW_KIND_ABORT,       /* the sender gives up; the payload is the reason, as text */
     NW_KIND_FIRST = 16
 } nw_message_kind;
 
-enum nw_message_flags {
-    NW_FLAG_STOP = 1, /* the sender was asked to stop: all stop together, two steps on */
-};
-
 typedef struct nw_header {
     uint32_t magic;
-    uint8_t kind;  /* nw_message_kind, or the exchange's own */
-    uint8_t codec; /* how the payload is encoded: nw_codec_id */
-    uint16_t flags;
+    uint8_t kind;         /* nw_message_kind, or the exchange's own */
+    uint8_t codec;        /* how the payload is encoded: nw_codec_id */
+    uint16_t reserved;    /* 0 */
     uint32_t from;        /* the rank that sent it */
     uint32_t segment;     /* what range of the vectors it is about: the exchange's bucket or segment */
     uint32_t part;        /* of that range */
@@ -46,8 +42,8 @@ typedef struct nw_header {
     uint32_t bytes;       /* of the payload */
     uint32_t index_bytes; /* of these, indices ... */
     uint32_t scale_bytes; /* ... and scales */
-    uint32_t sequence;    /* counts the messages of a link, so that each has a name (from, to, sequence) */
-    uint32_t reserved[2]; /* 0 */
+    uint32_t sequence;    /* counts the messages that a rank made, so that each has a name: (from, sequence) */
+    uint64_t stop_before; /* all ranks stop before this step, because one was asked to; 0: none was */
 } nw_header;
 _Static_assert(sizeof(nw_header) == NW_HEADER_BYTES, "the header is 64 bytes");
 

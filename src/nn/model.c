@@ -228,17 +228,26 @@ void nw_model_set_batch(nw_model *m, int n)
     for (int i = 0; i < m->count; i++) m->stages[i]->ops->set_batch(m->stages[i], n);
 }
 
+static void after_stage(const nw_pass *pass, int stage, bool backward)
+{
+    if (pass->hook.call) pass->hook.call(pass->hook.context, stage, backward);
+}
+
 const nw_tensor *nw_model_forward(nw_model *m, const nw_tensor *input)
 {
     m->values[0] = (nw_value){.source = nw_source_plain(input)};
-    for (int i = 0; i < m->count; i++)
+    for (int i = 0; i < m->count; i++) {
         m->stages[i]->ops->forward(m->stages[i], &m->pass, &m->values[i], &m->values[i + 1]);
+        after_stage(&m->pass, i, false);
+    }
     return nw_value_tensor(&m->values[m->count]);
 }
 
 void nw_model_backward(nw_model *m, nw_tensor dlogits)
 {
     nw_gradient gradient = {.main = dlogits};
-    for (int i = m->count - 1; i >= 0; i--)
+    for (int i = m->count - 1; i >= 0; i--) {
         gradient = m->stages[i]->ops->backward(m->stages[i], &m->pass, &m->values[i], gradient, i > 0);
+        after_stage(&m->pass, i, true);
+    }
 }

@@ -27,6 +27,12 @@
 
 enum { NW_REGIONS = 4, NW_STAGE_UNITS = 8 }; /* at most: nw_builder.regions of them have memory */
 
+/* Called after each stage of a pass, for those who have something to do in between. */
+typedef struct nw_stage_hook {
+    void (*call)(void *context, int stage, bool backward); /* NULL: nobody */
+    void *context;
+} nw_stage_hook;
+
 /* The state of a pass through a network: where it runs, on which parameters, and the shared regions for gradients. */
 typedef struct nw_pass {
     nw_exec exec;
@@ -36,6 +42,7 @@ typedef struct nw_pass {
     bool freeze_running; /* forward leaves batch norm's running statistics alone: it computes something again */
     bool invert_running; /* inverse moves them; otherwise it leaves them alone */
     uint64_t seed, step; /* for dropout */
+    nw_stage_hook hook;
     unsigned char *region[NW_REGIONS];
     bool busy[NW_REGIONS];
 } nw_pass;

@@ -34,14 +34,21 @@ static size_t view_floats(const nw_net_options *o)
     return (size_t)o->batch_size * (image + (size_t)o->classes);
 }
 
-static void bind_all(nw_net *net, nw_arena *arena)
+/* What a replica has for itself ... */
+static void bind_state(nw_net *net, nw_arena *arena)
+{
+    if (net->elder) nw_params_bind(&net->model.params, arena); /* the elder's are bound with its model */
+    nw_optimizer_bind(net->optimizer, arena);
+    if (net->averaged) nw_ema_bind(&net->average, arena);
+}
+
+/* ... and what replicas can share. */
+static void bind_work(nw_net *net, nw_arena *arena)
 {
     const nw_net_options *o = &net->options;
     nw_model_bind(&net->model, arena);
     net->input = nw_tensor_alloc(arena, o->batch_size, o->channels, o->height, o->width, net->model.builder.block,
                                  net->model.builder.kernels->dtype);
-    nw_optimizer_bind(net->optimizer, arena);
-    if (net->averaged) nw_ema_bind(&net->average, arena);
     net->views = nw_arena_alloc(arena, view_floats(o) * sizeof(float));
     net->losses = nw_arena_alloc(arena, nw_loss_scratch_bytes(o->batch_size));
 }
@@ -97,9 +104,11 @@ static nw_status create(nw_net *net, const nw_net_options *o, const nw_net_parts
     net->options.height = net->model.options.height;
     net->options.width = net->model.options.width;
     nw_arena measure = nw_arena_measure();
-    bind_all(net, &measure);
+    bind_state(net, &measure);
+    bind_work(net, &measure);
     NW_TRY(nw_arena_create(&net->arena, measure.peak));
-    bind_all(net, &net->arena);
+    bind_state(net, &net->arena);
+    bind_work(net, &net->arena);
     net->model.pass.exec.pool = net->pool;
     net->model.pass.seed = o->seed;
     nw_params_init(&net->model.params, o->seed);
@@ -128,12 +137,43 @@ nw_status nw_net_create_from(nw_net **out, const nw_net_options *options, const 
     return NW_OK;
 }
 
+static nw_status make_sibling(nw_net *net, const nw_net_parts *parts)
+{
+    NW_TRY(make_optimizer(net, &net->options, parts));
+    nw_arena measure = nw_arena_measure();
+    bind_state(net, &measure);
+    NW_TRY(nw_arena_create(&net->arena, measure.peak));
+    bind_state(net, &net->arena);
+    net->model.pass.params = &net->model.params;
+    nw_params_init(&net->model.params, net->options.seed);
+    return NW_OK;
+}
+
+nw_status nw_net_create_sibling(nw_net **out, nw_net *elder, const nw_net_parts *parts)
+{
+    *out = NULL;
+    nw_net *net = calloc(1, sizeof *net);
+    NW_FAIL_IF(!net, NW_E_MEMORY, "no memory for a network");
+    *net = *elder;
+    net->elder = elder;
+    net->optimizer = NULL;
+    net->averaged = false;
+    net->arena = (nw_arena){0};
+    nw_status status = make_sibling(net, parts);
+    if (status != NW_OK) {
+        nw_net_free(net);
+        return status;
+    }
+    *out = net;
+    return NW_OK;
+}
+
 void nw_net_free(nw_net *net)
 {
     if (!net) return;
     nw_optimizer_free(net->optimizer);
-    nw_model_free(&net->model);
-    if (net->pool) nw_pool_free(net->pool);
+    if (!net->elder) nw_model_free(&net->model);
+    if (!net->elder && net->pool) nw_pool_free(net->pool);
     if (net->arena.base) nw_arena_destroy(&net->arena);
     free(net);
 }
@@ -200,6 +240,14 @@ static nw_status look(nw_net *net, const float *images, const int32_t *labels, i
     NW_TRY(load(net, images, labels, n));
     net->model.pass.training = false;
     *logits = nw_model_forward(&net->model, &net->input);
+    return NW_OK;
+}
+
+nw_status nw_net_observe(nw_net *net, const float *images, const int32_t *labels, int n)
+{
+    NW_TRY(load(net, images, labels, n));
+    net->model.pass.training = true;
+    nw_model_forward(&net->model, &net->input);
     return NW_OK;
 }
 

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-nw_status nw_replica_create(nw_replica **out, const nw_replica_options *options)
+nw_status nw_replica_create(nw_replica **out, const nw_replica_options *options, nw_replica *elder)
 {
     *out = NULL;
     nw_replica *r = calloc(1, sizeof *r);
@@ -15,7 +15,8 @@ nw_status nw_replica_create(nw_replica **out, const nw_replica_options *options)
     r->options = *options;
     nw_net_parts parts = {
         .optimizer = &options->optimizer, .ema_decay = options->ema_decay, .ema_every = options->ema_every};
-    nw_status status = nw_net_create_from(&r->net, &options->net, &parts);
+    nw_status status =
+        elder ? nw_net_create_sibling(&r->net, elder->net, &parts) : nw_net_create_from(&r->net, &options->net, &parts);
     if (status == NW_OK) status = nw_loader_create(&r->loader, &options->loader);
     if (status == NW_OK) {
         r->options.schedule.batches_per_epoch = nw_replica_batches(r);
@@ -79,20 +80,28 @@ nw_status nw_replica_compute(nw_replica *r, nw_replica_step *step)
     r->at.images += batch.n;
     r->at.pending++;
     step->update_due = r->at.pending >= r->options.accumulation;
+    if (step->update_due) r->at.pending = 0;
     return NW_OK;
 }
 
-double nw_replica_lr(const nw_replica *r)
+static double lr_before(const nw_replica *r, int lag)
 {
-    return nw_schedule_lr(&r->schedule, r->at.batches > 0 ? r->at.batches - 1 : 0);
+    int64_t batch = r->at.batches - 1 - (int64_t)lag * r->options.accumulation;
+    return nw_schedule_lr(&r->schedule, batch > 0 ? batch : 0);
 }
 
-nw_status nw_replica_update(nw_replica *r)
+double nw_replica_lr(const nw_replica *r) { return lr_before(r, 0); }
+
+nw_status nw_replica_update(nw_replica *r, float *gradient, int lag)
 {
-    double scale = r->options.averaging ? 1.0 / (double)r->at.pending : 1.0;
-    NW_TRY(nw_net_apply(r->net, nw_replica_lr(r), scale));
-    if (r->ema_running) NW_TRY(nw_ema_step(nw_net_average(r->net), &r->net->model.pass.exec, &r->net->model.params));
-    r->at.pending = 0;
+    double scale = r->options.averaging ? 1.0 / (double)r->options.accumulation : 1.0;
+    nw_params *params = &r->net->model.params;
+    float *own = params->gradients;
+    if (gradient) params->gradients = gradient;
+    nw_status status = nw_net_apply(r->net, lr_before(r, lag), scale);
+    params->gradients = own;
+    NW_TRY(status);
+    if (r->ema_running) NW_TRY(nw_ema_step(nw_net_average(r->net), &r->net->model.pass.exec, params));
     r->at.steps++;
     return NW_OK;
 }
@@ -140,30 +149,23 @@ static void list_scalars(nw_replica *r, int64_t *optimizer_steps, int64_t *avera
     for (int i = 0; i < SCALARS; i++) scalars[i] = all[i];
 }
 
-typedef struct state_vector {
-    char prefix[64];
-    const nw_segments *segments;
-    float *data;
-} state_vector;
-
-enum { VECTORS = 16 };
-
-/* The vectors that a replica's state consists of, besides the model itself. */
-static int list_vectors(nw_replica *r, state_vector vectors[VECTORS])
+int nw_replica_vectors(nw_replica *r, nw_saved_as as, nw_state_vector vectors[NW_STATE_VECTORS])
 {
     nw_params *p = &r->net->model.params;
+    nw_ema *average = r->ema_running ? nw_net_average(r->net) : NULL;
+    bool buffers = as != NW_SAVED_LEADER && p->running.floats > 0;
     int count = 0;
-    for (int i = 0; i < nw_optimizer_states(r->net->optimizer); i++) {
+    if (as == NW_SAVED_STRANGER) vectors[count++] = (nw_state_vector){"", &p->learned, p->values};
+    if (buffers) vectors[count++] = (nw_state_vector){"", &p->running, p->buffers};
+    for (int i = 0; as != NW_SAVED_FOLLOWER && i < nw_optimizer_states(r->net->optimizer); i++) {
         nw_optimizer_state state = nw_optimizer_state_at(r->net->optimizer, i);
-        vectors[count] = (state_vector){.segments = &p->learned, .data = state.data};
+        vectors[count] = (nw_state_vector){.segments = &p->learned, .data = state.data};
         snprintf(vectors[count++].prefix, sizeof vectors[0].prefix, "%s.", state.name);
     }
-    if (r->ema_running) {
-        nw_ema *average = nw_net_average(r->net);
-        vectors[count++] = (state_vector){"average.", &p->learned, average->values};
-        vectors[count++] = (state_vector){"average.", &p->running, average->buffers};
-    }
-    if (r->at.pending > 0) vectors[count++] = (state_vector){"pending.", &p->learned, p->gradients};
+    if (average && as != NW_SAVED_FOLLOWER)
+        vectors[count++] = (nw_state_vector){"average.", &p->learned, average->values};
+    if (average) vectors[count++] = (nw_state_vector){"average.", &p->running, average->buffers};
+    if (r->at.pending > 0) vectors[count++] = (nw_state_vector){"pending.", &p->learned, p->gradients};
     return count;
 }
 
@@ -179,14 +181,19 @@ static nw_status save_measure(const nw_replica *r, nw_checkpoint_writer *writer,
     return nw_checkpoint_add_int(writer, key, nw_replica_batches(r));
 }
 
-static nw_status check_measure(const nw_replica *r, const nw_checkpoint *checkpoint, int index)
+static nw_status read_measure(const nw_checkpoint *checkpoint, int index, int64_t *batch_size, int64_t *batches)
 {
     char key[96];
-    int64_t batch_size, batches;
     snprintf(key, sizeof key, "replica%d.batch_size", index);
-    NW_TRY(nw_checkpoint_get_int(checkpoint, key, &batch_size));
+    NW_TRY(nw_checkpoint_get_int(checkpoint, key, batch_size));
     snprintf(key, sizeof key, "replica%d.epoch_batches", index);
-    NW_TRY(nw_checkpoint_get_int(checkpoint, key, &batches));
+    return nw_checkpoint_get_int(checkpoint, key, batches);
+}
+
+static nw_status check_measure(const nw_replica *r, const nw_checkpoint *checkpoint, int index)
+{
+    int64_t batch_size, batches;
+    NW_TRY(read_measure(checkpoint, index, &batch_size, &batches));
     NW_FAIL_IF(batch_size != r->options.loader.batch_size || batches != nw_replica_batches(r), NW_E_ARGUMENT,
                "%s: an epoch was %lld batches of %lld images and would now be %lld of %d; give the batch size and data "
                "of the run that wrote it, or start a new run from its weights with --init",
@@ -195,7 +202,7 @@ static nw_status check_measure(const nw_replica *r, const nw_checkpoint *checkpo
     return NW_OK;
 }
 
-nw_status nw_replica_save(nw_replica *r, nw_checkpoint_writer *writer, int index)
+nw_status nw_replica_save(nw_replica *r, nw_checkpoint_writer *writer, int index, nw_saved_as as)
 {
     NW_TRY(save_measure(r, writer, index));
     char key[96], file[64];
@@ -208,10 +215,10 @@ nw_status nw_replica_save(nw_replica *r, nw_checkpoint_writer *writer, int index
         NW_TRY(scalars[i].integer ? nw_checkpoint_add_int(writer, key, *scalars[i].integer)
                                   : nw_checkpoint_add_double(writer, key, *scalars[i].real));
     }
-    state_vector vectors[VECTORS];
+    nw_state_vector vectors[NW_STATE_VECTORS];
     nw_saved_list list = {0};
     nw_status status = NW_OK;
-    int count = list_vectors(r, vectors);
+    int count = nw_replica_vectors(r, as, vectors);
     for (int i = 0; i < count && status == NW_OK; i++)
         status = nw_saved_list_add_segments(&list, vectors[i].prefix, vectors[i].segments, vectors[i].data);
     file_name(file, sizeof file, index);
@@ -220,9 +227,9 @@ nw_status nw_replica_save(nw_replica *r, nw_checkpoint_writer *writer, int index
     return status;
 }
 
-nw_status nw_replica_load(nw_replica *r, nw_checkpoint *checkpoint, int index)
+nw_status nw_replica_load(nw_replica *r, nw_checkpoint *checkpoint, int index, nw_saved_as as, bool same_world)
 {
-    NW_TRY(check_measure(r, checkpoint, index));
+    if (same_world) NW_TRY(check_measure(r, checkpoint, index));
     char key[96], file[64];
     scalar scalars[SCALARS];
     int64_t optimizer_steps, average_steps;
@@ -239,15 +246,30 @@ nw_status nw_replica_load(nw_replica *r, nw_checkpoint *checkpoint, int index)
         nw_net_average(r->net)->steps = (uint64_t)average_steps;
         r->ema_running = true;
     }
-    state_vector vectors[VECTORS];
-    int count = list_vectors(r, vectors);
+    nw_state_vector vectors[NW_STATE_VECTORS];
+    int count = nw_replica_vectors(r, as, vectors);
     file_name(file, sizeof file, index);
     for (int i = 0; i < count; i++)
         NW_TRY(nw_checkpoint_read_segments(checkpoint, file, vectors[i].prefix, vectors[i].segments, vectors[i].data));
-    NW_FAIL_IF(r->at.epoch < 0 || r->at.batch < 0 || r->at.batch > nw_replica_batches(r) || r->at.batches < 0 ||
-                   r->at.pending < 0,
+    NW_FAIL_IF(r->at.epoch < 0 || r->at.batch < 0 || (same_world && r->at.batch > nw_replica_batches(r)) ||
+                   r->at.batches < 0 || r->at.pending < 0,
                NW_E_FILE, "%s: it cannot be at batch %lld of %lld in epoch %lld; take an earlier checkpoint",
                nw_checkpoint_path(checkpoint), (long long)r->at.batch, (long long)nw_replica_batches(r),
                (long long)r->at.epoch);
+    return NW_OK;
+}
+
+nw_status nw_replica_move(nw_replica *r, nw_checkpoint *checkpoint, int index, int from_world, int to_world)
+{
+    int64_t batch_size, batches, all = nw_replica_batches(r), taken = (int64_t)r->options.loader.batch_size * to_world;
+    NW_TRY(read_measure(checkpoint, index, &batch_size, &batches));
+    bool over = r->at.batch >= batches;
+    NW_FAIL_IF(batch_size < 1 || batch_size > INT32_MAX || r->at.batch > INT32_MAX, NW_E_FILE,
+               "%s: no epoch has %lld batches of %lld images; take an earlier checkpoint",
+               nw_checkpoint_path(checkpoint), (long long)r->at.batch, (long long)batch_size);
+    int64_t seen = r->at.batch * batch_size * from_world, batch = (seen + taken - 1) / taken;
+    r->at.batch = over || batch > all ? all : batch;
+    r->at.batches = r->at.epoch * all + r->at.batch;
+    r->at.pending = 0;
     return NW_OK;
 }

@@ -35,7 +35,7 @@ typedef struct nw_replica_options {
 typedef struct nw_place {
     int64_t epoch, batch;           /* the next batch to compute; batch may be the number of batches: epoch over */
     int64_t batches, steps, images; /* computed, updated, seen so far */
-    int64_t pending;                /* batches in the gradient that no update has used yet */
+    int64_t pending;                /* batches in a gradient that is not complete yet */
     nw_tally tally;                 /* of this epoch, as trained on */
 } nw_place;
 
@@ -48,7 +48,8 @@ typedef struct nw_replica {
     bool ema_running;
 } nw_replica;
 
-nw_status nw_replica_create(nw_replica **replica, const nw_replica_options *options);
+/* elder: a replica whose memory for activations this one shares (nw_net_create_sibling), or NULL. */
+nw_status nw_replica_create(nw_replica **replica, const nw_replica_options *options, nw_replica *elder);
 void nw_replica_free(nw_replica *replica);
 
 int64_t nw_replica_batches(const nw_replica *replica); /* of an epoch */
@@ -63,20 +64,43 @@ typedef struct nw_replica_step {
     int64_t wait_ns; /* for the batch */
 } nw_replica_step;
 
-/* The gradient of the next batch, added to what is pending. NW_E_NUMERIC leaves the weights as they are. */
+/* The gradient of the next batch, added to what is pending. When it is complete, nothing is pending any more. NW_E_NUMERIC
+ * leaves the weights as they are. */
 nw_status nw_replica_compute(nw_replica *replica, nw_replica_step *step);
+/* Whether the next batch completes a gradient. */
+static inline bool nw_replica_completes(const nw_replica *r) { return r->at.pending + 1 >= r->options.accumulation; }
 /* The learning rate of the update that follows the last computed batch. */
 double nw_replica_lr(const nw_replica *replica);
-/* Applies the pending gradient. */
-nw_status nw_replica_update(nw_replica *replica);
+/* Applies a gradient: the replica's own, or another vector (NULL: its own), which was complete `lag` gradients before the
+ * last complete one and keeps the learning rate of its time. */
+nw_status nw_replica_update(nw_replica *replica, float *gradient, int lag);
 /* Goes to the next epoch. */
 nw_status nw_replica_end_epoch(nw_replica *replica);
 
 /* For evaluation: exchanges the weights with their average, if one is kept. Call it in pairs. */
 void nw_replica_swap_average(nw_replica *replica);
 
-/* State of replica `index` into a checkpoint under way, and back. */
-nw_status nw_replica_save(nw_replica *replica, nw_checkpoint_writer *writer, int index);
-nw_status nw_replica_load(nw_replica *replica, nw_checkpoint *checkpoint, int index);
+/* What of a replica's state is in its own file of a checkpoint: of the leader, replica 0, all that model.safetensors lacks;
+ * of a follower, which is equal to the leader at rest, what differs all the same: running statistics, a gradient that is
+ * not complete; of a stranger everything. */
+typedef enum nw_saved_as { NW_SAVED_LEADER, NW_SAVED_FOLLOWER, NW_SAVED_STRANGER } nw_saved_as;
+
+/* State of replica `index` into a checkpoint under way, and back. Back, another number of batches in an epoch or another
+ * batch size is an error, unless the world has another size: then nw_replica_move follows. */
+nw_status nw_replica_save(nw_replica *replica, nw_checkpoint_writer *writer, int index, nw_saved_as as);
+nw_status nw_replica_load(nw_replica *replica, nw_checkpoint *checkpoint, int index, nw_saved_as as, bool same_world);
+
+/* The vectors of that part of the state, for those who bring them from rank to rank. */
+typedef struct nw_state_vector {
+    char prefix[64];
+    const nw_segments *segments;
+    float *data;
+} nw_state_vector;
+enum { NW_STATE_VECTORS = 16 };
+int nw_replica_vectors(nw_replica *replica, nw_saved_as as, nw_state_vector vectors[NW_STATE_VECTORS]);
+
+/* After loading the state of a replica of a world of another size: goes to the first batch of the epoch that holds none of
+ * the images which that world had seen, and drops a gradient that is not complete. */
+nw_status nw_replica_move(nw_replica *replica, nw_checkpoint *checkpoint, int index, int from_world, int to_world);
 
 #endif

@@ -25,7 +25,7 @@ typedef struct run {
     const nw_run_options *options;
     nw_run_result *result;
     nw_observers observers;
-    nw_replica *replica;
+    nw_crew *crew;
     nw_loader *test, *validation, *train_eval; /* NULL where there is none */
     nw_epoch_record epoch;                     /* the last one sent */
     double best;                               /* by the rule; NAN: none yet */
@@ -34,6 +34,10 @@ typedef struct run {
     int64_t saved_step, saved_epoch; /* place of the last checkpoint in the run's directory; -1: none */
     bool ended, saved_ended;         /* the last epoch's record was sent; the same of that checkpoint */
     nw_phase_times epoch_began;      /* the watch at the start of this epoch, in this process */
+    int64_t step_began;              /* when the batch under way did */
+    int64_t images, first_images;    /* of all replicas, and of the first, when they were last added up */
+    nw_account sent;                 /* by all ranks, at the end */
+    const char *note;                /* about the checkpoint that it continues; NULL: none */
     nw_cpu_ticks ticks;
     int lock; /* on the run's directory; -1: none */
 } run;
@@ -42,14 +46,20 @@ typedef struct run {
 static const char *const phases[NW_PHASES] = {"other_ns", "preprocess_ns", "train_ns", "validation_ns",
                                               "checkpoint_ns"};
 
-static bool wants_to_stop(const run *r) { return r->options->stop && *r->options->stop; }
+static nw_replica *first(const run *r) { return nw_crew_first(r->crew); }
+static const nw_place *place(const run *r) { return &first(r)->at; }
+static bool leads(const run *r) { return nw_crew_leads(r->crew); }
 
-static bool epoch_is_over(const run *r) { return r->replica->at.batch >= nw_replica_batches(r->replica); }
-static int64_t finished_epochs(const run *r) { return r->replica->at.epoch + (r->ended && epoch_is_over(r)); }
-static bool is_last_epoch(const run *r) { return r->replica->at.epoch + 1 >= r->options->epochs; }
+static int64_t finished_epochs(const run *r) { return place(r)->epoch + (r->ended && nw_crew_epoch_is_over(r->crew)); }
+static bool is_last_epoch(const run *r) { return place(r)->epoch + 1 >= r->options->epochs; }
 static bool reached_steps(const run *r)
 {
-    return r->options->max_steps > 0 && r->replica->at.steps >= r->options->max_steps;
+    return r->options->max_steps > 0 && nw_crew_computed(r->crew) >= r->options->max_steps;
+}
+/* Seen by all replicas; between two sums, as if all had as many as the first. */
+static int64_t images_seen(const run *r)
+{
+    return r->images + (place(r)->images - r->first_images) * nw_crew_world(r->crew);
 }
 
 static void enter(run *r, nw_phase phase) { nw_stopwatch_enter(r->options->watch, phase, nw_now_ns()); }
@@ -66,9 +76,9 @@ static void tell_fault(run *r, const char *fault, const char *detail)
 {
     nw_fault_record record;
     nw_record_clear(NW_RECORD_FAULT, &record);
-    record.step = r->replica->at.steps;
-    record.epoch = r->replica->at.epoch + 1;
-    record.images = r->replica->at.images;
+    record.step = nw_crew_computed(r->crew);
+    record.epoch = place(r)->epoch + 1;
+    record.images = images_seen(r);
     record.fault = fault;
     record.detail = detail;
     tell(r, nw_observers_fault(&r->observers, &record));
@@ -110,8 +120,6 @@ static nw_status add_state(run *r, nw_checkpoint_writer *w)
 {
     const nw_run_options *o = r->options;
     nw_phase_times t = times(r);
-    NW_TRY(nw_checkpoint_add_model(w, &r->replica->net->model.params, r->replica->at.batches));
-    NW_TRY(nw_replica_save(r->replica, w, 0));
     if (o->config) NW_TRY(nw_checkpoint_add_file(w, NW_CHECKPOINT_CONFIG, o->config, strlen(o->config)));
     NW_TRY(add_dataset(w, o->dataset));
     if (o->run_dir) NW_TRY(nw_checkpoint_add_text(w, "run_dir", o->run_dir));
@@ -124,45 +132,51 @@ static nw_status add_state(run *r, nw_checkpoint_writer *w)
     return NW_OK;
 }
 
+/* All ranks call: rank 0 writes what the others bring. */
 static nw_status write_checkpoint(run *r, const char *path)
 {
-    const nw_net *net = r->replica->net;
+    if (!leads(r)) return nw_crew_save(r->crew, NULL);
+    const nw_net *net = first(r)->net;
     nw_checkpoint_info info = {
-        .step = r->replica->at.steps, .epoch = finished_epochs(r), .seed = r->options->replica.net.seed};
-    snprintf(info.model, sizeof info.model, "%s", r->options->replica.net.model);
+        .step = nw_crew_computed(r->crew), .epoch = finished_epochs(r), .seed = r->options->crew.replica.net.seed};
+    snprintf(info.model, sizeof info.model, "%s", r->options->crew.replica.net.model);
     snprintf(info.precision, sizeof info.precision, "%s", nw_net_precision(net));
     snprintf(info.isa, sizeof info.isa, "%s", nw_net_isa(net));
     nw_net_weights_sha256(net, info.weights_sha256);
     nw_checkpoint_writer *w;
     NW_TRY(nw_checkpoint_begin(&w, path, &info));
     add_state(r, w); /* the first failure sticks, and commit returns it */
-    return nw_checkpoint_commit(w);
+    nw_status status = nw_crew_save(r->crew, w);
+    if (status == NW_OK) return nw_checkpoint_commit(w);
+    nw_checkpoint_cancel(w);
+    return status;
 }
 
 /* The run's own checkpoint of this step; old ones go. */
 static nw_status save(run *r)
 {
     const nw_run_options *o = r->options;
-    const nw_place *at = &r->replica->at;
-    bool saved = r->saved_step == at->steps && r->saved_epoch == at->epoch && r->saved_ended == r->ended;
+    const nw_place *at = place(r);
+    int64_t step = nw_crew_computed(r->crew);
+    bool saved = r->saved_step == step && r->saved_epoch == at->epoch && r->saved_ended == r->ended;
     if (!o->run_dir || saved) return NW_OK;
     nw_checkpoint_record record;
     nw_record_clear(NW_RECORD_CHECKPOINT, &record);
     char *path = NULL;
     int64_t start = nw_now_ns();
     enter(r, NW_PHASE_CHECKPOINT);
-    nw_status status = nw_checkpoint_step_path(&path, o->run_dir, at->steps);
+    nw_status status = nw_checkpoint_step_path(&path, o->run_dir, step);
     if (status == NW_OK) {
         status = write_checkpoint(r, path);
-        if (status == NW_OK) status = nw_checkpoint_prune(o->run_dir, o->keep, r->best_step);
+        if (status == NW_OK && leads(r)) status = nw_checkpoint_prune(o->run_dir, o->keep, r->best_step);
     }
     leave(r, NW_PHASE_CHECKPOINT);
     if (status == NW_OK) {
-        r->saved_step = record.step = at->steps;
+        r->saved_step = record.step = step;
         r->saved_epoch = at->epoch;
         r->saved_ended = r->ended;
         record.epoch = finished_epochs(r);
-        record.images = at->images;
+        record.images = images_seen(r);
         record.path = path;
         record.is_best = r->best_step == record.step;
         record.write_seconds = (double)(nw_now_ns() - start) * 1e-9;
@@ -185,10 +199,7 @@ static nw_status save_named(run *r)
 
 static nw_status evaluate_on(run *r, nw_loader *loader, nw_tally *tally, bool *complete)
 {
-    nw_replica_swap_average(r->replica);
-    nw_status status = nw_evaluate(r->replica->net, loader, r->options->both_views, r->options->stop, tally, complete);
-    nw_replica_swap_average(r->replica);
-    return status;
+    return nw_crew_evaluate(r->crew, loader, r->options->both_views, tally, complete);
 }
 
 static void note_best(run *r, const nw_tally *tally)
@@ -199,14 +210,15 @@ static void note_best(run *r, const nw_tally *tally)
                                               : -nw_tally_loss(tally);
     if (rule->none || !isfinite(value) || (isfinite(r->best) && value <= r->best)) return;
     r->best = value;
-    r->best_step = r->replica->at.steps;
-    r->best_epoch = r->replica->at.epoch + 1;
+    r->best_step = nw_crew_computed(r->crew);
+    r->best_epoch = place(r)->epoch + 1;
 }
 
 /* Fills the record's test fields. *complete is false if the run was asked to stop meanwhile. */
 static nw_status evaluate(run *r, nw_epoch_record *record, bool *complete)
 {
     nw_tally test = {0}, validation = {0}, train = {0};
+    NW_TRY(nw_crew_sync_norms(r->crew));
     NW_TRY(evaluate_on(r, r->test, &test, complete));
     if (r->validation && *complete) NW_TRY(evaluate_on(r, r->validation, &validation, complete));
     if (r->train_eval && *complete) NW_TRY(evaluate_on(r, r->train_eval, &train, complete));
@@ -229,58 +241,79 @@ static nw_status evaluate(run *r, nw_epoch_record *record, bool *complete)
 
 /* ---- the loop ---------------------------------------------------------------------------------------------------- */
 
-static void tell_step(run *r, const nw_replica_step *step, double lr, int64_t step_ns)
+/* The crew calls this after each batch of rank 0. A batch that completes a gradient belongs to the step that applies it. */
+static void tell_step(void *context, const nw_replica *replica, const nw_replica_step *step)
 {
-    const nw_place *at = &r->replica->at;
+    run *r = context;
+    const nw_place *at = &replica->at;
+    int64_t now = nw_now_ns();
     nw_step_record record;
     nw_record_clear(NW_RECORD_STEP, &record);
-    record.step = at->steps;
+    record.step = nw_crew_computed(r->crew) - (step->update_due ? 0 : 1);
     record.epoch = at->epoch + 1;
-    record.images = at->images;
+    record.images = images_seen(r);
     record.batch = at->batch;
-    record.batch_images = step->result.images;
+    record.batch_images = (int64_t)step->result.images * nw_crew_world(r->crew);
     nw_tally tally = {0};
-    nw_tally_add(&tally, &step->result, r->options->replica.net.loss_sum);
+    nw_tally_add(&tally, &step->result, r->options->crew.replica.net.loss_sum);
     record.loss = nw_tally_loss(&tally);
     record.top1 = nw_tally_top1(&tally);
     record.top5 = nw_tally_top5(&tally);
-    record.lr = lr;
+    record.lr = nw_replica_lr(replica);
     record.total_seconds = nw_phase_total_seconds(times(r));
-    record.step_seconds = (double)step_ns * 1e-9;
+    record.step_seconds = (double)(now - r->step_began) * 1e-9;
     record.data_wait_seconds = (double)step->wait_ns * 1e-9;
-    record.images_per_second = step->result.images / record.step_seconds;
+    record.images_per_second = (double)record.batch_images / record.step_seconds;
+    r->step_began = now;
     tell(r, nw_observers_step(&r->observers, &record));
+}
+
+/* The step before which the crew rests: the last one, or one after which something is due. */
+static int64_t next_rest(const run *r)
+{
+    const nw_run_options *o = r->options;
+    int64_t done = nw_crew_computed(r->crew), next = o->max_steps > 0 ? o->max_steps : INT64_MAX;
+    int64_t every[] = {o->checkpoint_every, nw_crew_world(r->crew) > 1 ? o->compare_every : 0};
+    for (int i = 0; i < 2; i++)
+        if (every[i] > 0 && (done / every[i] + 1) * every[i] < next) next = (done / every[i] + 1) * every[i];
+    return next;
+}
+
+/* Lets the crew work until something is due, and does it. */
+static nw_status train_on(run *r)
+{
+    const nw_run_options *o = r->options;
+    int64_t before = nw_crew_computed(r->crew);
+    enter(r, NW_PHASE_TRAIN);
+    r->step_began = nw_now_ns();
+    nw_status status = nw_crew_advance(r->crew, next_rest(r));
+    if (status == NW_OK && (nw_crew_epoch_is_over(r->crew) || reached_steps(r))) status = nw_crew_flush(r->crew);
+    leave(r, NW_PHASE_TRAIN);
+    NW_TRY(status);
+    int64_t done = nw_crew_computed(r->crew);
+    if (done == before) return NW_OK;
+    if (o->compare_every > 0 && done % o->compare_every == 0) NW_TRY(nw_crew_compare(r->crew));
+    return o->checkpoint_every > 0 && done % o->checkpoint_every == 0 ? save(r) : NW_OK;
 }
 
 /* Batches until the epoch is over, the steps are done, or the run is asked to stop. */
 static nw_status train_epoch(run *r, bool *epoch_over)
 {
-    *epoch_over = false;
-    while (!wants_to_stop(r) && !reached_steps(r)) {
-        nw_replica_step step;
-        int64_t start = nw_now_ns();
-        enter(r, NW_PHASE_TRAIN);
-        nw_status status = nw_replica_compute(r->replica, &step);
-        double lr = nw_replica_lr(r->replica);
-        if (status == NW_OK && step.update_due) status = nw_replica_update(r->replica);
-        leave(r, NW_PHASE_TRAIN);
-        NW_TRY(status);
-        if (step.epoch_over) {
-            *epoch_over = true;
-            return NW_OK;
-        }
-        tell_step(r, &step, lr, nw_now_ns() - start);
-        int64_t every = r->options->checkpoint_every;
-        if (step.update_due && every > 0 && r->replica->at.steps % every == 0) NW_TRY(save(r));
+    bool stop;
+    NW_TRY(nw_crew_agree_to_stop(r->crew, &stop));
+    while (!stop && !reached_steps(r) && !nw_crew_epoch_is_over(r->crew)) {
+        NW_TRY(train_on(r));
+        NW_TRY(nw_crew_agree_to_stop(r->crew, &stop));
     }
-    *epoch_over = epoch_is_over(r);
+    *epoch_over = nw_crew_epoch_is_over(r->crew);
     return NW_OK;
 }
 
 static nw_status tell_epoch(run *r, bool last, bool *complete)
 {
-    const nw_place *at = &r->replica->at;
+    const nw_place *at = place(r);
     nw_epoch_record record;
+    nw_tally tally;
     nw_record_clear(NW_RECORD_EPOCH, &record);
     *complete = true;
     if (last || at->epoch == 0 || (at->epoch + 1) % r->options->eval_every == 0) {
@@ -290,14 +323,16 @@ static nw_status tell_epoch(run *r, bool last, bool *complete)
         NW_TRY(status);
         if (!*complete) return NW_OK;
     }
+    NW_TRY(nw_crew_tally(r->crew, &tally, &r->images));
+    r->first_images = at->images;
     nw_phase_times now = times(r), lap = nw_phase_times_since(now, r->epoch_began);
-    record.step = at->steps;
+    record.step = nw_crew_computed(r->crew);
     record.epoch = at->epoch + 1;
-    record.images = at->images;
-    record.lr = nw_replica_lr(r->replica);
-    record.train_loss = nw_tally_loss(&at->tally);
-    record.train_top1 = nw_tally_top1(&at->tally);
-    record.train_top5 = nw_tally_top5(&at->tally);
+    record.images = r->images;
+    record.lr = nw_replica_lr(first(r));
+    record.train_loss = nw_tally_loss(&tally);
+    record.train_top1 = nw_tally_top1(&tally);
+    record.train_top5 = nw_tally_top5(&tally);
     record.epoch_train_seconds = nw_phase_seconds(lap, NW_PHASE_TRAIN);
     record.epoch_validation_seconds = nw_phase_seconds(lap, NW_PHASE_VALIDATION);
     record.dawnbench_seconds = nw_phase_dawnbench_seconds(now);
@@ -315,9 +350,9 @@ static nw_status interrupted(run *r)
     NW_TRY(save_named(r));
     tell_fault(r, "signal", "asked to stop; a checkpoint was written");
     NW_FAIL_IF(!r->options->run_dir, NW_E_INTERRUPTED, "interrupted at step %lld; there is no checkpoint",
-               (long long)r->replica->at.steps);
+               (long long)nw_crew_computed(r->crew));
     return NW_FAIL(NW_E_INTERRUPTED, "interrupted at step %lld; continue with: nowait train --resume %s",
-                   (long long)r->replica->at.steps, r->options->run_dir);
+                   (long long)nw_crew_computed(r->crew), r->options->run_dir);
 }
 
 static nw_status loop(run *r)
@@ -333,8 +368,8 @@ static nw_status loop(run *r)
         NW_TRY(tell_epoch(r, last, &complete));
         if (!complete) return interrupted(r);
         r->ended = last;
-        if (!last) NW_TRY(nw_replica_end_epoch(r->replica));
-        if (last || o->checkpoint_every == 0 || r->best_step == r->replica->at.steps) NW_TRY(save(r));
+        if (!last) NW_TRY(nw_crew_end_epoch(r->crew));
+        if (last || o->checkpoint_every == 0 || r->best_step == nw_crew_computed(r->crew)) NW_TRY(save(r));
         NW_TRY(save_named(r));
     }
     return NW_OK;
@@ -347,8 +382,7 @@ static nw_status load_checkpoint(run *r, nw_checkpoint *c)
     NW_FAIL_IF(nw_checkpoint_is_bare(c), NW_E_FILE,
                "%s holds weights only, not the state of a run; --init starts a new run from them",
                nw_checkpoint_path(c));
-    NW_TRY(nw_checkpoint_read_model(c, r->options->replica.net.model, &r->replica->net->model.params, NULL));
-    NW_TRY(nw_replica_load(r->replica, c, 0));
+    NW_TRY(nw_crew_load(r->crew, c, &r->note));
     NW_TRY(nw_checkpoint_get_double(c, "best", &r->best));
     NW_TRY(nw_checkpoint_get_double(c, "best_top1", &r->best_top1));
     NW_TRY(nw_checkpoint_get_int(c, "best_step", &r->best_step));
@@ -365,9 +399,10 @@ static nw_status load_checkpoint(run *r, nw_checkpoint *c)
 static void tell_differences(run *r, const nw_checkpoint *c)
 {
     const nw_checkpoint_info *info = nw_checkpoint_get_info(c);
-    const nw_net *net = r->replica->net;
+    const nw_net *net = first(r)->net;
     char text[256];
     if (nw_checkpoint_note(c)) nw_observers_message(&r->observers, nw_checkpoint_note(c));
+    if (r->note) nw_observers_message(&r->observers, r->note);
     if (strcmp(info->isa, nw_net_isa(net)) == 0 && strcmp(info->precision, nw_net_precision(net)) == 0) return;
     snprintf(text, sizeof text,
              "the checkpoint was written with %s, %s; with %s, %s this run goes on, but not bit for bit", info->isa,
@@ -379,7 +414,11 @@ static nw_status start_from_weights(run *r, const char *path)
 {
     nw_checkpoint *c;
     NW_TRY(nw_checkpoint_open(&c, path));
-    nw_status status = nw_checkpoint_read_model(c, r->options->replica.net.model, &r->replica->net->model.params, NULL);
+    nw_status status = NW_OK;
+    for (int i = 0; i < r->crew->count && status == NW_OK; i++) {
+        nw_net *net = r->crew->members[i].replica->net;
+        status = nw_checkpoint_read_model(c, r->options->crew.replica.net.model, &net->model.params, NULL);
+    }
     nw_checkpoint_close(c);
     return status;
 }
@@ -393,24 +432,36 @@ static nw_status make_loader(run *r, nw_split split, int batch_size, nw_loader *
                                  .augment = o->test_augment,
                                  .workers = o->workers,
                                  .decode = nw_image_decode};
+    if (o->crew.place == NW_CREW_MPI) { /* each rank evaluates its share */
+        options.rank = o->crew.exchange.rank;
+        options.world = o->crew.world > 1 ? o->crew.world : 0;
+    }
     return nw_loader_create(loader, &options);
 }
 
 static nw_status prepare(run *r, nw_checkpoint *c)
 {
     const nw_run_options *o = r->options;
-    NW_TRY(nw_replica_create(&r->replica, &o->replica));
+    nw_crew_options crew = o->crew;
+    crew.driver.stop = o->stop;
+    crew.stepped = tell_step;
+    crew.context = r;
+    NW_TRY(nw_crew_create(&r->crew, &crew));
     NW_TRY(make_loader(r, NW_SPLIT_TEST, o->test_batch_size, &r->test));
     if (o->dataset->split[NW_SPLIT_VALID].count > 0)
         NW_TRY(make_loader(r, NW_SPLIT_VALID, o->test_batch_size, &r->validation));
     if (o->train_metrics) NW_TRY(make_loader(r, NW_SPLIT_TRAIN, o->train_eval_batch_size, &r->train_eval));
     if (c) NW_TRY(load_checkpoint(r, c));
     if (!c && o->init) NW_TRY(start_from_weights(r, o->init));
-    if (!c) {
-        r->replica->at.epoch = o->start_epoch;
-        r->replica->at.batches = o->start_epoch * nw_replica_batches(r->replica);
+    for (int i = 0; !c && i < r->crew->count; i++) {
+        nw_replica *replica = r->crew->members[i].replica;
+        replica->at.epoch = o->start_epoch;
+        replica->at.batches = o->start_epoch * nw_replica_batches(replica);
     }
-    return nw_replica_begin(r->replica);
+    nw_tally tally;
+    NW_TRY(nw_crew_tally(r->crew, &tally, &r->images));
+    r->first_images = place(r)->images;
+    return nw_crew_begin(r->crew);
 }
 
 /* Makes the run's directory and keeps other processes out of it until r->lock is closed; a file system without locks
@@ -418,7 +469,7 @@ static nw_status prepare(run *r, nw_checkpoint *c)
 static nw_status open_directory(run *r, bool resumes)
 {
     const char *dir = r->options->run_dir;
-    if (!dir) return NW_OK;
+    if (!dir || !leads(r)) return NW_OK;
     NW_TRY(nw_directory_make(dir));
     r->lock = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     NW_FAIL_IF(r->lock >= 0 && flock(r->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK, NW_E_ARGUMENT,
@@ -435,42 +486,43 @@ static nw_status open_directory(run *r, bool resumes)
 static nw_status open_observers(run *r, const nw_checkpoint *c)
 {
     nw_observe_options observe = r->options->observe;
-    const nw_place *at = &r->replica->at;
-    if (c) observe.resume = (nw_resume_point){.step = at->steps, .epoch = at->epoch, .images = at->images};
+    const nw_place *at = place(r);
+    int64_t step = nw_crew_computed(r->crew), images = images_seen(r);
+    if (!leads(r)) return NW_OK;
+    if (c) observe.resume = (nw_resume_point){.step = step, .epoch = at->epoch, .images = images};
     NW_TRY(nw_observers_open(&r->observers, &observe));
     nw_run_record record = r->options->record;
-    const nw_replica_options *o = &r->options->replica;
-    record.step = at->steps;
+    const nw_replica_options *o = &r->options->crew.replica;
+    record.step = step;
     record.epoch = at->epoch;
-    record.images = at->images;
-    record.parameters = (int64_t)r->replica->net->model.params.learned.floats;
+    record.images = images;
+    record.parameters = (int64_t)first(r)->net->model.params.learned.floats;
     record.train_images = r->options->dataset->split[NW_SPLIT_TRAIN].count;
     record.test_images = r->options->dataset->split[NW_SPLIT_TEST].count;
     record.batch_size = o->loader.batch_size;
-    record.batches_per_epoch = nw_replica_batches(r->replica);
+    record.batches_per_epoch = nw_replica_batches(first(r));
     record.max_epoch = r->options->epochs;
     if (r->options->max_steps > 0) record.max_steps = r->options->max_steps;
     record.seed = (int64_t)o->net.seed;
-    record.world_size = 1;
-    record.threads = nw_net_threads(r->replica->net);
-    record.precision = nw_net_precision(r->replica->net);
-    record.isa = nw_net_isa(r->replica->net);
+    record.world_size = nw_crew_world(r->crew);
+    record.threads = nw_net_threads(first(r)->net);
+    record.precision = nw_net_precision(first(r)->net);
+    record.isa = nw_net_isa(first(r)->net);
     tell(r, nw_observers_run(&r->observers, &record));
     if (c) tell_differences(r, c);
-    if (nw_net_note(r->replica->net)) nw_observers_message(&r->observers, nw_net_note(r->replica->net));
-    if (r->replica->schedule.warning[0]) nw_observers_message(&r->observers, r->replica->schedule.warning);
+    if (nw_net_note(first(r)->net)) nw_observers_message(&r->observers, nw_net_note(first(r)->net));
+    if (first(r)->schedule.warning[0]) nw_observers_message(&r->observers, first(r)->schedule.warning);
     return NW_OK;
 }
 
 static void tell_end(run *r, nw_status status)
 {
     nw_end_record *end = &r->result->end;
-    const nw_place *at = &r->replica->at;
     nw_phase_times t = times(r);
-    nw_net_weights_sha256(r->replica->net, r->result->weights_sha256);
-    end->step = at->steps;
+    nw_net_weights_sha256(first(r)->net, r->result->weights_sha256);
+    end->step = nw_crew_computed(r->crew);
     end->epoch = finished_epochs(r);
-    end->images = at->images;
+    end->images = images_seen(r);
     end->status = status == NW_OK ? "done" : status == NW_E_INTERRUPTED ? "interrupted" : "failed";
     end->preprocess_seconds = nw_phase_seconds(t, NW_PHASE_PREPROCESS);
     end->train_seconds = nw_phase_seconds(t, NW_PHASE_TRAIN);
@@ -479,9 +531,11 @@ static void tell_end(run *r, nw_status status)
     end->other_seconds = nw_phase_seconds(t, NW_PHASE_OTHER);
     end->total_seconds = nw_phase_total_seconds(t);
     end->dawnbench_seconds = nw_phase_dawnbench_seconds(t);
-    if (end->train_seconds > 0) end->images_per_second = (double)at->images / end->train_seconds;
+    if (end->train_seconds > 0) end->images_per_second = (double)end->images / end->train_seconds;
+    end->virtual_seconds = nw_crew_virtual_seconds(r->crew);
     end->peak_memory_bytes = (int64_t)nw_machine_peak_memory();
-    end->bytes_sent = end->messages_sent = 0;
+    end->bytes_sent = (int64_t)nw_account_bytes(&r->sent);
+    end->messages_sent = (int64_t)r->sent.messages;
     end->weights_sha256 = r->result->weights_sha256;
     end->steal_percent = nw_machine_steal_percent(r->ticks, nw_machine_ticks());
     end->load = nw_machine_load();
@@ -489,12 +543,31 @@ static void tell_end(run *r, nw_status status)
     r->result->last = r->epoch;
 }
 
+/* Adds up what all ranks sent, checks it against what the transport moved, and writes it down. */
+static nw_status settle(run *r)
+{
+    nw_ledger *world;
+    if (!r->crew->ledger) return NW_OK;
+    NW_TRY(nw_ledger_check(r->crew->ledger));
+    NW_TRY(nw_crew_world_ledger(r->crew, &world));
+    if (!world) return NW_OK;
+    nw_ledger_run run_counts = {.steps = nw_crew_computed(r->crew), .images = images_seen(r)};
+    nw_status status = nw_ledger_check_links(world);
+    char *path = NULL;
+    r->sent = nw_ledger_total(world, NW_SENT);
+    if (status == NW_OK && r->options->run_dir) status = nw_path_join(&path, r->options->run_dir, "ledger.json");
+    if (path && status == NW_OK) status = nw_ledger_save_json(world, run_counts, path);
+    if (status == NW_OK && r->options->observe.table) nw_ledger_print(world, run_counts, r->options->observe.table);
+    free(path);
+    if (world != r->crew->ledger) nw_ledger_free(world);
+    return status;
+}
+
 /* Whether the run, as it was loaded or made, is at the end asked for and has said so in summary.json. */
 static nw_status has_nothing_to_do(const run *r, bool *nothing)
 {
-    const nw_place *at = &r->replica->at;
-    bool at_end = reached_steps(r) || (is_last_epoch(r) && epoch_is_over(r));
-    *nothing = at->epoch >= r->options->epochs;
+    bool at_end = reached_steps(r) || (is_last_epoch(r) && nw_crew_epoch_is_over(r->crew));
+    *nothing = place(r)->epoch >= r->options->epochs;
     if (*nothing || !r->ended || !at_end || !r->options->run_dir) return NW_OK;
     char *summary;
     NW_TRY(nw_path_join(&summary, r->options->run_dir, "summary.json"));
@@ -513,6 +586,10 @@ static nw_status train(run *r, nw_checkpoint *c)
     NW_TRY(open_directory(r, c != NULL));
     NW_TRY(open_observers(r, c));
     nw_status status = loop(r);
+    if (status == NW_OK || status == NW_E_INTERRUPTED) {
+        nw_status kept = settle(r);
+        if (status == NW_OK) status = kept;
+    }
     char message[512];
     snprintf(message, sizeof message, "%s", nw_error_message());
     if (status != NW_OK && status != NW_E_INTERRUPTED)
@@ -544,7 +621,13 @@ nw_status nw_run_train(const nw_run_options *options, nw_run_result *result)
     nw_loader *loaders[] = {r.test, r.validation, r.train_eval};
     for (int i = 0; i < 3; i++)
         if (loaders[i]) nw_loader_free(loaders[i]);
-    nw_replica_free(r.replica);
+    if (status != NW_OK && status != NW_E_INTERRUPTED && r.crew && r.crew->driver) {
+        char reason[512];
+        snprintf(reason, sizeof reason, "%s", nw_error_message());
+        nw_driver_fail(r.crew->driver, reason);
+        status = NW_FAIL(status, "%s", reason);
+    }
+    nw_crew_free(r.crew);
     if (r.lock >= 0) close(r.lock);
     return status;
 }

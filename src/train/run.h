@@ -2,10 +2,12 @@
  * run.h - a training run from its first step, or from a checkpoint, to its end: epochs, evaluation, records,
  * checkpoints.
  *
- * The run drives replicas (here one), tells observers what happens, and keeps checkpoints. It ends when the epochs or
- * steps asked for are done, when a number is not finite, or when *stop becomes non-zero: then it finishes the batch,
- * writes a checkpoint and returns NW_E_INTERRUPTED, from which the same command with --resume goes on bit for bit. An
- * evaluation that is interrupted is done again after resuming.
+ * The run drives a crew of replicas (crew.h), tells observers what happens, and keeps checkpoints. It ends when the epochs
+ * or steps asked for are done, when a number is not finite, when a peer is lost, or when *stop becomes non-zero: then it
+ * finishes the batch, writes a checkpoint and returns NW_E_INTERRUPTED, from which the same command with --resume goes on
+ * bit for bit. An evaluation that is interrupted is done again after resuming.
+ *
+ * Under MPI every rank calls nw_run_train with the same options; rank 0 alone has observers and writes files.
  *
  * It prints nothing; what the user should be told goes to observers->message.
  */
@@ -14,7 +16,7 @@
 
 #include "observe/observers.h"
 #include "observe/stopwatch.h"
-#include "train/replica.h"
+#include "train/crew.h"
 
 /* What "best" compares. */
 typedef struct nw_best_rule {
@@ -24,7 +26,7 @@ typedef struct nw_best_rule {
 } nw_best_rule;
 
 typedef struct nw_run_options {
-    nw_replica_options replica;
+    nw_crew_options crew; /* stop, dump_dir and stepped are the run's */
     const nw_dataset *dataset;
     nw_augment test_augment;
     float *mean_image; /* what the augmentations subtract, or NULL; the caller's */
@@ -43,6 +45,7 @@ typedef struct nw_run_options {
     const char *resume;          /* a checkpoint, or what holds one; NULL: start anew */
     const char *init;            /* weights to start with; NULL: random */
     int64_t checkpoint_every;    /* steps; 0: after every epoch */
+    int64_t compare_every;       /* steps after which replicas that should be equal are compared; 0: never */
     int keep;                    /* newest checkpoints that stay, beside the best; 0: all */
 
     nw_observe_options observe;

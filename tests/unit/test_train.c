@@ -254,7 +254,7 @@ static nw_replica_options replica_options(const nw_dataset *d, const char *model
 static nw_replica *make_replica(const nw_replica_options *o)
 {
     nw_replica *r;
-    OK(nw_replica_create(&r, o));
+    OK(nw_replica_create(&r, o, NULL));
     return r;
 }
 
@@ -267,7 +267,7 @@ static void compute(nw_replica *r, int batches)
             OK(nw_replica_end_epoch(r));
             continue;
         }
-        if (step.update_due) OK(nw_replica_update(r));
+        if (step.update_due) OK(nw_replica_update(r, NULL, 0));
         batches--;
     }
 }
@@ -279,7 +279,7 @@ static void save(nw_replica *r, const char *path)
     snprintf(info.model, sizeof info.model, "%s", r->options.net.model);
     OK(nw_checkpoint_begin(&w, path, &info));
     OK(nw_checkpoint_add_model(w, &r->net->model.params, r->at.batches));
-    OK(nw_replica_save(r, w, 0));
+    OK(nw_replica_save(r, w, 0, NW_SAVED_LEADER));
     OK(nw_checkpoint_commit(w));
 }
 
@@ -288,7 +288,7 @@ static nw_status load(nw_replica *r, const char *path)
     nw_checkpoint *c;
     OK(nw_checkpoint_open(&c, path));
     OK(nw_checkpoint_read_model(c, r->options.net.model, &r->net->model.params, NULL));
-    nw_status status = nw_replica_load(r, c, 0);
+    nw_status status = nw_replica_load(r, c, 0, NW_SAVED_LEADER, true);
     nw_checkpoint_close(c);
     return status;
 }

@@ -1,0 +1,50 @@
+/*
+ * exchange.h - how replicas agree: the exchanges there are. net/party.h says what an exchange is.
+ *
+ *   name        replicas   how                                                                       file
+ *   none        1          every gradient is applied at once                                         none.c
+ *   allreduce   any        all apply the mean of all gradients, in step; with delay 1 one step late  allreduce.c
+ */
+#ifndef NW_EXCHANGE_EXCHANGE_H
+#define NW_EXCHANGE_EXCHANGE_H
+
+#include "codec/codec.h"
+#include "net/party.h"
+#include "param/params.h"
+
+typedef struct nw_exchange_options {
+    const char *name;
+    int rank, world;
+    const nw_params *params; /* whose gradients are exchanged; outlives the exchange */
+    const nw_codec *codec;   /* what travels; outlives the exchange */
+    size_t bucket_bytes;     /* of gradient that travels together, at least; 0: 4 MiB */
+    int delay;               /* allreduce: 0, or 1 */
+} nw_exchange_options;
+
+/* NW_E_UNKNOWN names the nearest; NW_E_ARGUMENT if the world is not one for it. */
+nw_status nw_exchange_create(nw_exchange **exchange, const nw_exchange_options *options);
+void nw_exchange_free(nw_exchange *exchange);
+
+/* The exchanges, one file each. */
+nw_status nw_none_create(nw_exchange **exchange, const nw_exchange_options *options);
+nw_status nw_allreduce_create(nw_exchange **exchange, const nw_exchange_options *options);
+
+/* ---- buckets ------------------------------------------------------------------------------------------------------ */
+
+/* The vector of all gradients, cut into buckets of whole segments, from its end to its beginning, since backward passes
+ * finish there first. Bucket 0 is the last of the vector. A bucket is cut into one part a rank, on multiples of 16
+ * floats; a part may be empty. All of it depends on the segments, the world and the size alone, so all ranks agree. */
+typedef struct nw_bucket {
+    size_t first, count;
+    int first_segment, segments;
+} nw_bucket;
+typedef struct nw_buckets {
+    nw_bucket *at;
+    int count, world;
+} nw_buckets;
+
+nw_status nw_buckets_make(nw_buckets *buckets, const nw_segments *segments, size_t bucket_bytes, int world);
+void nw_buckets_free(nw_buckets *buckets);
+void nw_bucket_part(const nw_buckets *buckets, int bucket, int rank, size_t *first, size_t *count);
+
+#endif

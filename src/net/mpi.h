@@ -1,0 +1,33 @@
+/*
+ * mpi.h - ranks that are processes joined by MPI (any MPI-3).
+ *
+ * All of MPI is in mpi.c, and all of it happens in the thread that runs the driver: between the layers of a
+ * computation, and while the rank waits. No thread polls beside the computation. A waiting rank yields, then sleeps
+ * for fractions of a millisecond, so that ranks that share a core do not take it from each other.
+ *
+ * In a build without MPI everything here exists and says so.
+ */
+#ifndef NW_NET_MPI_H
+#define NW_NET_MPI_H
+
+#include "net/driver.h"
+
+bool nw_mpi_available(void);
+/* The library's name and version, or why there is none. */
+const char *nw_mpi_library(void);
+
+/* Whether the environment shows a launcher of several ranks (mpirun, srun), before MPI is asked; and the rank it gave
+ * this process, for those who want to speak once only. 0 without one. */
+bool nw_mpi_launched(void);
+int nw_mpi_environment_rank(void);
+
+/* Joins the world. Once in a process. */
+nw_status nw_mpi_start(int *rank, int *size);
+/* Leaves it: with exit_code 0 together with all others, otherwise at once and for all. Does nothing if nw_mpi_start was
+ * not called. */
+void nw_mpi_end(int exit_code);
+
+/* A driver for this process's one rank; after nw_mpi_start. */
+nw_status nw_mpi_create(nw_driver **driver, const nw_driver_options *options);
+
+#endif

@@ -1,0 +1,154 @@
+/*
+ * party.h - a rank as its driver sees it: an exchange that decides, and a worker that computes.
+ *
+ * An exchange is a state machine without I/O. It hears events (a gradient is complete, a message has arrived) and
+ * answers with actions (compute, send, apply). It never waits, never asks for the time and never talks to the network:
+ * a driver does, and there are several: one for a process alone (local.c), one for processes joined by MPI (mpi.c), one
+ * that simulates a cluster on a clock of its own (virtual.c), one that repeats a recorded run (replay.c). So the same
+ * code runs, is simulated, is replayed bit for bit, is saved between any two events (its state is data, not a C stack),
+ * and is driven through every order of events by tests.
+ *
+ *   event      what has happened                                  who cares
+ *   BEGIN      the rank starts, or goes on after it was loaded    all: the first COMPUTE
+ *   READY      the gradient is final from element `first` on      those who send parts early
+ *   COMPUTED   the gradient is complete                           all
+ *   MESSAGE    `message` has arrived                              all; hold it to keep it after the call
+ *   APPLIED    the update asked for has been made                 all
+ *   TIMER      the time asked for has come                        those who asked
+ *   PARKED     the rank computes nothing more for now             those whose peers should know
+ *   FLUSH      apply what is still held back                      those who delay updates
+ *
+ *   action     what shall be done
+ *   COMPUTE    the gradient of the next batch at the present parameters, into the gradient vector
+ *   SEND       `message` to rank `to`; the action's reference goes with it
+ *   APPLY      one update with `gradient` times `scale`
+ *   TIMER      a TIMER event at `at_ns`
+ *
+ * A rank computes one thing at a time: COMPUTE and APPLY are done in order, one after the other, and answered by
+ * COMPUTED and APPLIED. Messages are handled in between, and between the layers of a computation; SEND is immediate.
+ * Messages from one rank to another arrive in the order in which they were sent.
+ *
+ * A worker may refuse to compute for now (`wants`): an epoch is over, a checkpoint is due. The COMPUTE stays where it is
+ * and the rank is parked; when its exchange is idle too, nothing is under way and everything can be saved.
+ */
+#ifndef NW_NET_PARTY_H
+#define NW_NET_PARTY_H
+
+#include "net/message.h"
+
+typedef enum nw_event_kind {
+    NW_EVENT_BEGIN,
+    NW_EVENT_READY,
+    NW_EVENT_COMPUTED,
+    NW_EVENT_MESSAGE,
+    NW_EVENT_APPLIED,
+    NW_EVENT_TIMER,
+    NW_EVENT_PARKED,
+    NW_EVENT_FLUSH
+} nw_event_kind;
+
+typedef struct nw_event {
+    nw_event_kind kind;
+    int64_t now_ns;      /* the driver's clock: real, virtual or recorded */
+    nw_message *message; /* MESSAGE */
+    size_t first;        /* READY */
+} nw_event;
+
+typedef enum nw_action_kind { NW_ACTION_COMPUTE, NW_ACTION_SEND, NW_ACTION_APPLY, NW_ACTION_TIMER } nw_action_kind;
+
+typedef struct nw_action {
+    nw_action_kind kind;
+    int to;              /* SEND */
+    nw_message *message; /* SEND */
+    float *gradient;     /* APPLY: the exchange's, or NULL for the worker's own vector */
+    float scale;         /* APPLY */
+    int lag;             /* APPLY: gradients computed since the one that is applied */
+    int64_t at_ns;       /* TIMER */
+} nw_action;
+
+/* What an exchange answers to one event. `touched` is the memory that handling it read and wrote, in bytes, from which
+ * a virtual cluster knows how long it took. */
+typedef struct nw_actions {
+    nw_action *at;
+    int count, capacity;
+    size_t touched;
+    nw_message_pool *pool; /* what messages are made of */
+    nw_status status;      /* of the first that did not fit into memory */
+} nw_actions;
+
+void nw_actions_add(nw_actions *actions, nw_action action);
+void nw_actions_free(nw_actions *actions); /* drops messages that were not sent */
+
+/* Whom a rank waits for, for people: ranks in ascending order, and what they owe. */
+enum { NW_WAIT_RANKS = 64 };
+typedef struct nw_wait {
+    int ranks[NW_WAIT_RANKS];
+    int count; /* may be greater than NW_WAIT_RANKS: then only the first are listed */
+    char what[160];
+} nw_wait;
+void nw_wait_add(nw_wait *wait, int rank);
+/* "ranks 2, 5: gradient of bucket 3, step 120" */
+void nw_wait_text(const nw_wait *wait, char *text, size_t size);
+
+/* What an exchange's state consists of, for checkpoints: named integers and float vectors, which may be written too. */
+enum { NW_STATE_MOST = 32 };
+typedef struct nw_exchange_state {
+    struct {
+        const char *name;
+        int64_t *value;
+    } integers[NW_STATE_MOST];
+    struct {
+        const char *name;
+        float *data; /* parallel to the parameters */
+    } vectors[NW_STATE_MOST];
+    int integer_count, vector_count;
+} nw_exchange_state;
+
+typedef struct nw_exchange nw_exchange;
+
+typedef struct nw_exchange_ops {
+    const char *name;
+    nw_status (*handle)(nw_exchange *exchange, const nw_event *event, nw_actions *actions);
+    /* Whether no message and no action is under way or expected, so that the state can be saved. */
+    bool (*idle)(const nw_exchange *exchange);
+    void (*waits)(const nw_exchange *exchange, nw_wait *wait);
+    /* Of an idle exchange. Which vectors there are depends on the integers: load those first, and ask again. */
+    void (*state)(nw_exchange *exchange, nw_exchange_state *state);
+    void (*free)(nw_exchange *exchange);
+} nw_exchange_ops;
+
+/* The first member of every exchange's own struct. */
+struct nw_exchange {
+    const nw_exchange_ops *ops;
+    int rank, world;
+    bool equal; /* replicas are equal at rest, bit for bit */
+};
+
+/* What a computation calls after each of its layers, so that messages move while it runs. `final`: the gradient is
+ * final from element `first` on. NULL where nobody cares. */
+typedef struct nw_between {
+    void (*call)(struct nw_between *between, bool final, size_t first);
+} nw_between;
+
+typedef struct nw_worker_ops {
+    /* Whether the next gradient may be computed now. */
+    bool (*wants)(void *worker);
+    /* *complete false: there is no gradient yet (an epoch ended before it was), and it will be asked for again. */
+    nw_status (*compute)(void *worker, nw_between *between, bool *complete);
+    nw_status (*apply)(void *worker, const nw_action *action);
+} nw_worker_ops;
+
+enum { NW_PARTY_QUEUE = 8 };
+
+typedef struct nw_party {
+    nw_exchange *exchange;
+    void *worker;
+    const nw_worker_ops *work;
+    /* The driver's: */
+    nw_action queue[NW_PARTY_QUEUE]; /* COMPUTE and APPLY that wait for their turn */
+    int queued;
+    bool begun, busy, parked;
+    int64_t step; /* gradients begun */
+} nw_party;
+
+#endif

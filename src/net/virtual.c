@@ -1,0 +1,417 @@
+/* virtual.c - see virtual.h. Reading order: run at the bottom, dispatch, then what it calls. */
+#include "net/virtual.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef enum entry_kind {
+    DEPART, /* a message leaves its rank */
+    ARRIVE, /* a message is there */
+    READY,  /* of a computation: the gradient is final from `first` on */
+    COMPUTED,
+    APPLIED,
+    TIMER,
+} entry_kind;
+
+typedef struct entry {
+    int64_t time;
+    int rank;
+    entry_kind kind;
+    uint64_t sequence; /* of making: the order of what happens at one time on one rank */
+    nw_message *message;
+    int from, to;
+    size_t first;
+    int64_t stolen; /* of READY and COMPUTED: what messages had taken when `time` was computed */
+} entry;
+
+typedef struct virtual_rank {
+    int64_t clock;   /* until then it is taken by what it has done */
+    int64_t stolen;  /* from the computation under way, by messages */
+    int64_t began;   /* the computation or update under way */
+    int64_t waiting; /* since when it has nothing to do; -1: it has */
+    bool computing, gone;
+} virtual_rank;
+
+typedef struct virtual_driver {
+    nw_driver base;
+    nw_virtual_options cluster;
+    nw_links *links;
+    virtual_rank *ranks;
+    uint64_t *sent; /* messages of each pair */
+    entry *heap;
+    int count, capacity;
+    uint64_t sequence;
+    nw_party *parties;
+} virtual_driver;
+
+/* ---- the heap of what is to come ------------------------------------------------------------------------------------ */
+
+static bool before(const entry *a, const entry *b)
+{
+    if (a->time != b->time) return a->time < b->time;
+    if (a->rank != b->rank) return a->rank < b->rank;
+    return a->sequence < b->sequence;
+}
+
+/* Puts an entry back, or, without a sequence, in for the first time. */
+static nw_status push(virtual_driver *v, entry e)
+{
+    if (v->count == v->capacity) {
+        int capacity = v->capacity ? 2 * v->capacity : 1024;
+        entry *heap = realloc(v->heap, (size_t)capacity * sizeof *heap);
+        NW_FAIL_IF(!heap, NW_E_MEMORY, "no memory for %d events of a virtual cluster", capacity);
+        v->heap = heap;
+        v->capacity = capacity;
+    }
+    if (e.sequence == 0) e.sequence = ++v->sequence;
+    int i = v->count++;
+    for (; i > 0 && before(&e, &v->heap[(i - 1) / 2]); i = (i - 1) / 2) v->heap[i] = v->heap[(i - 1) / 2];
+    v->heap[i] = e;
+    return NW_OK;
+}
+
+static entry pop(virtual_driver *v)
+{
+    entry top = v->heap[0], last = v->heap[--v->count];
+    int i = 0;
+    for (int child; (child = 2 * i + 1) < v->count; i = child) {
+        if (child + 1 < v->count && before(&v->heap[child + 1], &v->heap[child])) child++;
+        if (!before(&v->heap[child], &last)) break;
+        v->heap[i] = v->heap[child];
+    }
+    if (v->count > 0) v->heap[i] = last;
+    return top;
+}
+
+/* ---- what ranks do -------------------------------------------------------------------------------------------------- */
+
+static int64_t step_of(const virtual_driver *v, int rank) { return v->parties[rank].step; }
+
+static void tap(virtual_driver *v, int rank, nw_span span, int64_t begin, int64_t end)
+{
+    const nw_taps *taps = &v->base.options.taps;
+    if (taps->span && end > begin) taps->span(taps->context, rank, span, begin, end, step_of(v, rank));
+}
+
+/* What the last event's answer asked the driver for leaves at `time`. */
+static nw_status take_actions(virtual_driver *v, int rank, int64_t time)
+{
+    nw_actions *actions = &v->base.actions;
+    nw_status status = NW_OK;
+    for (int i = 0; i < actions->count; i++) {
+        nw_action *a = &actions->at[i];
+        entry e = {.time = time, .rank = rank, .kind = DEPART, .message = a->message, .from = rank, .to = a->to};
+        if (a->kind == NW_ACTION_TIMER) e = (entry){.time = a->at_ns, .rank = rank, .kind = TIMER};
+        if (status == NW_OK) status = push(v, e);
+        if (status != NW_OK && a->message) nw_message_drop(a->message);
+    }
+    actions->count = 0;
+    return status;
+}
+
+/* Hands an event to a rank at `time`, when it is free or computing. */
+static nw_status tell(virtual_driver *v, int rank, nw_event event, int64_t time)
+{
+    virtual_rank *r = &v->ranks[rank];
+    nw_actions *actions = &v->base.actions;
+    event.now_ns = time;
+    actions->touched = 0;
+    NW_TRY(nw_party_tell(&v->base, &v->parties[rank], event));
+    int64_t work = nw_cluster_touch_ns(v->cluster.cluster, v->cluster.cost, rank, (double)actions->touched);
+    double factor = nw_cluster_factor(v->cluster.cluster, rank, (uint64_t)step_of(v, rank));
+    int64_t done = nw_faults_finish(v->cluster.faults, rank, step_of(v, rank), time, nw_time_scale(work, factor));
+    if (r->computing)
+        r->stolen += done - time;
+    else
+        r->clock = done;
+    tap(v, rank, NW_SPAN_HANDLE, time, done);
+    return take_actions(v, rank, done);
+}
+
+/* Schedules what a computation that begins at `start` will tell: which parts of the gradient are final when. */
+static nw_status schedule_computation(virtual_driver *v, int rank, int64_t start)
+{
+    const nw_compute_cost *cost = v->cluster.cost;
+    int64_t step = step_of(v, rank) - 1;
+    double factor = nw_cluster_factor(v->cluster.cluster, rank, (uint64_t)step);
+    start = nw_time_add(start, nw_faults_step_pause(v->cluster.faults, rank, step));
+    int64_t work = nw_time_scale(nw_compute_cost_pass_ns(cost), (double)(v->cluster.passes - 1));
+    work += cost->overhead_ns;
+    for (int s = 0; s < cost->stages; s++) work += cost->forward_ns[s];
+    size_t final = SIZE_MAX;
+    for (int s = cost->stages - 1; s >= 0; s--) {
+        work += cost->backward_ns[s];
+        entry e = {.rank = rank, .kind = s == 0 ? COMPUTED : READY, .first = v->cluster.ready[s]};
+        e.time = nw_faults_finish(v->cluster.faults, rank, step, start, nw_time_scale(work, factor));
+        if (s > 0 && e.first >= final) continue;
+        final = e.first;
+        NW_TRY(push(v, e));
+    }
+    return NW_OK;
+}
+
+static bool is_gone(virtual_driver *v, int rank, int64_t time)
+{
+    virtual_rank *r = &v->ranks[rank];
+    if (!r->gone) r->gone = nw_faults_health(v->cluster.faults, rank, step_of(v, rank), time) != NW_RANK_LIVES;
+    return r->gone;
+}
+
+/* Lets a rank do what is next in its queue. */
+static nw_status go_on(virtual_driver *v, int rank)
+{
+    virtual_rank *r = &v->ranks[rank];
+    nw_party *p = &v->parties[rank];
+    nw_action action;
+    if (is_gone(v, rank, r->clock)) return NW_OK;
+    if (!nw_party_next(&v->base, p, &action)) {
+        if (!p->busy && !p->parked && r->waiting < 0) r->waiting = r->clock;
+        return NW_OK;
+    }
+    if (r->waiting >= 0) {
+        tap(v, rank, NW_SPAN_WAIT, r->waiting, r->clock);
+        if (rank == 0) v->base.waited_ns += r->clock - r->waiting;
+        r->waiting = -1;
+    }
+    r->began = r->clock;
+    if (action.kind == NW_ACTION_COMPUTE) {
+        bool complete = true;
+        NW_TRY(p->work->compute(p->worker, NULL, &complete));
+        if (!complete) {
+            nw_party_postpone(p);
+            return go_on(v, rank);
+        }
+        p->busy = r->computing = true;
+        r->stolen = 0;
+        return schedule_computation(v, rank, r->clock);
+    }
+    p->busy = true;
+    NW_TRY(p->work->apply(p->worker, &action));
+    double factor = nw_cluster_factor(v->cluster.cluster, rank, (uint64_t)step_of(v, rank));
+    int64_t work = nw_time_scale(v->cluster.cost->update_ns, factor);
+    r->clock = nw_faults_finish(v->cluster.faults, rank, step_of(v, rank), r->clock, work);
+    return push(v, (entry){.time = r->clock, .rank = rank, .kind = APPLIED});
+}
+
+/* ---- what happens ------------------------------------------------------------------------------------------------------ */
+
+/* NW_NEVER: a link that stays down, a pause that does not end. The message is lost; whoever needs it will wait. */
+static nw_status depart(virtual_driver *v, entry *e)
+{
+    uint64_t *sequence = &v->sent[(size_t)e->from * (size_t)v->base.size + (size_t)e->to];
+    nw_driver_stamp(&v->base, e->from, e->to, e->message);
+    size_t bytes = nw_message_size(e->message);
+    if (v->base.options.ledger) nw_ledger_transport(v->base.options.ledger, NW_SENT, bytes);
+    int64_t arrival = nw_links_send(v->links, e->from, e->to, bytes, e->time, (*sequence)++);
+    if (arrival == NW_NEVER) {
+        nw_message_drop(e->message);
+        return NW_OK;
+    }
+    return push(
+        v,
+        (entry){.time = arrival, .rank = e->to, .kind = ARRIVE, .message = e->message, .from = e->from, .to = e->to});
+}
+
+static nw_status arrive(virtual_driver *v, entry *e)
+{
+    if (v->base.options.ledger) nw_ledger_transport(v->base.options.ledger, NW_RECEIVED, nw_message_size(e->message));
+    nw_driver_accept(&v->base, e->from, e->to, e->message);
+    nw_status status = tell(v, e->to, (nw_event){.kind = NW_EVENT_MESSAGE, .message = e->message}, e->time);
+    nw_message_drop(e->message);
+    return status;
+}
+
+static nw_status finish(virtual_driver *v, const entry *e, nw_span span, nw_event_kind kind)
+{
+    virtual_rank *r = &v->ranks[e->rank];
+    r->computing = v->parties[e->rank].busy = false;
+    r->clock = e->time;
+    tap(v, e->rank, span, r->began, e->time);
+    return tell(v, e->rank, (nw_event){.kind = kind}, e->time);
+}
+
+/* Whether an entry has to wait: for the rank to be free, or for the computation that messages have slowed down. */
+static bool is_early(virtual_driver *v, entry *e)
+{
+    virtual_rank *r = &v->ranks[e->rank];
+    if (e->kind == READY || e->kind == COMPUTED) {
+        int64_t more = r->stolen - e->stolen;
+        e->stolen = r->stolen;
+        e->time = nw_time_add(e->time, more);
+        return more > 0;
+    }
+    if (e->kind == DEPART || r->computing || e->time >= r->clock) return false;
+    e->time = r->clock;
+    return true;
+}
+
+static nw_status dispatch(virtual_driver *v, entry *e)
+{
+    virtual_rank *r = &v->ranks[e->rank];
+    if (e->kind == DEPART) return depart(v, e);
+    if (is_gone(v, e->rank, e->time)) {
+        if (e->message) nw_message_drop(e->message);
+        return NW_OK;
+    }
+    int64_t limit = v->base.options.timeout_ns;
+    if (limit > 0 && r->waiting >= 0 && e->time - r->waiting > limit)
+        return nw_driver_timed_out(&v->base, &v->parties[e->rank], e->time - r->waiting);
+    switch (e->kind) {
+    case ARRIVE:
+        NW_TRY(arrive(v, e));
+        break;
+    case READY:
+        NW_TRY(tell(v, e->rank, (nw_event){.kind = NW_EVENT_READY, .first = e->first}, e->time));
+        break;
+    case COMPUTED:
+        NW_TRY(finish(v, e, NW_SPAN_COMPUTE, NW_EVENT_COMPUTED));
+        break;
+    case APPLIED:
+        NW_TRY(finish(v, e, NW_SPAN_APPLY, NW_EVENT_APPLIED));
+        break;
+    case TIMER:
+        NW_TRY(tell(v, e->rank, (nw_event){.kind = NW_EVENT_TIMER}, e->time));
+        break;
+    case DEPART:
+        break;
+    }
+    return r->computing ? NW_OK : go_on(v, e->rank);
+}
+
+static nw_status begin(virtual_driver *v, int rank, bool flush)
+{
+    nw_party *p = &v->parties[rank];
+    virtual_rank *r = &v->ranks[rank];
+    if (!p->begun) NW_TRY(tell(v, rank, (nw_event){.kind = NW_EVENT_BEGIN}, r->clock));
+    p->begun = true;
+    if (flush) NW_TRY(tell(v, rank, (nw_event){.kind = NW_EVENT_FLUSH}, r->clock));
+    return go_on(v, rank);
+}
+
+/* Nothing more can happen. If a rank still waits, it would do so for ever. */
+static nw_status check_rest(virtual_driver *v)
+{
+    for (int i = 0; i < v->base.size; i++)
+        if (!v->ranks[i].gone && !nw_party_rests(&v->parties[i]))
+            return nw_driver_timed_out(&v->base, &v->parties[i], v->base.options.timeout_ns);
+    for (int i = 0; i < v->base.size; i++)
+        NW_FAIL_IF(v->ranks[i].gone, NW_E_PEER, "rank %d died at step %" PRId64 ", after %.3f virtual seconds", i,
+                   step_of(v, i), (double)v->ranks[i].clock * 1e-9);
+    return NW_OK;
+}
+
+static nw_status run(nw_driver *d, nw_party *parties, bool flush)
+{
+    virtual_driver *v = (virtual_driver *)d;
+    v->parties = parties;
+    for (int i = 0; i < d->size; i++) NW_TRY(begin(v, i, flush));
+    while (v->count > 0) {
+        entry e = pop(v);
+        if (is_early(v, &e))
+            NW_TRY(push(v, e));
+        else
+            NW_TRY(dispatch(v, &e));
+    }
+    return check_rest(v);
+}
+
+/* ---- between runs ------------------------------------------------------------------------------------------------------ */
+
+/* All are here. What MPI ranks would send is counted, so that the ledgers agree. */
+static nw_status share(nw_driver *d, const void *mine, size_t bytes, void *all)
+{
+    memcpy(all, mine, bytes * (size_t)d->size);
+    nw_header h = {.kind = NW_KIND_CONTROL, .bytes = (uint32_t)bytes};
+    for (int from = 0; d->options.ledger && from < d->size; from++) {
+        for (int to = 0; to < d->size; to++) {
+            if (from == to) continue;
+            nw_ledger_sent(d->options.ledger, from, to, &h);
+            nw_ledger_received(d->options.ledger, from, to, &h);
+            nw_ledger_transport(d->options.ledger, NW_SENT, NW_HEADER_BYTES + bytes);
+            nw_ledger_transport(d->options.ledger, NW_RECEIVED, NW_HEADER_BYTES + bytes);
+        }
+    }
+    return NW_OK;
+}
+
+static nw_status collect(nw_driver *d, int from, void *data, size_t bytes)
+{
+    (void)d, (void)from, (void)data, (void)bytes;
+    return NW_OK;
+}
+
+static int64_t now(nw_driver *d, int rank) { return ((virtual_driver *)d)->ranks[rank].clock; }
+
+/* Clocks, messages of each pair, waiting time, sequences; then the queues of the links. */
+static nw_status save(nw_driver *d, int64_t **state, size_t *count)
+{
+    virtual_driver *v = (virtual_driver *)d;
+    size_t n = (size_t)d->size, links = nw_links_state_count(v->links), at = 0;
+    *count = n + n * n + 3 + links;
+    *state = calloc(*count, sizeof **state);
+    NW_FAIL_IF(!*state, NW_E_MEMORY, "no memory for the state of a virtual cluster");
+    for (size_t i = 0; i < n; i++) (*state)[at++] = v->ranks[i].clock;
+    for (size_t i = 0; i < n * n; i++) (*state)[at++] = (int64_t)v->sent[i];
+    (*state)[at++] = d->waited_ns;
+    (*state)[at++] = (int64_t)d->sequence;
+    (*state)[at++] = (int64_t)v->sequence;
+    nw_links_save(v->links, *state + at);
+    return NW_OK;
+}
+
+static nw_status load(nw_driver *d, const int64_t *state, size_t count)
+{
+    virtual_driver *v = (virtual_driver *)d;
+    size_t n = (size_t)d->size, at = 0;
+    NW_FAIL_IF(count < n + n * n + 3, NW_E_FILE, "the state of a virtual cluster of %d ranks cannot be %zu numbers",
+               d->size, count);
+    for (size_t i = 0; i < n; i++) v->ranks[i].clock = state[at++];
+    for (size_t i = 0; i < n * n; i++) v->sent[i] = (uint64_t)state[at++];
+    d->waited_ns = state[at++];
+    d->sequence = (uint32_t)state[at++];
+    v->sequence = (uint64_t)state[at++];
+    return nw_links_load(v->links, state + at, count - at);
+}
+
+static void virtual_free(nw_driver *d)
+{
+    virtual_driver *v = (virtual_driver *)d;
+    for (int i = 0; i < v->count; i++)
+        if (v->heap[i].message) nw_message_drop(v->heap[i].message);
+    nw_links_free(v->links);
+    free(v->heap);
+    free(v->ranks);
+    free(v->sent);
+}
+
+static const nw_driver_ops ops = {.name = "virtual",
+                                  .run = run,
+                                  .share = share,
+                                  .collect = collect,
+                                  .now = now,
+                                  .save = save,
+                                  .load = load,
+                                  .free = virtual_free};
+
+nw_status nw_virtual_create(nw_driver **out, const nw_driver_options *options, const nw_virtual_options *cluster)
+{
+    int world = cluster->cluster->world;
+    *out = NULL;
+    virtual_driver *v = calloc(1, sizeof *v);
+    NW_FAIL_IF(!v, NW_E_MEMORY, "no memory for a driver");
+    v->cluster = *cluster;
+    nw_status status = nw_driver_init(&v->base, &ops, options, world, 0, world);
+    v->ranks = calloc((size_t)world, sizeof *v->ranks);
+    v->sent = calloc((size_t)world * (size_t)world, sizeof *v->sent);
+    if (status == NW_OK && (!v->ranks || !v->sent))
+        status = NW_FAIL(NW_E_MEMORY, "no memory for %d virtual ranks", world);
+    if (status == NW_OK) status = nw_links_create(&v->links, cluster->cluster, cluster->faults);
+    if (status != NW_OK) {
+        nw_driver_free(&v->base);
+        return status;
+    }
+    for (int i = 0; i < world; i++) v->ranks[i].waiting = -1;
+    *out = &v->base;
+    return NW_OK;
+}

@@ -1,0 +1,485 @@
+/* crew.c - see crew.h: making a crew, its work, and what it does at rest. Saving and loading is in crew_state.c. */
+#include "train/crew.h"
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "net/mpi.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static int rank_of(const nw_member *m) { return m->exchange->rank; }
+static nw_params *params_of(const nw_member *m) { return &m->replica->net->model.params; }
+static nw_party *party_of(const nw_member *m) { return &m->crew->parties[m - m->crew->members]; }
+
+/* ---- the worker that a driver calls ---------------------------------------------------------------------------------- */
+
+static bool wants(void *worker)
+{
+    const nw_member *m = worker;
+    const nw_replica *r = m->replica;
+    return party_of(m)->step < m->crew->until && r->at.batch < nw_replica_batches(r);
+}
+
+/* Between stages: the driver moves messages, and hears which part of the gradient is final. */
+static void after_stage(void *context, int stage, bool backward)
+{
+    nw_member *m = context;
+    size_t first = m->crew->ready[stage];
+    bool final = backward && nw_replica_completes(m->replica) && first < m->final && first > 0;
+    if (final) m->final = first;
+    m->between->call(m->between, final, first);
+}
+
+/* A script of faults, as far as a real rank can act on it. */
+static void suffer(nw_member *m)
+{
+    const nw_crew *crew = m->crew;
+    if (!crew->options.faults || crew->options.place != NW_CREW_MPI) return;
+    int64_t now = nw_now_ns() - crew->started_ns;
+    nw_faults_action due = nw_faults_due(crew->options.faults, rank_of(m), party_of(m)->step - 1, now, &m->faults);
+    if (due.sleep_ns > 0) {
+        struct timespec t = {.tv_sec = due.sleep_ns / 1000000000, .tv_nsec = due.sleep_ns % 1000000000};
+        nanosleep(&t, NULL);
+    }
+    if (due.end == NW_RANK_STOPPED) raise(SIGSTOP);
+    if (due.end == NW_RANK_DEAD) raise(SIGKILL);
+}
+
+static nw_status compute_batches(nw_member *m, bool *complete)
+{
+    nw_replica_step step;
+    do {
+        NW_TRY(nw_replica_compute(m->replica, &step));
+        *complete = !step.epoch_over;
+        if (step.epoch_over) return NW_OK;
+        const nw_crew_options *o = &m->crew->options;
+        if (rank_of(m) == 0 && o->stepped) o->stepped(o->context, m->replica, &step);
+    } while (!step.update_due);
+    return NW_OK;
+}
+
+static nw_status compute(void *worker, nw_between *between, bool *complete)
+{
+    nw_member *m = worker;
+    nw_pass *pass = &m->replica->net->model.pass;
+    suffer(m);
+    m->between = between;
+    m->final = SIZE_MAX;
+    if (between) pass->hook = (nw_stage_hook){after_stage, m};
+    nw_status status = compute_batches(m, complete);
+    pass->hook = (nw_stage_hook){0};
+    if (status == NW_OK || nw_crew_world(m->crew) == 1) return status;
+    char reason[512];
+    snprintf(reason, sizeof reason, "%s", nw_error_message());
+    return NW_FAIL(status, "rank %d: %s", rank_of(m), reason);
+}
+
+static nw_status apply(void *worker, const nw_action *action)
+{
+    nw_member *m = worker;
+    return nw_replica_update(m->replica, action->gradient, action->lag);
+}
+
+static const nw_worker_ops work = {wants, compute, apply};
+
+/* ---- making ------------------------------------------------------------------------------------------------------------ */
+
+/* After the backward pass of stage s, gradients of stages >= s are final: from the end of the vector to the last segment
+ * of an earlier stage. */
+static nw_status find_ready(nw_crew *crew, const nw_model *model)
+{
+    const nw_segments *s = &model->params.learned;
+    crew->ready = calloc((size_t)model->count, sizeof *crew->ready);
+    NW_FAIL_IF(!crew->ready, NW_E_MEMORY, "no memory for a table of stages");
+    for (int i = 0; i < s->count; i++)
+        for (int stage = s->at[i].stage + 1; stage < model->count; stage++)
+            if (s->at[i].offset + s->at[i].count > crew->ready[stage])
+                crew->ready[stage] = s->at[i].offset + s->at[i].count;
+    return NW_OK;
+}
+
+/* Bytes that an update reads and writes: weight and gradient, and each vector of state twice. */
+static double update_bytes(const nw_replica *r)
+{
+    double floats = (double)r->net->model.params.learned.floats;
+    return floats * sizeof(float) * (3.0 + 2.0 * nw_optimizer_states(r->net->optimizer));
+}
+
+static nw_status find_cost(nw_crew *crew, const nw_replica *r)
+{
+    const nw_model *model = &r->net->model;
+    double *forward = calloc((size_t)model->count, sizeof *forward);
+    double *backward = calloc((size_t)model->count, sizeof *backward);
+    nw_status status = forward && backward ? NW_OK : NW_FAIL(NW_E_MEMORY, "no memory for a table of costs");
+    for (int i = 0; status == NW_OK && i < model->count; i++) {
+        forward[i] = 2 * model->stages[i]->macs;
+        backward[i] = (i > 0 ? 4 : 2) * model->stages[i]->macs; /* the first stage has no input gradient */
+    }
+    nw_workload load = {.model = model->options.name,
+                        .precision = nw_net_precision(r->net),
+                        .batch = r->options.loader.batch_size,
+                        .stages = model->count,
+                        .forward_flops = forward,
+                        .backward_flops = backward,
+                        .update_bytes = update_bytes(r)};
+    if (status == NW_OK) status = nw_cluster_cost(crew->options.cluster, &load, &crew->cost);
+    free(forward);
+    free(backward);
+    return status;
+}
+
+nw_status nw_crew_make_ledger(const nw_crew *crew, int world, int first, int count, nw_ledger **ledger)
+{
+    const nw_segments *s = &params_of(&crew->members[0])->learned;
+    nw_buckets buckets;
+    NW_TRY(nw_buckets_make(&buckets, s, crew->options.exchange.bucket_bytes, world));
+    char(*names)[160] = calloc((size_t)buckets.count, sizeof *names);
+    const char **list = calloc((size_t)buckets.count, sizeof *list);
+    nw_status status = names && list ? NW_OK : NW_FAIL(NW_E_MEMORY, "no memory for names of buckets");
+    for (int b = 0; status == NW_OK && b < buckets.count; b++) {
+        const nw_bucket *at = &buckets.at[b];
+        const char *begin = s->at[at->first_segment].name, *end = s->at[at->first_segment + at->segments - 1].name;
+        snprintf(names[b], sizeof names[b], at->segments > 1 ? "%.75s ... %.75s" : "%.75s", begin, end);
+        list[b] = names[b];
+    }
+    nw_ledger_options options = {
+        .world = world, .first_rank = first, .ranks = count, .segments = buckets.count, .segment_names = list};
+    if (status == NW_OK) status = nw_ledger_create(ledger, &options);
+    free(names);
+    free(list);
+    nw_buckets_free(&buckets);
+    return status;
+}
+
+static nw_status make_driver(nw_crew *crew, int first, int world)
+{
+    nw_driver_options options = crew->options.driver;
+    const nw_replica *r = crew->members[0].replica;
+    if (world > 1) NW_TRY(nw_crew_make_ledger(crew, world, first, crew->count, &crew->ledger));
+    options.ledger = crew->ledger;
+    if (crew->options.place == NW_CREW_ALONE) return nw_local_create(&crew->driver, &options);
+    if (crew->options.place == NW_CREW_MPI) return nw_mpi_create(&crew->driver, &options);
+    NW_TRY(find_cost(crew, r));
+    nw_virtual_options v = {.cluster = crew->options.cluster,
+                            .faults = crew->options.faults,
+                            .cost = &crew->cost,
+                            .ready = crew->ready,
+                            .passes = r->options.accumulation};
+    return nw_virtual_create(&crew->driver, &options, &v);
+}
+
+static nw_status make_member(nw_crew *crew, int index, int rank, int world)
+{
+    nw_member *m = &crew->members[index];
+    nw_replica_options o = crew->options.replica;
+    o.loader.rank = rank;
+    o.loader.world = world > 1 ? world : 0;
+    o.schedule.replicas = world;
+    m->crew = crew;
+    NW_TRY(nw_replica_create(&m->replica, &o, index > 0 ? crew->members[0].replica : NULL));
+    nw_exchange_options e = crew->options.exchange;
+    e.rank = rank;
+    e.world = world;
+    e.params = params_of(m);
+    e.codec = crew->codec;
+    NW_TRY(nw_exchange_create(&m->exchange, &e));
+    crew->parties[index] = (nw_party){.exchange = m->exchange, .worker = m, .work = &work};
+    return NW_OK;
+}
+
+static nw_status create(nw_crew *crew)
+{
+    const nw_crew_options *o = &crew->options;
+    int world = o->place == NW_CREW_ALONE ? 1 : o->world, first = o->place == NW_CREW_MPI ? o->exchange.rank : 0;
+    crew->count = o->place == NW_CREW_VIRTUAL ? world : 1;
+    crew->members = calloc((size_t)crew->count, sizeof *crew->members);
+    crew->parties = calloc((size_t)crew->count, sizeof *crew->parties);
+    NW_FAIL_IF(!crew->members || !crew->parties, NW_E_MEMORY, "no memory for %d replicas", crew->count);
+    NW_TRY(nw_codec_create(&crew->codec, &o->codec));
+    for (int i = 0; i < crew->count; i++) NW_TRY(make_member(crew, i, first + i, world));
+    const nw_model *model = &crew->members[0].replica->net->model;
+    NW_TRY(find_ready(crew, model));
+    NW_TRY(make_driver(crew, first, world));
+    crew->scratch = calloc((size_t)(world + 1) * model->params.running.floats + 1, sizeof *crew->scratch);
+    NW_FAIL_IF(!crew->scratch, NW_E_MEMORY, "no memory for the statistics of %d replicas", world);
+    crew->started_ns = nw_now_ns();
+    return NW_OK;
+}
+
+nw_status nw_crew_create(nw_crew **out, const nw_crew_options *options)
+{
+    *out = calloc(1, sizeof **out);
+    NW_FAIL_IF(!*out, NW_E_MEMORY, "no memory for a crew");
+    (*out)->options = *options;
+    nw_status status = create(*out);
+    if (status != NW_OK) {
+        nw_crew_free(*out);
+        *out = NULL;
+    }
+    return status;
+}
+
+void nw_crew_free(nw_crew *crew)
+{
+    if (!crew) return;
+    for (int i = crew->count - 1; crew->members && i >= 0; i--) { /* the eldest last: the others use its memory */
+        nw_exchange_free(crew->members[i].exchange); /* drops messages, so before the driver and its pool */
+        nw_replica_free(crew->members[i].replica);
+    }
+    nw_driver_free(crew->driver);
+    nw_ledger_free(crew->ledger);
+    nw_codec_free(crew->codec);
+    nw_compute_cost_free(&crew->cost);
+    free(crew->ready);
+    free(crew->scratch);
+    free(crew->members);
+    free(crew->parties);
+    free(crew);
+}
+
+/* ---- work ---------------------------------------------------------------------------------------------------------------- */
+
+nw_status nw_crew_begin(nw_crew *crew)
+{
+    for (int i = 0; i < crew->count; i++) NW_TRY(nw_replica_begin(crew->members[i].replica));
+    return NW_OK;
+}
+
+nw_status nw_crew_advance(nw_crew *crew, int64_t until)
+{
+    crew->until = until;
+    return nw_driver_run(crew->driver, crew->parties, false);
+}
+
+bool nw_crew_epoch_is_over(const nw_crew *crew)
+{
+    const nw_replica *r = nw_crew_first(crew);
+    return r->at.batch >= nw_replica_batches(r);
+}
+
+nw_status nw_crew_flush(nw_crew *crew)
+{
+    crew->until = 0;
+    return nw_driver_run(crew->driver, crew->parties, true);
+}
+
+nw_status nw_crew_end_epoch(nw_crew *crew)
+{
+    for (int i = 0; i < crew->count; i++) NW_TRY(nw_replica_end_epoch(crew->members[i].replica));
+    return NW_OK;
+}
+
+double nw_crew_virtual_seconds(const nw_crew *crew)
+{
+    int64_t latest = 0;
+    if (crew->options.place != NW_CREW_VIRTUAL) return (double)NAN;
+    for (int i = 0; i < crew->count; i++) {
+        int64_t now = nw_driver_now(crew->driver, i);
+        if (now > latest) latest = now;
+    }
+    return (double)latest * 1e-9;
+}
+
+/* ---- at rest -------------------------------------------------------------------------------------------------------------- */
+
+/* One number of each rank here, to all. `all` has room for the world. */
+static nw_status share_numbers(nw_crew *crew, int64_t (*number)(const nw_member *m), int64_t *all)
+{
+    int64_t *mine = calloc((size_t)crew->count, sizeof *mine);
+    NW_FAIL_IF(!mine, NW_E_MEMORY, "no memory for %d numbers", crew->count);
+    for (int i = 0; i < crew->count; i++) mine[i] = number(&crew->members[i]);
+    nw_status status = nw_driver_share(crew->driver, mine, sizeof *mine, all);
+    free(mine);
+    return status;
+}
+
+static int64_t asked_to_stop(const nw_member *m)
+{
+    const volatile sig_atomic_t *stop = m->crew->options.driver.stop;
+    return stop && *stop;
+}
+
+nw_status nw_crew_agree_to_stop(nw_crew *crew, bool *stop)
+{
+    int64_t all[NW_CLUSTER_RANKS] = {0};
+    *stop = nw_driver_stopped(crew->driver);
+    if (crew->options.place != NW_CREW_MPI) {
+        *stop |= asked_to_stop(&crew->members[0]) != 0;
+        return NW_OK;
+    }
+    NW_TRY(share_numbers(crew, asked_to_stop, all));
+    for (int i = 0; i < nw_crew_world(crew); i++) *stop |= all[i] != 0;
+    return NW_OK;
+}
+
+static int64_t hash_weights(const nw_member *m)
+{
+    const nw_params *p = params_of(m);
+    return (int64_t)nw_hash64(p->values, p->learned.floats * sizeof(float));
+}
+
+nw_status nw_crew_compare(nw_crew *crew)
+{
+    int64_t all[NW_CLUSTER_RANKS];
+    if (nw_crew_world(crew) == 1 || !crew->members[0].exchange->equal) return NW_OK;
+    NW_TRY(share_numbers(crew, hash_weights, all));
+    for (int i = 1; i < nw_crew_world(crew); i++)
+        NW_FAIL_IF(
+            all[i] != all[0], NW_E_NUMERIC,
+            "after step %lld the weights of rank %d are not those of rank 0, although all apply the same updates: "
+            "a fault of memory, of the network, or different machines; resume from the last checkpoint",
+            (long long)nw_crew_computed(crew), i);
+    return NW_OK;
+}
+
+typedef struct epoch_share {
+    nw_tally tally;
+    int64_t images;
+} epoch_share;
+
+/* Sums of all ranks, in their order. */
+static nw_status sum_shares(nw_crew *crew, const epoch_share *mine, epoch_share *sum)
+{
+    epoch_share *all = calloc((size_t)nw_crew_world(crew), sizeof *all);
+    NW_FAIL_IF(!all, NW_E_MEMORY, "no memory for the results of %d ranks", nw_crew_world(crew));
+    nw_status status = nw_driver_share(crew->driver, mine, sizeof *mine, all);
+    *sum = (epoch_share){0};
+    for (int i = 0; status == NW_OK && i < nw_crew_world(crew); i++) {
+        sum->tally.loss += all[i].tally.loss;
+        sum->tally.images += all[i].tally.images;
+        sum->tally.top1 += all[i].tally.top1;
+        sum->tally.top5 += all[i].tally.top5;
+        sum->images += all[i].images;
+    }
+    free(all);
+    return status;
+}
+
+nw_status nw_crew_tally(nw_crew *crew, nw_tally *tally, int64_t *images)
+{
+    epoch_share *mine = calloc((size_t)crew->count, sizeof *mine), sum;
+    NW_FAIL_IF(!mine, NW_E_MEMORY, "no memory for the results of %d replicas", crew->count);
+    for (int i = 0; i < crew->count; i++)
+        mine[i] = (epoch_share){crew->members[i].replica->at.tally, crew->members[i].replica->at.images};
+    nw_status status = sum_shares(crew, mine, &sum);
+    free(mine);
+    *tally = sum.tally;
+    *images = sum.images;
+    return status;
+}
+
+/* Running statistics of all ranks into the scratch vector, one after the other. */
+static nw_status gather_buffers(nw_crew *crew, float *const *mine)
+{
+    size_t floats = params_of(&crew->members[0])->running.floats;
+    float *packed = calloc((size_t)crew->count * floats + 1, sizeof *packed);
+    NW_FAIL_IF(!packed, NW_E_MEMORY, "no memory for the statistics of %d replicas", crew->count);
+    for (int i = 0; i < crew->count; i++) memcpy(packed + (size_t)i * floats, mine[i], floats * sizeof *packed);
+    nw_status status = nw_driver_share(crew->driver, packed, floats * sizeof *packed, crew->scratch);
+    free(packed);
+    return status;
+}
+
+/* Makes them the mean over all ranks, in the order of ranks. */
+static nw_status average_buffers(nw_crew *crew, float *const *mine)
+{
+    size_t floats = params_of(&crew->members[0])->running.floats;
+    int world = nw_crew_world(crew);
+    if (floats == 0 || world == 1) return NW_OK;
+    NW_TRY(gather_buffers(crew, mine));
+    float *sum = crew->scratch;
+    for (int r = 1; r < world; r++)
+        for (size_t i = 0; i < floats; i++) sum[i] += crew->scratch[(size_t)r * floats + i];
+    for (size_t i = 0; i < floats; i++) sum[i] /= (float)world;
+    for (int m = 0; m < crew->count; m++) memcpy(mine[m], sum, floats * sizeof *sum);
+    return NW_OK;
+}
+
+/* Statistics of `batches` training batches at the present weights. From statistics of zero, one batch leaves a tenth of
+ * its own (momentum 0.1). */
+static nw_status recalibrate(nw_member *m, int batches, double *sums)
+{
+    nw_params *p = params_of(m);
+    const nw_replica *r = m->replica;
+    int64_t all = nw_replica_batches(r);
+    if (batches > all) batches = (int)all;
+    memset(sums, 0, p->running.floats * sizeof *sums);
+    for (int b = 0; b < batches; b++) {
+        nw_batch batch;
+        NW_TRY(nw_loader_batch(r->loader, r->at.epoch, b, &batch));
+        memset(p->buffers, 0, p->running.floats * sizeof *p->buffers);
+        NW_TRY(nw_net_observe(r->net, batch.images, batch.labels, batch.n));
+        for (size_t i = 0; i < p->running.floats; i++) sums[i] += 10.0 * (double)p->buffers[i];
+    }
+    for (size_t i = 0; i < p->running.floats; i++) p->buffers[i] = (float)(sums[i] / batches);
+    return NW_OK;
+}
+
+static nw_status recalibrate_all(nw_crew *crew)
+{
+    double *sums = calloc(params_of(&crew->members[0])->running.floats + 1, sizeof *sums);
+    NW_FAIL_IF(!sums, NW_E_MEMORY, "no memory for statistics");
+    nw_status status = NW_OK;
+    for (int i = 0; i < crew->count && status == NW_OK; i++) {
+        nw_replica *r = crew->members[i].replica;
+        nw_replica_swap_average(r);
+        status = recalibrate(&crew->members[i], crew->options.recalibrate_batches, sums);
+        nw_replica_swap_average(r);
+        if (status == NW_OK && r->ema_running) /* both sets of weights have statistics of their own */
+            status = recalibrate(&crew->members[i], crew->options.recalibrate_batches, sums);
+    }
+    free(sums);
+    return status;
+}
+
+nw_status nw_crew_sync_norms(nw_crew *crew)
+{
+    if (params_of(&crew->members[0])->running.floats == 0 || crew->options.norms == NW_NORMS_LOCAL) return NW_OK;
+    if (crew->options.norms == NW_NORMS_RECALIBRATE) NW_TRY(recalibrate_all(crew));
+    float **mine = calloc((size_t)crew->count, sizeof *mine);
+    NW_FAIL_IF(!mine, NW_E_MEMORY, "no memory for %d pointers", crew->count);
+    for (int i = 0; i < crew->count; i++) mine[i] = params_of(&crew->members[i])->buffers;
+    nw_status status = average_buffers(crew, mine);
+    bool averaged = nw_crew_first(crew)->ema_running;
+    for (int i = 0; averaged && i < crew->count; i++) mine[i] = nw_net_average(crew->members[i].replica->net)->buffers;
+    if (status == NW_OK && averaged) status = average_buffers(crew, mine);
+    free(mine);
+    return status;
+}
+
+/* Under MPI every rank evaluates its share with what rank 0 has; its own statistics come back afterwards. */
+static nw_status evaluate_with_first(nw_crew *crew, nw_loader *loader, bool both_views, nw_tally *tally, bool *complete)
+{
+    nw_params *p = params_of(&crew->members[0]);
+    size_t floats = p->running.floats;
+    bool borrows = crew->options.place == NW_CREW_MPI && floats > 0 && crew->options.norms == NW_NORMS_LOCAL;
+    const volatile sig_atomic_t *stop = crew->options.place == NW_CREW_MPI ? NULL : crew->options.driver.stop;
+    float *own = crew->scratch + (size_t)nw_crew_world(crew) * floats;
+    if (borrows) {
+        NW_TRY(gather_buffers(crew, &p->buffers));
+        memcpy(own, p->buffers, floats * sizeof *own);
+        memcpy(p->buffers, crew->scratch, floats * sizeof *own);
+    }
+    nw_status status = nw_evaluate(nw_crew_first(crew)->net, loader, both_views, stop, tally, complete);
+    if (borrows) memcpy(p->buffers, own, floats * sizeof *own);
+    return status;
+}
+
+nw_status nw_crew_evaluate(nw_crew *crew, nw_loader *loader, bool both_views, nw_tally *tally, bool *complete)
+{
+    nw_replica *first = nw_crew_first(crew);
+    nw_replica_swap_average(first);
+    nw_status status = evaluate_with_first(crew, loader, both_views, tally, complete);
+    nw_replica_swap_average(first);
+    NW_TRY(status);
+    if (crew->options.place != NW_CREW_MPI) return NW_OK;
+    epoch_share mine = {.tally = *tally}, sum;
+    NW_TRY(sum_shares(crew, &mine, &sum));
+    *tally = sum.tally;
+    return NW_OK;
+}

@@ -1,0 +1,112 @@
+/*
+ * crew.h - the replicas of this process at work: their exchanges, and the driver that moves them.
+ *
+ * A world of N replicas trains one model. A process holds one of them (alone, or as a rank under MPI) or all (a virtual
+ * cluster). nw_crew_advance lets them compute and apply until `until` gradients are computed or the epoch is over; then
+ * nothing is under way, and whoever called may look, evaluate, save. What happens at such a rest is the same code
+ * everywhere: loops over the replicas here, and nw_driver_share where all ranks must know something.
+ *
+ * Rank 0's replica is the one that is looked at; where the exchange keeps replicas equal, that is all there is to see,
+ * and nw_crew_compare finds out whether it is so.
+ *
+ * Batch norm's running statistics are not exchanged with gradients. nw_crew_sync_norms makes of them what evaluation
+ * uses: local: those of rank 0; average: the mean over all ranks, in the order of ranks, on all; recalibrate: the mean
+ * over some batches of training images at the present weights, on all.
+ */
+#ifndef NW_TRAIN_CREW_H
+#define NW_TRAIN_CREW_H
+
+#include "exchange/exchange.h"
+#include "net/virtual.h"
+#include "train/replica.h"
+
+typedef enum nw_crew_place { NW_CREW_ALONE, NW_CREW_MPI, NW_CREW_VIRTUAL } nw_crew_place;
+typedef enum nw_norm_sync { NW_NORMS_LOCAL, NW_NORMS_AVERAGE, NW_NORMS_RECALIBRATE } nw_norm_sync;
+
+typedef struct nw_crew nw_crew;
+
+typedef struct nw_crew_options {
+    nw_replica_options replica; /* of each; the loader's rank and world are filled in */
+    nw_crew_place place;
+    int world;                    /* of MPI and virtual clusters */
+    nw_exchange_options exchange; /* name, bucket_bytes, delay */
+    nw_codec_options codec;
+    const nw_cluster *cluster; /* VIRTUAL */
+    const nw_faults *faults;   /* or NULL */
+    nw_norm_sync norms;
+    int recalibrate_batches;  /* of each rank */
+    nw_driver_options driver; /* its ledger is made by the crew */
+    /* After each batch of rank 0's replica, if that is here. */
+    void (*stepped)(void *context, const nw_replica *replica, const nw_replica_step *step);
+    void *context;
+} nw_crew_options;
+
+typedef struct nw_member {
+    nw_crew *crew;
+    nw_replica *replica;
+    nw_exchange *exchange;
+    nw_faults_state faults; /* of a real rank */
+    nw_between *between;    /* of the computation under way */
+    size_t final;           /* its gradient is final from here on, as was told */
+} nw_member;
+
+struct nw_crew {
+    nw_crew_options options;
+    nw_driver *driver;
+    nw_codec *codec;
+    nw_ledger *ledger; /* NULL in a world of one */
+    int count;         /* replicas here */
+    nw_member *members;
+    nw_party *parties;
+    size_t *ready; /* by stage */
+    nw_compute_cost cost;
+    int64_t until;
+    int64_t started_ns;
+    float *scratch; /* as long as the buffers, for each rank of the world */
+};
+
+nw_status nw_crew_create(nw_crew **crew, const nw_crew_options *options);
+void nw_crew_free(nw_crew *crew);
+
+static inline nw_replica *nw_crew_first(const nw_crew *crew) { return crew->members[0].replica; }
+static inline int nw_crew_world(const nw_crew *crew) { return crew->driver->size; }
+/* Whether this process holds rank 0, which speaks for all. */
+static inline bool nw_crew_leads(const nw_crew *crew) { return crew->driver->first == 0; }
+/* Gradients computed so far by each replica; what a checkpoint's step counts. */
+static inline int64_t nw_crew_computed(const nw_crew *crew) { return crew->parties[0].step; }
+double nw_crew_virtual_seconds(const nw_crew *crew); /* the latest clock; NAN in real time */
+
+/* Makes all replicas begin at their places. */
+nw_status nw_crew_begin(nw_crew *crew);
+/* Computes until `until` gradients are computed, the epoch is over, or all were asked to stop. */
+nw_status nw_crew_advance(nw_crew *crew, int64_t until);
+bool nw_crew_epoch_is_over(const nw_crew *crew);
+/* Applies updates that are held back. */
+nw_status nw_crew_flush(nw_crew *crew);
+nw_status nw_crew_end_epoch(nw_crew *crew);
+
+/* Whether any rank was asked to stop. All ranks get the same answer. */
+nw_status nw_crew_agree_to_stop(nw_crew *crew, bool *stop);
+
+/* Evaluates on a loader of this process's share of a split (all of it in a virtual cluster); the sums are those of all.
+ */
+nw_status nw_crew_evaluate(nw_crew *crew, nw_loader *loader, bool both_views, nw_tally *tally, bool *complete);
+/* Of the epoch, over all replicas. */
+nw_status nw_crew_tally(nw_crew *crew, nw_tally *tally, int64_t *images);
+
+nw_status nw_crew_sync_norms(nw_crew *crew);
+/* NW_E_NUMERIC names the first replica that differs from replica 0 where all should be equal. */
+nw_status nw_crew_compare(nw_crew *crew);
+
+/* All replicas, exchanges and the cluster, into a checkpoint under way on rank 0 (NULL elsewhere; all ranks call). */
+nw_status nw_crew_save(nw_crew *crew, nw_checkpoint_writer *writer);
+/* And back, on every rank. A checkpoint of another world is mapped (docs/checkpoints.md); *note tells, or is NULL. */
+nw_status nw_crew_load(nw_crew *crew, nw_checkpoint *checkpoint, const char **note);
+
+/* Bytes of the whole world: on rank 0, unless the world is one; NULL elsewhere. Where it is not the crew's own ledger, it
+ * is to be freed. All ranks call. */
+nw_status nw_crew_world_ledger(nw_crew *crew, nw_ledger **world);
+/* An empty ledger of `count` ranks from `first` on. */
+nw_status nw_crew_make_ledger(const nw_crew *crew, int world, int first, int count, nw_ledger **ledger);
+
+#endif

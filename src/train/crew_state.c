@@ -1,0 +1,290 @@
+/*
+ * crew_state.c - a whole world in a checkpoint, and back. See crew.h and docs/checkpoints.md.
+ *
+ *   model.safetensors, replica0.safetensors   rank 0's replica
+ *   replica<r>.safetensors                    what rank r has for itself
+ *   exchange.safetensors                      vectors that the exchange holds back, of rank 0
+ *   virtual.bin                               clocks and queues of a virtual cluster
+ *   ledger.bin                                bytes sent so far
+ *
+ * Rank 0 writes everything; what is elsewhere comes to it replica by replica, into one more replica that is made for
+ * the purpose. Every rank reads for itself.
+ */
+#include "train/crew.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXCHANGE_FILE "exchange.safetensors"
+#define VIRTUAL_FILE  "virtual.bin"
+#define LEDGER_FILE   "ledger.bin"
+
+/* ---- saving ----------------------------------------------------------------------------------------------------------- */
+
+static nw_saved_as follower_kind(const nw_crew *crew)
+{
+    return crew->members[0].exchange->equal ? NW_SAVED_FOLLOWER : NW_SAVED_STRANGER;
+}
+
+/* Brings what replica `rank` has for itself into `vessel` on rank 0. All ranks call; it is another's there. */
+static nw_status bring(nw_crew *crew, int rank, nw_replica *vessel)
+{
+    nw_replica *r = crew->driver->first == rank ? nw_crew_first(crew) : vessel;
+    nw_state_vector vectors[NW_STATE_VECTORS];
+    uint64_t steps = r ? *nw_optimizer_steps(r->net->optimizer) : 0;
+    NW_TRY(nw_driver_collect(crew->driver, rank, r ? (void *)&r->at : NULL, sizeof r->at));
+    NW_TRY(nw_driver_collect(crew->driver, rank, &steps, sizeof steps));
+    if (r == vessel && r) *nw_optimizer_steps(r->net->optimizer) = steps;
+    nw_replica *shape = r ? r : nw_crew_first(crew); /* ranks that only stand by */
+    int count = nw_replica_vectors(shape, follower_kind(crew), vectors);
+    for (int i = 0; i < count; i++)
+        NW_TRY(nw_driver_collect(crew->driver, rank, r ? vectors[i].data : NULL,
+                                 vectors[i].segments->floats * sizeof(float)));
+    return NW_OK;
+}
+
+static nw_status save_followers_from_elsewhere(nw_crew *crew, nw_checkpoint_writer *w)
+{
+    nw_replica *vessel = NULL;
+    nw_status status = NW_OK;
+    if (nw_crew_leads(crew)) {
+        status = nw_replica_create(&vessel, &nw_crew_first(crew)->options, nw_crew_first(crew));
+        if (status == NW_OK) vessel->ema_running = nw_crew_first(crew)->ema_running;
+    }
+    for (int rank = 1; rank < nw_crew_world(crew) && status == NW_OK; rank++) {
+        status = bring(crew, rank, vessel);
+        if (status == NW_OK && w) status = nw_replica_save(vessel, w, rank, follower_kind(crew));
+    }
+    nw_replica_free(vessel);
+    return status;
+}
+
+static nw_status save_exchange(nw_crew *crew, nw_checkpoint_writer *w)
+{
+    nw_exchange *e = crew->members[0].exchange;
+    nw_exchange_state s;
+    nw_saved_list list = {0};
+    nw_status status = nw_checkpoint_add_text(w, "exchange", e->ops->name);
+    e->ops->state(e, &s);
+    for (int i = 0; i < s.integer_count && status == NW_OK; i++) {
+        char key[96];
+        snprintf(key, sizeof key, "exchange.%s", s.integers[i].name);
+        status = nw_checkpoint_add_int(w, key, *s.integers[i].value);
+    }
+    for (int i = 0; i < s.vector_count && status == NW_OK; i++) {
+        char prefix[96];
+        snprintf(prefix, sizeof prefix, "%s.", s.vectors[i].name);
+        status = nw_saved_list_add_segments(&list, prefix, &nw_crew_first(crew)->net->model.params.learned,
+                                            s.vectors[i].data);
+    }
+    if (status == NW_OK && s.vector_count > 0) status = nw_checkpoint_add_tensors(w, EXCHANGE_FILE, &list, NULL, 0);
+    nw_saved_list_free(&list);
+    return status;
+}
+
+static nw_status save_driver(nw_crew *crew, nw_checkpoint_writer *w)
+{
+    int64_t *state;
+    size_t count;
+    if (!crew->driver->ops->save) return NW_OK;
+    NW_TRY(crew->driver->ops->save(crew->driver, &state, &count));
+    nw_status status = nw_checkpoint_add_file(w, VIRTUAL_FILE, state, count * sizeof *state);
+    free(state);
+    return status;
+}
+
+nw_status nw_crew_world_ledger(nw_crew *crew, nw_ledger **world)
+{
+    uint8_t *packed = NULL;
+    size_t size = 0;
+    int64_t sizes[NW_CLUSTER_RANKS] = {0}, mine;
+    *world = NULL;
+    if (!crew->ledger) return NW_OK;
+    if (crew->options.place != NW_CREW_MPI) {
+        *world = crew->ledger;
+        return NW_OK;
+    }
+    NW_TRY(nw_ledger_pack(crew->ledger, &packed, &size));
+    mine = (int64_t)size;
+    nw_status status = nw_driver_share(crew->driver, &mine, sizeof mine, sizes);
+    if (status == NW_OK && nw_crew_leads(crew))
+        status = nw_crew_make_ledger(crew, nw_crew_world(crew), 0, nw_crew_world(crew), world);
+    for (int rank = 0; rank < nw_crew_world(crew) && status == NW_OK; rank++) {
+        char source[32];
+        uint8_t *bytes = packed;
+        snprintf(source, sizeof source, "rank %d", rank);
+        if (nw_crew_leads(crew) && rank > 0) bytes = malloc((size_t)sizes[rank] + 1);
+        if (!bytes) status = NW_FAIL(NW_E_MEMORY, "no memory for the ledger of rank %d", rank);
+        if (status == NW_OK) status = nw_driver_collect(crew->driver, rank, bytes, (size_t)sizes[rank]);
+        if (status == NW_OK && *world) status = nw_ledger_unpack_merge(*world, bytes, (size_t)sizes[rank], source);
+        if (bytes != packed) free(bytes);
+    }
+    free(packed);
+    return status;
+}
+
+static nw_status save_ledger(nw_crew *crew, nw_checkpoint_writer *w)
+{
+    nw_ledger *world;
+    uint8_t *bytes;
+    size_t size;
+    NW_TRY(nw_crew_world_ledger(crew, &world));
+    if (!world) return NW_OK;
+    nw_status status = nw_ledger_pack(world, &bytes, &size);
+    if (status == NW_OK) {
+        status = nw_checkpoint_add_file(w, LEDGER_FILE, bytes, size);
+        free(bytes);
+    }
+    if (world != crew->ledger) nw_ledger_free(world);
+    return status;
+}
+
+nw_status nw_crew_save(nw_crew *crew, nw_checkpoint_writer *w)
+{
+    const nw_replica *first = nw_crew_first(crew);
+    if (w) {
+        NW_TRY(nw_checkpoint_add_model(w, &first->net->model.params, first->at.batches));
+        NW_TRY(nw_replica_save(nw_crew_first(crew), w, 0, NW_SAVED_LEADER));
+        NW_TRY(nw_checkpoint_add_int(w, "world_size", nw_crew_world(crew)));
+        NW_TRY(save_exchange(crew, w));
+        NW_TRY(save_driver(crew, w));
+    }
+    if (crew->options.place == NW_CREW_MPI && nw_crew_world(crew) > 1)
+        NW_TRY(save_followers_from_elsewhere(crew, w));
+    else
+        for (int i = 1; i < crew->count; i++)
+            NW_TRY(nw_replica_save(crew->members[i].replica, w, i, follower_kind(crew)));
+    return save_ledger(crew, w);
+}
+
+/* ---- loading ----------------------------------------------------------------------------------------------------------- */
+
+/* Statistics of replica `index`, which the model's own are replaced by. */
+static nw_status load_own(nw_crew *crew, nw_replica *r, nw_checkpoint *c, int index, bool same_world)
+{
+    char file[64];
+    snprintf(file, sizeof file, "replica%d.safetensors", index);
+    if (same_world) return nw_replica_load(r, c, index, follower_kind(crew), true);
+    if (!nw_checkpoint_has_file(c, file)) return NW_OK;
+    nw_params *p = &r->net->model.params;
+    return nw_checkpoint_read_segments(c, file, "", &p->running, p->buffers);
+}
+
+/* Sums of the epoch so far are those of the whole world, and rank 0 takes them all. */
+static nw_status take_sums(nw_replica *r, nw_checkpoint *c, int rank, int from_world)
+{
+    r->at.tally = (nw_tally){0};
+    r->at.images = 0;
+    for (int i = 0; rank == 0 && i < from_world; i++) {
+        nw_tally t;
+        int64_t images;
+        char key[96];
+        snprintf(key, sizeof key, "replica%d.tally_loss", i);
+        NW_TRY(nw_checkpoint_get_double(c, key, &t.loss));
+        snprintf(key, sizeof key, "replica%d.tally_images", i);
+        NW_TRY(nw_checkpoint_get_int(c, key, &t.images));
+        snprintf(key, sizeof key, "replica%d.tally_top1", i);
+        NW_TRY(nw_checkpoint_get_int(c, key, &t.top1));
+        snprintf(key, sizeof key, "replica%d.tally_top5", i);
+        NW_TRY(nw_checkpoint_get_int(c, key, &t.top5));
+        snprintf(key, sizeof key, "replica%d.images", i);
+        NW_TRY(nw_checkpoint_get_int(c, key, &images));
+        r->at.tally.loss += t.loss;
+        r->at.tally.images += t.images;
+        r->at.tally.top1 += t.top1;
+        r->at.tally.top5 += t.top5;
+        r->at.images += images;
+    }
+    return NW_OK;
+}
+
+static nw_status load_member(nw_crew *crew, nw_member *m, nw_checkpoint *c, int from_world)
+{
+    nw_replica *r = m->replica;
+    int rank = m->exchange->rank, world = nw_crew_world(crew);
+    bool same = from_world == world;
+    NW_TRY(nw_checkpoint_read_model(c, r->net->model.options.name, &r->net->model.params, NULL));
+    NW_TRY(nw_replica_load(r, c, 0, NW_SAVED_LEADER, same));
+    if (rank % from_world > 0) NW_TRY(load_own(crew, r, c, rank % from_world, same));
+    if (same) return NW_OK;
+    NW_TRY(take_sums(r, c, rank, from_world));
+    return nw_replica_move(r, c, 0, from_world, world);
+}
+
+static nw_status load_exchange(nw_crew *crew, nw_member *m, nw_checkpoint *c, const char **note)
+{
+    const char *name = "none";
+    nw_exchange *e = m->exchange;
+    nw_exchange_state s;
+    if (nw_checkpoint_has(c, "exchange")) NW_TRY(nw_checkpoint_get_text(c, "exchange", &name));
+    if (strcmp(name, e->ops->name) != 0) {
+        if (nw_checkpoint_has_file(c, EXCHANGE_FILE))
+            *note = "the checkpoint's exchange held back an update, which is lost since this run has another exchange";
+        return NW_OK;
+    }
+    e->ops->state(e, &s);
+    for (int i = 0; i < s.integer_count; i++) {
+        char key[96];
+        snprintf(key, sizeof key, "exchange.%s", s.integers[i].name);
+        NW_TRY(nw_checkpoint_get_int(c, key, s.integers[i].value));
+    }
+    e->ops->state(e, &s);
+    for (int i = 0; i < s.vector_count; i++) {
+        char prefix[96];
+        snprintf(prefix, sizeof prefix, "%s.", s.vectors[i].name);
+        NW_TRY(nw_checkpoint_read_segments(c, EXCHANGE_FILE, prefix, &m->replica->net->model.params.learned,
+                                           s.vectors[i].data));
+    }
+    crew->parties[m - crew->members].step = m->replica->at.steps + s.vector_count;
+    return NW_OK;
+}
+
+static nw_status load_driver(nw_crew *crew, nw_checkpoint *c, bool same_world)
+{
+    char *bytes;
+    size_t size;
+    if (!crew->driver->ops->load || !same_world || !nw_checkpoint_has_file(c, VIRTUAL_FILE)) return NW_OK;
+    NW_TRY(nw_checkpoint_read_file(c, VIRTUAL_FILE, &bytes, &size));
+    int64_t *state = calloc(size / sizeof *state + 1, sizeof *state);
+    nw_status status = state ? NW_OK : NW_FAIL(NW_E_MEMORY, "no memory for the state of a cluster");
+    if (status == NW_OK) {
+        memcpy(state, bytes, size / sizeof *state * sizeof *state);
+        status = crew->driver->ops->load(crew->driver, state, size / sizeof *state);
+    }
+    free(state);
+    free(bytes);
+    return status;
+}
+
+static nw_status load_ledger(nw_crew *crew, nw_checkpoint *c)
+{
+    char *bytes;
+    size_t size;
+    if (!crew->ledger || !nw_crew_leads(crew) || !nw_checkpoint_has_file(c, LEDGER_FILE)) return NW_OK;
+    NW_TRY(nw_checkpoint_read_file(c, LEDGER_FILE, &bytes, &size));
+    nw_status status = nw_ledger_unpack_resume(crew->ledger, (const uint8_t *)bytes, size, nw_checkpoint_path(c));
+    free(bytes);
+    return status;
+}
+
+nw_status nw_crew_load(nw_crew *crew, nw_checkpoint *c, const char **note)
+{
+    int64_t world = 1;
+    *note = NULL;
+    if (nw_checkpoint_has(c, "world_size")) NW_TRY(nw_checkpoint_get_int(c, "world_size", &world));
+    NW_FAIL_IF(world < 1 || world > NW_CLUSTER_RANKS, NW_E_FILE, "%s: a world of %lld ranks makes no sense",
+               nw_checkpoint_path(c), (long long)world);
+    bool same = world == nw_crew_world(crew);
+    for (int i = 0; i < crew->count; i++) {
+        NW_TRY(load_member(crew, &crew->members[i], c, (int)world));
+        crew->parties[i].step = crew->members[i].replica->at.steps;
+        NW_TRY(load_exchange(crew, &crew->members[i], c, note));
+    }
+    if (!same)
+        *note =
+            "the checkpoint was written by a world of another size: this one goes on at the next whole batch of the "
+            "epoch, as docs/checkpoints.md says, and not bit for bit";
+    NW_TRY(load_driver(crew, c, same));
+    return load_ledger(crew, c);
+}
