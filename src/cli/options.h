@@ -34,7 +34,8 @@ enum {
     NW_COMMAND_DATA = 1 << 7,
     NW_COMMAND_SWEEP = 1 << 8,
     NW_COMMAND_REPRODUCE = 1 << 9,
-    NW_COMMAND_ALL = (1 << 10) - 1,
+    NW_COMMAND_BENCH_CODEC = 1 << 10,
+    NW_COMMAND_ALL = (1 << 11) - 1,
 };
 
 typedef struct nw_int_list {

@@ -3,8 +3,10 @@
  *
  *   name   bytes per float   what is lost
  *   none   4                 nothing
- *   fp16   2                 IEEE binary16, rounded to nearest even; beyond 65504 it saturates; NaN stays NaN
+ *   fp16   2                 IEEE binary16, rounded to nearest even; finite numbers saturate at 65504
  *   bf16   2                 the upper half of the float, rounded to nearest even
+ *
+ * Infinities and NaNs stay what they are in all of them, so that a receiver's alarms see what went wrong elsewhere.
  *
  * Exchanges know codecs only through this interface: how many bytes at most, encode, add what bytes stand for to a
  * range, or put it there. A codec that draws random numbers takes them from `key` alone, so that the same range of the
@@ -14,7 +16,8 @@
  * encode and decode are deterministic, whatever the instruction set: all sets round alike.
  *
  * Bytes that come from elsewhere are not trusted: decoding checks them against `count` before it writes anything, and
- * fails with NW_E_MESSAGE.
+ * fails with NW_E_MESSAGE. Bytes may lie at any address; a range and its bytes must not overlap. `key` may be NULL for
+ * codecs that draw nothing.
  *
  * Threads: a codec may be used from several threads at once on different ranges.
  */
@@ -47,6 +50,8 @@ typedef struct nw_encoded {
 typedef struct nw_codec_ops {
     const char *name, *summary;
     nw_codec_id id;
+    size_t size;                                          /* of its own struct */
+    nw_status (*init)(nw_codec *codec);                   /* fills it, beyond ops and options: zeros so far */
     size_t (*bound)(const nw_codec *codec, size_t count); /* bytes that `count` floats take at most */
     nw_status (*encode)(const nw_codec *codec, const nw_codec_key *key, const float *in, size_t count, void *out,
                         nw_encoded *encoded);
@@ -64,10 +69,13 @@ struct nw_codec {
     bool exact; /* decode(encode(x)) is x, bit for bit */
 };
 
-/* NW_E_UNKNOWN names the nearest. */
+/* NW_E_UNKNOWN names the nearest. The options are copied; their name becomes the registry's own. */
 nw_status nw_codec_create(nw_codec **codec, const nw_codec_options *options);
 void nw_codec_free(nw_codec *codec);
 int nw_codec_count(void);
 const nw_codec_ops *nw_codec_at(int index); /* for help */
+
+/* For decode and decode_add: whether `bytes` are exactly `count` values of `width` bytes. Cannot overflow. */
+nw_status nw_codec_check_bytes(const nw_codec *codec, size_t bytes, size_t count, size_t width);
 
 #endif

@@ -6,7 +6,8 @@
 #include <string.h>
 
 #ifdef __x86_64__
-#include <cpuid.h>
+#include "base/cpu.h"
+
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -14,40 +15,17 @@ extern const nw_kernels nw_kernels_amx, nw_kernels_avx512, nw_kernels_avx2, nw_k
     nw_kernels_avx2_bf16;
 bool nw_amx_self_test(void);
 
-typedef struct cpu_flags {
-    unsigned leaf1_c, leaf7_b, leaf7_d, leaf7_1_a;
-    uint64_t xcr0;
-} cpu_flags;
-
-static cpu_flags read_flags(void)
-{
-    cpu_flags f = {0};
-    unsigned a, b, c, d;
-    if (__get_cpuid(1, &a, &b, &c, &d)) f.leaf1_c = c;
-    if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) {
-        f.leaf7_b = b;
-        f.leaf7_d = d;
-        if (a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d)) f.leaf7_1_a = a;
-    }
-    if (f.leaf1_c & (1u << 27)) { /* OSXSAVE: xgetbv may be used */
-        unsigned low, high;
-        __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
-        f.xcr0 = (uint64_t)high << 32 | low;
-    }
-    return f;
-}
-
 static bool all_bits(uint64_t value, uint64_t bits) { return (value & bits) == bits; }
 
 static const char *why_no_avx2(void)
 {
-    cpu_flags f = read_flags();
+    nw_cpu_flags f = nw_cpu_read_flags();
     if (!(f.leaf7_b & (1u << 5)) || !(f.leaf1_c & (1u << 12))) return "the CPU has no AVX2 with FMA";
     return all_bits(f.xcr0, 0x6) ? NULL : "the operating system does not save AVX registers";
 }
 static const char *why_no_avx512(void)
 {
-    cpu_flags f = read_flags();
+    nw_cpu_flags f = nw_cpu_read_flags();
     const char *why = why_no_avx2();
     if (why) return why;
     if (!all_bits(f.leaf7_b, 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31))
@@ -57,7 +35,7 @@ static const char *why_no_avx512(void)
 static const char *why_no_amx(void)
 {
     enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
-    cpu_flags f = read_flags();
+    nw_cpu_flags f = nw_cpu_read_flags();
     const char *why = why_no_avx512();
     if (why) return why;
     if (!all_bits(f.leaf7_d, 1u << 22 | 1u << 24)) return "the CPU has no AMX tiles with bf16";

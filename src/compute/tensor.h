@@ -11,9 +11,9 @@
 #define NW_COMPUTE_TENSOR_H
 
 #include "base/arena.h"
+#include "base/half.h"
 
 typedef enum nw_dtype { NW_F32, NW_BF16 } nw_dtype;
-typedef uint16_t nw_bf16;
 
 typedef struct nw_tensor {
     void *data;
@@ -45,25 +45,6 @@ static inline int nw_tensor_valid(const nw_tensor *t, int b) { return nw_min(t->
 static inline size_t nw_tensor_at(const nw_tensor *t, int b, int h, int w)
 {
     return (((size_t)b * (size_t)t->h + (size_t)h) * (size_t)t->w + (size_t)w) * (size_t)t->block * (size_t)t->pitch;
-}
-
-static inline float nw_bf16_to_f32(nw_bf16 x)
-{
-    union {
-        uint32_t u;
-        float f;
-    } v = {(uint32_t)x << 16};
-    return v.f;
-}
-/* Rounds to nearest even; NaNs stay NaNs. */
-static inline nw_bf16 nw_bf16_from_f32(float x)
-{
-    union {
-        float f;
-        uint32_t u;
-    } v = {x};
-    if ((v.u & 0x7fffffffu) > 0x7f800000u) return (nw_bf16)((v.u >> 16) | 0x40u);
-    return (nw_bf16)((v.u + 0x7fffu + ((v.u >> 16) & 1u)) >> 16);
 }
 
 /* Between plain NCHW arrays and tensors, rounding where the tensor is bf16. For inputs, tests and tools. */

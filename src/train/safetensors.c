@@ -9,9 +9,9 @@
 #define _GNU_SOURCE 1
 #include "train/safetensors.h"
 
+#include "base/half.h"
 #include "base/json.h"
 #include "base/json_read.h"
-#include "compute/tensor.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -494,21 +494,6 @@ nw_status nw_safetensors_read(const nw_safetensors *file, int index, void *out)
 
 /* ---- floats of other widths ---- */
 
-/* IEEE binary16: exact, subnormals, infinities and NaNs included. */
-static float f32_of_f16(uint16_t half)
-{
-    uint32_t sign = (uint32_t)(half & 0x8000u) << 16, exponent = half >> 10 & 31u, fraction = half & 0x3ffu;
-    union {
-        uint32_t u;
-        float f;
-    } v = {sign | fraction << 13};
-    if (exponent == 0)
-        v.f = (float)fraction * (sign ? -0x1p-24f : 0x1p-24f);
-    else
-        v.u |= (exponent == 31 ? 255u : exponent + 112) << 23;
-    return v.f;
-}
-
 nw_status nw_safetensors_read_f32(const nw_safetensors *file, int index, float *out)
 {
     enum { CHUNK = 4096 };
@@ -527,7 +512,7 @@ nw_status nw_safetensors_read_f32(const nw_safetensors *file, int index, float *
         NW_TRY(fetch(file, file->data + e->begin + first * width, &piece, n * width));
         for (size_t i = 0; i < n; i++)
             out[first + i] = e->tensor.type == NW_SAVED_F64   ? (float)piece.f64[i]
-                             : e->tensor.type == NW_SAVED_F16 ? f32_of_f16(piece.u16[i])
+                             : e->tensor.type == NW_SAVED_F16 ? nw_f16_to_f32(piece.u16[i])
                                                               : nw_bf16_to_f32(piece.u16[i]);
     }
     return NW_OK;

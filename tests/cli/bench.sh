@@ -47,6 +47,23 @@ out_lacks '"images_per_second":'
 run 2 "$NOWAIT" bench loader --dataset synthetic --workers -1
 err_has 'workers'
 
+run 0 "$NOWAIT" bench codec --repeats 1
+out_has 'memcpy +[0-9.]+'
+for codec in 'none +4.00' 'fp16 +2.00' 'bf16 +2.00'; do
+    out_has "$codec( +[0-9.]+){6}$"
+done
+err_empty
+run 0 "$NOWAIT" bench codec --repeats 2 --format json
+for key in memcpy_gb_per_second encode decode decode_add gb_per_second ratio_to_memcpy halves_by steal_percent commit; do
+    out_has "\"$key\":"
+done
+out_has '"floats": 16777216'
+out_has '"bytes_per_float": 2'
+run 2 "$NOWAIT" bench codec --repeats 0
+err_has 'repeats'
+run 0 "$NOWAIT" bench codec --help
+out_has 'beside memcpy'
+
 # The same seed gives the same loss, whatever the number of threads.
 losses=""
 for threads in 1 0; do

@@ -1,0 +1,62 @@
+/*
+ * codec.c - the registry of codecs. A new codec is one file with its table of functions, and one line here.
+ */
+#include "codec/codec.h"
+
+#include "base/suggest.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+extern const nw_codec_ops nw_codec_none, nw_codec_fp16, nw_codec_bf16;
+
+static const nw_codec_ops *const codecs[] = {
+    &nw_codec_none,
+    &nw_codec_fp16,
+    &nw_codec_bf16,
+};
+enum { CODECS = sizeof codecs / sizeof codecs[0] };
+
+int nw_codec_count(void) { return CODECS; }
+const nw_codec_ops *nw_codec_at(int index) { return codecs[index]; }
+
+static nw_status find(const char *name, const nw_codec_ops **ops)
+{
+    const char *names[CODECS];
+    for (int i = 0; i < CODECS; i++) {
+        names[i] = codecs[i]->name;
+        if (strcmp(name, names[i]) != 0) continue;
+        *ops = codecs[i];
+        return NW_OK;
+    }
+    return NW_FAIL(NW_E_UNKNOWN, "there is no codec '%s': did you mean '%s'?", name, nw_suggest(name, names, CODECS));
+}
+
+nw_status nw_codec_create(nw_codec **codec, const nw_codec_options *options)
+{
+    const nw_codec_ops *ops = NULL;
+    *codec = NULL;
+    NW_TRY(find(options->name, &ops));
+    nw_codec *made = calloc(1, ops->size);
+    NW_FAIL_IF(!made, NW_E_MEMORY, "no memory for the codec %s; end other programs", ops->name);
+    made->ops = ops;
+    made->options = *options;
+    made->options.name = ops->name;
+    nw_status status = ops->init(made);
+    if (status == NW_OK)
+        *codec = made;
+    else
+        free(made);
+    return status;
+}
+
+void nw_codec_free(nw_codec *codec) { free(codec); }
+
+nw_status nw_codec_check_bytes(const nw_codec *codec, size_t bytes, size_t count, size_t width)
+{
+    NW_FAIL_IF(bytes % width != 0 || bytes / width != count, NW_E_MESSAGE,
+               "%zu bytes of codec %s cannot stand for %zu floats of %zu bytes each; sender and receiver must run the "
+               "same build with the same options",
+               bytes, codec->ops->name, count, width);
+    return NW_OK;
+}
