@@ -61,10 +61,10 @@ typedef struct nw_cluster_switch {
 
 typedef struct nw_cluster_link {
     int64_t latency_ns;
-    double bandwidth; /* bytes/s */
-    bool shared;      /* all pairs that use it share its bandwidth, each way for itself; else each pair has it alone */
-    nw_noise jitter;  /* a factor of the latency, drawn for each message */
-    int64_t overhead_ns; /* the link is taken this much longer by each message, whatever its size */
+    double bandwidth;    /* bytes/s */
+    bool shared;         /* all pairs that use it share its bandwidth; else each pair has it for itself */
+    nw_noise jitter;     /* a factor of the latency, drawn for each message */
+    int64_t overhead_ns; /* a message takes so much longer, whatever its size */
 } nw_cluster_link;
 
 typedef enum nw_compute_kind {
@@ -97,9 +97,9 @@ typedef struct nw_cluster {
     nw_compute_model compute;
 } nw_cluster;
 
-/* Room for everything, and values that make sense: rank r on node r % nodes... contiguous blocks where world is a
- * multiple of nodes; no switch; slowdown 1; no noise; every pair on link 0; links without cost; NW_COMPUTE_FLOPS at
- * NW_CLUSTER_FLOPS and NW_CLUSTER_MEMORY. The caller changes fields as it likes. */
+/* Room for everything, and values that make sense: ranks on nodes in blocks (rank r on node r * nodes / world), no
+ * switch, slowdown 1, no noise, every pair on link 0, links without cost, NW_COMPUTE_FLOPS at NW_CLUSTER_FLOPS and
+ * NW_CLUSTER_MEMORY. The caller changes fields as it likes. */
 #define NW_CLUSTER_FLOPS  100e9 /* per second: nominal, for clusters that say nothing */
 #define NW_CLUSTER_MEMORY 10e9  /* bytes/s, likewise */
 nw_status nw_cluster_create(nw_cluster **cluster, int world, int nodes, int switches, int links);

@@ -39,7 +39,7 @@ typedef struct nw_fault {
     int64_t at, until;   /* until is NW_NEVER for what does not end; of stop and die always */
     int64_t duration_ns; /* of pause */
     double factor;       /* of slow, link_slow; > 0 */
-    int line;            /* in its file, for messages; 0: none */
+    int line;            /* in its file, for logs; 0: none */
 } nw_fault;
 
 typedef struct nw_faults {
@@ -47,7 +47,11 @@ typedef struct nw_faults {
     int count;
 } nw_faults;
 
-/* Copies, checks and sorts. NW_E_ARGUMENT says what makes no sense, and the line. */
+/* Whether a fault makes sense in a world of that size; `where` ("faults.yaml:3") is for the message, of status
+ * `status`. */
+nw_status nw_fault_check(const nw_fault *fault, int world, nw_status status, const char *where);
+
+/* Copies, checks and sorts. NW_E_ARGUMENT says what makes no sense. */
 nw_status nw_faults_create(nw_faults **faults, const nw_fault *list, int count, int world);
 void nw_faults_free(nw_faults *faults);
 const char *nw_fault_name(nw_fault_kind kind);
