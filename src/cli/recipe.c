@@ -72,14 +72,15 @@ static nw_status add_folder(const char *folder, const char *prefix, nw_region *r
 
 static int by_name(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
 
-nw_status nw_recipe_names(nw_region *region, nw_text_list *list)
+/* Names of the .yaml files of a shared folder and of the folders in it, sorted, each once. */
+static nw_status share_names(const char *where, nw_region *region, nw_text_list *list)
 {
     const char **names = nw_region_alloc(region, RECIPES_MOST * sizeof *names);
     char folder[NW_PATH_MOST];
     int count = 0, kept = 0;
     NW_TRY_MEMORY(names);
     for (int i = 0; i < NW_SHARE_PLACES; i++)
-        if (place(i, "recipes", folder)) NW_TRY(add_folder(folder, "", region, names, &count));
+        if (place(i, where, folder)) NW_TRY(add_folder(folder, "", region, names, &count));
     qsort(names, (size_t)count, sizeof *names, by_name);
     for (int i = 0; i < count; i++)
         if (kept == 0 || strcmp(names[i], names[kept - 1]) != 0) names[kept++] = names[i];
@@ -87,33 +88,41 @@ nw_status nw_recipe_names(nw_region *region, nw_text_list *list)
     return NW_OK;
 }
 
-static nw_status unknown_recipe(const char *name)
+nw_status nw_recipe_names(nw_region *region, nw_text_list *list) { return share_names("recipes", region, list); }
+
+static nw_status unknown_name(const char *folder, const char *what, const char *hint, const char *name)
 {
     nw_region region = {0};
     nw_text_list names;
-    nw_status status = nw_recipe_names(&region, &names);
+    nw_status status = share_names(folder, &region, &names);
     if (status == NW_OK && names.count == 0)
-        status =
-            NW_FAIL(NW_E_ARGUMENT, "there is no recipe '%s', and no folder 'recipes' here or beside the program", name);
+        status = NW_FAIL(NW_E_ARGUMENT, "there is no %s '%s', and no folder '%s' here or beside the program", what,
+                         name, folder);
     else if (status == NW_OK)
-        status = NW_FAIL(NW_E_ARGUMENT, "there is no recipe '%s'; the nearest is '%s', and --recipe list shows all",
-                         name, nw_suggest(name, names.at, names.count));
+        status = NW_FAIL(NW_E_ARGUMENT, "there is no %s '%s'; the nearest is '%s', and %s", what, name,
+                         nw_suggest(name, names.at, names.count), hint);
     nw_region_free(&region);
     return status;
 }
 
-nw_status nw_recipe_find(const char *name, char path[NW_PATH_MOST])
+nw_status nw_share_named(const char *folder, const char *what, const char *hint, const char *name,
+                         char path[NW_PATH_MOST])
 {
     size_t length = strlen(name);
     char file[NW_PATH_MOST];
     if (length > 5 && strcmp(name + length - 5, ".yaml") == 0) {
-        NW_FAIL_IF(!nw_share_find(name, path), NW_E_ARGUMENT, "there is no file %s of options", name);
+        NW_FAIL_IF(!nw_share_find(name, path), NW_E_ARGUMENT, "there is no %s in a file %s", what, name);
         return NW_OK;
     }
-    if (length > 0 && snprintf(file, sizeof file, "recipes/%s.yaml", name) < (int)sizeof file &&
+    if (length > 0 && snprintf(file, sizeof file, "%s/%s.yaml", folder, name) < (int)sizeof file &&
         nw_share_find(file, path))
         return NW_OK;
-    return unknown_recipe(name);
+    return unknown_name(folder, what, hint, name);
+}
+
+nw_status nw_recipe_find(const char *name, char path[NW_PATH_MOST])
+{
+    return nw_share_named("recipes", "recipe", "--recipe list shows all", name, path);
 }
 
 static nw_status list_all(nw_region *region, FILE *out)

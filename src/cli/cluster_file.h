@@ -1,0 +1,28 @@
+/*
+ * cluster_file.h - cluster.yaml and faults.yaml into the structs of net/cluster.h and net/faults.h. docs/cluster.md has
+ * the format.
+ *
+ * Files are not trusted: sizes and counts are limited, keys unknown or out of place are refused with the nearest one,
+ * quantities need their units (units.h). Every failure is NW_E_FILE and names file and line, cause and remedy; a build
+ * without libyaml refuses all files with NW_E_UNSUPPORTED.
+ */
+#ifndef NW_CLI_CLUSTER_FILE_H
+#define NW_CLI_CLUSTER_FILE_H
+
+#include "net/cluster.h"
+#include "net/faults.h"
+
+/* What `--cluster NAME` means: a name that is built in (ideal, 1g, 10g, 100g), a path to a .yaml file, or a name of
+ * clusters/NAME.yaml, found as recipes are. `world` is what --virtual says; 0: what the file says. `seed` is the run's, and
+ * holds where the file has none. NW_E_ARGUMENT names the nearest known name. */
+nw_status nw_cluster_load(nw_cluster **cluster, const char *name, int world, uint64_t seed);
+
+/* The bytes of a file. Calibrations that it names are looked for below `folder`; NULL: it may not name any. */
+nw_status nw_cluster_parse(nw_cluster **cluster, const char *name, const void *data, size_t size, const char *folder,
+                           int world, uint64_t seed);
+
+/* What `--faults NAME` means: a path to a .yaml file, or a name of clusters/faults/NAME.yaml. */
+nw_status nw_faults_load(nw_faults **faults, const char *name, int world);
+nw_status nw_faults_parse(nw_faults **faults, const char *name, const void *data, size_t size, int world);
+
+#endif
