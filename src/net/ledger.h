@@ -85,11 +85,18 @@ nw_account nw_ledger_take_step(nw_ledger *ledger);
 
 /* ---- Reading ---- */
 
+int nw_ledger_world(const nw_ledger *ledger);
+int nw_ledger_first_rank(const nw_ledger *ledger);
+int nw_ledger_ranks(const nw_ledger *ledger);
+int nw_ledger_segments(const nw_ledger *ledger);
+const char *nw_ledger_segment_name(const nw_ledger *ledger, int segment); /* "other" for segment == segments */
 nw_account nw_ledger_total(const nw_ledger *ledger, nw_direction direction);
-/* Zero where neither end, for its direction, is a rank here. */
+/* Zero where the end that counts it (from if sent, to if received) is not a rank here. */
 nw_account nw_ledger_link(const nw_ledger *ledger, nw_direction direction, int from, int to);
 /* segment == segments: those with larger ids. */
 nw_account nw_ledger_segment(const nw_ledger *ledger, int segment);
+
+uint64_t nw_ledger_transported(const nw_ledger *ledger, nw_direction direction);
 
 /* NW_E_INTERNAL names direction, both counts and their difference, if owners and transport do not agree. */
 nw_status nw_ledger_check(const nw_ledger *ledger);
@@ -106,9 +113,9 @@ nw_status nw_ledger_pack(const nw_ledger *ledger, uint8_t **bytes, size_t *size)
  * NW_E_MESSAGE says what is wrong with the bytes; nothing is added then. `source` is for messages: "rank 3", a path. */
 nw_status nw_ledger_unpack_merge(nw_ledger *ledger, const uint8_t *bytes, size_t size, const char *source);
 
-/* The same for a run that continues, perhaps with another world, with other buckets, or (under MPI, where each rank
- * loads what it packed) as one process of several: counts that have no place here are added to the totals alone, which
- * so stay those of the whole run. */
+/* The same for a run that continues, perhaps with another world or other buckets: counts that have no place here are
+ * added to the totals alone, which so stay those of the whole run. Under MPI, rank 0 keeps the packed ledger of the world
+ * that a checkpoint holds, and adds it where it merges the ranks': in the next checkpoint, and at the end. */
 nw_status nw_ledger_unpack_resume(nw_ledger *ledger, const uint8_t *bytes, size_t size, const char *source);
 
 /* ---- For people and scripts ---- */
@@ -118,11 +125,13 @@ typedef struct nw_ledger_run {
     int64_t steps, images;
 } nw_ledger_run;
 
-void nw_ledger_write_json(const nw_ledger *ledger, nw_ledger_run run, FILE *out); /* docs/files.md: ledger.json */
+/* docs/files.md: ledger.json. Where links are very many, the busiest ones. */
+enum { NW_LEDGER_JSON_LINKS = 1 << 14 };
+nw_status nw_ledger_write_json(const nw_ledger *ledger, nw_ledger_run run, FILE *out);
 nw_status nw_ledger_save_json(const nw_ledger *ledger, nw_ledger_run run, const char *path); /* at one stroke */
 
 /* A table: bytes by owner, messages, bytes a step and an image, the busiest links, the largest segments. Nothing if
  * nothing was sent. */
-void nw_ledger_print(const nw_ledger *ledger, nw_ledger_run run, FILE *out);
+nw_status nw_ledger_print(const nw_ledger *ledger, nw_ledger_run run, FILE *out);
 
 #endif
