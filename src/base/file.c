@@ -212,17 +212,23 @@ void nw_file_abandon(nw_file_writer *writer)
     *writer = (nw_file_writer){0};
 }
 
-static nw_status write_whole(const char *path, const void *data, size_t size)
+static nw_status write_whole(const char *path, nw_status (*fill)(FILE *out, void *context), void *context)
 {
     nw_file_writer writer;
     NW_TRY(nw_file_create(&writer, path));
-    nw_status status = nw_file_write(&writer, data, size);
+    nw_status status = fill(writer.out, context);
+    if (status == NW_OK && ferror(writer.out)) {
+        errno = 0;
+        fflush(writer.out); /* fails again, and so says why */
+        if (errno == 0) errno = EIO;
+        status = FAIL_ERRNO(NW_E_SYSTEM, "write", path);
+    }
     if (status == NW_OK) status = nw_file_finish(&writer, NULL);
     if (status != NW_OK) nw_file_abandon(&writer);
     return status;
 }
 
-nw_status nw_file_replace(const char *path, const void *data, size_t size)
+nw_status nw_file_replace_by(const char *path, nw_status (*fill)(FILE *out, void *context), void *context)
 {
     char *directory, *name, *aside = NULL;
     NW_TRY(nw_path_split(path, &directory, &name));
@@ -231,7 +237,7 @@ nw_status nw_file_replace(const char *path, const void *data, size_t size)
         aside = NULL;
         status = no_memory(path);
     }
-    if (status == NW_OK) status = write_whole(aside, data, size);
+    if (status == NW_OK) status = write_whole(aside, fill, context);
     if (status == NW_OK && rename(aside, path) != 0) {
         status = FAIL_ERRNO(NW_E_SYSTEM, "replace", path);
         unlink(aside);
@@ -241,6 +247,23 @@ nw_status nw_file_replace(const char *path, const void *data, size_t size)
     free(directory);
     free(name);
     return status;
+}
+
+typedef struct span {
+    const void *data;
+    size_t size;
+} span;
+
+static nw_status fill_with_span(FILE *out, void *context)
+{
+    const span *bytes = context;
+    fwrite(bytes->data, 1, bytes->size, out); /* what fails shows in ferror */
+    return NW_OK;
+}
+
+nw_status nw_file_replace(const char *path, const void *data, size_t size)
+{
+    return nw_file_replace_by(path, fill_with_span, &(span){data, size});
 }
 
 /* ---- directories ---- */

@@ -31,6 +31,9 @@ nw_status nw_file_hash(const char *path, uint64_t *bytes, char sha256[65]);
 
 /* Writes or replaces a file at one stroke: whoever looks finds the old content or the new, also after a power cut. */
 nw_status nw_file_replace(const char *path, const void *data, size_t size);
+/* The same for a file too large to be in memory first: `fill` writes it to `out`, whose errors need no look. If it
+ * fails, the old content stays. */
+nw_status nw_file_replace_by(const char *path, nw_status (*fill)(FILE *out, void *context), void *context);
 
 /* A new file, written from begin to end and hashed on the way. After a failure, or instead of nw_file_finish, call
  * nw_file_abandon, which removes it; calling it after nw_file_finish does nothing. */

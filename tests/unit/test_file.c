@@ -67,6 +67,22 @@ TEST(test_paths)
     free(path);
 }
 
+static nw_status fill_some(FILE *out, void *context)
+{
+    fprintf(out, "%s, or a part of it", (const char *)context);
+    NW_FAIL_IF(strcmp(context, "bad") == 0, NW_E_NUMERIC, "a fill that fails");
+    return NW_OK;
+}
+
+TEST(test_replace_by)
+{
+    assert_int_equal(nw_file_replace_by(scratch("a"), fill_some, (char[]){"good"}), NW_OK);
+    assert_int_equal(nw_file_replace_by(scratch("a"), fill_some, (char[]){"bad"}), NW_E_NUMERIC);
+    assert_string_equal(nw_error_message(), "a fill that fails");
+    assert_content(scratch("a"), "good, or a part of it");
+    assert_int_equal(entries(scratch("")), 1); /* nothing is left beside it */
+}
+
 TEST(test_replace_and_read)
 {
     char *data, sha256[65];
@@ -203,8 +219,9 @@ int main(void)
 {
 #define SCRATCH(test) cmocka_unit_test_setup_teardown(test, scratch_make, scratch_remove)
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_paths), SCRATCH(test_replace_and_read),      SCRATCH(test_writer),
-        SCRATCH(test_directories),    SCRATCH(test_replacing_directories), SCRATCH(test_cleaning),
+        cmocka_unit_test(test_paths), SCRATCH(test_replace_by),  SCRATCH(test_replace_and_read),
+        SCRATCH(test_writer),         SCRATCH(test_directories), SCRATCH(test_replacing_directories),
+        SCRATCH(test_cleaning),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
