@@ -46,7 +46,6 @@ typedef struct nw_rank_facts {
     int32_t threads;                    /* that it will run; 0: not known, counts as one */
     int32_t cpus;                       /* it may use: its CPU set, or less where a container's quota says so */
     int32_t host_cpus;                  /* that are online on its host */
-    int32_t local_ranks;                /* reserved for the driver: not looked at */
     uint64_t cpu_set[NW_CPU_SET_WORDS]; /* bit c of word c / 64; all zero: not known */
     /* what must be equal on all ranks: texts or digests; "" on all ranks is equal too */
     char version[32], commit[48], config[72], isa[32], dataset[72];
