@@ -141,13 +141,14 @@ static void print_result(const nw_settings *s, const nw_run_result *r, const cha
 
 /* ---- the command ------------------------------------------------------------------------------------------------- */
 
-static nw_status train_in(const nw_settings *s, const nw_dataset *d, const char *run_dir, const char *resume,
-                          nw_stopwatch *watch)
+static nw_status train_in(const nw_settings *s, const nw_dataset *d, const nw_world *world, const char *run_dir,
+                          const char *resume, nw_stopwatch *watch)
 {
     nw_run_options o;
     char *config = NULL, started[32], cpu[128], host[128] = "";
     size_t bytes;
-    nw_status status = nw_plan_run(s, d, &o);
+    bool speaks = nw_world_leads(world), shows = speaks && !s->quiet;
+    nw_status status = nw_plan_run(s, d, world, &o);
     if (status == NW_OK) status = nw_session_config_text(s, &config, &bytes);
     if (status == NW_OK) {
         time_t now = time(NULL);
@@ -163,18 +164,18 @@ static nw_status train_in(const nw_settings *s, const nw_dataset *d, const char 
         o.stop = nw_session_stop();
         o.watch = watch;
         o.observe = (nw_observe_options){.run_dir = run_dir,
-                                         .progress = s->quiet ? NULL : stderr,
-                                         .table = s->quiet ? NULL : stdout,
+                                         .progress = shows ? stderr : NULL,
+                                         .table = shows ? stdout : NULL,
                                          .print_every = s->print_freq,
                                          .tensorboard = nw_tensorboard_available(),
                                          .metrics_file = s->metrics_file[0] ? s->metrics_file : NULL,
                                          .log_dir = s->log_dir[0] ? s->log_dir : NULL};
-        if (!s->quiet) print_start(s, &o, d, run_dir);
+        if (shows) print_start(s, &o, d, run_dir);
         nw_run_result result;
         status = nw_run_train(&o, &result);
-        if (status == NW_OK && result.nothing_to_do)
+        if (status == NW_OK && result.nothing_to_do && speaks)
             printf("nothing to do: %s has reached the end asked for (%d epochs)\n", resume, s->epochs);
-        else if (status == NW_OK)
+        else if (status == NW_OK && speaks)
             print_result(s, &result, run_dir);
     }
     nw_plan_free(&o);
@@ -187,10 +188,18 @@ static nw_status train(const nw_settings *s)
     nw_stopwatch watch = nw_stopwatch_start(NULL, nw_now_ns());
     char *run_dir = NULL, *resume = NULL;
     nw_dataset *dataset = NULL;
+    nw_world world;
     nw_stopwatch_enter(&watch, NW_PHASE_PREPROCESS, nw_now_ns());
-    nw_status status = place_run(s, &run_dir, &resume);
+    nw_status status = nw_world_open(&world, s);
+    if (status == NW_OK) { /* rank 0 decides for all where the run lives */
+        if (nw_world_leads(&world)) status = place_run(s, &run_dir, &resume);
+        status = nw_world_tell(&world, status, &run_dir);
+        if (status == NW_OK) status = nw_world_tell(&world, NW_OK, &resume);
+    }
     if (status == NW_OK) status = nw_plan_dataset(s, &dataset);
-    if (status == NW_OK) status = train_in(s, dataset, run_dir, resume, &watch);
+    if (status == NW_OK) status = nw_world_check(&world, s, dataset);
+    if (status == NW_OK) status = train_in(s, dataset, &world, run_dir, resume, &watch);
+    nw_world_close(&world);
     nw_dataset_close(dataset);
     free(run_dir);
     free(resume);

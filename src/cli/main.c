@@ -1,10 +1,12 @@
 /*
  * main.c - `nowait`: finds the sub-command, runs it, prints what went wrong. Results go to stdout, talk to stderr.
- * Exit codes: 0 done, 1 failed, 2 usage, 3 bad input file, 4 interrupted but resumable.
+ * Exit codes: 0 done, 1 failed, 2 usage, 3 bad input file, 4 interrupted but resumable, 5 a peer was lost. Of several
+ * ranks, one says what was wrong with all.
  */
 #include "cli/command.h"
 
 #include "base/suggest.h"
+#include "net/mpi.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,9 +72,10 @@ int main(int argc, char **argv)
     }
     nw_status status = run(argc, argv);
     if (status == NW_OK && fflush(stdout) != 0) status = NW_FAIL(NW_E_SYSTEM, "writing the result to stdout failed");
-    if (status != NW_OK) {
+    if (status != NW_OK && nw_mpi_speaks()) {
         fprintf(stderr, "nowait: %s\n", nw_error_message());
         if (getenv("NOWAIT_TRACE")) fprintf(stderr, "%s\n", nw_error_trace());
     }
+    nw_mpi_end(nw_status_exit_code(status));
     return nw_status_exit_code(status);
 }

@@ -16,6 +16,7 @@
 
 #define LATER(topic)  NW_NO_FIELD, 0, 1e18, RUNS, NW_TOPIC_##topic, NW_OPTION_LATER
 #define IGNORED       NW_NO_FIELD, -1e18, 1e18, RUNS, NW_TOPIC_ELSEWHERE, NW_OPTION_IGNORED
+#define ACTS(field, low, high, topic) NW_AT(field), low, high, RUNS, NW_TOPIC_##topic, NW_OPTION_LIVE
 #define SIGNED(topic) NW_NO_FIELD, -1e18, 1e18, RUNS, NW_TOPIC_##topic, NW_OPTION_LATER
 
 #define FLAG    NW_OPTION_FLAG
@@ -50,15 +51,29 @@ const nw_option nw_option_more_rows[] = {
     {"msg-dtype", NULL, 0, CHOICE, "f32|bf16|f16", "f32", LATER(GRADIENT), "of messages between stages"},
 
     /* several replicas */
-    {"exchange", NULL, 0, CHOICE, "none|allreduce|server|gossip|local", "none", LATER(EXCHANGE),
+    {"exchange", NULL, 0, CHOICE, "none|allreduce|server|gossip|local", "none", ACTS(exchange, 0, 0, EXCHANGE),
      "how replicas agree; none is for one replica"},
     {"communication", NULL, 0, CHOICE, "sync|async", "sync", LATER(EXCHANGE),
      "server: wait for all workers, or for none"},
-    {"world-size", NULL, 'w', INT, "N", "1", LATER(EXCHANGE), "number of processes"},
-    {"virtual", NULL, 0, INT, "N", "0", LATER(EXCHANGE), "simulate N ranks in this process"},
-    {"cluster", NULL, 0, TEXT, "FILE", "", LATER(EXCHANGE), "speeds and links of simulated ranks"},
-    {"calibrate", NULL, 0, TEXT, "FILE", "", LATER(EXCHANGE), "measure what a simulation needs"},
-    {"delay", NULL, 0, INT, "N", "0", LATER(EXCHANGE), "allreduce: apply a gradient N steps later"},
+    {"world-size", NULL, 'w', INT, "N", "1", ACTS(world_size, 1, 1024, EXCHANGE),
+     "ranks that are expected; the launcher or --virtual makes them"},
+    {"virtual", NULL, 0, INT, "N", "0", ACTS(virtual_ranks, 0, 1024, EXCHANGE), "simulate N ranks in this process"},
+    {"cluster", NULL, 0, TEXT, "FILE|NAME", "", ACTS(cluster, 0, 0, EXCHANGE),
+     "speeds and links of simulated ranks: a file, ideal, 1g, 10g, 100g"},
+    {"faults", NULL, 0, TEXT, "FILE|NAME", "", ACTS(faults, 0, 0, EXCHANGE), "a script of what goes wrong when"},
+    {"calibrate", NULL, 0, TEXT, "FILE", "", ACTS(calibrate, 0, 0, EXCHANGE),
+     "measure what a simulation needs, write it there and stop"},
+    {"delay", NULL, 0, INT, "N", "0", ACTS(delay, 0, 1, EXCHANGE),
+     "allreduce: apply a gradient N steps later, while it travels"},
+    {"bucket-bytes", NULL, 0, INT64, "N", "4194304", ACTS(bucket_bytes, 1024, 1e9, EXCHANGE),
+     "of gradient that travel together, at least"},
+    {"timeout", NULL, 0, NUMBER, "SECONDS", "300", ACTS(timeout, 0, 1e9, EXCHANGE),
+     "a rank that waits longer gives up and says for whom; 0: never"},
+    {"compare-every", NULL, 0, INT64, "N", "100", ACTS(compare_every, 0, 9e15, EXCHANGE),
+     "steps between two comparisons of replicas; 0: never"},
+    {"trace", NULL, 0, FLAG, NULL, "false", ACTS(trace, 0, 0, EXCHANGE), "write trace.json: what every rank did when"},
+    {"trace-events", NULL, 0, INT64, "N", "65536", ACTS(trace_events, 64, 1 << 24, EXCHANGE),
+     "events of a rank that it holds at most"},
     {"max-delay", NULL, 0, INT, "D", "1", LATER(EXCHANGE), "draw each gradient from one of the last D models"},
     {"max-staleness", NULL, 0, INT, "N", "0", LATER(EXCHANGE), "server: bound of a gradient's age; 0: none"},
     {"in-flight", NULL, 0, INT, "N", "1", LATER(EXCHANGE), "gradients of a worker under way, 1 or 2"},
@@ -73,15 +88,17 @@ const nw_option nw_option_more_rows[] = {
     {"deterministic-coms", NULL, 0, FLAG, NULL, "false", LATER(EXCHANGE), "gossip: a fixed number of them"},
     {"deterministic-neighbor", NULL, 0, FLAG, NULL, "false", LATER(EXCHANGE), "gossip: with neighbours in turn"},
     {"non-iid-data", NULL, 0, FLAG, NULL, "false", LATER(EXCHANGE), "unequal classes on the workers"},
-    {"bn-sync", NULL, 0, CHOICE, "local|average|recalibrate", "local", LATER(EXCHANGE),
-     "running statistics of replicas"},
+    {"bn-sync", NULL, 0, CHOICE, "local|average|recalibrate", "average", ACTS(bn_sync, 0, 0, EXCHANGE),
+     "running statistics for evaluation: rank 0's, the mean, measured anew"},
+    {"recalibrate-batches", NULL, 0, INT, "N", "16", ACTS(recalibrate_batches, 1, 1 << 20, EXCHANGE),
+     "bn-sync recalibrate: of each rank"},
 
     /* what travels */
     {"compress", NULL, 'c', CHOICE, "none|layerwise|bucket|entiremodel", "none", LATER(CODEC),
      "what is compressed at once"},
     {"method", NULL, 0, CHOICE,
      "none|fp16|bf16|topk|randomk|thresholdv=threshold|adaptivethreshold|terngrad|qsgd=randomdithering|sign|powersgd|dgc",
-     "none", LATER(CODEC), "the compressor"},
+     "none", ACTS(method, 0, 0, CODEC), "the compressor"},
     {"ratio", "compress-ratio", 'K', NUMBER, "R", "0.5", LATER(CODEC), "topk, randomk, dgc: share that is sent"},
     {"threshold", NULL, 'V', NUMBER, "V", "0.001", LATER(CODEC), "thresholdv: least size that is sent"},
     {"qstates", NULL, 'Q', INT, "S", "255", LATER(CODEC), "qsgd: levels"},

@@ -145,6 +145,13 @@ typedef struct nw_settings {
     /* the gradient */
     const char *algorithm; /* resolved: s1 to s6 and a1 to a6, as the method flags or --algorithm say */
 
+    /* several replicas, and what travels between them */
+    const char *exchange, *cluster, *faults, *calibrate, *bn_sync, *method; /* "" (cluster, faults, calibrate): none */
+    int world_size, virtual_ranks, delay, recalibrate_batches;              /* virtual_ranks 0: none */
+    int64_t bucket_bytes, compare_every, trace_events;
+    double timeout; /* seconds; 0: none */
+    bool trace;
+
     /* benchmarks, eval, predict, data, sweep, reproduce */
     int steps, repeats, top;
     bool profile, models, fused;

@@ -176,7 +176,7 @@ static nw_status plan_optimizer(const nw_settings *s, nw_optimizer_options *o)
     return NW_OK;
 }
 
-static void plan_schedule(const nw_settings *s, const nw_dataset *d, nw_schedule_options *o)
+static void plan_schedule(const nw_settings *s, const nw_dataset *d, int replicas, nw_schedule_options *o)
 {
     *o = nw_schedule_options_default();
     o->name = s->scheduler;
@@ -184,12 +184,12 @@ static void plan_schedule(const nw_settings *s, const nw_dataset *d, nw_schedule
     o->epochs = s->epochs;
     o->batch_size = s->batch_size;
     o->accumulation_steps = s->accumulation_steps;
-    o->replicas = 1;
+    o->replicas = replicas;
     o->lr_scaling = s->lr_scaling;
     o->goyal_lr_scaling = s->goyal_lr_scaling;
     o->use_linear_scaling = s->use_linear_scaling;
     o->warmup_epochs = s->warm_up;
-    o->warmup_from = s->warm_up_from < 0 ? 1.0 : s->warm_up_from; /* one over the number of replicas, which is one */
+    o->warmup_from = s->warm_up_from < 0 ? 1.0 / replicas : s->warm_up_from;
     o->warmup = s->warm_up_from < 0 ? NW_WARMUP_STEP_START : NW_WARMUP_STEP_END;
     o->milestones = s->milestones.at;
     o->milestone_count = s->milestones.count;
@@ -223,7 +223,40 @@ static nw_status make_mean_image(const nw_dataset *d, float **mean)
     return NW_OK;
 }
 
-nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, nw_run_options *o)
+static nw_norm_sync plan_norms(const nw_settings *s)
+{
+    return is(s->bn_sync, "local")     ? NW_NORMS_LOCAL
+           : is(s->bn_sync, "average") ? NW_NORMS_AVERAGE
+                                       : NW_NORMS_RECALIBRATE;
+}
+
+static nw_status plan_crew(const nw_settings *s, const nw_world *w, nw_crew_options *o)
+{
+    bool several = w && w->size > 1;
+    o->place = w ? w->place : NW_CREW_ALONE;
+    o->world = w ? w->size : 1;
+    o->cluster = w ? w->cluster : NULL;
+    o->faults = w ? w->faults : NULL;
+    o->exchange = (nw_exchange_options){.name = s->exchange,
+                                        .rank = w ? w->rank : 0,
+                                        .bucket_bytes = (size_t)s->bucket_bytes,
+                                        .delay = s->delay};
+    o->codec = (nw_codec_options){.name = s->method, .seed = (uint64_t)s->seed};
+    o->norms = plan_norms(s);
+    o->recalibrate_batches = s->recalibrate_batches;
+    o->driver.timeout_ns = (int64_t)(s->timeout * 1e9);
+    NW_FAIL_IF(s->delay > 0 && !is(s->exchange, "allreduce"), NW_E_ARGUMENT,
+               "--delay is how late allreduce applies gradients; add --exchange allreduce");
+    NW_FAIL_IF(!is(s->method, "none") && is(s->exchange, "none"), NW_E_ARGUMENT,
+               "--method %s is how gradients travel, but nothing travels with --exchange none", s->method);
+    if (several) {
+        o->replica.loader.replicate = is(s->sampling, "replicate");
+        if (o->place == NW_CREW_VIRTUAL) o->replica.loader.workers = 0; /* many replicas share this process's cores */
+    }
+    return NW_OK;
+}
+
+nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, const nw_world *w, nw_run_options *o)
 {
     memset(o, 0, sizeof *o);
     NW_FAIL_IF(d->split[NW_SPLIT_TRAIN].count == 0, NW_E_FILE, "%s has no training images", d->source);
@@ -239,7 +272,7 @@ nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, nw_run_options 
     int most = nw_max(s->batch_size, nw_max(o->test_batch_size, s->train_metrics ? o->train_eval_batch_size : 0));
     NW_TRY(nw_plan_net(s, d, &augment, most, &r->net));
     NW_TRY(plan_optimizer(s, &r->optimizer));
-    plan_schedule(s, d, &r->schedule);
+    plan_schedule(s, d, w ? w->size : 1, &r->schedule);
     r->loader = (nw_loader_options){.dataset = d,
                                     .split = NW_SPLIT_TRAIN,
                                     .batch_size = s->batch_size,
@@ -257,6 +290,8 @@ nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, nw_run_options 
     r->ema_every = s->ema_every;
     r->ema_from = s->ema_epochs > 0 ? s->epochs - s->ema_epochs : 0;
     r->watch = is(s->on_divergence, "stop");
+    NW_TRY(plan_crew(s, w, &o->crew));
+    o->compare_every = s->compare_every;
     o->dataset = d;
     o->workers = workers;
     o->both_views = is(s->tta, "flip");
@@ -275,7 +310,7 @@ nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, nw_run_options 
     o->record.model = s->model;
     o->record.dataset = d->name;
     o->record.algorithm = s->algorithm;
-    o->record.exchange = "none";
+    o->record.exchange = s->exchange;
     o->record.optimizer = s->optimizer;
     o->record.scheduler = s->scheduler;
     o->record.loss_reduction = s->loss_reduction;

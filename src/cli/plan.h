@@ -6,6 +6,7 @@
 #define NW_CLI_PLAN_H
 
 #include "cli/options.h"
+#include "cli/world.h"
 #include "train/run.h"
 
 /* The dataset that the settings name. */
@@ -24,9 +25,10 @@ void nw_plan_variant_free(nw_model_variant *variant);
 nw_status nw_plan_net(const nw_settings *settings, const nw_dataset *dataset, const nw_augment *augment, int batch_size,
                       nw_net_options *options);
 
-/* Everything that decides the numbers of a run. Texts point into settings. What the caller adds: directories, texts,
- * observers, stop, watch. */
-nw_status nw_plan_run(const nw_settings *settings, const nw_dataset *dataset, nw_run_options *options);
+/* Everything that decides the numbers of a run in a world (NULL: alone), which outlives the options. Texts point into
+ * settings. What the caller adds: directories, texts, observers, stop, watch. */
+nw_status nw_plan_run(const nw_settings *settings, const nw_dataset *dataset, const nw_world *world,
+                      nw_run_options *options);
 
 void nw_plan_free(nw_run_options *options);
 

@@ -198,7 +198,7 @@ static nw_status evaluate_on(const nw_settings *s, const nw_dataset *d, const ch
     bool averaged = false, complete = false;
     nw_tally tally = {0};
     int64_t start = nw_now_ns();
-    nw_status status = nw_plan_run(s, d, &plan);
+    nw_status status = nw_plan_run(s, d, NULL, &plan);
     if (status == NW_OK) status = nw_session_load(checkpoint, &plan.crew.replica.net, &net, &averaged);
     if (status == NW_OK) {
         nw_loader_options options = plan.crew.replica.loader;

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -292,15 +293,33 @@ nw_status nw_settings_finish(nw_settings *s)
     return note_ignored(s);
 }
 
+/* Choices of which this version has only some. */
+static const struct {
+    const char *option, *built[4];
+} choices[] = {{"exchange", {"none", "allreduce"}}, {"method", {"none", "fp16", "bf16"}}};
+
+static nw_status check_choice(const nw_settings *s, const char *option, const char *const built[4])
+{
+    const char *value = nw_settings_value(s, option);
+    bool have = value == NULL;
+    char names[128] = "";
+    for (int i = 0; i < 4 && built[i]; i++) {
+        have = have || strcmp(value, built[i]) == 0;
+        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "", built[i]);
+    }
+    NW_FAIL_IF(!have, NW_E_ARGUMENT, "--%s %s (%s) is not part of this version, which has %s", option, value,
+               nw_settings_origin(s, option), names);
+    return NW_OK;
+}
+
 nw_status nw_settings_check(const nw_settings *s)
 {
-    static const char *const built[] = {"s1"}; /* algorithms that this version has */
-    bool have = false;
-    for (size_t i = 0; i < sizeof built / sizeof built[0]; i++) have = have || strcmp(s->algorithm, built[i]) == 0;
-    NW_FAIL_IF(!have, NW_E_ARGUMENT,
+    NW_FAIL_IF(strcmp(s->algorithm, "s1") != 0, NW_E_ARGUMENT,
                "algorithm %s (%s) is not part of this version, which trains with backprop: --algorithm backprop, or "
                "PETRA's --synchronous --store-vjp",
                s->algorithm, nw_settings_origin(s, "algorithm"));
+    for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++)
+        NW_TRY(check_choice(s, choices[i].option, choices[i].built));
     for (int i = 0; i < nw_option_count(); i++) {
         const nw_option *o = nw_option_at(i);
         const nw_slot *slot = &s->memory->slots[i];
@@ -308,7 +327,7 @@ nw_status nw_settings_check(const nw_settings *s)
         const char *canonical;
         NW_TRY(nw_option_read(o, "--", o->name, o->fallback, NW_E_INTERNAL, &s->memory->region, NULL, &canonical));
         NW_FAIL_IF(strcmp(slot->text, canonical) != 0, NW_E_ARGUMENT,
-                   "--%s %s (%s) is not part of this version, which trains one replica; leave it at %s", o->name,
+                   "--%s %s (%s) is not part of this version; leave it at %s", o->name,
                    slot->text, slot->origin, *canonical ? canonical : "nothing");
     }
     return NW_OK;

@@ -179,7 +179,7 @@ size_t nw_ledger_bytes(const nw_ledger *ledger)
 /* ---- counting ---- */
 
 /* NULL where the rank that counts this link in this direction is not here. */
-static nw_account *find_link(const nw_ledger *ledger, nw_direction direction, int from, int to)
+static nw_account *find_link(const nw_ledger *ledger, nw_traffic direction, int from, int to)
 {
     int own = direction == NW_SENT ? from : to, peer = direction == NW_SENT ? to : from;
     if (own < ledger->first_rank || own - ledger->first_rank >= ledger->ranks) return NULL;
@@ -207,7 +207,7 @@ void nw_ledger_received(nw_ledger *ledger, int from, int to, const nw_header *he
     account_add(&ledger->total[NW_RECEIVED], &account);
 }
 
-void nw_ledger_collective(nw_ledger *ledger, int rank, nw_direction direction, uint64_t bytes)
+void nw_ledger_collective(nw_ledger *ledger, int rank, nw_traffic direction, uint64_t bytes)
 {
     require(find_link(ledger, direction, rank, rank) != NULL, "a collective of a rank that is not here", rank);
     nw_account account = {.messages = 1, .bytes = {[NW_OWNER_CONTROL] = bytes}};
@@ -215,7 +215,7 @@ void nw_ledger_collective(nw_ledger *ledger, int rank, nw_direction direction, u
     if (direction == NW_SENT) account_add(&ledger->step, &account);
 }
 
-void nw_ledger_transport(nw_ledger *ledger, nw_direction direction, uint64_t bytes)
+void nw_ledger_transport(nw_ledger *ledger, nw_traffic direction, uint64_t bytes)
 {
     ledger->transport[direction] += bytes;
 }
@@ -240,9 +240,9 @@ const char *nw_ledger_segment_name(const nw_ledger *ledger, int segment)
     return segment < ledger->segment_count ? ledger->names[segment] : "other";
 }
 
-nw_account nw_ledger_total(const nw_ledger *ledger, nw_direction direction) { return ledger->total[direction]; }
+nw_account nw_ledger_total(const nw_ledger *ledger, nw_traffic direction) { return ledger->total[direction]; }
 
-nw_account nw_ledger_link(const nw_ledger *ledger, nw_direction direction, int from, int to)
+nw_account nw_ledger_link(const nw_ledger *ledger, nw_traffic direction, int from, int to)
 {
     const nw_account *link = find_link(ledger, direction, from, to);
     return link != NULL ? *link : (nw_account){0};
@@ -254,7 +254,7 @@ nw_account nw_ledger_segment(const nw_ledger *ledger, int segment)
     return ledger->segments[segment];
 }
 
-uint64_t nw_ledger_transported(const nw_ledger *ledger, nw_direction direction) { return ledger->transport[direction]; }
+uint64_t nw_ledger_transported(const nw_ledger *ledger, nw_traffic direction) { return ledger->transport[direction]; }
 
 nw_status nw_ledger_check(const nw_ledger *ledger)
 {
@@ -304,7 +304,7 @@ static void pack_count(nw_packer *packer, size_t at, uint32_t count)
     for (int i = 0; i < 4; i++) packer->data[at + (size_t)i] = (uint8_t)(count >> (8 * i));
 }
 
-static void pack_links(nw_packer *packer, const nw_ledger *ledger, nw_direction direction)
+static void pack_links(nw_packer *packer, const nw_ledger *ledger, nw_traffic direction)
 {
     int first = ledger->first_rank, end = first + ledger->ranks;
     bool sent = direction == NW_SENT;
@@ -335,7 +335,7 @@ nw_status nw_ledger_pack(const nw_ledger *ledger, uint8_t **bytes, size_t *size)
         nw_pack(&packer, ledger->transport[d], 8);
         pack_account(&packer, &ledger->total[d]);
     }
-    for (int d = 0; d < NW_DIRECTIONS; d++) pack_links(&packer, ledger, (nw_direction)d);
+    for (int d = 0; d < NW_DIRECTIONS; d++) pack_links(&packer, ledger, (nw_traffic)d);
     size_t at = packer.size;
     uint32_t count = 0;
     nw_pack(&packer, 0, 4);
@@ -427,7 +427,7 @@ static nw_status unpack_totals(unpacking *u)
     return NW_OK;
 }
 
-static nw_status unpack_links(unpacking *u, nw_direction direction)
+static nw_status unpack_links(unpacking *u, nw_traffic direction)
 {
     uint32_t count;
     int64_t last = -1;
@@ -474,7 +474,7 @@ static nw_status unpack_all(unpacking *u)
 {
     NW_TRY(unpack_head(u));
     NW_TRY(unpack_totals(u));
-    for (int d = 0; d < NW_DIRECTIONS; d++) NW_TRY(unpack_links(u, (nw_direction)d));
+    for (int d = 0; d < NW_DIRECTIONS; d++) NW_TRY(unpack_links(u, (nw_traffic)d));
     NW_TRY(unpack_segments(u));
     NW_FAIL_IF(u->in.failed || nw_unpack_left(&u->in) != 0, NW_E_MESSAGE,
                "the ledger of %s has %zu bytes, which is %s; it is damaged, discard it", u->source, u->in.size,

@@ -38,7 +38,7 @@ typedef enum nw_owner {
     NW_OWNERS
 } nw_owner;
 
-typedef enum nw_direction { NW_SENT, NW_RECEIVED, NW_DIRECTIONS } nw_direction;
+typedef enum nw_traffic { NW_SENT, NW_RECEIVED, NW_DIRECTIONS } nw_traffic;
 
 typedef struct nw_account {
     uint64_t messages;
@@ -75,10 +75,10 @@ void nw_ledger_received(nw_ledger *ledger, int from, int to, const nw_header *he
 
 /* What a rank here put into (NW_SENT) or took out of (NW_RECEIVED) a collective of the transport, such as a barrier or
  * the comparison of hashes: control, one message, of no link and no segment. */
-void nw_ledger_collective(nw_ledger *ledger, int rank, nw_direction direction, uint64_t bytes);
+void nw_ledger_collective(nw_ledger *ledger, int rank, nw_traffic direction, uint64_t bytes);
 
 /* What the transport was asked to move, by its own count. */
-void nw_ledger_transport(nw_ledger *ledger, nw_direction direction, uint64_t bytes);
+void nw_ledger_transport(nw_ledger *ledger, nw_traffic direction, uint64_t bytes);
 
 /* What was sent since the last call, or the start. */
 nw_account nw_ledger_take_step(nw_ledger *ledger);
@@ -90,13 +90,13 @@ int nw_ledger_first_rank(const nw_ledger *ledger);
 int nw_ledger_ranks(const nw_ledger *ledger);
 int nw_ledger_segments(const nw_ledger *ledger);
 const char *nw_ledger_segment_name(const nw_ledger *ledger, int segment); /* "other" for segment == segments */
-nw_account nw_ledger_total(const nw_ledger *ledger, nw_direction direction);
+nw_account nw_ledger_total(const nw_ledger *ledger, nw_traffic direction);
 /* Zero where the end that counts it (from if sent, to if received) is not a rank here. */
-nw_account nw_ledger_link(const nw_ledger *ledger, nw_direction direction, int from, int to);
+nw_account nw_ledger_link(const nw_ledger *ledger, nw_traffic direction, int from, int to);
 /* segment == segments: those with larger ids. */
 nw_account nw_ledger_segment(const nw_ledger *ledger, int segment);
 
-uint64_t nw_ledger_transported(const nw_ledger *ledger, nw_direction direction);
+uint64_t nw_ledger_transported(const nw_ledger *ledger, nw_traffic direction);
 
 /* NW_E_INTERNAL names direction, both counts and their difference, if owners and transport do not agree. */
 nw_status nw_ledger_check(const nw_ledger *ledger);

@@ -102,11 +102,11 @@ static void json_totals(nw_json *json, const nw_ledger *ledger, nw_ledger_run ru
     json_count(json, "steps", (uint64_t)run.steps);
     json_count(json, "images", (uint64_t)run.images);
     for (int d = 0; d < NW_DIRECTIONS; d++) {
-        nw_account total = nw_ledger_total(ledger, (nw_direction)d);
+        nw_account total = nw_ledger_total(ledger, (nw_traffic)d);
         nw_json_key(json, names[d]);
         nw_json_object(json);
         json_account(json, &total);
-        json_count(json, "transport_bytes", nw_ledger_transported(ledger, (nw_direction)d));
+        json_count(json, "transport_bytes", nw_ledger_transported(ledger, (nw_traffic)d));
         nw_json_object_end(json);
     }
     nw_account sent = nw_ledger_total(ledger, NW_SENT);

@@ -158,11 +158,7 @@ nw_status nw_message_check(const nw_header *h, size_t size, int from, int world)
     NW_FAIL_IF((uint64_t)h->index_bytes + h->scale_bytes > h->bytes, NW_E_MESSAGE,
                "message %u of rank %d claims %u bytes of indices and %u of scales in a payload of %u" REMEDY,
                h->sequence, from, h->index_bytes, h->scale_bytes, h->bytes);
-    NW_FAIL_IF(h->kind == NW_KIND_CONTROL && (h->bytes || h->count), NW_E_MESSAGE,
-               "message %u of rank %d is a control message, but claims %u floats in %u bytes; it must be empty" REMEDY,
-               h->sequence, from, h->count, h->bytes);
-    NW_FAIL_IF(h->reserved[0] || h->reserved[1], NW_E_MESSAGE,
-               "message %u of rank %d has 0x%x and 0x%x in its reserved fields, which must be 0" REMEDY, h->sequence,
-               from, h->reserved[0], h->reserved[1]);
+    NW_FAIL_IF(h->reserved, NW_E_MESSAGE, "message %u of rank %d has 0x%x in its reserved field, which must be 0" REMEDY,
+               h->sequence, from, h->reserved);
     return NW_OK;
 }

@@ -56,7 +56,8 @@ typedef struct mpi_driver {
     bool failing;
 } mpi_driver;
 
-static bool started;
+static bool started, running, echoes; /* running: there was a driver; echoes: another rank has said what is wrong */
+static int own_rank;
 
 /* ---- small things -------------------------------------------------------------------------------------------------- */
 
@@ -159,6 +160,7 @@ static nw_status peer_gave_up(nw_message *message, int from)
     char reason[512];
     snprintf(reason, sizeof reason, "%.*s", (int)message->header->bytes, (const char *)message->payload);
     nw_message_drop(message);
+    echoes = true;
     return NW_FAIL(NW_E_PEER, "rank %d gave up: %s", from, reason);
 }
 
@@ -513,6 +515,7 @@ nw_status nw_mpi_create(nw_driver **out, const nw_driver_options *options)
         return status;
     }
     MPI_Comm_set_errhandler(m->comm, MPI_ERRORS_RETURN);
+    running = true;
     *out = &m->base;
     return NW_OK;
 }
@@ -538,19 +541,52 @@ nw_status nw_mpi_start(int *rank, int *size)
                "this MPI allows no threads beside it (level %d); build it with thread support", level);
     MPI_Comm_rank(MPI_COMM_WORLD, rank);
     MPI_Comm_size(MPI_COMM_WORLD, size);
+    own_rank = *rank;
+    return NW_OK;
+}
+
+/* Tests a request until it is complete, or `limit_ns` have passed. */
+static bool complete_within(MPI_Request *request, int64_t limit_ns)
+{
+    int done = 0;
+    for (int64_t end = nw_now_ns() + limit_ns, turns = 0; !done && nw_now_ns() < end; turns++) {
+        if (MPI_Test(request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
+        if (!done) rest((int)turns);
+    }
+    return done != 0;
+}
+
+nw_status nw_mpi_gather(const void *mine, size_t bytes, void *all)
+{
+    MPI_Request request;
+    NW_FAIL_IF(MPI_Iallgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, MPI_COMM_WORLD, &request) !=
+                   MPI_SUCCESS,
+               NW_E_PEER, "MPI cannot gather %zu bytes of each rank", bytes);
+    NW_FAIL_IF(!complete_within(&request, 60000000000), NW_E_PEER,
+               "some ranks did not start within a minute; look at the launcher's output for them");
     return NW_OK;
 }
 
 void nw_mpi_end(int exit_code)
 {
+    MPI_Request request;
     if (!started) return;
-    if (exit_code != 0) MPI_Abort(MPI_COMM_WORLD, exit_code);
+    bool together = !echoes && MPI_Ibarrier(MPI_COMM_WORLD, &request) == MPI_SUCCESS &&
+                    complete_within(&request, exit_code ? 2000000000 : 60000000000);
+    if (!together) MPI_Abort(MPI_COMM_WORLD, exit_code ? exit_code : 1);
     MPI_Finalize();
     started = false;
 }
 
+bool nw_mpi_speaks(void)
+{
+    if (!started) return nw_mpi_environment_rank() == 0;
+    return own_rank == 0 || (running && !echoes);
+}
+
 #else
 
+bool nw_mpi_speaks(void) { return nw_mpi_environment_rank() == 0; }
 bool nw_mpi_available(void) { return false; }
 const char *nw_mpi_library(void) { return "none: built without MPI (Debian package libopenmpi-dev)"; }
 
@@ -566,6 +602,11 @@ nw_status nw_mpi_start(int *rank, int *size)
     return missing();
 }
 void nw_mpi_end(int exit_code) { (void)exit_code; }
+nw_status nw_mpi_gather(const void *mine, size_t bytes, void *all)
+{
+    (void)mine, (void)bytes, (void)all;
+    return missing();
+}
 nw_status nw_mpi_create(nw_driver **driver, const nw_driver_options *options)
 {
     (void)options;
@@ -576,20 +617,28 @@ nw_status nw_mpi_create(nw_driver **driver, const nw_driver_options *options)
 #endif
 
 /* Launchers say so in the environment of each rank. */
-static const char *const rank_variables[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK",
-                                             "SLURM_PROCID"};
-
-static const char *environment_rank(void)
+static const char *first_variable(const char *const *names)
 {
-    for (size_t i = 0; i < sizeof rank_variables / sizeof rank_variables[0]; i++)
-        if (getenv(rank_variables[i])) return getenv(rank_variables[i]);
+    for (; *names; names++)
+        if (getenv(*names)) return getenv(*names);
     return NULL;
 }
 
-bool nw_mpi_launched(void) { return environment_rank() != NULL; }
+static const char *const rank_names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK",    "PMI_RANK",
+                                         "MV2_COMM_WORLD_RANK",  "SLURM_PROCID", NULL};
+static const char *const size_names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE",
+                                         "SLURM_STEP_NUM_TASKS", NULL};
+
+bool nw_mpi_launched(void) { return first_variable(rank_names) != NULL; }
 
 int nw_mpi_environment_rank(void)
 {
-    const char *text = environment_rank();
+    const char *text = first_variable(rank_names);
     return text ? atoi(text) : 0;
+}
+
+int nw_mpi_environment_size(void)
+{
+    const char *text = first_variable(size_names);
+    return text ? atoi(text) : 1;
 }

@@ -20,12 +20,18 @@ const char *nw_mpi_library(void);
  * this process, for those who want to speak once only. 0 without one. */
 bool nw_mpi_launched(void);
 int nw_mpi_environment_rank(void);
+int nw_mpi_environment_size(void); /* 1 where it says nothing */
+/* Whether this process should print its failure: rank 0, and ranks that failed by themselves. */
+bool nw_mpi_speaks(void);
 
 /* Joins the world. Once in a process. */
 nw_status nw_mpi_start(int *rank, int *size);
-/* Leaves it: with exit_code 0 together with all others, otherwise at once and for all. Does nothing if nw_mpi_start was
- * not called. */
+/* Leaves it: together with all others if they leave as well within two seconds, otherwise alone, which ends them with this
+ * exit code. Does nothing if nw_mpi_start was not called. */
 void nw_mpi_end(int exit_code);
+
+/* Every rank gives `bytes`, all get those of all: for the start, before there is a driver. Gives up after a minute. */
+nw_status nw_mpi_gather(const void *mine, size_t bytes, void *all);
 
 /* A driver for this process's one rank; after nw_mpi_start. */
 nw_status nw_mpi_create(nw_driver **driver, const nw_driver_options *options);

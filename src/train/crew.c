@@ -196,6 +196,8 @@ static nw_status create(nw_crew *crew)
 {
     const nw_crew_options *o = &crew->options;
     int world = o->place == NW_CREW_ALONE ? 1 : o->world, first = o->place == NW_CREW_MPI ? o->exchange.rank : 0;
+    NW_FAIL_IF(world < 1 || world > NW_CLUSTER_RANKS, NW_E_ARGUMENT, "a world of %d ranks: it can have 1 to %d", world,
+               NW_CLUSTER_RANKS);
     crew->count = o->place == NW_CREW_VIRTUAL ? world : 1;
     crew->members = calloc((size_t)crew->count, sizeof *crew->members);
     crew->parties = calloc((size_t)crew->count, sizeof *crew->parties);
@@ -216,6 +218,8 @@ nw_status nw_crew_create(nw_crew **out, const nw_crew_options *options)
     *out = calloc(1, sizeof **out);
     NW_FAIL_IF(!*out, NW_E_MEMORY, "no memory for a crew");
     (*out)->options = *options;
+    if (!options->exchange.name) (*out)->options.exchange.name = "none";
+    if (!options->codec.name) (*out)->options.codec.name = "none";
     nw_status status = create(*out);
     if (status != NW_OK) {
         nw_crew_free(*out);
@@ -441,14 +445,12 @@ nw_status nw_crew_sync_norms(nw_crew *crew)
 {
     if (params_of(&crew->members[0])->running.floats == 0 || crew->options.norms == NW_NORMS_LOCAL) return NW_OK;
     if (crew->options.norms == NW_NORMS_RECALIBRATE) NW_TRY(recalibrate_all(crew));
-    float **mine = calloc((size_t)crew->count, sizeof *mine);
-    NW_FAIL_IF(!mine, NW_E_MEMORY, "no memory for %d pointers", crew->count);
+    float *mine[NW_CLUSTER_RANKS];
     for (int i = 0; i < crew->count; i++) mine[i] = params_of(&crew->members[i])->buffers;
     nw_status status = average_buffers(crew, mine);
     bool averaged = nw_crew_first(crew)->ema_running;
     for (int i = 0; averaged && i < crew->count; i++) mine[i] = nw_net_average(crew->members[i].replica->net)->buffers;
     if (status == NW_OK && averaged) status = average_buffers(crew, mine);
-    free(mine);
     return status;
 }
 

@@ -300,6 +300,7 @@ static nw_status train_on(run *r)
 static nw_status train_epoch(run *r, bool *epoch_over)
 {
     bool stop;
+    *epoch_over = false;
     NW_TRY(nw_crew_agree_to_stop(r->crew, &stop));
     while (!stop && !reached_steps(r) && !nw_crew_epoch_is_over(r->crew)) {
         NW_TRY(train_on(r));

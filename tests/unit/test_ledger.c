@@ -199,7 +199,7 @@ static void play(nw_ledger *const ledgers[WORLD], uint64_t bytes_of[WORLD][WORLD
 static void assert_same(const nw_ledger *a, const nw_ledger *b)
 {
     for (int d = 0; d < NW_DIRECTIONS; d++) {
-        nw_direction direction = (nw_direction)d;
+        nw_traffic direction = (nw_traffic)d;
         assert_account(nw_ledger_total(a, direction), nw_ledger_total(b, direction));
         assert_int_equal(nw_ledger_transported(a, direction), nw_ledger_transported(b, direction));
         for (int i = 0; i < WORLD * WORLD; i++) {

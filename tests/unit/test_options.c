@@ -374,9 +374,8 @@ static void test_refusals(void **state)
     refused("--configs.train.lr 1 --model x", "add --configs");
     /* what later versions bring, in one place */
     refused("--model x --exchange gossip", "--exchange gossip (command line) is not part of this version");
-    refused("--model x --ddp", "--exchange allreduce");
     refused("--model x --method topk", "not part of this version");
-    refused("--model x --virtual 4", "not part of this version");
+    refused("--model x --in-flight 2", "not part of this version");
     refused("--model x --algorithm petra", "algorithm a5");
     refused("--model x --remove-ctx-param --remove-ctx-input", "algorithm a5");
     refused("--defaults petra", "algorithm a2 (defaults petra)");

@@ -396,7 +396,7 @@ static nw_status train(const nw_dataset *d, const char *dir, int epochs, int max
 {
     volatile sig_atomic_t flag = stop;
     nw_stopwatch watch = nw_stopwatch_start(NULL, nw_now_ns());
-    nw_run_options o = {.replica = replica_options(d, "alexnet1"),
+    nw_run_options o = {.crew.replica = replica_options(d, "alexnet1"),
                         .dataset = d,
                         .test_augment = nw_augment_plain(d),
                         .test_batch_size = 3,
@@ -411,7 +411,7 @@ static nw_status train(const nw_dataset *d, const char *dir, int epochs, int max
                         .observe = {.run_dir = dir},
                         .stop = &flag,
                         .watch = &watch};
-    o.replica.accumulation = 1;
+    o.crew.replica.accumulation = 1;
     nw_record_clear(NW_RECORD_RUN, &o.record);
     nw_stopwatch_enter(&watch, NW_PHASE_PREPROCESS, nw_now_ns());
     nw_run_result result;

@@ -1,0 +1,154 @@
+/* world.c - see world.h. */
+#include "cli/world.h"
+
+#include "base/sha256.h"
+#include "cli/cluster_file.h"
+#include "cli/session.h"
+#include "compute/isa.h"
+#include "net/mpi.h"
+#include "net/preflight.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- which world ---------------------------------------------------------------------------------------------------- */
+
+static nw_status open_virtual(nw_world *w, const nw_settings *s)
+{
+    NW_FAIL_IF(nw_mpi_launched() && nw_mpi_environment_size() > 1, NW_E_ARGUMENT,
+               "--virtual simulates all ranks in one process, but a launcher started %d; start one, without mpirun",
+               nw_mpi_environment_size());
+    w->place = NW_CREW_VIRTUAL;
+    NW_TRY(nw_cluster_load(&w->cluster, s->cluster[0] ? s->cluster : "ideal", s->virtual_ranks, (uint64_t)s->seed));
+    w->size = w->cluster->world;
+    return NW_OK;
+}
+
+static nw_status check_size(const nw_world *w, const nw_settings *s)
+{
+    bool asked = nw_settings_is_set(s, "world-size") && s->world_size != w->size;
+    NW_FAIL_IF(asked && w->size == 1, NW_E_ARGUMENT,
+               "--world-size %d, but this is one process; start it with 'mpirun -np %d nowait train ...', 'nowait launch "
+               "-n %d -- train ...', or simulate with --virtual %d",
+               s->world_size, s->world_size, s->world_size, s->world_size);
+    NW_FAIL_IF(asked, NW_E_ARGUMENT, "--world-size %d, but the world has %d ranks", s->world_size, w->size);
+    NW_FAIL_IF(w->size > 1 && strcmp(s->exchange, "none") == 0, NW_E_ARGUMENT,
+               "%d replicas would train apart from each other; choose how they agree, for example with --exchange "
+               "allreduce",
+               w->size);
+    return NW_OK;
+}
+
+nw_status nw_world_open(nw_world *w, const nw_settings *s)
+{
+    *w = (nw_world){.place = NW_CREW_ALONE, .size = 1};
+    if (s->virtual_ranks > 0 || s->cluster[0]) {
+        NW_TRY(open_virtual(w, s));
+    } else if (nw_mpi_launched()) {
+        NW_TRY(nw_mpi_start(&w->rank, &w->size));
+        if (w->size > 1) w->place = NW_CREW_MPI;
+        if (w->size > 1) nw_error_set_rank(w->rank);
+    }
+    NW_TRY(check_size(w, s));
+    if (s->faults[0]) NW_TRY(nw_faults_load(&w->faults, s->faults, w->size));
+    const nw_fault *fault = w->place == NW_CREW_VIRTUAL ? NULL : nw_faults_virtual_only(w->faults);
+    NW_FAIL_IF(fault, NW_E_ARGUMENT, "%s:%d: only a virtual cluster can have a fault '%s'; use --virtual, or leave it out",
+               s->faults, fault->line, nw_fault_name(fault->kind));
+    NW_FAIL_IF(w->faults && w->place == NW_CREW_ALONE, NW_E_ARGUMENT,
+               "--faults is for several ranks; start them with mpirun, or simulate them with --virtual N");
+    return NW_OK;
+}
+
+void nw_world_close(nw_world *w)
+{
+    nw_cluster_free(w->cluster);
+    nw_faults_free(w->faults);
+    *w = (nw_world){.size = 1};
+}
+
+/* ---- is it what was meant ---------------------------------------------------------------------------------------------- */
+
+static nw_status digest_config(const nw_settings *s, char *text, size_t size)
+{
+    char *config, hex[65];
+    size_t bytes;
+    NW_TRY(nw_session_config_text(s, &config, &bytes));
+    nw_sha256 hash = nw_sha256_begin();
+    nw_sha256_add(&hash, config, bytes);
+    nw_sha256_end(&hash, hex);
+    free(config);
+    snprintf(text, size, "%.16s", hex);
+    return NW_OK;
+}
+
+static nw_status fill_facts(const nw_settings *s, const nw_dataset *d, nw_rank_facts *f)
+{
+    const nw_kernels *kernels;
+    const char *note;
+    nw_rank_facts_here(f);
+    f->threads = s->threads;
+    snprintf(f->version, sizeof f->version, "%s", nw_version());
+    snprintf(f->commit, sizeof f->commit, "%s", nw_build_commit());
+    NW_TRY(digest_config(s, f->config, sizeof f->config));
+    NW_TRY(nw_isa_select(nw_settings_precision(s), &kernels, &note));
+    snprintf(f->isa, sizeof f->isa, "%s", kernels->isa);
+    snprintf(f->dataset, sizeof f->dataset, "%s: %lld, %lld", d->name, (long long)d->split[NW_SPLIT_TRAIN].count,
+             (long long)d->split[NW_SPLIT_TEST].count);
+    return NW_OK;
+}
+
+static nw_status refusal(const nw_findings *findings)
+{
+    for (int i = 0; i < findings->count; i++)
+        NW_FAIL_IF(findings->at[i].severity == NW_SEVERITY_REFUSE, NW_E_ARGUMENT, "%s", findings->at[i].text);
+    return NW_OK;
+}
+
+nw_status nw_world_check(const nw_world *w, const nw_settings *s, const nw_dataset *d)
+{
+    if (!nw_mpi_launched() || w->place == NW_CREW_VIRTUAL) return NW_OK;
+    nw_rank_facts mine = {0}, *all = calloc((size_t)w->size, sizeof *all);
+    NW_FAIL_IF(!all, NW_E_MEMORY, "no memory for facts about %d ranks", w->size);
+    nw_findings findings;
+    nw_status status = fill_facts(s, d, &mine);
+    if (status == NW_OK) status = nw_mpi_gather(&mine, sizeof mine, all);
+    if (status == NW_OK) {
+        nw_preflight_facts facts = {.world = w->size, .library = nw_mpi_library(), .ranks = all};
+        nw_preflight(&facts, &findings);
+        for (int i = 0; i < findings.count && nw_preflight_speaks(&facts, w->rank); i++)
+            if (findings.at[i].severity != NW_SEVERITY_REFUSE && !s->quiet)
+                fprintf(stderr, "nowait: %s: %s\n", nw_severity_name(findings.at[i].severity), findings.at[i].text);
+        status = refusal(&findings);
+    }
+    free(all);
+    return status;
+}
+
+/* ---- one word for all ---------------------------------------------------------------------------------------------------- */
+
+typedef struct word {
+    int32_t status, present;
+    char text[4096];
+} word;
+
+nw_status nw_world_tell(const nw_world *w, nw_status status, char **text)
+{
+    if (w->place != NW_CREW_MPI) return status;
+    word mine = {.status = (int32_t)status}, *all = calloc((size_t)w->size, sizeof *all);
+    NW_FAIL_IF(!all, NW_E_MEMORY, "no memory for the words of %d ranks", w->size);
+    if (nw_world_leads(w)) {
+        mine.present = *text != NULL;
+        snprintf(mine.text, sizeof mine.text, "%s", status != NW_OK ? nw_error_message() : *text ? *text : "");
+    }
+    nw_status shared = nw_mpi_gather(&mine, sizeof mine, all);
+    word first = all[0];
+    free(all);
+    NW_TRY(shared);
+    if (first.status != NW_OK) return NW_FAIL((nw_status)first.status, "%s", first.text);
+    if (nw_world_leads(w)) return NW_OK;
+    free(*text);
+    *text = first.present ? strdup(first.text) : NULL;
+    NW_FAIL_IF(first.present && !*text, NW_E_MEMORY, "no memory for a path");
+    return NW_OK;
+}
