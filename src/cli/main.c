@@ -73,7 +73,9 @@ int main(int argc, char **argv)
     nw_status status = run(argc, argv);
     if (status == NW_OK && fflush(stdout) != 0) status = NW_FAIL(NW_E_SYSTEM, "writing the result to stdout failed");
     if (status != NW_OK && nw_mpi_speaks()) {
-        fprintf(stderr, "nowait: %s\n", nw_error_message());
+        char rank[32] = "";
+        if (nw_mpi_environment_rank() > 0) snprintf(rank, sizeof rank, "rank %d: ", nw_mpi_environment_rank());
+        fprintf(stderr, "nowait: %s%s\n", rank, nw_error_message());
         if (getenv("NOWAIT_TRACE")) fprintf(stderr, "%s\n", nw_error_trace());
     }
     nw_mpi_end(nw_status_exit_code(status));

@@ -48,7 +48,6 @@ nw_status nw_world_open(nw_world *w, const nw_settings *s)
     } else if (nw_mpi_launched()) {
         NW_TRY(nw_mpi_start(&w->rank, &w->size));
         if (w->size > 1) w->place = NW_CREW_MPI;
-        if (w->size > 1) nw_error_set_rank(w->rank);
     }
     NW_TRY(check_size(w, s));
     if (s->faults[0]) NW_TRY(nw_faults_load(&w->faults, s->faults, w->size));

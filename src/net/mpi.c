@@ -164,9 +164,17 @@ static nw_status peer_gave_up(nw_message *message, int from)
     return NW_FAIL(NW_E_PEER, "rank %d gave up: %s", from, reason);
 }
 
+/* Control messages are counted when they are used: when a rank has come through nw_driver_share, it has counted what all
+ * others sent for it, and nothing of what faster ranks sent since. */
+static void count_arrival(mpi_driver *m, int from, const nw_message *message)
+{
+    if (m->base.options.ledger)
+        nw_ledger_transport(m->base.options.ledger, NW_RECEIVED, nw_message_size(message));
+    nw_driver_accept(&m->base, from, m->base.first, message);
+}
+
 static nw_status deliver(mpi_driver *m, nw_message *message, int from, size_t size)
 {
-    if (m->base.options.ledger) nw_ledger_transport(m->base.options.ledger, NW_RECEIVED, size);
     nw_status status = nw_message_check(message->header, size, from, m->base.size);
     if (status != NW_OK) {
         nw_message_drop(message);
@@ -174,14 +182,15 @@ static nw_status deliver(mpi_driver *m, nw_message *message, int from, size_t si
     }
     m->heard_ns[from] = nw_now_ns();
     m->heard[from] = *message->header;
-    nw_driver_accept(&m->base, from, m->base.first, message);
-    if (message->header->kind == NW_KIND_ABORT) return peer_gave_up(message, from);
-    if (message->header->kind == NW_KIND_CONTROL)
+    if (message->header->kind == NW_KIND_CONTROL) {
         mail_add(&m->control, message);
-    else if (m->party)
+        return NW_OK;
+    }
+    count_arrival(m, from, message);
+    if (message->header->kind == NW_KIND_ABORT) return peer_gave_up(message, from);
+    if (m->party)
         return give_to_party(m, message);
-    else
-        mail_add(&m->early, message);
+    mail_add(&m->early, message);
     return NW_OK;
 }
 
@@ -423,6 +432,7 @@ static nw_status take_control(mpi_driver *m, int from, size_t bytes, void *data)
             if ((int)h->from != from || h->segment != m->rounds) continue;
             *at = message->next;
             if (!*at) m->control.last = at;
+            count_arrival(m, from, message);
             bool fits = h->bytes == bytes;
             if (fits) memcpy(data, message->payload, bytes);
             nw_message_drop(message);
