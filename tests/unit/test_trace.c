@@ -552,6 +552,20 @@ TEST(test_bad_bytes_change_nothing)
     for (int rank = 0; rank < WORLD; rank++) nw_trace_free(parts[rank]);
 }
 
+TEST(test_committed_bytes)
+{
+    char *committed;
+    size_t size;
+    assert_int_equal(nw_file_read(NW_CORPUS_DIR "/ledger/trace.bin", 1 << 16, &committed, &size), NW_OK);
+    nw_trace *trace = make(3, 0, 1, 10);
+    assert_int_equal(nw_trace_unpack_merge(trace, (uint8_t *)committed, size, 0, "corpus"), NW_OK);
+    sight s = write_and_look(trace);
+    assert_true(s.slices == 12 && s.arrows == 3 && s.counters == 3);
+    nw_json_free(&s.document);
+    free(committed);
+    nw_trace_free(trace);
+}
+
 TEST(test_a_file_that_cannot_be_written)
 {
     nw_trace *trace = make(1, 0, 1, 10);
@@ -592,6 +606,7 @@ int main(void)
         CASE(test_arrows_without_their_other_end),
         CASE(test_merge),
         CASE(test_bad_bytes_change_nothing),
+        CASE(test_committed_bytes),
         CASE(test_a_file_that_cannot_be_written),
         CASE(test_adding_allocates_nothing),
     };
