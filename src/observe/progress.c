@@ -11,6 +11,9 @@
  *
  *   epoch 3/24  batch 20/391  time 0.131 s (0.135)  data 0.002 s (0.002)  loss 1.2345 (1.4000)  top1 ...
  *
+ * Where replicas wait for each other, both say for how long ("exchange 0.012 s"); in a virtual cluster that is simulated
+ * time, and the simulated time so far is shown too ("virtual 41.2 s").
+ *
  * Means weight each batch with its own number of images. The time left is the mean time of a step since the start,
  * evaluations and checkpoints included, times the steps left.
  *
@@ -46,10 +49,11 @@ typedef struct progress {
     bool live;
     bool drawn; /* the live line is on the screen */
     int64_t drawn_ns, started_ns;
-    int64_t first_step, last_step;                    /* of this process; of the run, or NW_UNKNOWN */
-    int64_t epochs, batches;                          /* of the run, of an epoch; or NW_UNKNOWN */
-    int64_t epoch;                                    /* that the means are of */
-    running_mean loss, top1, top5, time, data, speed; /* speed: of a moving window */
+    int64_t first_step, last_step; /* of this process; of the run, or NW_UNKNOWN */
+    int64_t epochs, batches;       /* of the run, of an epoch; or NW_UNKNOWN */
+    int64_t epoch;                 /* that the means are of */
+    running_mean loss, top1, top5, time, data, exchange;
+    running_mean speed; /* of a moving window */
     text_line live_line;
 } progress;
 
@@ -115,6 +119,11 @@ static void add_time_left(text_line *line, double seconds)
     if (days == 0 && hours == 0) add(line, "%d:%02d", minutes, (int)(left % 60));
 }
 
+static void add_virtual(text_line *line, const nw_step_record *step)
+{
+    if (!isnan(step->virtual_seconds)) add(line, "  virtual %.1f s", step->virtual_seconds);
+}
+
 static void compose_live(progress *self, const nw_step_record *step, int64_t now)
 {
     text_line *line = &self->live_line;
@@ -126,6 +135,9 @@ static void compose_live(progress *self, const nw_step_record *step, int64_t now
     if (!isnan(loss)) add(line, "  loss %.4f", loss);
     if (!isnan(top1)) add(line, "  top1 %.2f%%", top1);
     if (!isnan(step->lr)) add(line, "  lr %.4g", step->lr);
+    double exchange = mean_of(self->exchange);
+    if (!isnan(exchange)) add(line, "  exchange %.3f s", exchange);
+    add_virtual(line, step);
     int64_t done = step->step - self->first_step, left = self->last_step - step->step;
     if (self->last_step != NW_UNKNOWN && done > 0 && left >= 0) {
         add_time_left(line, nw_seconds(now - self->started_ns) / (double)done * (double)left);
@@ -146,10 +158,12 @@ static void print_plain(progress *self, const nw_step_record *step)
     add_count(&line, "batch", step->batch, self->batches);
     add_pair(&line, "time", " s", 3, step->step_seconds, self->time);
     add_pair(&line, "data", " s", 3, step->data_wait_seconds, self->data);
+    add_pair(&line, "exchange", " s", 3, step->exchange_seconds, self->exchange);
     add_pair(&line, "loss", "", 4, step->loss, self->loss);
     add_pair(&line, "top1", "", 2, step->top1, self->top1);
     add_pair(&line, "top5", "", 2, step->top5, self->top5);
     if (!isnan(step->lr)) add(&line, "  lr %.4g", step->lr);
+    add_virtual(&line, step);
     fprintf(self->options.out, "%s\n", line.text);
 }
 
@@ -191,7 +205,7 @@ static void count_step(progress *self, const nw_step_record *step)
 {
     if (step->epoch != self->epoch) {
         self->epoch = step->epoch;
-        self->loss = self->top1 = self->top5 = self->time = self->data = (running_mean){0, 0};
+        self->loss = self->top1 = self->top5 = self->time = self->data = self->exchange = (running_mean){0, 0};
     }
     double images = step->batch_images > 0 ? (double)step->batch_images : 1;
     mean_add(&self->loss, step->loss, images);
@@ -199,6 +213,7 @@ static void count_step(progress *self, const nw_step_record *step)
     mean_add(&self->top5, step->top5, images);
     mean_add(&self->time, step->step_seconds, 1);
     mean_add(&self->data, step->data_wait_seconds, 1);
+    mean_add(&self->exchange, step->exchange_seconds, 1);
     if (isnan(step->images_per_second) || isnan(step->step_seconds)) return;
     double fade = exp(-step->step_seconds / SPEED_SECONDS);
     self->speed.sum *= fade;

@@ -60,7 +60,8 @@
     X(TEXT, version, NULL, "version")          \
     X(TEXT, commit, NULL, "commit")
 
-/* One update. Loss and accuracies are those of this batch alone. */
+/* One update. Loss and accuracies are those of this batch alone; bytes_sent, messages_sent and exchange_seconds those of
+ * this step. exchange_seconds and virtual_seconds are on the simulated clock in a virtual cluster. */
 #define NW_STEP_FIELDS(X)                                      \
     NW_HEAD_FIELDS(X)                                          \
     X(INT, batch, NULL, NULL)                                  \
@@ -72,10 +73,15 @@
     X(REAL, total_seconds, NULL, NULL)                         \
     X(REAL, step_seconds, "time/step_seconds", NULL)           \
     X(REAL, data_wait_seconds, "time/data_wait_seconds", NULL) \
-    X(REAL, images_per_second, "time/images_per_second", NULL)
+    X(REAL, images_per_second, "time/images_per_second", NULL) \
+    X(REAL, exchange_seconds, "time/exchange_seconds", NULL)   \
+    X(REAL, virtual_seconds, NULL, NULL)                       \
+    X(INT, bytes_sent, "network/bytes_sent", NULL)             \
+    X(INT, messages_sent, "network/messages_sent", NULL)
 
 /* One epoch with its evaluation. train_*: means over the epoch's batches as they were trained on; train_eval_*: over
- * training images without augmentation, on request; validation_*: over the split that was put aside. Times named epoch_* are of this epoch, the others of the run. */
+ * training images without augmentation, on request; validation_*: over the split that was put aside. Times named
+ * epoch_* are of this epoch; the other times, and bytes_sent, of the run so far. */
 #define NW_EPOCH_FIELDS(X)                                                   \
     NW_HEAD_FIELDS(X)                                                        \
     X(REAL, lr, NULL, NULL)                                                  \
@@ -97,7 +103,9 @@
     X(REAL, epoch_validation_seconds, "time/epoch_validation_seconds", NULL) \
     X(REAL, dawnbench_seconds, NULL, "dawnbench_seconds")                    \
     X(REAL, total_seconds, NULL, "total_seconds")                            \
-    X(INT, peak_memory_bytes, "memory/peak_bytes", "peak_memory_bytes")
+    X(REAL, virtual_seconds, "time/virtual_seconds", "virtual_seconds")      \
+    X(INT, peak_memory_bytes, "memory/peak_bytes", "peak_memory_bytes")      \
+    X(INT, bytes_sent, "network/bytes_sent_total", "bytes_sent")
 
 /* A checkpoint was written, and is complete on the disk. is_best: 1 or 0. */
 #define NW_CHECKPOINT_FIELDS(X) \

@@ -29,6 +29,8 @@
 
 #include "base/status.h"
 
+#include <stdio.h>
+
 typedef enum nw_trace_thread {
     NW_TRACE_COMPUTE,
     NW_TRACE_EXCHANGE,
@@ -95,5 +97,6 @@ nw_status nw_trace_unpack_merge(nw_trace *trace, const uint8_t *bytes, size_t si
 
 /* Writes the file at one stroke. Events may be added afterwards, and it may be written again. */
 nw_status nw_trace_write(nw_trace *trace, const char *path);
+nw_status nw_trace_write_to(nw_trace *trace, FILE *out); /* errors of the stream are for whoever closes it */
 
 #endif

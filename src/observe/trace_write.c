@@ -377,9 +377,9 @@ static void write_facts(writing *w)
     nw_json_object_end(&w->json);
 }
 
-static nw_status fill(FILE *out, void *context)
+nw_status nw_trace_write_to(nw_trace *trace, FILE *out)
 {
-    writing w = {.trace = context, .json = nw_json_begin(out, false)};
+    writing w = {.trace = trace, .json = nw_json_begin(out, false)};
     survey(&w);
     NW_TRY(find_arrows(&w));
     nw_json_object(&w.json);
@@ -397,6 +397,8 @@ static nw_status fill(FILE *out, void *context)
     nw_json_end(&w.json);
     return NW_OK;
 }
+
+static nw_status fill(FILE *out, void *context) { return nw_trace_write_to(context, out); }
 
 nw_status nw_trace_write(nw_trace *trace, const char *path)
 {

@@ -85,7 +85,11 @@ check(records[0]["model"] == 'sample "quoted" \u00e9', "quotes and UTF-8")
 for s in steps:
     n = s["step"]
     check(s["loss"] == 1 / n and s["top1"] == n / 2 and s["images"] == n * IMAGES, f"values of step {n}")
+    check(s["bytes_sent"] == 1000 * n and s["messages_sent"] == 10, f"what step {n} sent")
     check(s["data_wait_seconds"] is None, "what is unknown is null")
+for e in epochs:
+    sent = sum(s["bytes_sent"] for s in steps if s["step"] <= e["step"])
+    check(e["bytes_sent"] == sent, f"what was sent until epoch {e['epoch']}")
 
 # logs.tsv
 want = ["epoch\thours\ttop1Accuracy"] + ["%d\t%.8f\t%.2f" % (e, 36.0 * 6 * e / 3600, 12.0 * e) for e in range(1, 5)]
@@ -121,7 +125,8 @@ for index, path in enumerate(paths):
             check(value.WhichOneof("value") == "simple_value", f"{value.tag} is no scalar")
             scalars.setdefault(value.tag, []).append((event.step, value.simple_value))
 
-for tag, field in {"loss/train": "loss", "acc/train_top1": "top1", "acc/train_top5": "top5", "train/lr": "lr"}.items():
+for tag, field in {"loss/train": "loss", "acc/train_top1": "top1", "acc/train_top5": "top5", "train/lr": "lr",
+                   "network/bytes_sent": "bytes_sent", "time/exchange_seconds": "exchange_seconds"}.items():
     check(scalars[tag] == [(s["images"], f32(s[field])) for s in steps], f"scalar {tag}")
 for tag in ("acc/test_top1", "acc/test_top5", "acc/test_top1_best", "loss/test"):
     field = "test_loss" if tag == "loss/test" else tag[4:]

@@ -19,7 +19,7 @@ protoc --proto_path="$tests" --python_out="$work" tensorboard.proto || exit 1
 # Step 12 was the last checkpoint; the process went on to step 15, and the next one continues from 12.
 mkdir "$work/run"
 run 0 "$SAMPLE" "$work/run" 0 15
-err_has '^epoch 1/4  batch 2/6  time 0.250 s \(0.250\)  loss 0.5000 \(0.7500\)'
+err_has '^epoch 1/4  batch 2/6  time 0.250 s \(0.250\)  exchange 0.062 s \(0.062\)  loss 0.5000 \(0.7500\)'
 err_has '^a message of the command$'
 err_has '^step 15: signal: SIGTERM$'
 out_has '^ +epoch +lr +train time +train loss +train acc +test time +test loss +test acc +total time$'

@@ -42,6 +42,9 @@ static void send_step(nw_observers *observers, int step)
     record.total_seconds = step;
     record.step_seconds = 0.25;
     record.images_per_second = IMAGES / 0.25;
+    record.exchange_seconds = 0.0625;
+    record.bytes_sent = 1000 * step;
+    record.messages_sent = 10;
     require(nw_observers_step(observers, &record));
 }
 
@@ -60,6 +63,7 @@ static void send_epoch(nw_observers *observers, int step)
     record.test_top5 = 50.0 + step;
     record.best_epoch = record.epoch;
     record.dawnbench_seconds = 36.0 * step;
+    record.bytes_sent = 500 * step * (step + 1);
     require(nw_observers_epoch(observers, &record));
 }
 

@@ -325,6 +325,23 @@ TEST(test_bad_bytes_change_nothing)
     nw_ledger_free(whole);
 }
 
+/* Checkpoints hold ledgers: what an older nowait packed must stay readable. */
+TEST(test_committed_bytes)
+{
+    nw_ledger *ledger;
+    nw_ledger_options options = {3, 0, 3, 2, NULL};
+    assert_int_equal(nw_ledger_create(&ledger, &options), NW_OK);
+    char *committed;
+    size_t size;
+    assert_int_equal(nw_file_read(NW_CORPUS_DIR "/ledger/ledger.bin", 1 << 16, &committed, &size), NW_OK);
+    assert_int_equal(nw_ledger_unpack_merge(ledger, (uint8_t *)committed, size, "corpus"), NW_OK);
+    assert_account(nw_ledger_total(ledger, NW_SENT), (nw_account){10, {9 * 892, 9 * 100, 9 * 8, 9 * 64, 16}});
+    assert_account(nw_ledger_link(ledger, NW_RECEIVED, 2, 1), (nw_account){1, {892, 100, 8, 64, 0}});
+    assert_account(nw_ledger_segment(ledger, 2), (nw_account){3, {3 * 892, 300, 24, 192, 0}});
+    free(committed);
+    nw_ledger_free(ledger);
+}
+
 /* ---- for scripts and people ---- */
 static int64_t number(const nw_json_value *object, const char *key)
 {
@@ -468,6 +485,7 @@ int main(void)
         cmocka_unit_test(test_merge),
         cmocka_unit_test(test_resume),
         cmocka_unit_test(test_bad_bytes_change_nothing),
+        cmocka_unit_test(test_committed_bytes),
         cmocka_unit_test(test_json),
         cmocka_unit_test(test_json_of_many_links),
         cmocka_unit_test(test_print),

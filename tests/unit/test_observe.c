@@ -314,6 +314,34 @@ TEST(test_progress_live)
     close_terminal(&screen);
 }
 
+/* Replicas that wait for each other, on a simulated clock. */
+TEST(test_progress_of_a_cluster)
+{
+    setenv("TERM", "xterm", 1);
+    fake_ns = 0;
+    pseudo_terminal screen;
+    open_terminal(&screen, 120);
+    nw_observers observers = {0};
+    nw_observer *observer;
+    nw_progress_options options = {.out = screen.out, .now = fake_now};
+    add(&observers, nw_progress_create(&observer, &options), &observer);
+    options = (nw_progress_options){.out = fopen("progress.txt", "w"), .print_every = 1};
+    add(&observers, nw_progress_create(&observer, &options), &observer);
+    for (int i = 1; i <= 2; i++) {
+        nw_step_record step = make_step(i);
+        step.exchange_seconds = i * 0.01;
+        step.virtual_seconds = 20.6 * i;
+        fake_ns += 1000000000;
+        assert_int_equal(nw_observers_step(&observers, &step), NW_OK);
+    }
+    assert_non_null(strstr(seen(&screen), "lr 0.05  exchange 0.015 s  virtual 41.2 s\033[K"));
+    assert_int_equal(nw_observers_close(&observers), NW_OK);
+    fclose(options.out);
+    close_terminal(&screen);
+    assert_non_null(strstr(content("progress.txt"), "data 0.125 s (0.125)  exchange 0.020 s (0.015)  loss"));
+    assert_non_null(strstr(content("progress.txt"), "lr 0.05  virtual 41.2 s\n"));
+}
+
 TEST(test_progress_narrow_terminal)
 {
     setenv("TERM", "xterm", 1);
@@ -416,6 +444,7 @@ int main(void)
         CASE(test_table),
         CASE(test_progress_plain),
         CASE(test_progress_live),
+        CASE(test_progress_of_a_cluster),
         CASE(test_progress_narrow_terminal),
         CASE(test_progress_on_simple_terminals),
         CASE(test_table_on_narrow_terminal),
