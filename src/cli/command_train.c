@@ -87,8 +87,7 @@ static nw_status free_run_dir(const char *name, char **run_dir)
     return NW_FAIL(NW_E_ARGUMENT, "there are 100000 runs named '%s'; give --run-dir", name);
 }
 
-/* Decides the directory, and whether the run goes on from a checkpoint in it (*resume, to be freed like *run_dir). */
-static nw_status place_run(const nw_settings *s, char **run_dir, char **resume)
+nw_status nw_train_place(const nw_settings *s, char **run_dir, char **resume)
 {
     *run_dir = *resume = NULL;
     bool holds, elsewhere = s->run_dir[0] && strcmp(nw_settings_origin(s, "run-dir"), "command line") == 0;
@@ -188,7 +187,7 @@ static nw_status train(const nw_settings *s)
     char *run_dir = NULL, *resume = NULL;
     nw_dataset *dataset = NULL;
     nw_stopwatch_enter(&watch, NW_PHASE_PREPROCESS, nw_now_ns());
-    nw_status status = place_run(s, &run_dir, &resume);
+    nw_status status = nw_train_place(s, &run_dir, &resume);
     if (status == NW_OK) status = nw_plan_dataset(s, &dataset);
     if (status == NW_OK) status = train_in(s, dataset, run_dir, resume, &watch);
     nw_dataset_close(dataset);

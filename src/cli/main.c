@@ -1,6 +1,6 @@
 /*
  * main.c - `nowait`: finds the sub-command, runs it, prints what went wrong. Results go to stdout, talk to stderr.
- * Exit codes: 0 done, 1 failed, 2 usage, 3 bad input file, 4 interrupted but resumable.
+ * Exit codes: 0 done, 1 failed, 2 usage, 3 bad input file, 4 interrupted but resumable, 5 a peer was lost.
  */
 #include "cli/command.h"
 
@@ -15,6 +15,7 @@ static const struct {
     nw_status (*run)(int argc, char **argv);
 } commands[] = {
     {"train", "train a network; without options, the demo", nw_command_train},
+    {"launch", "train with several ranks, over mpirun or srun; restart when one is lost", nw_command_launch},
     {"eval", "loss and accuracy of a checkpoint", nw_command_eval},
     {"predict", "the most likely classes of image files", nw_command_predict},
     {"sweep", "many runs as one resumable job: grids of options, several seeds", nw_command_sweep},
