@@ -208,7 +208,7 @@ static void choose_threads(launch *l)
 {
     const nw_launch_plan *p = &l->plan;
     bool one_machine = !p->hosts[0] && !p->allocation && p->launcher != NW_LAUNCHER_SRUN;
-    if (p->ranks > p->cpus && one_machine)
+    if (p->ranks > p->cpus && one_machine && !l->own->quiet)
         tell("%d ranks share %d CPUs: they take turns, and each step waits for the last", p->ranks, p->cpus);
     if (p->ranks == 1 || l->train_settings->threads > 0 || !one_machine) return;
     l->threads = p->ranks < p->cpus ? p->cpus / p->ranks : 1;
@@ -222,6 +222,8 @@ static void choose_timeout(launch *l)
     double of_train = text ? strtod(text, NULL) : 0;
     l->timeout = l->own->launch_timeout > 0 ? l->own->launch_timeout : of_train > 0 ? of_train : DEFAULT_TIMEOUT;
 }
+
+static nw_status attempt_line(const launch *l, bool resume, nw_words *line);
 
 static nw_status make_plan(launch *l)
 {
@@ -241,7 +243,10 @@ static nw_status make_plan(launch *l)
     NW_TRY(choose_launcher(l));
     choose_threads(l);
     choose_timeout(l);
-    return NW_OK;
+    nw_words line = {0};
+    nw_status status = attempt_line(l, false, &line); /* mistakes in it are found before anything is made */
+    nw_words_free(&line);
+    return status;
 }
 
 /* The arguments of one attempt: the user's, and ours before whatever ends the options. The last of repeated ones wins. */
@@ -294,13 +299,15 @@ typedef struct counts {
     int seen, open, failed; /* ranks that had a heart; that had not come to an end; that said that they failed */
 } counts;
 
+static bool is_open(const nw_beat *b) { return b->rank >= 0 && !nw_rank_state_is_end(b->state); }
+
 static counts count_ranks(const launch *l, const nw_launch_outcome *o)
 {
     counts c = {0};
     for (int r = 0; r < l->plan.ranks; r++) {
         if (o->beats[r].rank < 0) continue;
         c.seen++;
-        c.open += !nw_rank_state_is_end(o->beats[r].state);
+        c.open += is_open(&o->beats[r]);
         c.failed += o->beats[r].state == NW_RANK_FAILED;
     }
     return c;
@@ -314,27 +321,39 @@ static verdict judge(const launch *l, const nw_launch_outcome *o)
     if (o->stalled) return LOST;
     if (code == 0) return FINISHED;
     if (code == 2 || code == 3) return REFUSED;
+    bool started = c.seen > 0 || l->attempt > 1 || l->plan.launcher == NW_LAUNCHER_DIRECT || o->word.signal > 0;
+    if (!started && code != peer) return REFUSED; /* the launcher itself failed, and would again */
     if (code == peer || code >= 128 || o->word.signal > 0) return LOST;
     if (code == nw_status_exit_code(NW_E_INTERRUPTED) && c.open == 0) return INTERRUPTED;
     if (c.failed > 0 || o->word.exit_code == 1) return REFUSED; /* a rank said why */
-    return c.open > 0 || (c.seen == 0 && l->attempt > 1 && l->plan.launcher != NW_LAUNCHER_DIRECT) ? LOST : REFUSED;
+    return c.open > 0 || (c.seen == 0 && l->plan.launcher != NW_LAUNCHER_DIRECT) ? LOST : REFUSED;
 }
 
-/* Marks the ranks that are to blame: those that stood still, the one that the launcher names, or else those that came
- * to no end, and of these rather the ones that did not only wait. */
+/* A rank that came to no end, did not only wait, and was not still busy when another had been quiet for long: the first
+ * to notice a loss ends the job, which takes ranks that were well. */
+static bool looks_guilty(const launch *l, const nw_launch_outcome *o, int rank)
+{
+    int64_t longest = 0, second = 1000000000;
+    if (!is_open(&o->beats[rank]) || o->beats[rank].state == NW_RANK_WAITING) return false;
+    for (int r = 0; r < l->plan.ranks; r++)
+        if (is_open(&o->beats[r]) && o->beats[r].state != NW_RANK_WAITING && o->quiet_ns[r] > longest)
+            longest = o->quiet_ns[r];
+    return longest < second || 2 * o->quiet_ns[rank] >= longest;
+}
+
+/* Marks the ranks that are to blame: those that stood still, the one that the launcher names, those that look guilty, or
+ * else all that came to no end. */
 static int find_culprits(const launch *l, const nw_launch_outcome *o, bool *blamed)
 {
-    int ranks = l->plan.ranks, count = 0;
-    bool named =
-        o->word.rank >= 0 && o->word.rank < ranks &&
-        (o->word.signal > 0 || (o->word.exit_code >= 0 && o->word.exit_code != nw_status_exit_code(NW_E_PEER)));
+    int ranks = l->plan.ranks, count = 0, code = o->word.exit_code;
+    bool says_why = o->word.signal > 0 || (code >= 0 && code != nw_status_exit_code(NW_E_PEER));
+    bool named = says_why && o->word.rank >= 0 && o->word.rank < ranks;
     for (int pass = 0; pass < 2 && count == 0; pass++)
         for (int r = 0; r < ranks; r++) {
-            const nw_beat *b = &o->beats[r];
-            bool open = b->rank >= 0 && !nw_rank_state_is_end(b->state);
-            blamed[r] = o->stalled ? o->stuck[r]
-                        : named    ? r == o->word.rank
-                                   : open && (pass == 1 || b->state != NW_RANK_WAITING);
+            blamed[r] = o->stalled  ? o->stuck[r]
+                        : named     ? r == o->word.rank
+                        : pass == 0 ? looks_guilty(l, o, r)
+                                    : is_open(&o->beats[r]);
             count += blamed[r];
         }
     return count;

@@ -72,6 +72,7 @@ typedef struct nw_launch_outcome {
     nw_launch_word word; /* what the launcher said */
     nw_beat *beats;      /* of each rank, the last seen; rank -1: none */
     bool *stuck;         /* of each rank */
+    int64_t *quiet_ns;   /* of each rank: how long its heart had not beaten at the end */
     bool stopped;        /* they were stopped by a signal */
     int64_t still_ns;    /* how long they had stood still */
 } nw_launch_outcome;

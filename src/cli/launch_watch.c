@@ -443,10 +443,11 @@ static nw_status prepare(watch *w)
     *o = (nw_launch_outcome){.exit_code = 1, .word = {-1, -1, -1}};
     o->beats = calloc(ranks, sizeof *o->beats);
     o->stuck = calloc(ranks, sizeof *o->stuck);
+    o->quiet_ns = calloc(ranks, sizeof *o->quiet_ns);
     w->fresh = calloc(ranks, sizeof *w->fresh);
     w->beaten_ns = calloc(ranks, sizeof *w->beaten_ns);
     w->changed_ns = calloc(ranks, sizeof *w->changed_ns);
-    NW_FAIL_IF(!o->beats || !o->stuck || !w->fresh || !w->beaten_ns || !w->changed_ns, NW_E_MEMORY,
+    NW_FAIL_IF(!o->beats || !o->stuck || !o->quiet_ns || !w->fresh || !w->beaten_ns || !w->changed_ns, NW_E_MEMORY,
                "no memory to watch %d ranks", w->job->ranks);
     for (int r = 0; r < w->job->ranks; r++) o->beats[r].rank = -1;
     gethostname(w->host, sizeof w->host - 1);
@@ -461,6 +462,7 @@ nw_status nw_launch_run(nw_supervisor *supervisor, const nw_launch_job *job, nw_
     if (status == NW_OK) {
         follow(&w);
         take_beats(&w); /* the last words of ranks that ended, before what is left is killed */
+        for (int r = 0; r < job->ranks; r++) outcome->quiet_ns[r] = nw_now_ns() - w.beaten_ns[r];
         end_all(&w);
         outcome->asked = supervisor->asked;
     }
@@ -474,6 +476,6 @@ void nw_launch_outcome_free(nw_launch_outcome *outcome)
 {
     free(outcome->beats);
     free(outcome->stuck);
-    outcome->beats = NULL;
-    outcome->stuck = NULL;
+    free(outcome->quiet_ns);
+    *outcome = (nw_launch_outcome){0};
 }
