@@ -9,6 +9,7 @@ nw_status nw_command_data(int argc, char **argv);
 nw_status nw_command_eval(int argc, char **argv);
 nw_status nw_command_help(int argc, char **argv);
 nw_status nw_command_info(int argc, char **argv);
+nw_status nw_command_launch(int argc, char **argv);
 nw_status nw_command_predict(int argc, char **argv);
 nw_status nw_command_reproduce(int argc, char **argv);
 nw_status nw_command_sweep(int argc, char **argv);
@@ -16,5 +17,10 @@ nw_status nw_command_train(int argc, char **argv);
 
 /* True if --help or -h is among the arguments. */
 bool nw_wants_help(int argc, char **argv);
+
+struct nw_settings;
+/* Where `nowait train` with these settings would run, and the checkpoint that it would go on from, or NULL; both to be
+ * freed. For those who start it. */
+nw_status nw_train_place(const struct nw_settings *settings, char **run_dir, char **resume);
 
 #endif

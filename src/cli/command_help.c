@@ -21,6 +21,7 @@ static const struct {
     unsigned bits;
 } commands[] = {
     {"train", "[DIR]", "train a network", NW_COMMAND_TRAIN},
+    {"launch", "-n N -- train ...", "train with several ranks; restart when one is lost", NW_COMMAND_LAUNCH},
     {"eval", "CHECKPOINT", "evaluate a checkpoint", NW_COMMAND_EVAL},
     {"predict", "CHECKPOINT IMAGE...", "say what images show", NW_COMMAND_PREDICT},
     {"data", "fetch|info|import DATASET", "fetch, describe or convert a dataset", NW_COMMAND_DATA},

@@ -87,8 +87,7 @@ static nw_status free_run_dir(const char *name, char **run_dir)
     return NW_FAIL(NW_E_ARGUMENT, "there are 100000 runs named '%s'; give --run-dir", name);
 }
 
-/* Decides the directory, and whether the run goes on from a checkpoint in it (*resume, to be freed like *run_dir). */
-static nw_status place_run(const nw_settings *s, char **run_dir, char **resume)
+nw_status nw_train_place(const nw_settings *s, char **run_dir, char **resume)
 {
     *run_dir = *resume = NULL;
     bool holds, elsewhere = s->run_dir[0] && strcmp(nw_settings_origin(s, "run-dir"), "command line") == 0;
@@ -192,7 +191,7 @@ static nw_status train(const nw_settings *s)
     nw_stopwatch_enter(&watch, NW_PHASE_PREPROCESS, nw_now_ns());
     nw_status status = nw_world_open(&world, s);
     if (status == NW_OK) { /* rank 0 decides for all where the run lives */
-        if (nw_world_leads(&world)) status = place_run(s, &run_dir, &resume);
+        if (nw_world_leads(&world)) status = nw_train_place(s, &run_dir, &resume);
         status = nw_world_tell(&world, status, &run_dir);
         if (status == NW_OK) status = nw_world_tell(&world, NW_OK, &resume);
     }

@@ -17,6 +17,7 @@ static const struct {
     nw_status (*run)(int argc, char **argv);
 } commands[] = {
     {"train", "train a network; without options, the demo", nw_command_train},
+    {"launch", "train with several ranks, over mpirun or srun; restart when one is lost", nw_command_launch},
     {"eval", "loss and accuracy of a checkpoint", nw_command_eval},
     {"predict", "the most likely classes of image files", nw_command_predict},
     {"sweep", "many runs as one resumable job: grids of options, several seeds", nw_command_sweep},

@@ -14,6 +14,7 @@
 #define INFO  NW_COMMAND_INFO
 #define EVALS (NW_COMMAND_EVAL | NW_COMMAND_PREDICT)
 #define DATA  NW_COMMAND_DATA
+#define JOBS  NW_COMMAND_LAUNCH
 #define ALL   NW_COMMAND_ALL
 
 #define FLAG    NW_OPTION_FLAG
@@ -301,5 +302,23 @@ const nw_option nw_option_rows[] = {
      "repeat each run with this many seeds"},
     {"scale", NULL, 0, CHOICE, "tiny|small|paper", "small", AT(scale), 0, 0, NW_COMMAND_REPRODUCE, IN(MEASURE), MAIN,
      "how much of the published experiment to run"},
+
+    /* jobs of several ranks */
+    {"ranks", "np", 'n', INT, "N", "1", AT(ranks), 1, 1 << 20, JOBS, IN(LAUNCH), MAIN,
+     "how many to start; one is started without MPI"},
+    {"max-restarts", NULL, 0, INT, "R", "3", AT(max_restarts), 0, 1 << 20, JOBS, IN(LAUNCH), MAIN,
+     "when a rank is lost; without a new checkpoint between them"},
+    {"restart-delay", NULL, 0, NUMBER, "S", "1", AT(restart_delay), 0, 86400, JOBS, IN(LAUNCH), MAIN,
+     "seconds before a restart"},
+    {"timeout", NULL, 0, NUMBER, "S", "0", AT(launch_timeout), 0, 1e9, JOBS, IN(LAUNCH), MAIN,
+     "seconds a rank may stand still while others wait; 0: as train's, or 60"},
+    {"launcher", NULL, 0, CHOICE, "auto|mpirun|srun", "auto", AT(launcher), 0, 0, JOBS, IN(LAUNCH), MAIN,
+     "what starts the ranks; auto: srun inside a SLURM job, else mpirun"},
+    {"hosts", "hostfile", 0, TEXT, "FILE", "", AT(hosts), 0, 0, JOBS, IN(LAUNCH), MAIN,
+     "mpirun's file of hosts; without it all ranks run here"},
+    {"launcher-args", NULL, 0, TEXT, "TEXT", "", AT(launcher_args), 0, 0, JOBS, IN(LAUNCH), MAIN,
+     "more options for mpirun or srun, in one text"},
+    {"dry-run", NULL, 0, FLAG, NULL, "false", AT(dry_run), 0, 0, JOBS, IN(LAUNCH), MAIN,
+     "print the command line and stop"},
 };
 const int nw_option_row_count = sizeof nw_option_rows / sizeof nw_option_rows[0];

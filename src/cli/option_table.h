@@ -43,6 +43,7 @@ typedef enum nw_option_status {
     X(EXCHANGE, "exchange", "how replicas agree")                                   \
     X(CODEC, "codec", "what travels between them, and how it is compressed")        \
     X(MEASURE, "measure", "benchmarks, evaluation, many runs")                      \
+    X(LAUNCH, "launch", "jobs of several ranks, and what happens when one is lost") \
     X(ELSEWHERE, "elsewhere", "of other machines: accepted, with a note, no effect")
 
 typedef enum nw_topic {

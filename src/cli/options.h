@@ -35,7 +35,8 @@ enum {
     NW_COMMAND_SWEEP = 1 << 8,
     NW_COMMAND_REPRODUCE = 1 << 9,
     NW_COMMAND_BENCH_CODEC = 1 << 10,
-    NW_COMMAND_ALL = (1 << 11) - 1,
+    NW_COMMAND_LAUNCH = 1 << 11,
+    NW_COMMAND_ALL = (1 << 12) - 1,
 };
 
 typedef struct nw_int_list {
@@ -158,6 +159,13 @@ typedef struct nw_settings {
     const char *graph, *split, *url, *output, *scale;
     nw_text_list grid; /* sweep: "lr=0.1,0.2" */
     int seeds;
+
+    /* launch */
+    int ranks, max_restarts;
+    double launch_timeout, restart_delay; /* seconds; a timeout of 0: as train's */
+    const char *launcher;                 /* auto, mpirun, srun */
+    const char *hosts, *launcher_args;
+    bool dry_run;
 
     struct nw_settings_memory *memory; /* origins, notes, texts; NULL after nw_settings_free */
 } nw_settings;

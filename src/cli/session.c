@@ -33,6 +33,7 @@ void nw_session_catch_signals(void)
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGUSR1, &action, NULL); /* mpirun passes it on and lets its ranks live, other than TERM */
     signal(SIGPIPE, SIG_IGN); /* training goes on when nobody reads its output any more */
 }
 

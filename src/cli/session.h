@@ -16,7 +16,7 @@ nw_status nw_session_parse(unsigned command, int argc, char **argv, nw_settings 
 /* Prints the settings' notes to stderr unless the run is quiet. */
 void nw_session_notes(const nw_settings *settings);
 
-/* SIGINT and SIGTERM set a flag; another one, more than a second later, ends the process. A reader
+/* SIGINT, SIGTERM and SIGUSR1 set a flag; another one, more than a second later, ends the process. A reader
  * of the output that goes away does not. */
 void nw_session_catch_signals(void);
 const volatile sig_atomic_t *nw_session_stop(void);

@@ -1,0 +1,624 @@
+/*
+ * command_launch.c - `nowait launch`: a supervisor around mpirun or srun.
+ *
+ *   nowait launch -n 4 --max-restarts 3 -- train --recipe demo
+ *
+ * Starts the ranks, passes on what they print and the signals that ask to stop, and watches their heartbeats. When a
+ * rank dies or stands still it says which, where, at which step and what it did last, ends the rest of the job, and
+ * starts it again in the same run directory: from the newest checkpoint, or from the beginning where there is none yet.
+ *
+ * What ends a job for good: success, a wish to stop, a refusal by train (exit codes 1 to 3: it would refuse again), or a
+ * budget of restarts that is used up. A new checkpoint since the last start makes the budget whole again: a job on a
+ * shaky machine goes on for as long as it gets on.
+ *
+ * RUN/launch.log has a JSON line for each start, death, restart and the end.
+ */
+#define _GNU_SOURCE 1
+#include "cli/command.h"
+#include "cli/launch.h"
+#include "cli/option_table.h"
+#include "cli/session.h"
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/machine.h"
+#include "observe/append.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+enum { DEFAULT_TIMEOUT = 60, MOST_NAMED = 4 };
+
+typedef struct launch {
+    const nw_settings *own, *train_settings;
+    nw_words train; /* arguments of train, as the user gave them */
+    nw_launch_plan plan;
+    char program[4096];
+    char *run_dir;
+    int threads;    /* for each rank, chosen by us; 0: train knows */
+    double timeout; /* seconds */
+    nw_append log;
+    int attempt;       /* from 1 on */
+    int64_t saved;     /* the newest checkpoint's step when this attempt began; -1: none */
+    int restarts_left; /* of the budget */
+} launch;
+
+/* What the user must know, also of quiet jobs. */
+static void tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void tell(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    fputs("nowait launch: ", stderr);
+    vfprintf(stderr, format, arguments);
+    fputc('\n', stderr);
+    va_end(arguments);
+}
+
+/* ---- the log ----------------------------------------------------------------------------------------------------- */
+
+typedef struct entry {
+    char *text;
+    size_t size;
+    FILE *out;
+    nw_json json;
+} entry;
+
+static bool log_begin(const launch *l, entry *e, const char *event)
+{
+    e->out = open_memstream(&e->text, &e->size);
+    if (!e->out) return false;
+    e->json = nw_json_begin(e->out, false);
+    nw_json_object(&e->json);
+    nw_json_key(&e->json, "event"), nw_json_string(&e->json, event);
+    nw_json_key(&e->json, "time"), nw_json_double(&e->json, (double)(nw_heartbeat_now() / 1000000) / 1000);
+    nw_json_key(&e->json, "attempt"), nw_json_int(&e->json, l->attempt);
+    return true;
+}
+
+static void add_int(entry *e, const char *key, int64_t value)
+{
+    nw_json_key(&e->json, key), nw_json_int(&e->json, value);
+}
+
+static void add_text(entry *e, const char *key, const char *text)
+{
+    nw_json_key(&e->json, key), nw_json_string(&e->json, text);
+}
+
+/* A log that cannot be written is said once, and no reason to stop. */
+static void log_end(launch *l, entry *e)
+{
+    nw_json_object_end(&e->json);
+    nw_json_end(&e->json);
+    bool whole = fclose(e->out) == 0;
+    if (whole && l->log.file >= 0 && nw_append_write(&l->log, e->text, e->size) != NW_OK) {
+        tell("%s", nw_error_message());
+        nw_append_close(&l->log);
+    }
+    free(e->text);
+}
+
+static nw_status log_open(launch *l)
+{
+    char *path;
+    NW_TRY(nw_directory_make(l->run_dir));
+    NW_TRY(nw_path_join(&path, l->run_dir, "launch.log"));
+    nw_status status = nw_append_open(&l->log, path, NW_APPEND_CONTINUE);
+    if (status == NW_OK && flock(l->log.file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        status = NW_FAIL(NW_E_ARGUMENT,
+                         "another 'nowait launch' supervises %s; wait until it ends, or choose another --run-dir",
+                         l->run_dir);
+    free(path);
+    return status;
+}
+
+/* ---- what is to be started --------------------------------------------------------------------------------------- */
+
+/* What every command takes may also stand before the two dashes; behind them it wins. */
+static nw_status take_train(launch *l, int count, char **arguments)
+{
+    static const char *const shared[] = {"run-dir", "seed", "threads", "data-dir", "quiet"};
+    for (size_t i = 0; i < sizeof shared / sizeof shared[0]; i++)
+        if (nw_settings_is_set(l->own, shared[i]))
+            NW_TRY(nw_words_add_format(&l->train, "--%s=%s", shared[i], nw_settings_value(l->own, shared[i])));
+    for (int i = 0; i < count; i++) NW_TRY(nw_words_add(&l->train, arguments[i]));
+    return NW_OK;
+}
+
+/* Reads the arguments as train will, so that mistakes are found before anything is started. */
+static nw_status read_train(const launch *l, nw_settings *settings)
+{
+    char **copy = calloc((size_t)l->train.count + 1, sizeof *copy);
+    NW_FAIL_IF(!copy, NW_E_MEMORY, "no memory for the arguments");
+    for (int i = 0; i < l->train.count; i++) copy[i] = l->train.at[i];
+    int positional = 0;
+    nw_status status = nw_session_parse(NW_COMMAND_TRAIN, l->train.count, copy, settings, &positional);
+    if (status == NW_OK && (settings->print_config || settings->evaluate || strcmp(settings->recipe, "list") == 0))
+        status = NW_FAIL(NW_E_ARGUMENT, "'nowait launch' is for training; to look at something, call 'nowait train' "
+                                        "itself");
+    free(copy);
+    return status;
+}
+
+static bool find_in_path(const char *name)
+{
+    const char *path = getenv("PATH");
+    char file[4096];
+    while (path && *path) {
+        size_t length = strcspn(path, ":");
+        snprintf(file, sizeof file, "%.*s/%s", (int)length, path, name);
+        if (length > 0 && access(file, X_OK) == 0 && nw_file_is_regular(file)) return true;
+        path += length + (path[length] == ':');
+    }
+    return false;
+}
+
+static bool is_set(const char *variable)
+{
+    const char *value = getenv(variable);
+    return value && value[0];
+}
+
+static nw_status choose_launcher(launch *l)
+{
+    const char *wanted = l->own->launcher;
+    nw_launch_plan *p = &l->plan;
+    p->allocation = is_set("SLURM_JOB_ID") || is_set("PBS_NODEFILE") || is_set("LSB_DJOB_HOSTFILE");
+    p->launcher = NW_LAUNCHER_DIRECT;
+    if (l->own->ranks == 1 && strcmp(wanted, "auto") == 0) return NW_OK;
+    bool has_srun = find_in_path("srun"), inside = is_set("SLURM_JOB_ID");
+    const char *mpirun = find_in_path("mpirun") ? "mpirun" : find_in_path("mpiexec") ? "mpiexec" : NULL;
+    bool use_srun = strcmp(wanted, "srun") == 0 || (strcmp(wanted, "auto") == 0 && has_srun && (inside || !mpirun));
+    NW_FAIL_IF(use_srun && !has_srun, NW_E_UNSUPPORTED,
+               "there is no srun in PATH; --launcher mpirun does without SLURM");
+    NW_FAIL_IF(
+        !use_srun && !mpirun, NW_E_UNSUPPORTED,
+        "there is no mpirun in PATH; install one (Debian: openmpi-bin), load its module, or train with one rank");
+    p->starter = use_srun ? "srun" : mpirun;
+    p->launcher = NW_LAUNCHER_SRUN;
+    if (use_srun) return NW_OK;
+    char version[1024];
+    NW_TRY(nw_launch_ask(mpirun, "--version", version, sizeof version));
+    p->launcher = nw_launch_family(version);
+    return NW_OK;
+}
+
+/* One of many copies of us would start a job each. */
+static nw_status check_alone(void)
+{
+    static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE",
+                                        "SLURM_STEP_NUM_TASKS"};
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
+        NW_FAIL_IF(
+            is_set(sizes[i]) && atoi(getenv(sizes[i])) > 1, NW_E_ARGUMENT,
+            "'nowait launch' starts the ranks itself, but %s=%s says that it was started %s times; call it once, "
+            "without mpirun or srun",
+            sizes[i], getenv(sizes[i]), getenv(sizes[i]));
+    return NW_OK;
+}
+
+/* Every rank would take all CPUs of this machine. */
+static void choose_threads(launch *l)
+{
+    const nw_launch_plan *p = &l->plan;
+    bool one_machine = !p->hosts[0] && !p->allocation && p->launcher != NW_LAUNCHER_SRUN;
+    if (p->ranks > p->cpus && one_machine && !l->own->quiet)
+        tell("%d ranks share %d CPUs: they take turns, and each step waits for the last", p->ranks, p->cpus);
+    if (p->ranks == 1 || l->train_settings->threads > 0 || !one_machine) return;
+    l->threads = p->ranks < p->cpus ? p->cpus / p->ranks : 1;
+    if (!l->own->quiet) tell("%d ranks on %d CPUs: --threads %d each", p->ranks, p->cpus, l->threads);
+}
+
+/* --timeout is one number for both: the ranks look first, we look behind them. */
+static void choose_timeout(launch *l)
+{
+    const char *text = nw_settings_value(l->train_settings, "timeout");
+    double of_train = text ? strtod(text, NULL) : 0;
+    l->timeout = l->own->launch_timeout > 0 ? l->own->launch_timeout : of_train > 0 ? of_train : DEFAULT_TIMEOUT;
+}
+
+static nw_status attempt_line(const launch *l, bool resume, nw_words *line);
+
+static nw_status make_plan(launch *l)
+{
+    nw_launch_plan *p = &l->plan;
+    ssize_t length = readlink("/proc/self/exe", l->program, sizeof l->program - 1);
+    NW_FAIL_IF(length <= 0, NW_E_SYSTEM, "cannot find this program's own file: %s", strerror(errno));
+    l->program[length] = 0;
+    *p = (nw_launch_plan){.program = l->program,
+                          .ranks = l->own->ranks,
+                          .cpus = nw_machine_allowed_cpus(),
+                          .hosts = l->own->hosts,
+                          .launcher_args = l->own->launcher_args};
+    NW_FAIL_IF(p->hosts[0] && !nw_file_is_regular(p->hosts), NW_E_FILE,
+               "--hosts %s: there is no such file; it has a line for each host, for instance 'node1 slots=2'",
+               p->hosts);
+    NW_TRY(check_alone());
+    NW_TRY(choose_launcher(l));
+    choose_threads(l);
+    choose_timeout(l);
+    nw_words line = {0};
+    nw_status status = attempt_line(l, false, &line); /* mistakes in it are found before anything is made */
+    nw_words_free(&line);
+    return status;
+}
+
+/* The arguments of one attempt: the user's, and ours before whatever ends the options. The last of repeated ones wins. */
+static nw_status attempt_arguments(const launch *l, bool resume, nw_words *words)
+{
+    int end = 0;
+    while (end < l->train.count && strcmp(l->train.at[end], "--") != 0) end++;
+    for (int i = 0; i < end; i++) NW_TRY(nw_words_add(words, l->train.at[i]));
+    if (l->threads > 0) NW_TRY(nw_words_add_format(words, "--threads=%d", l->threads));
+    if (l->own->launch_timeout > 0 && nw_option_find("timeout", NW_COMMAND_TRAIN).index >= 0)
+        NW_TRY(nw_words_add_format(words, "--timeout=%s", nw_settings_value(l->own, "timeout")));
+    NW_TRY(nw_words_add_format(words, "--run-dir=%s", l->run_dir));
+    if (resume) NW_TRY(nw_words_add_format(words, "--resume=%s", l->run_dir));
+    for (int i = end; i < l->train.count; i++) NW_TRY(nw_words_add(words, l->train.at[i]));
+    return NW_OK;
+}
+
+static nw_status attempt_line(const launch *l, bool resume, nw_words *line)
+{
+    nw_words words = {0};
+    nw_status status = attempt_arguments(l, resume, &words);
+    if (status == NW_OK) status = nw_launch_line(&l->plan, &words, line);
+    nw_words_free(&words);
+    return status;
+}
+
+/* ---- what happened ----------------------------------------------------------------------------------------------- */
+
+/* The highest step of RUN/checkpoints; -1: none. */
+static int64_t newest_checkpoint(const char *run_dir)
+{
+    char *dir = NULL;
+    nw_names names = {0};
+    int64_t newest = -1;
+    if (nw_checkpoint_exists(run_dir) && nw_path_join(&dir, run_dir, "checkpoints") == NW_OK &&
+        nw_directory_list(&names, dir) == NW_OK)
+        for (int i = 0; i < names.count; i++) {
+            const char *name = names.at[i];
+            bool digits = name[0] && name[strspn(name, "0123456789")] == 0 && strlen(name) < 19;
+            if (digits && atoll(name) > newest) newest = atoll(name);
+        }
+    nw_names_free(&names);
+    free(dir);
+    return newest;
+}
+
+typedef enum verdict { FINISHED, INTERRUPTED, REFUSED, LOST } verdict;
+
+typedef struct counts {
+    int seen, open, failed; /* ranks that had a heart; that had not come to an end; that said that they failed */
+} counts;
+
+static bool is_open(const nw_beat *b) { return b->rank >= 0 && !nw_rank_state_is_end(b->state); }
+
+static counts count_ranks(const launch *l, const nw_launch_outcome *o)
+{
+    counts c = {0};
+    for (int r = 0; r < l->plan.ranks; r++) {
+        if (o->beats[r].rank < 0) continue;
+        c.seen++;
+        c.open += is_open(&o->beats[r]);
+        c.failed += o->beats[r].state == NW_RANK_FAILED;
+    }
+    return c;
+}
+
+static verdict judge(const launch *l, const nw_launch_outcome *o)
+{
+    counts c = count_ranks(l, o);
+    int code = o->exit_code, peer = nw_status_exit_code(NW_E_PEER);
+    if (o->asked) return code == 0 && !o->killed ? FINISHED : INTERRUPTED;
+    if (o->stalled) return LOST;
+    if (code == 0) return FINISHED;
+    if (code == 2 || code == 3) return REFUSED;
+    bool started = c.seen > 0 || l->attempt > 1 || l->plan.launcher == NW_LAUNCHER_DIRECT || o->word.signal > 0;
+    if (!started && code != peer) return REFUSED; /* the launcher itself failed, and would again */
+    if (code == peer || code >= 128 || o->word.signal > 0) return LOST;
+    if (code == nw_status_exit_code(NW_E_INTERRUPTED) && c.open == 0) return INTERRUPTED;
+    if (c.failed > 0 || o->word.exit_code == 1) return REFUSED; /* a rank said why */
+    return c.open > 0 || (c.seen == 0 && l->plan.launcher != NW_LAUNCHER_DIRECT) ? LOST : REFUSED;
+}
+
+/* A rank that came to no end, did not only wait, and was not still busy when another had been quiet for long: the first
+ * to notice a loss ends the job, which takes ranks that were well. */
+static bool looks_guilty(const launch *l, const nw_launch_outcome *o, int rank)
+{
+    int64_t longest = 0, second = 1000000000;
+    if (!is_open(&o->beats[rank]) || o->beats[rank].state == NW_RANK_WAITING) return false;
+    for (int r = 0; r < l->plan.ranks; r++)
+        if (is_open(&o->beats[r]) && o->beats[r].state != NW_RANK_WAITING && o->quiet_ns[r] > longest)
+            longest = o->quiet_ns[r];
+    return longest < second || 2 * o->quiet_ns[rank] >= longest;
+}
+
+/* Marks the ranks that are to blame: those that stood still, the one that the launcher names, those that look guilty, or
+ * else all that came to no end. */
+static int find_culprits(const launch *l, const nw_launch_outcome *o, bool *blamed)
+{
+    int ranks = l->plan.ranks, count = 0, code = o->word.exit_code;
+    bool says_why = o->word.signal > 0 || (code >= 0 && code != nw_status_exit_code(NW_E_PEER));
+    bool named = says_why && o->word.rank >= 0 && o->word.rank < ranks;
+    for (int pass = 0; pass < 2 && count == 0; pass++)
+        for (int r = 0; r < ranks; r++) {
+            blamed[r] = o->stalled  ? o->stuck[r]
+                        : named     ? r == o->word.rank
+                        : pass == 0 ? looks_guilty(l, o, r)
+                                    : is_open(&o->beats[r]);
+            count += blamed[r];
+        }
+    return count;
+}
+
+/* "died of signal 9 (Killed)", "was stopped by a signal and stood still for 12 s" */
+static void print_fate(const launch *l, const nw_launch_outcome *o, int rank, char *text, size_t size)
+{
+    int number = o->word.rank == rank ? o->word.signal : -1;
+    if (number < 0 && l->plan.launcher == NW_LAUNCHER_DIRECT && o->exit_code > 128) number = o->exit_code - 128;
+    const char *name = number > 0 ? sigdescr_np(number) : NULL;
+    double still = (double)o->still_ns * 1e-9;
+    if (o->stalled)
+        snprintf(text, size, "%s for %.1f s while others waited",
+                 o->stopped ? "was stopped by a signal" : "stood still", still);
+    else if (number > 0)
+        snprintf(text, size, "died of signal %d (%s)", number, name ? name : "unknown");
+    else if (o->word.rank == rank && o->word.exit_code >= 0)
+        snprintf(text, size, "ended with exit code %d", o->word.exit_code);
+    else
+        snprintf(text, size, "was lost");
+}
+
+static void log_death(launch *l, const nw_launch_outcome *o, int rank, const char *fate)
+{
+    const nw_beat *b = &o->beats[rank];
+    entry e;
+    if (!log_begin(l, &e, "death")) return;
+    add_int(&e, "rank", rank);
+    add_text(&e, "fate", fate);
+    add_int(&e, "exit_code", o->exit_code);
+    if (o->word.rank == rank && o->word.signal > 0) add_int(&e, "signal", o->word.signal);
+    if (b->rank >= 0) {
+        add_text(&e, "host", b->host);
+        add_int(&e, "process", b->pid);
+        add_int(&e, "step", b->step);
+        add_text(&e, "state", nw_rank_state_name(b->state));
+        add_text(&e, "what", b->what);
+    }
+    log_end(l, &e);
+}
+
+static void tell_death(launch *l, const nw_launch_outcome *o, int rank, bool print)
+{
+    const nw_beat *b = &o->beats[rank];
+    char fate[128];
+    print_fate(l, o, rank, fate, sizeof fate);
+    log_death(l, o, rank, fate);
+    if (!print) return;
+    if (b->rank < 0)
+        tell("rank %d %s; it left no heartbeat", rank, fate);
+    else
+        tell("rank %d on %s (process %lld) %s at step %lld; it was last %s%s%s", rank, b->host, (long long)b->pid, fate,
+             (long long)b->step, nw_rank_state_name(b->state), b->what[0] ? ": " : "", b->what);
+}
+
+static nw_status tell_deaths(launch *l, const nw_launch_outcome *o)
+{
+    bool *blamed = calloc((size_t)l->plan.ranks, sizeof *blamed);
+    NW_FAIL_IF(!blamed, NW_E_MEMORY, "no memory for a report on %d ranks", l->plan.ranks);
+    int count = find_culprits(l, o, blamed), told = 0;
+    for (int r = 0; r < l->plan.ranks; r++)
+        if (blamed[r]) tell_death(l, o, r, told++ < MOST_NAMED);
+    if (count > MOST_NAMED) tell("and %d more ranks; launch.log names them", count - MOST_NAMED);
+    if (count == 0 && l->plan.launcher == NW_LAUNCHER_DIRECT && o->exit_code > 128)
+        tell_death(l, o, 0, true);
+    else if (count == 0)
+        tell("the job ended with exit code %d, and nobody says which rank was lost", o->exit_code);
+    free(blamed);
+    return NW_OK;
+}
+
+/* ---- attempts ---------------------------------------------------------------------------------------------------- */
+
+static nw_status run_attempt(launch *l, nw_supervisor *supervisor, bool resume, nw_launch_outcome *o)
+{
+    nw_words line = {0};
+    char *text = NULL;
+    entry e;
+    nw_status status = attempt_line(l, resume, &line);
+    if (status == NW_OK) status = nw_words_quote(&line, &text);
+    if (status == NW_OK) {
+        l->saved = newest_checkpoint(l->run_dir);
+        if (l->attempt == 1 && !l->own->quiet)
+            tell("%d rank%s in %s", l->plan.ranks, l->plan.ranks == 1 ? "" : "s", l->run_dir);
+        if (log_begin(l, &e, "start")) {
+            add_int(&e, "ranks", l->plan.ranks);
+            add_text(&e, "command", text);
+            log_end(l, &e);
+        }
+        bool mpirun = l->plan.launcher == NW_LAUNCHER_OPEN_MPI || l->plan.launcher == NW_LAUNCHER_MPICH;
+        nw_launch_job job = {.line = &line,
+                             .run_dir = l->run_dir,
+                             .ranks = l->plan.ranks,
+                             .timeout = l->timeout,
+                             .stop_signal = mpirun                                 ? SIGUSR1
+                                            : l->plan.launcher == NW_LAUNCHER_SRUN ? SIGTERM
+                                                                                   : 0,
+                             .hears = l->plan.launcher != NW_LAUNCHER_DIRECT,
+                             .root = mpirun && geteuid() == 0};
+        status = nw_launch_run(supervisor, &job, o);
+    }
+    free(text);
+    nw_words_free(&line);
+    return status;
+}
+
+/* Uses up one restart; false if there is none left. */
+static bool take_restart(launch *l)
+{
+    int64_t now = newest_checkpoint(l->run_dir);
+    if (now > l->saved) l->restarts_left = l->own->max_restarts;
+    if (l->restarts_left == 0) return false;
+    l->restarts_left--;
+    char from[48] = "from the beginning: there is no checkpoint yet";
+    if (now >= 0) snprintf(from, sizeof from, "from step %lld", (long long)now);
+    tell("restarting %s (%d of %d restarts without a new checkpoint left)", from, l->restarts_left,
+         l->own->max_restarts);
+    entry e;
+    if (log_begin(l, &e, "restart")) {
+        add_int(&e, "from_step", now < 0 ? 0 : now);
+        add_int(&e, "restarts_left", l->restarts_left);
+        log_end(l, &e);
+    }
+    return true;
+}
+
+/* The status of a train that ended by itself, with its message above. */
+static nw_status status_of(const launch *l, const nw_launch_outcome *o)
+{
+    if (o->exit_code == 2) return NW_FAIL(NW_E_ARGUMENT, "train refused to begin; see its message above");
+    if (o->exit_code == 3) return NW_FAIL(NW_E_FILE, "train met a bad input file; see its message above");
+    if (o->exit_code == 127)
+        return NW_FAIL(NW_E_SYSTEM, "%s could not start the ranks; see its message above",
+                       l->plan.starter ? l->plan.starter : l->program);
+    if (count_ranks(l, o).seen == 0 && l->plan.launcher != NW_LAUNCHER_DIRECT)
+        return NW_FAIL(NW_E_SYSTEM, "%s ended with exit code %d before any rank began; see its message above",
+                       l->plan.starter, o->exit_code);
+    return NW_FAIL(NW_E_SYSTEM, "the job in %s failed with exit code %d; see its message above", l->run_dir,
+                   o->exit_code);
+}
+
+static nw_status interrupted(const launch *l)
+{
+    if (newest_checkpoint(l->run_dir) >= 0)
+        return NW_FAIL(NW_E_INTERRUPTED, "interrupted; continue with: nowait launch -n %d -- train --resume %s",
+                       l->plan.ranks, l->run_dir);
+    return NW_FAIL(NW_E_INTERRUPTED, "interrupted before %s had its first checkpoint; the same command begins again",
+                   l->run_dir);
+}
+
+/* One attempt, and what follows from it: *again, or a status for good. */
+static nw_status attempt(launch *l, nw_supervisor *supervisor, bool *again)
+{
+    nw_launch_outcome o = {0};
+    bool resume = l->attempt > 1 && nw_checkpoint_exists(l->run_dir);
+    nw_status status = run_attempt(l, supervisor, resume, &o);
+    *again = false;
+    if (status == NW_OK) {
+        verdict v = judge(l, &o);
+        if (v == LOST) {
+            status = tell_deaths(l, &o);
+            *again = status == NW_OK && take_restart(l);
+            if (status == NW_OK && !*again)
+                status =
+                    NW_FAIL(NW_E_PEER,
+                            "a rank was lost, and %d restart%s brought no new checkpoint; after the cause is gone, "
+                            "continue with: nowait launch -n %d -- train --resume %s",
+                            l->own->max_restarts, l->own->max_restarts == 1 ? "" : "s", l->plan.ranks, l->run_dir);
+        } else if (v == REFUSED) {
+            status = status_of(l, &o);
+        } else if (v == INTERRUPTED) {
+            status = interrupted(l);
+        }
+    }
+    nw_launch_outcome_free(&o);
+    return status;
+}
+
+static nw_status supervise(launch *l)
+{
+    nw_supervisor *supervisor = NULL;
+    NW_TRY(nw_supervisor_create(&supervisor));
+    nw_status status = log_open(l);
+    bool again = status == NW_OK;
+    l->restarts_left = l->own->max_restarts;
+    for (l->attempt = 1; again; l->attempt++) {
+        status = attempt(l, supervisor, &again);
+        if (again && !nw_supervisor_pause(supervisor, l->own->restart_delay)) {
+            again = false;
+            status = interrupted(l);
+        }
+        if (!again) break;
+    }
+    entry e;
+    if (l->log.file >= 0 && log_begin(l, &e, "end")) {
+        add_int(&e, "exit_code", nw_status_exit_code(status));
+        add_text(&e, "message", status == NW_OK ? "done" : nw_error_message());
+        log_end(l, &e);
+    }
+    nw_append_close(&l->log);
+    nw_supervisor_free(supervisor);
+    return status;
+}
+
+/* ---- the command ------------------------------------------------------------------------------------------------- */
+
+static nw_status print_line(const launch *l)
+{
+    nw_words line = {0};
+    char *text = NULL;
+    nw_status status = attempt_line(l, false, &line);
+    if (status == NW_OK) status = nw_words_quote(&line, &text);
+    if (status == NW_OK) printf("%s\n", text);
+    free(text);
+    nw_words_free(&line);
+    return status;
+}
+
+static nw_status launch_with(const nw_settings *own, int count, char **arguments)
+{
+    nw_settings train = {0};
+    launch l = {.own = own, .train_settings = &train, .log = {.file = -1}};
+    char *resume = NULL;
+    nw_status status = take_train(&l, count, arguments);
+    if (status == NW_OK) status = read_train(&l, &train);
+    if (status == NW_OK) {
+        train.quiet = true; /* train itself will say what there is to say */
+        status = nw_train_place(&train, &l.run_dir, &resume);
+    }
+    if (status == NW_OK) status = make_plan(&l);
+    if (status == NW_OK) status = own->dry_run ? print_line(&l) : supervise(&l);
+    nw_words_free(&l.train);
+    nw_settings_free(&train);
+    free(l.run_dir);
+    free(resume);
+    return status;
+}
+
+static nw_status print_help(void)
+{
+    printf(
+        "usage: nowait launch -n N [options] -- train ...\n\n"
+        "Starts N ranks of 'nowait train' with mpirun or srun and watches over them. When a rank dies or stands still\n"
+        "it says which, at which step and what it did last, and starts the job again from the newest checkpoint.\n"
+        "--run-dir, --seed, --threads, --data-dir and --quiet before the dashes are passed on to train.\n\n");
+    return nw_options_help_topic(NW_COMMAND_LAUNCH, "launch", stdout);
+}
+
+nw_status nw_command_launch(int argc, char **argv)
+{
+    int dashes = 0;
+    while (dashes < argc && strcmp(argv[dashes], "--") != 0) dashes++;
+    if (nw_wants_help(dashes, argv)) return print_help();
+    NW_FAIL_IF(dashes + 1 >= argc || strcmp(argv[dashes + 1], "train") != 0, NW_E_ARGUMENT,
+               "say what to train behind two dashes, for instance: nowait launch -n 2 -- train --recipe demo");
+    NW_FAIL_IF(nw_wants_help(argc - dashes, argv + dashes), NW_E_ARGUMENT,
+               "for help on training call 'nowait train --help'");
+    nw_settings own;
+    int positional;
+    nw_status status = nw_options_parse(NW_COMMAND_LAUNCH, dashes, argv, &own, &positional);
+    if (status == NW_OK && positional > 0)
+        status =
+            NW_FAIL(NW_E_ARGUMENT, "'%s' is not understood before the two dashes; options begin with dashes", argv[0]);
+    if (status == NW_OK) status = launch_with(&own, argc - dashes - 2, argv + dashes + 2);
+    nw_settings_free(&own);
+    return status;
+}
