@@ -59,13 +59,25 @@ static nw_status decode_add(const nw_codec *codec, const nw_codec_key *key, cons
     return NW_OK;
 }
 
-const nw_codec_ops nw_codec_fp16 = {"fp16",        "2 bytes a float: IEEE binary16, up to 65504",
-                                    NW_CODEC_FP16, sizeof(half_codec),
-                                    init_fp16,     bound,
-                                    encode,        decode,
-                                    decode_add};
-const nw_codec_ops nw_codec_bf16 = {"bf16",        "2 bytes a float: its upper half, all of its range",
-                                    NW_CODEC_BF16, sizeof(half_codec),
-                                    init_bf16,     bound,
-                                    encode,        decode,
-                                    decode_add};
+const nw_codec_ops nw_codec_fp16 = {
+    .name = "fp16",
+    .summary = "2 bytes a float: IEEE binary16, up to 65504",
+    .id = NW_CODEC_FP16,
+    .size = sizeof(half_codec),
+    .init = init_fp16,
+    .bound = bound,
+    .encode = encode,
+    .decode = decode,
+    .decode_add = decode_add,
+};
+const nw_codec_ops nw_codec_bf16 = {
+    .name = "bf16",
+    .summary = "2 bytes a float: its upper half, all of its range",
+    .id = NW_CODEC_BF16,
+    .size = sizeof(half_codec),
+    .init = init_bf16,
+    .bound = bound,
+    .encode = encode,
+    .decode = decode,
+    .decode_add = decode_add,
+};

@@ -10,8 +10,8 @@
  * infinity everywhere. An infinity stays one: it is no large number but a broken computation, and the receiver's alarms
  * must see it. bf16 ends where f32 does; only what lies within half a step of 2^128 becomes infinite.
  *
- * Every set gives the same bits. The one exception is `add` where both sides are NaN: the sum is a NaN, which one is left
- * open. Bytes may lie anywhere; ranges must not overlap. Rounding mode: nearest, as C starts.
+ * Every set gives the same bits. The one exception is `add` where both sides are NaN: the sum is a NaN, which one is
+ * left open. Bytes may lie anywhere; ranges must not overlap. Rounding mode: nearest, as C starts.
  */
 #ifndef NW_CODEC_HALF_CONVERT_H
 #define NW_CODEC_HALF_CONVERT_H

@@ -61,5 +61,13 @@ static nw_status decode_add(const nw_codec *codec, const nw_codec_key *key, cons
 }
 
 const nw_codec_ops nw_codec_none = {
-    "none",    "4 bytes a float: nothing is lost", NW_CODEC_NONE, sizeof(nw_codec), init, bound, encode, decode,
-    decode_add};
+    .name = "none",
+    .summary = "4 bytes a float: nothing is lost",
+    .id = NW_CODEC_NONE,
+    .size = sizeof(nw_codec),
+    .init = init,
+    .bound = bound,
+    .encode = encode,
+    .decode = decode,
+    .decode_add = decode_add,
+};

@@ -63,8 +63,8 @@ nw_status nw_message_pool_create(nw_message_pool **pool);
 void nw_message_pool_free(nw_message_pool *pool);
 size_t nw_message_pool_bytes(const nw_message_pool *pool); /* taken from the system so far */
 
-/* A message with room for `bytes`, one reference, a header of zeros but for magic and bytes. The payload is not cleared.
- * More than NW_MESSAGE_MOST_BYTES is NW_E_ARGUMENT. */
+/* A message with room for `bytes`, one reference, a header of zeros but for magic and bytes. The payload is not
+ * cleared. More than NW_MESSAGE_MOST_BYTES is NW_E_ARGUMENT. */
 nw_status nw_message_take(nw_message_pool *pool, size_t bytes, nw_message **message);
 static inline nw_message *nw_message_hold(nw_message *message) { return message->references++, message; }
 /* The last drop gives it back to its pool; one more is a bug and aborts. NULL is ignored. */
@@ -72,10 +72,10 @@ void nw_message_drop(nw_message *message);
 /* Header and payload. */
 static inline size_t nw_message_size(const nw_message *m) { return NW_HEADER_BYTES + m->header->bytes; }
 
-/* Whether `size` bytes at `header` (8-byte aligned, any size) are one whole message that rank `from` of `world` may have
- * sent: magic, kind, sender, lengths that agree, nothing in a control message, reserved fields 0. NW_E_MESSAGE says what
- * is wrong. Says nothing of the payload's inside, nor of codec, segment, part, count, step and version: the exchange
- * knows what it expects there. */
+/* Whether `size` bytes at `header` (8-byte aligned, any size) are one whole message that rank `from` of `world` may
+ * have sent: magic, kind, sender, lengths that agree, nothing in a control message, reserved fields 0. NW_E_MESSAGE
+ * says what is wrong. Says nothing of the payload's inside, nor of codec, segment, part, count, step and version: the
+ * exchange knows what it expects there. */
 nw_status nw_message_check(const nw_header *header, size_t size, int from, int world);
 
 #endif
