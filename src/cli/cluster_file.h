@@ -13,8 +13,8 @@
 #include "net/faults.h"
 
 /* What `--cluster NAME` means: a name that is built in (ideal, 1g, 10g, 100g), a path to a .yaml file, or a name of
- * clusters/NAME.yaml, found as recipes are. `world` is what --virtual says; 0: what the file says. `seed` is the run's, and
- * holds where the file has none. NW_E_ARGUMENT names the nearest known name. */
+ * clusters/NAME.yaml, found as recipes are. `world` is what --virtual says; 0: what the file says. `seed` is the
+ * run's, and holds where the file has none. NW_E_ARGUMENT names the nearest known name. */
 nw_status nw_cluster_load(nw_cluster **cluster, const char *name, int world, uint64_t seed);
 
 /* The bytes of a file. Calibrations that it names are looked for below `folder`; NULL: it may not name any. */

@@ -2,8 +2,8 @@
  * calibration.h - what one machine was measured to need for a batch, as a file: written by `--calibrate FILE`, read by
  * the key `calibration:` of a cluster file. Virtual time comes from it; nothing here measures.
  *
- * The file is JSON (docs/cluster.md lists its members). Times are medians in nanoseconds for one batch of `batch` images
- * on one rank, while `ranks` ranks of `threads` threads ran at once.
+ * The file is JSON (docs/cluster.md lists its members). Times are medians in nanoseconds for one batch of `batch`
+ * images on one rank, while `ranks` ranks of `threads` threads ran at once.
  */
 #ifndef NW_NET_CALIBRATION_H
 #define NW_NET_CALIBRATION_H

@@ -61,9 +61,9 @@ const char *nw_fault_name(nw_fault_kind kind);
 /* By how much the rank's local work is slower at that step and time. */
 double nw_faults_slowdown(const nw_faults *faults, int rank, int64_t step, int64_t now_ns);
 
-/* When local work of `work_ns` (slowdown and noise of the cluster already in it), begun at `start_ns`, is done: slow and
- * pause windows by time stretch it, slow by step multiplies it. NW_NEVER if a pause does not end. Does not look at stop and
- * die, nor at pauses by step. */
+/* When local work of `work_ns` (slowdown and noise of the cluster already in it), begun at `start_ns`, is done: slow
+ * and pause windows by time stretch it, slow by step multiplies it. NW_NEVER if a pause does not end. Does not look at
+ * stop and die, nor at pauses by step. */
 int64_t nw_faults_finish(const nw_faults *faults, int rank, int64_t step, int64_t start_ns, int64_t work_ns);
 /* What the rank sleeps before it begins that step: the sum of its pauses by step. */
 int64_t nw_faults_step_pause(const nw_faults *faults, int rank, int64_t step);
@@ -95,9 +95,9 @@ typedef struct nw_faults_action {
     const nw_fault *cause; /* of `end`, else of the sleep; NULL: nothing to do */
 } nw_faults_action;
 
-/* What the rank has to do to itself now, before it begins `step` at `now_ns` since its start. Call it before every step.
- * Each pause, stop or die comes due once. A run that resumes behind a step meets none of the faults by step before it;
- * its time begins anew. */
+/* What the rank has to do to itself now, before it begins `step` at `now_ns` since its start. Call it before every
+ * step. Each pause, stop or die comes due once. A run that resumes behind a step meets none of the faults by step
+ * before it; its time begins anew. */
 nw_faults_action nw_faults_due(const nw_faults *faults, int rank, int64_t step, int64_t now_ns, nw_faults_state *state);
 /* Whether the script asks for what only a virtual cluster can do (faults of links): the first such fault, or NULL. */
 const nw_fault *nw_faults_virtual_only(const nw_faults *faults);

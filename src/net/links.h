@@ -15,9 +15,9 @@
  *   arrival = end_last + latency * jitter, but not before the message that the pair sent before
  *
  * So a lone message needs bytes / (smallest bandwidth) + latency. While a link is down nothing moves on it (faults.h);
- * while it is slow, times on it are so much longer. Limits of the model: queues are first come, first served, in the order
- * of the calls: a short message may slip into a gap that is left before a reserved time, but flows do not share a
- * resource fairly at the same time; switches buffer without limit and lose nothing; there is no congestion control.
+ * while it is slow, times on it are so much longer. Limits of the model: queues are first come, first served, in the
+ * order of the calls: a short message may slip into a gap that is left before a reserved time, but flows do not share
+ * a resource fairly at the same time; switches buffer without limit and lose nothing; there is no congestion control.
  *
  * Times of calls must not decrease. Messages of one pair arrive in the order in which they were sent. The state is
  * data: times until which queues are taken (nw_links_save).

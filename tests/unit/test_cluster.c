@@ -1,4 +1,5 @@
-/* test_cluster.c - the model of virtual clusters: times of arrival computed by hand, draws, faults, costs, calibrations. */
+/* test_cluster.c - the model of virtual clusters: times of arrival computed by hand, draws, faults, costs,
+ * calibrations. */
 #define _GNU_SOURCE 1
 #include <stdarg.h>
 #include <stddef.h>
@@ -516,6 +517,7 @@ static void test_builtin(void **state)
         assert_true(nw_links_alone(l, 0, 1, 1 << 20) < before);
         before = nw_links_alone(l, 0, 1, 1 << 20);
     }
+    tear_down(NULL);
     refused(nw_cluster_builtin(&c, "10gb", 3), NW_E_UNKNOWN, "'10g'");
     refused(nw_cluster_builtin(&c, "10g", 0), NW_E_ARGUMENT, "1 to 1024");
     refused(nw_cluster_builtin(&c, "10g", 1025), NW_E_ARGUMENT, "1 to 1024");

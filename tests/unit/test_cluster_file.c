@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "base/file.h"
 #include "cli/cluster_file.h"
 #include "cli/units.h"
 #include "net/links.h"
@@ -294,6 +295,27 @@ static void test_examples(void **state)
     refused(nw_faults_load(&f, "worker-dyes", 4), NW_E_ARGUMENT, "the nearest is 'worker-dies'");
 }
 
+/* The blocks of YAML in the documentation are files: the first a cluster, the second a script of faults. */
+static void test_documentation(void **state)
+{
+    static const char fence[] = "\n```yaml\n";
+    char *text;
+    size_t size;
+    (void)state;
+    ok(nw_file_read(NW_SOURCE_DIR "/docs/cluster.md", 1 << 20, &text, &size));
+    char *first = strstr(text, fence), *second = first ? strstr(first + 1, fence) : NULL;
+    assert_non_null(second);
+    first += strlen(fence);
+    second += strlen(fence);
+    *strstr(first, "```") = 0;
+    *strstr(second, "```") = 0;
+    ok(nw_cluster_parse(&c, "docs", first, strlen(first), NULL, 0, 0));
+    assert_int_equal(c->world, 8);
+    ok(nw_faults_parse(&f, "docs", second, strlen(second), 4));
+    assert_int_equal(f->count, 7);
+    free(text);
+}
+
 static void test_calibration_key(void **state)
 {
     char folder[PATH_SIZE], path[PATH_SIZE + 16];
@@ -522,11 +544,9 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_teardown(name, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(test_units),         TEST(test_noise_units),
-        TEST(test_meaning),       TEST(test_shared_line_between_sites),
-        TEST(test_examples),      TEST(test_calibration_key),
-        TEST(test_bad_clusters),  TEST(test_too_much),
-        TEST(test_fault_meaning), TEST(test_bad_faults),
+        TEST(test_units),    TEST(test_noise_units),   TEST(test_meaning),         TEST(test_shared_line_between_sites),
+        TEST(test_examples), TEST(test_documentation), TEST(test_calibration_key), TEST(test_bad_clusters),
+        TEST(test_too_much), TEST(test_fault_meaning), TEST(test_bad_faults),
     };
     const struct CMUnitTest without[] = {TEST(test_units), TEST(test_noise_units), TEST(test_without_yaml)};
     return NW_HAVE_YAML ? cmocka_run_group_tests(tests, NULL, NULL) : cmocka_run_group_tests(without, NULL, NULL);
