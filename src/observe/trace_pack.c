@@ -144,7 +144,8 @@ static nw_status unpack_rank(unpacking *u, int64_t *last)
     head.lost = nw_unpack(&u->in, 8);
     bool sane = (int64_t)rank > *last && rank < (uint32_t)u->trace->world &&
                 in_range(head.first_steps, 1, NW_TRACE_MOST_STEP) && in_range(head.every, 1, 2 * NW_TRACE_MOST_STEP) &&
-                head.left_out < UINT64_C(1) << 56 && head.lost < UINT64_C(1) << 56;
+                (head.every & (head.every - 1)) == 0 && head.left_out < UINT64_C(1) << 56 &&
+                head.lost < UINT64_C(1) << 56;
     if (!sane) return DAMAGED(u, "an impossible rank");
     *last = rank;
     NW_FAIL_IF(!u->apply && u->trace->ranks[rank] != NULL, NW_E_MESSAGE,

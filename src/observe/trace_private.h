@@ -52,9 +52,10 @@ static inline int64_t nw_trace_clamp(int64_t value, int64_t least, int64_t most)
     return value < least ? least : value > most ? most : value;
 }
 
+/* `every` is a power of two: s % m without a division. */
 static inline bool nw_trace_keeps(int64_t first_step, int64_t first_steps, int64_t every, int64_t step)
 {
-    return step - first_step <= first_steps || step % every == 0;
+    return step - first_step <= first_steps || (step & (every - 1)) == 0;
 }
 
 #endif

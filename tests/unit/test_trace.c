@@ -544,6 +544,11 @@ TEST(test_bad_bytes_change_nothing)
         assert_non_null(strstr(nw_error_message(), "the trace of rank 1 has an impossible event"));
         *at = old;
     }
+    uint8_t *every = bytes + size - 6 * 44 - 4 - 3 * 8; /* before the rank's six events: no power of two */
+    assert_int_equal(*every, 1);
+    *every = 3;
+    assert_int_equal(nw_trace_unpack_merge(target, bytes, size, 0, "rank 1"), NW_E_MESSAGE);
+    *every = 1;
     assert_int_equal(nw_trace_unpack_merge(target, bytes, size, INT64_MAX, "rank 1"), NW_E_ARGUMENT);
     assert_int_equal(nw_trace_bytes(target), memory);
     assert_int_equal(nw_trace_unpack_merge(target, bytes, size, 0, "rank 1"), NW_OK);
