@@ -245,6 +245,8 @@ static nw_status plan_crew(const nw_settings *s, const nw_world *w, nw_crew_opti
     o->norms = plan_norms(s);
     o->recalibrate_batches = s->recalibrate_batches;
     o->driver.timeout_ns = (int64_t)(s->timeout * 1e9);
+    o->trace = s->trace;
+    o->trace_events = (size_t)s->trace_events;
     NW_FAIL_IF(s->delay > 0 && !is(s->exchange, "allreduce"), NW_E_ARGUMENT,
                "--delay is how late allreduce applies gradients; add --exchange allreduce");
     NW_FAIL_IF(!is(s->method, "none") && is(s->exchange, "none"), NW_E_ARGUMENT,

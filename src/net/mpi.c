@@ -22,7 +22,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { TAG = 1, RECEIVES = 64 /* under way at most */ };
+enum { TAG = 1, RECEIVES = 64 /* under way at most */, YIELDS = 200 /* before a wait sleeps */ };
 static const int64_t GRACE_NS = 1500000000; /* in which the others write down what they know */
 
 typedef struct receiving {
@@ -277,7 +277,7 @@ static nw_status progress(mpi_driver *m, bool *moved)
 /* Yields first, then sleeps longer and longer, at most half a millisecond. */
 static void rest(int turns)
 {
-    if (turns < 200) {
+    if (turns < YIELDS) {
         sched_yield();
         return;
     }
@@ -287,7 +287,17 @@ static void rest(int turns)
 
 static nw_status give_up(mpi_driver *m, int64_t waited);
 
-/* Waits until something moves. *since is when the wait began. */
+static void tell_begin(mpi_driver *m, nw_span span)
+{
+    const nw_taps *taps = &m->base.options.taps;
+    nw_wait wait;
+    bool waits = span == NW_SPAN_WAIT && m->party;
+    if (!taps->begins) return;
+    if (waits) m->party->exchange->ops->waits(m->party->exchange, &wait);
+    taps->begins(taps->context, m->base.first, span, m->party ? m->party->step : 0, waits ? &wait : NULL);
+}
+
+/* Waits until something moves. A wait that is worth telling lasts longer than some yields. */
 static nw_status wait_for_news(mpi_driver *m)
 {
     int64_t since = nw_now_ns(), limit = m->base.options.timeout_ns;
@@ -295,10 +305,12 @@ static nw_status wait_for_news(mpi_driver *m)
         bool moved;
         NW_TRY(progress(m, &moved));
         if (moved) break;
+        if (turns == YIELDS && m->party) tell_begin(m, NW_SPAN_WAIT);
         rest(turns);
         if (limit > 0 && nw_now_ns() - since > limit) return give_up(m, nw_now_ns() - since);
     }
     m->base.waited_ns += nw_now_ns() - since;
+    tap(m, NW_SPAN_WAIT, since);
     return NW_OK;
 }
 
@@ -369,6 +381,7 @@ static nw_status perform(mpi_driver *m, const nw_action *action)
     int64_t begin = nw_now_ns();
     bool computes = action->kind == NW_ACTION_COMPUTE, complete = true;
     p->busy = true;
+    tell_begin(m, computes ? NW_SPAN_COMPUTE : NW_SPAN_APPLY);
     nw_status status =
         computes ? p->work->compute(p->worker, &m->between, &complete) : p->work->apply(p->worker, action);
     p->busy = false;

@@ -42,6 +42,7 @@ typedef struct virtual_driver {
     entry *heap;
     int count, capacity;
     uint64_t sequence;
+    int64_t now; /* of the event that is being handled; -1: none */
     nw_party *parties;
 } virtual_driver;
 
@@ -308,11 +309,13 @@ static nw_status run(nw_driver *d, nw_party *parties, bool flush)
     for (int i = 0; i < d->size; i++) NW_TRY(begin(v, i, flush));
     while (v->count > 0) {
         entry e = pop(v);
+        v->now = e.time;
         if (is_early(v, &e))
             NW_TRY(push(v, e));
         else
             NW_TRY(dispatch(v, &e));
     }
+    v->now = -1;
     return check_rest(v);
 }
 
@@ -341,7 +344,12 @@ static nw_status collect(nw_driver *d, int from, void *data, size_t bytes)
     return NW_OK;
 }
 
-static int64_t now(nw_driver *d, int rank) { return ((virtual_driver *)d)->ranks[rank].clock; }
+/* What happens now; between runs, when the rank was done. */
+static int64_t now(nw_driver *d, int rank)
+{
+    const virtual_driver *v = (const virtual_driver *)d;
+    return v->now >= 0 ? v->now : v->ranks[rank].clock;
+}
 
 /* Clocks, messages of each pair, waiting time, sequences; then the queues of the links. */
 static nw_status save(nw_driver *d, int64_t **state, size_t *count)
@@ -412,6 +420,7 @@ nw_status nw_virtual_create(nw_driver **out, const nw_driver_options *options, c
         return status;
     }
     for (int i = 0; i < world; i++) v->ranks[i].waiting = -1;
+    v->now = -1;
     *out = &v->base;
     return NW_OK;
 }

@@ -162,6 +162,13 @@ static nw_status make_driver(nw_crew *crew, int first, int world)
     const nw_replica *r = crew->members[0].replica;
     if (world > 1) NW_TRY(nw_crew_make_ledger(crew, world, first, crew->count, &crew->ledger));
     options.ledger = crew->ledger;
+    nw_crew_taps_options taps = {.trace = crew->options.trace,
+                                 .trace_events = crew->options.trace_events,
+                                 .beats_dir = crew->options.place == NW_CREW_MPI ? crew->options.beats_dir : NULL,
+                                 .world = world,
+                                 .first = first,
+                                 .count = crew->count};
+    NW_TRY(nw_crew_taps_open(&crew->taps, &taps, &options.taps, crew->note, sizeof crew->note));
     if (crew->options.place == NW_CREW_ALONE) return nw_local_create(&crew->driver, &options);
     if (crew->options.place == NW_CREW_MPI) return nw_mpi_create(&crew->driver, &options);
     NW_TRY(find_cost(crew, r));
@@ -237,6 +244,8 @@ void nw_crew_free(nw_crew *crew)
     }
     nw_driver_free(crew->driver);
     nw_ledger_free(crew->ledger);
+    nw_crew_taps_close(&crew->taps);
+    free(crew->earlier);
     nw_codec_free(crew->codec);
     nw_compute_cost_free(&crew->cost);
     free(crew->ready);
@@ -244,6 +253,11 @@ void nw_crew_free(nw_crew *crew)
     free(crew->members);
     free(crew->parties);
     free(crew);
+}
+
+void nw_crew_beat(nw_crew *crew, nw_rank_state state, const char *what)
+{
+    nw_heartbeat_set(crew->taps.heart, state, nw_crew_computed(crew), what);
 }
 
 /* ---- work ---------------------------------------------------------------------------------------------------------------- */

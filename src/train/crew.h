@@ -18,6 +18,7 @@
 
 #include "exchange/exchange.h"
 #include "net/virtual.h"
+#include "train/crew_taps.h"
 #include "train/replica.h"
 
 typedef enum nw_crew_place { NW_CREW_ALONE, NW_CREW_MPI, NW_CREW_VIRTUAL } nw_crew_place;
@@ -35,7 +36,10 @@ typedef struct nw_crew_options {
     const nw_faults *faults;   /* or NULL */
     nw_norm_sync norms;
     int recalibrate_batches;  /* of each rank */
-    nw_driver_options driver; /* its ledger is made by the crew */
+    nw_driver_options driver; /* its ledger and taps are made by the crew */
+    bool trace;
+    size_t trace_events;
+    const char *beats_dir; /* where MPI ranks keep their heartbeats; NULL: nowhere */
     /* After each batch of rank 0's replica, if that is here. */
     void (*stepped)(void *context, const nw_replica *replica, const nw_replica_step *step);
     void *context;
@@ -55,6 +59,10 @@ struct nw_crew {
     nw_driver *driver;
     nw_codec *codec;
     nw_ledger *ledger; /* NULL in a world of one */
+    uint8_t *earlier;  /* packed: what MPI ranks sent before this process resumed; NULL: nothing */
+    size_t earlier_size;
+    nw_crew_taps taps;
+    char note[512]; /* to be told, if not empty */
     int count;         /* replicas here */
     nw_member *members;
     nw_party *parties;
@@ -75,6 +83,9 @@ static inline bool nw_crew_leads(const nw_crew *crew) { return crew->driver->fir
 /* Gradients computed so far by each replica; what a checkpoint's step counts. */
 static inline int64_t nw_crew_computed(const nw_crew *crew) { return crew->parties[0].step; }
 double nw_crew_virtual_seconds(const nw_crew *crew); /* the latest clock; NAN in real time */
+
+/* What an MPI rank does now, for its heartbeat. */
+void nw_crew_beat(nw_crew *crew, nw_rank_state state, const char *what);
 
 /* Makes all replicas begin at their places. */
 nw_status nw_crew_begin(nw_crew *crew);
@@ -106,6 +117,9 @@ nw_status nw_crew_load(nw_crew *crew, nw_checkpoint *checkpoint, const char **no
 /* Bytes of the whole world: on rank 0, unless the world is one; NULL elsewhere. Where it is not the crew's own ledger, it
  * is to be freed. All ranks call. */
 nw_status nw_crew_world_ledger(nw_crew *crew, nw_ledger **world);
+/* trace.json of all ranks, on rank 0; nothing without a trace. All ranks call, or, where something failed, rank 0 alone
+ * with `alone`. */
+nw_status nw_crew_write_trace(nw_crew *crew, const char *path, bool alone);
 /* An empty ledger of `count` ranks from `first` on. */
 nw_status nw_crew_make_ledger(const nw_crew *crew, int world, int first, int count, nw_ledger **ledger);
 

@@ -94,11 +94,36 @@ static nw_status save_driver(nw_crew *crew, nw_checkpoint_writer *w)
     return status;
 }
 
+typedef nw_status (*take_packed)(void *context, const uint8_t *bytes, size_t size, int rank);
+
+/* Brings packed bytes of every rank to rank 0, which takes them one by one. All ranks call. */
+static nw_status gather_packed(nw_crew *crew, uint8_t *packed, size_t size, take_packed take, void *context)
+{
+    int64_t sizes[NW_CLUSTER_RANKS] = {0}, mine = (int64_t)size;
+    nw_status status = nw_driver_share(crew->driver, &mine, sizeof mine, sizes);
+    for (int rank = 0; rank < nw_crew_world(crew) && status == NW_OK; rank++) {
+        uint8_t *bytes = packed;
+        if (nw_crew_leads(crew) && rank > 0) bytes = malloc((size_t)sizes[rank] + 1);
+        if (!bytes) status = NW_FAIL(NW_E_MEMORY, "no memory for what rank %d counted", rank);
+        if (status == NW_OK) status = nw_driver_collect(crew->driver, rank, bytes, (size_t)sizes[rank]);
+        if (status == NW_OK && nw_crew_leads(crew)) status = take(context, bytes, (size_t)sizes[rank], rank);
+        if (bytes != packed) free(bytes);
+    }
+    return status;
+}
+
+static nw_status take_ledger(void *context, const uint8_t *bytes, size_t size, int rank)
+{
+    char source[32];
+    snprintf(source, sizeof source, "rank %d", rank);
+    return nw_ledger_unpack_merge(context, bytes, size, source);
+}
+
 nw_status nw_crew_world_ledger(nw_crew *crew, nw_ledger **world)
 {
     uint8_t *packed = NULL;
     size_t size = 0;
-    int64_t sizes[NW_CLUSTER_RANKS] = {0}, mine;
+    int ranks = nw_crew_world(crew);
     *world = NULL;
     if (!crew->ledger) return NW_OK;
     if (crew->options.place != NW_CREW_MPI) {
@@ -106,21 +131,72 @@ nw_status nw_crew_world_ledger(nw_crew *crew, nw_ledger **world)
         return NW_OK;
     }
     NW_TRY(nw_ledger_pack(crew->ledger, &packed, &size));
-    mine = (int64_t)size;
-    nw_status status = nw_driver_share(crew->driver, &mine, sizeof mine, sizes);
-    if (status == NW_OK && nw_crew_leads(crew))
-        status = nw_crew_make_ledger(crew, nw_crew_world(crew), 0, nw_crew_world(crew), world);
-    for (int rank = 0; rank < nw_crew_world(crew) && status == NW_OK; rank++) {
-        char source[32];
-        uint8_t *bytes = packed;
-        snprintf(source, sizeof source, "rank %d", rank);
-        if (nw_crew_leads(crew) && rank > 0) bytes = malloc((size_t)sizes[rank] + 1);
-        if (!bytes) status = NW_FAIL(NW_E_MEMORY, "no memory for the ledger of rank %d", rank);
-        if (status == NW_OK) status = nw_driver_collect(crew->driver, rank, bytes, (size_t)sizes[rank]);
-        if (status == NW_OK && *world) status = nw_ledger_unpack_merge(*world, bytes, (size_t)sizes[rank], source);
-        if (bytes != packed) free(bytes);
-    }
+    nw_status status = nw_crew_leads(crew) ? nw_crew_make_ledger(crew, ranks, 0, ranks, world) : NW_OK;
+    if (status == NW_OK) status = gather_packed(crew, packed, size, take_ledger, *world);
+    if (status == NW_OK && *world && crew->earlier)
+        status = nw_ledger_unpack_resume(*world, crew->earlier, crew->earlier_size, "the checkpoint");
     free(packed);
+    return status;
+}
+
+/* Clocks of machines differ: what to add to each rank's to get rank 0's. All look at theirs as they leave a meeting; the
+ * middle one of five looks counts. */
+enum { LOOKS = 5 };
+static nw_status measure_clocks(nw_crew *crew, int64_t *offsets)
+{
+    int64_t *all = calloc((size_t)nw_crew_world(crew) * LOOKS, sizeof *all);
+    NW_FAIL_IF(!all, NW_E_MEMORY, "no memory for the clocks of %d ranks", nw_crew_world(crew));
+    nw_status status = NW_OK;
+    for (int i = 0; i < LOOKS && status == NW_OK; i++) {
+        int64_t now = nw_driver_now(crew->driver, crew->driver->first);
+        status = nw_driver_share(crew->driver, &now, sizeof now, all + i * nw_crew_world(crew));
+    }
+    for (int rank = 0; rank < nw_crew_world(crew); rank++) {
+        int64_t look[LOOKS];
+        for (int i = 0; i < LOOKS; i++) { /* sorted as they come */
+            int64_t offset = all[i * nw_crew_world(crew)] - all[i * nw_crew_world(crew) + rank];
+            int at = i;
+            for (; at > 0 && look[at - 1] > offset; at--) look[at] = look[at - 1];
+            look[at] = offset;
+        }
+        offsets[rank] = look[LOOKS / 2];
+    }
+    free(all);
+    return status;
+}
+
+typedef struct trace_merge {
+    nw_trace *trace;
+    int64_t offsets[NW_CLUSTER_RANKS];
+} trace_merge;
+
+static nw_status take_trace(void *context, const uint8_t *bytes, size_t size, int rank)
+{
+    char source[32];
+    trace_merge *merge = context;
+    snprintf(source, sizeof source, "rank %d", rank);
+    return rank == 0 ? NW_OK : nw_trace_unpack_merge(merge->trace, bytes, size, merge->offsets[rank], source);
+}
+
+nw_status nw_crew_write_trace(nw_crew *crew, const char *path, bool alone)
+{
+    trace_merge *merge = calloc(1, sizeof *merge);
+    uint8_t *packed = NULL;
+    size_t size = 0;
+    if (!crew->taps.trace || (alone && !nw_crew_leads(crew))) {
+        free(merge);
+        return NW_OK;
+    }
+    nw_status status = merge ? NW_OK : NW_FAIL(NW_E_MEMORY, "no memory for a trace");
+    if (status == NW_OK && crew->options.place == NW_CREW_MPI && !alone) {
+        merge->trace = crew->taps.trace;
+        status = measure_clocks(crew, merge->offsets);
+        if (status == NW_OK) status = nw_trace_pack(crew->taps.trace, &packed, &size);
+        if (status == NW_OK) status = gather_packed(crew, packed, size, take_trace, merge);
+    }
+    if (status == NW_OK && nw_crew_leads(crew)) status = nw_trace_write(crew->taps.trace, path);
+    free(packed);
+    free(merge);
     return status;
 }
 
@@ -263,6 +339,12 @@ static nw_status load_ledger(nw_crew *crew, nw_checkpoint *c)
     size_t size;
     if (!crew->ledger || !nw_crew_leads(crew) || !nw_checkpoint_has_file(c, LEDGER_FILE)) return NW_OK;
     NW_TRY(nw_checkpoint_read_file(c, LEDGER_FILE, &bytes, &size));
+    if (crew->options.place == NW_CREW_MPI) { /* other ranks' counts belong to the sum over the world */
+        free(crew->earlier);
+        crew->earlier = (uint8_t *)bytes;
+        crew->earlier_size = size;
+        return NW_OK;
+    }
     nw_status status = nw_ledger_unpack_resume(crew->ledger, (const uint8_t *)bytes, size, nw_checkpoint_path(c));
     free(bytes);
     return status;

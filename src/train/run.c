@@ -36,8 +36,10 @@ typedef struct run {
     nw_phase_times epoch_began;      /* the watch at the start of this epoch, in this process */
     int64_t step_began;              /* when the batch under way did */
     int64_t images, first_images;    /* of all replicas, and of the first, when they were last added up */
+    int64_t waited_ns;               /* for messages, until the last step's record */
     nw_account sent;                 /* by all ranks, at the end */
     const char *note;                /* about the checkpoint that it continues; NULL: none */
+    char *dump_dir; /* of the driver, or NULL */
     nw_cpu_ticks ticks;
     int lock; /* on the run's directory; -1: none */
 } run;
@@ -165,6 +167,7 @@ static nw_status save(run *r)
     char *path = NULL;
     int64_t start = nw_now_ns();
     enter(r, NW_PHASE_CHECKPOINT);
+    nw_crew_beat(r->crew, NW_RANK_CHECKPOINTING, "");
     nw_status status = nw_checkpoint_step_path(&path, o->run_dir, step);
     if (status == NW_OK) {
         status = write_checkpoint(r, path);
@@ -264,6 +267,15 @@ static void tell_step(void *context, const nw_replica *replica, const nw_replica
     record.step_seconds = (double)(now - r->step_began) * 1e-9;
     record.data_wait_seconds = (double)step->wait_ns * 1e-9;
     record.images_per_second = (double)record.batch_images / record.step_seconds;
+    record.virtual_seconds = nw_crew_virtual_seconds(r->crew);
+    if (r->crew->ledger) { /* of this process's ranks, since the step before */
+        nw_account sent = nw_ledger_take_step(r->crew->ledger);
+        int64_t waited = r->crew->driver->waited_ns;
+        record.bytes_sent = (int64_t)nw_account_bytes(&sent);
+        record.messages_sent = (int64_t)sent.messages;
+        record.exchange_seconds = (double)(waited - r->waited_ns) * 1e-9;
+        r->waited_ns = waited;
+    }
     r->step_began = now;
     tell(r, nw_observers_step(&r->observers, &record));
 }
@@ -319,6 +331,7 @@ static nw_status tell_epoch(run *r, bool last, bool *complete)
     *complete = true;
     if (last || at->epoch == 0 || (at->epoch + 1) % r->options->eval_every == 0) {
         enter(r, NW_PHASE_VALIDATION);
+        nw_crew_beat(r->crew, NW_RANK_EVALUATING, "");
         nw_status status = evaluate(r, &record, complete);
         leave(r, NW_PHASE_VALIDATION);
         NW_TRY(status);
@@ -447,6 +460,9 @@ static nw_status prepare(run *r, nw_checkpoint *c)
     crew.driver.stop = o->stop;
     crew.stepped = tell_step;
     crew.context = r;
+    crew.beats_dir = o->run_dir;
+    if (o->run_dir) NW_TRY(nw_path_join(&r->dump_dir, o->run_dir, "dumps"));
+    crew.driver.dump_dir = r->dump_dir;
     NW_TRY(nw_crew_create(&r->crew, &crew));
     NW_TRY(make_loader(r, NW_SPLIT_TEST, o->test_batch_size, &r->test));
     if (o->dataset->split[NW_SPLIT_VALID].count > 0)
@@ -513,6 +529,7 @@ static nw_status open_observers(run *r, const nw_checkpoint *c)
     if (c) tell_differences(r, c);
     if (nw_net_note(first(r)->net)) nw_observers_message(&r->observers, nw_net_note(first(r)->net));
     if (first(r)->schedule.warning[0]) nw_observers_message(&r->observers, first(r)->schedule.warning);
+    if (r->crew->note[0]) nw_observers_message(&r->observers, r->crew->note);
     return NW_OK;
 }
 
@@ -544,10 +561,21 @@ static void tell_end(run *r, nw_status status)
     r->result->last = r->epoch;
 }
 
+static nw_status write_trace(run *r, bool alone)
+{
+    char *path;
+    if (!r->options->run_dir) return NW_OK;
+    NW_TRY(nw_path_join(&path, r->options->run_dir, "trace.json"));
+    nw_status status = nw_crew_write_trace(r->crew, path, alone);
+    free(path);
+    return status;
+}
+
 /* Adds up what all ranks sent, checks it against what the transport moved, and writes it down. */
 static nw_status settle(run *r)
 {
     nw_ledger *world;
+    NW_TRY(write_trace(r, false));
     if (!r->crew->ledger) return NW_OK;
     NW_TRY(nw_ledger_check(r->crew->ledger));
     NW_TRY(nw_crew_world_ledger(r->crew, &world));
@@ -593,6 +621,12 @@ static nw_status train(run *r, nw_checkpoint *c)
     }
     char message[512];
     snprintf(message, sizeof message, "%s", nw_error_message());
+    if (status != NW_OK && status != NW_E_INTERRUPTED) write_trace(r, true); /* what is known here */
+    nw_crew_beat(r->crew,
+                 status == NW_OK              ? NW_RANK_DONE
+                 : status == NW_E_INTERRUPTED ? NW_RANK_INTERRUPTED
+                                              : NW_RANK_FAILED,
+                 status == NW_OK ? "" : message);
     if (status != NW_OK && status != NW_E_INTERRUPTED)
         tell_fault(r, status == NW_E_NUMERIC ? "not-finite" : "failure", message);
     tell_end(r, status);
@@ -629,6 +663,7 @@ nw_status nw_run_train(const nw_run_options *options, nw_run_result *result)
         status = NW_FAIL(status, "%s", reason);
     }
     nw_crew_free(r.crew);
+    free(r.dump_dir);
     if (r.lock >= 0) close(r.lock);
     return status;
 }

@@ -1,0 +1,88 @@
+/* crew_taps.c - see crew_taps.h. */
+#include "train/crew_taps.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Names of slices: one a span, then messages of exchanges and of drivers. */
+enum { EXCHANGE_MESSAGE = NW_SPAN_WAIT + 1, CONTROL_MESSAGE, NAMES };
+static const char *const names[NAMES] = {"compute", "update", "handle message", "wait", "message", "control message"};
+
+static void span(void *context, int rank, nw_span kind, int64_t begin_ns, int64_t end_ns, int64_t step)
+{
+    nw_crew_taps *t = context;
+    bool computes = kind == NW_SPAN_COMPUTE || kind == NW_SPAN_APPLY;
+    nw_trace_span(t->trace, rank, computes ? NW_TRACE_COMPUTE : NW_TRACE_EXCHANGE, t->names[kind], step, begin_ns,
+                  end_ns);
+}
+
+static nw_trace_message message_of(const nw_crew_taps *t, int from, int to, const nw_header *h)
+{
+    int name = t->names[h->kind >= NW_KIND_FIRST ? EXCHANGE_MESSAGE : CONTROL_MESSAGE];
+    return (nw_trace_message){.from = from,
+                              .to = to,
+                              .sequence = h->sequence,
+                              .step = (int64_t)h->step + 1,
+                              .bytes = NW_HEADER_BYTES + h->bytes,
+                              .name = name};
+}
+
+static void sent(void *context, int from, int to, const nw_header *h, int64_t now_ns)
+{
+    nw_crew_taps *t = context;
+    nw_trace_message m = message_of(t, from, to, h);
+    nw_trace_sent(t->trace, &m, now_ns, now_ns + 1000); /* a microsecond, so that there is something to see */
+}
+
+static void received(void *context, int from, int to, const nw_header *h, int64_t now_ns)
+{
+    nw_crew_taps *t = context;
+    nw_trace_message m = message_of(t, from, to, h);
+    nw_trace_received(t->trace, &m, now_ns, now_ns + 1000);
+}
+
+static void begins(void *context, int rank, nw_span kind, int64_t step, const nw_wait *wait)
+{
+    static const nw_rank_state states[] = {NW_RANK_COMPUTING, NW_RANK_EXCHANGING, NW_RANK_EXCHANGING, NW_RANK_WAITING};
+    nw_crew_taps *t = context;
+    char what[NW_HEARTBEAT_WHAT] = "";
+    (void)rank;
+    if (wait) nw_wait_text(wait, what, sizeof what);
+    nw_heartbeat_set(t->heart, states[kind], step, what);
+}
+
+nw_status nw_crew_taps_open(nw_crew_taps *t, const nw_crew_taps_options *o, nw_taps *taps, char *note, size_t note_size)
+{
+    char host[64] = "";
+    *t = (nw_crew_taps){0};
+    note[0] = '\0';
+    gethostname(host, sizeof host - 1);
+    taps->context = t;
+    if (o->trace) {
+        nw_trace_options options = {.world = o->world,
+                                    .first_rank = o->first,
+                                    .ranks = o->count,
+                                    .host = host,
+                                    .first_step = o->first_step,
+                                    .events = o->trace_events};
+        NW_TRY(nw_trace_create(&t->trace, &options));
+        for (int i = 0; i < NAMES; i++) t->names[i] = nw_trace_name(t->trace, names[i]);
+        taps->span = span;
+        taps->sent = sent;
+        taps->received = received;
+    }
+    if (o->beats_dir) {
+        if (nw_heartbeat_open(&t->heart, o->beats_dir, o->first, o->world) != NW_OK)
+            snprintf(note, note_size, "%s", nw_error_message());
+        taps->begins = begins;
+    }
+    return NW_OK;
+}
+
+void nw_crew_taps_close(nw_crew_taps *t)
+{
+    nw_trace_free(t->trace);
+    nw_heartbeat_close(t->heart);
+    *t = (nw_crew_taps){0};
+}

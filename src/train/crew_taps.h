@@ -1,0 +1,32 @@
+/*
+ * crew_taps.h - who listens to a crew's driver: the trace, and the heartbeats of MPI ranks. See crew.h.
+ */
+#ifndef NW_TRAIN_CREW_TAPS_H
+#define NW_TRAIN_CREW_TAPS_H
+
+#include "net/driver.h"
+#include "net/heartbeat.h"
+#include "observe/trace.h"
+
+typedef struct nw_crew_taps_options {
+    bool trace;
+    size_t trace_events;   /* of a rank; 0: the usual number */
+    const char *beats_dir; /* a run's directory; NULL: no heartbeats */
+    int world, first, count;
+    int64_t first_step;
+} nw_crew_taps_options;
+
+typedef struct nw_crew_taps {
+    nw_trace *trace;     /* NULL: none */
+    nw_heartbeat *heart; /* of this process's one rank; NULL: none */
+    int names[8];
+    int64_t step;
+} nw_crew_taps;
+
+/* Opens them and fills `taps` for a driver. A heart that cannot be opened is done without: `note`, if not empty then, is
+ * to be told. */
+nw_status nw_crew_taps_open(nw_crew_taps *self, const nw_crew_taps_options *options, nw_taps *taps, char *note,
+                            size_t note_size);
+void nw_crew_taps_close(nw_crew_taps *self);
+
+#endif
