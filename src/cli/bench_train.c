@@ -9,8 +9,7 @@
 #include "cli/plan.h"
 
 #include "base/clock.h"
-#include "base/rng.h"
-#include "train/net.h"
+#include "train/drill.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -21,16 +20,6 @@ typedef struct measurement {
     double peak; /* operations per second of the bare micro-kernel, the best between the steps */
     double work_share[NW_WORK_KINDS], other_share;
 } measurement;
-
-static void fill_synthetic(float *images, int32_t *labels, const nw_net_options *o)
-{
-    size_t pixels = (size_t)o->channels * (size_t)o->height * (size_t)o->width;
-    for (int i = 0; i < o->batch_size; i++) {
-        nw_rng rng = nw_rng_make(o->seed, NW_PURPOSE_SYNTHETIC, (uint64_t)i, 0);
-        for (size_t p = 0; p < pixels; p++) images[(size_t)i * pixels + p] = nw_rng_normal(&rng);
-        labels[i] = (int32_t)nw_rng_below(&rng, (uint32_t)o->classes);
-    }
-}
 
 static nw_status run_steps(nw_net *net, const float *images, const int32_t *labels, int steps, double *seconds,
                            measurement *m)
@@ -143,7 +132,7 @@ nw_status nw_bench_train(const nw_settings *s)
     if (!images || !labels || !seconds) {
         status = NW_FAIL(NW_E_MEMORY, "no memory for a batch of %d images; use a smaller --batch-size", o.batch_size);
     } else {
-        fill_synthetic(images, labels, &o);
+        nw_drill_fill(images, labels, &o);
         status = run_steps(net, images, labels, s->steps, seconds, &m);
     }
     if (status == NW_OK) {

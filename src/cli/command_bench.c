@@ -58,6 +58,8 @@ static const struct {
     {"conv", "each convolution of a model, in three directions, against the peak", NW_COMMAND_BENCH_CONV,
      nw_bench_conv},
     {"codec", "GB/s of floats into what travels and back, beside memcpy", NW_COMMAND_BENCH_CODEC, nw_bench_codec},
+    {"exchange", "gradients between ranks of mpirun: alone, and beside training", NW_COMMAND_BENCH_EXCHANGE,
+     nw_bench_exchange},
     {"loader", "images/s that are read, augmented and normalised", NW_COMMAND_BENCH_LOADER, nw_bench_loader},
 };
 enum { BENCHMARKS = sizeof benchmarks / sizeof benchmarks[0] };
@@ -82,7 +84,7 @@ nw_status nw_command_bench(int argc, char **argv)
         usage(argc > 0 ? argv[0] : "");
         return NW_OK;
     }
-    NW_FAIL_IF(argc < 1, NW_E_ARGUMENT, "say what to measure: 'nowait bench train', 'conv', 'codec' or 'loader'");
+    NW_FAIL_IF(argc < 1, NW_E_ARGUMENT, "say what to measure: 'nowait bench train', 'conv', 'codec', 'exchange' or 'loader'");
     for (int i = 0; i < BENCHMARKS; i++) {
         if (strcmp(argv[0], benchmarks[i].name) != 0) continue;
         nw_settings settings;
@@ -94,5 +96,5 @@ nw_status nw_command_bench(int argc, char **argv)
         nw_settings_free(&settings);
         return status;
     }
-    return NW_FAIL(NW_E_ARGUMENT, "there is no benchmark '%s': it is train, conv, codec or loader", argv[0]);
+    return NW_FAIL(NW_E_ARGUMENT, "there is no benchmark '%s': it is train, conv, codec, exchange or loader", argv[0]);
 }

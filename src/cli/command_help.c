@@ -28,7 +28,8 @@ static const struct {
     {"sweep", "", "many runs as one job that can be resumed", NW_COMMAND_SWEEP},
     {"reproduce", "PAPER[/EXPERIMENT]", "published experiments", NW_COMMAND_REPRODUCE},
     {"bench", "train|conv|codec|loader", "measure",
-     NW_COMMAND_BENCH_TRAIN | NW_COMMAND_BENCH_CONV | NW_COMMAND_BENCH_CODEC | NW_COMMAND_BENCH_LOADER},
+     NW_COMMAND_BENCH_TRAIN | NW_COMMAND_BENCH_CONV | NW_COMMAND_BENCH_CODEC | NW_COMMAND_BENCH_EXCHANGE |
+         NW_COMMAND_BENCH_LOADER},
     {"info", "[MODEL]", "this machine and build; or a model's stages", NW_COMMAND_INFO},
 };
 enum { COMMANDS = sizeof commands / sizeof commands[0] };

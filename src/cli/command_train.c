@@ -5,6 +5,7 @@
  * continued (--resume, or, for compositions of --configs, by itself as their authors' program does) or refused. What a
  * run that was killed before its first checkpoint left is replaced. Two processes never train in one directory.
  */
+#include "cli/calibrate.h"
 #include "cli/command.h"
 #include "cli/plan.h"
 #include "cli/recipe.h"
@@ -148,6 +149,11 @@ static nw_status train_in(const nw_settings *s, const nw_dataset *d, const nw_wo
     size_t bytes;
     bool speaks = nw_world_leads(world), shows = speaks && !s->quiet;
     nw_status status = nw_plan_run(s, d, world, &o);
+    if (status == NW_OK && s->calibrate[0]) {
+        status = nw_calibrate(s, world, &o.crew.replica.net);
+        nw_plan_free(&o);
+        return status;
+    }
     if (status == NW_OK) status = nw_session_config_text(s, &config, &bytes);
     if (status == NW_OK) {
         time_t now = time(NULL);

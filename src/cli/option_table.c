@@ -9,7 +9,7 @@
 #include <stddef.h>
 
 #define RUNS  (NW_COMMAND_TRAIN | NW_COMMAND_SWEEP | NW_COMMAND_REPRODUCE)
-#define BENCH (NW_COMMAND_BENCH_TRAIN | NW_COMMAND_BENCH_CONV)
+#define BENCH (NW_COMMAND_BENCH_TRAIN | NW_COMMAND_BENCH_CONV | NW_COMMAND_BENCH_EXCHANGE)
 #define LOADS NW_COMMAND_BENCH_LOADER
 #define INFO  NW_COMMAND_INFO
 #define EVALS (NW_COMMAND_EVAL | NW_COMMAND_PREDICT)
@@ -279,10 +279,10 @@ const nw_option nw_option_rows[] = {
     {"format", NULL, 0, CHOICE, "table|json", "table", AT(format), 0, 0,
      BENCH | LOADS | NW_COMMAND_BENCH_CODEC | EVALS | DATA | NW_COMMAND_SWEEP, IN(MEASURE), LIVE,
      "of the result on stdout"},
-    {"steps", NULL, 0, INT, "N", "10", AT(steps), 1, 1 << 30, NW_COMMAND_BENCH_TRAIN | LOADS, IN(MEASURE), LIVE,
-     "timed steps, after two that are not"},
-    {"repeats", NULL, 0, INT, "N", "5", AT(repeats), 1, 1 << 20, NW_COMMAND_BENCH_CONV | NW_COMMAND_BENCH_CODEC,
-     IN(MEASURE), LIVE, "timed rounds over all layers, or all codecs"},
+    {"steps", NULL, 0, INT, "N", "10", AT(steps), 1, 1 << 30, NW_COMMAND_BENCH_TRAIN | NW_COMMAND_BENCH_EXCHANGE | LOADS,
+     IN(MEASURE), LIVE, "timed steps, after two that are not"},
+    {"repeats", NULL, 0, INT, "N", "5", AT(repeats), 1, 1 << 20,
+     NW_COMMAND_BENCH_CONV | NW_COMMAND_BENCH_CODEC | NW_COMMAND_BENCH_EXCHANGE, IN(MEASURE), LIVE, "timed rounds over all layers, or all codecs"},
     {"fused", NULL, 0, FLAG, NULL, "false", AT(fused), 0, 0, NW_COMMAND_BENCH_CONV, IN(MEASURE), LIVE,
      "with what training fuses in: normalise, statistics, gates"},
     {"profile", NULL, 0, FLAG, NULL, "false", AT(profile), 0, 0, NW_COMMAND_BENCH_TRAIN, IN(MEASURE), LIVE,

@@ -16,7 +16,8 @@
 
 #define LATER(topic)  NW_NO_FIELD, 0, 1e18, RUNS, NW_TOPIC_##topic, NW_OPTION_LATER
 #define IGNORED       NW_NO_FIELD, -1e18, 1e18, RUNS, NW_TOPIC_ELSEWHERE, NW_OPTION_IGNORED
-#define ACTS(field, low, high, topic) NW_AT(field), low, high, RUNS, NW_TOPIC_##topic, NW_OPTION_LIVE
+#define ACTS(field, low, high, topic) \
+    NW_AT(field), low, high, RUNS | NW_COMMAND_BENCH_EXCHANGE, NW_TOPIC_##topic, NW_OPTION_LIVE
 #define SIGNED(topic) NW_NO_FIELD, -1e18, 1e18, RUNS, NW_TOPIC_##topic, NW_OPTION_LATER
 
 #define FLAG    NW_OPTION_FLAG

@@ -36,7 +36,8 @@ enum {
     NW_COMMAND_REPRODUCE = 1 << 9,
     NW_COMMAND_BENCH_CODEC = 1 << 10,
     NW_COMMAND_LAUNCH = 1 << 11,
-    NW_COMMAND_ALL = (1 << 12) - 1,
+    NW_COMMAND_BENCH_EXCHANGE = 1 << 12,
+    NW_COMMAND_ALL = (1 << 13) - 1,
 };
 
 typedef struct nw_int_list {

@@ -237,10 +237,8 @@ static nw_status plan_crew(const nw_settings *s, const nw_world *w, nw_crew_opti
     o->world = w ? w->size : 1;
     o->cluster = w ? w->cluster : NULL;
     o->faults = w ? w->faults : NULL;
-    o->exchange = (nw_exchange_options){.name = s->exchange,
-                                        .rank = w ? w->rank : 0,
-                                        .bucket_bytes = (size_t)s->bucket_bytes,
-                                        .delay = s->delay};
+    o->exchange = (nw_exchange_options){
+        .name = s->exchange, .rank = w ? w->rank : 0, .bucket_bytes = (size_t)s->bucket_bytes, .delay = s->delay};
     o->codec = (nw_codec_options){.name = s->method, .seed = (uint64_t)s->seed};
     o->norms = plan_norms(s);
     o->recalibrate_batches = s->recalibrate_batches;

@@ -28,10 +28,11 @@ static nw_status open_virtual(nw_world *w, const nw_settings *s)
 static nw_status check_size(const nw_world *w, const nw_settings *s)
 {
     bool asked = nw_settings_is_set(s, "world-size") && s->world_size != w->size;
-    NW_FAIL_IF(asked && w->size == 1, NW_E_ARGUMENT,
-               "--world-size %d, but this is one process; start it with 'mpirun -np %d nowait train ...', 'nowait launch "
-               "-n %d -- train ...', or simulate with --virtual %d",
-               s->world_size, s->world_size, s->world_size, s->world_size);
+    NW_FAIL_IF(
+        asked && w->size == 1, NW_E_ARGUMENT,
+        "--world-size %d, but this is one process; start it with 'mpirun -np %d nowait train ...', 'nowait launch "
+        "-n %d -- train ...', or simulate with --virtual %d",
+        s->world_size, s->world_size, s->world_size, s->world_size);
     NW_FAIL_IF(asked, NW_E_ARGUMENT, "--world-size %d, but the world has %d ranks", s->world_size, w->size);
     NW_FAIL_IF(w->size > 1 && strcmp(s->exchange, "none") == 0, NW_E_ARGUMENT,
                "%d replicas would train apart from each other; choose how they agree, for example with --exchange "
@@ -52,8 +53,9 @@ nw_status nw_world_open(nw_world *w, const nw_settings *s)
     NW_TRY(check_size(w, s));
     if (s->faults[0]) NW_TRY(nw_faults_load(&w->faults, s->faults, w->size));
     const nw_fault *fault = w->place == NW_CREW_VIRTUAL ? NULL : nw_faults_virtual_only(w->faults);
-    NW_FAIL_IF(fault, NW_E_ARGUMENT, "%s:%d: only a virtual cluster can have a fault '%s'; use --virtual, or leave it out",
-               s->faults, fault->line, nw_fault_name(fault->kind));
+    NW_FAIL_IF(fault, NW_E_ARGUMENT,
+               "%s:%d: only a virtual cluster can have a fault '%s'; use --virtual, or leave it out", s->faults,
+               fault->line, nw_fault_name(fault->kind));
     NW_FAIL_IF(w->faults && w->place == NW_CREW_ALONE, NW_E_ARGUMENT,
                "--faults is for several ranks; start them with mpirun, or simulate them with --virtual N");
     return NW_OK;

@@ -168,8 +168,7 @@ static nw_status peer_gave_up(nw_message *message, int from)
  * others sent for it, and nothing of what faster ranks sent since. */
 static void count_arrival(mpi_driver *m, int from, const nw_message *message)
 {
-    if (m->base.options.ledger)
-        nw_ledger_transport(m->base.options.ledger, NW_RECEIVED, nw_message_size(message));
+    if (m->base.options.ledger) nw_ledger_transport(m->base.options.ledger, NW_RECEIVED, nw_message_size(message));
     nw_driver_accept(&m->base, from, m->base.first, message);
 }
 
@@ -188,8 +187,7 @@ static nw_status deliver(mpi_driver *m, nw_message *message, int from, size_t si
     }
     count_arrival(m, from, message);
     if (message->header->kind == NW_KIND_ABORT) return peer_gave_up(message, from);
-    if (m->party)
-        return give_to_party(m, message);
+    if (m->party) return give_to_party(m, message);
     mail_add(&m->early, message);
     return NW_OK;
 }
@@ -590,6 +588,38 @@ nw_status nw_mpi_gather(const void *mine, size_t bytes, void *all)
     return NW_OK;
 }
 
+nw_status nw_mpi_allreduce(const float *mine, float *sum, size_t count)
+{
+    MPI_TRY(MPI_Allreduce(mine, sum, (int)count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD), "sum a vector");
+    return NW_OK;
+}
+
+nw_status nw_mpi_meet(void)
+{
+    MPI_TRY(MPI_Barrier(MPI_COMM_WORLD), "let ranks meet");
+    return NW_OK;
+}
+
+nw_status nw_mpi_ping(size_t bytes, int rounds, double *seconds)
+{
+    int peer = 1 - own_rank;
+    char *data = calloc(1, bytes + 1);
+    NW_FAIL_IF(!data, NW_E_MEMORY, "no memory for a message of %zu bytes", bytes);
+    int code = MPI_Barrier(MPI_COMM_WORLD);
+    int64_t begin = nw_now_ns();
+    for (int i = 0; i < rounds && own_rank < 2 && code == MPI_SUCCESS; i++) {
+        if (own_rank == 0) code = MPI_Send(data, (int)bytes, MPI_BYTE, peer, TAG, MPI_COMM_WORLD);
+        if (code == MPI_SUCCESS)
+            code = MPI_Recv(data, (int)bytes, MPI_BYTE, peer, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+        if (code == MPI_SUCCESS && own_rank == 1)
+            code = MPI_Send(data, (int)bytes, MPI_BYTE, peer, TAG, MPI_COMM_WORLD);
+    }
+    *seconds = (double)(nw_now_ns() - begin) * 1e-9 / (2.0 * rounds);
+    free(data);
+    MPI_TRY(code, "send a message there and back");
+    return nw_mpi_meet();
+}
+
 void nw_mpi_end(int exit_code)
 {
     MPI_Request request;
@@ -628,6 +658,17 @@ void nw_mpi_end(int exit_code) { (void)exit_code; }
 nw_status nw_mpi_gather(const void *mine, size_t bytes, void *all)
 {
     (void)mine, (void)bytes, (void)all;
+    return missing();
+}
+nw_status nw_mpi_allreduce(const float *mine, float *sum, size_t count)
+{
+    (void)mine, (void)sum, (void)count;
+    return missing();
+}
+nw_status nw_mpi_meet(void) { return missing(); }
+nw_status nw_mpi_ping(size_t bytes, int rounds, double *seconds)
+{
+    (void)bytes, (void)rounds, (void)seconds;
     return missing();
 }
 nw_status nw_mpi_create(nw_driver **driver, const nw_driver_options *options)

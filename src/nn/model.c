@@ -251,3 +251,14 @@ void nw_model_backward(nw_model *m, nw_tensor dlogits)
         after_stage(&m->pass, i, true);
     }
 }
+
+void nw_model_final_from(const nw_model *m, size_t *first)
+{
+    const nw_segments *s = &m->params.learned;
+    memset(first, 0, (size_t)m->count * sizeof *first);
+    for (int i = 0; i < s->count; i++) {
+        size_t end = s->at[i].offset + s->at[i].count;
+        for (int stage = s->at[i].stage + 1; stage < m->count; stage++)
+            if (end > first[stage]) first[stage] = end;
+    }
+}

@@ -60,6 +60,10 @@ const nw_tensor *nw_model_forward(nw_model *model, const nw_tensor *input);
 /* dlogits lies in a region of model->pass (nw_region_take with the logits' shape) and is given back. */
 void nw_model_backward(nw_model *model, nw_tensor dlogits);
 
+/* first[s]: after the backward pass of stage s, all gradients from this element of the vector on are final, since they
+ * belong to stages >= s. */
+void nw_model_final_from(const nw_model *model, size_t *first);
+
 /* For families: the stage that `make_stage` stored is appended, or freed if the status is a failure. */
 nw_status nw_model_add(nw_model *model, nw_stage *stage, nw_status status);
 #define NW_ADD_STAGE(model, function, ...)                                         \

@@ -89,20 +89,6 @@ static const nw_worker_ops work = {wants, compute, apply};
 
 /* ---- making ------------------------------------------------------------------------------------------------------------ */
 
-/* After the backward pass of stage s, gradients of stages >= s are final: from the end of the vector to the last segment
- * of an earlier stage. */
-static nw_status find_ready(nw_crew *crew, const nw_model *model)
-{
-    const nw_segments *s = &model->params.learned;
-    crew->ready = calloc((size_t)model->count, sizeof *crew->ready);
-    NW_FAIL_IF(!crew->ready, NW_E_MEMORY, "no memory for a table of stages");
-    for (int i = 0; i < s->count; i++)
-        for (int stage = s->at[i].stage + 1; stage < model->count; stage++)
-            if (s->at[i].offset + s->at[i].count > crew->ready[stage])
-                crew->ready[stage] = s->at[i].offset + s->at[i].count;
-    return NW_OK;
-}
-
 /* Bytes that an update reads and writes: weight and gradient, and each vector of state twice. */
 static double update_bytes(const nw_replica *r)
 {
@@ -212,7 +198,9 @@ static nw_status create(nw_crew *crew)
     NW_TRY(nw_codec_create(&crew->codec, &o->codec));
     for (int i = 0; i < crew->count; i++) NW_TRY(make_member(crew, i, first + i, world));
     const nw_model *model = &crew->members[0].replica->net->model;
-    NW_TRY(find_ready(crew, model));
+    crew->ready = calloc((size_t)model->count, sizeof *crew->ready);
+    NW_FAIL_IF(!crew->ready, NW_E_MEMORY, "no memory for a table of stages");
+    nw_model_final_from(model, crew->ready);
     NW_TRY(make_driver(crew, first, world));
     crew->scratch = calloc((size_t)(world + 1) * model->params.running.floats + 1, sizeof *crew->scratch);
     NW_FAIL_IF(!crew->scratch, NW_E_MEMORY, "no memory for the statistics of %d replicas", world);

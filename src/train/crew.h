@@ -63,7 +63,7 @@ struct nw_crew {
     size_t earlier_size;
     nw_crew_taps taps;
     char note[512]; /* to be told, if not empty */
-    int count;         /* replicas here */
+    int count;      /* replicas here */
     nw_member *members;
     nw_party *parties;
     size_t *ready; /* by stage */

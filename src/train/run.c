@@ -39,7 +39,7 @@ typedef struct run {
     int64_t waited_ns;               /* for messages, until the last step's record */
     nw_account sent;                 /* by all ranks, at the end */
     const char *note;                /* about the checkpoint that it continues; NULL: none */
-    char *dump_dir; /* of the driver, or NULL */
+    char *dump_dir;                  /* of the driver, or NULL */
     nw_cpu_ticks ticks;
     int lock; /* on the run's directory; -1: none */
 } run;

@@ -1,0 +1,168 @@
+/*
+ * bench_exchange.c - `mpirun -np N nowait bench exchange`: what exchanging gradients costs.
+ *
+ * Two questions, each answered by contestants that take turns in --repeats rounds of --steps steps; medians count, and the
+ * ratios are those of the medians:
+ *   alone     gradients of the model's size, nothing computed: bytes/s of the exchange beside MPI_Allreduce's of the same
+ *             bytes in one call. Bytes are those of the gradient, not those that travel.
+ *   training  images/s of all ranks with the exchange, beside the same ranks at the same time without any.
+ */
+#include "cli/bench.h"
+#include "cli/plan.h"
+
+#include "base/clock.h"
+#include "net/mpi.h"
+#include "train/drill.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef enum contestant { OURS, MPI, WITH, WITHOUT, CONTESTANTS } contestant;
+
+typedef struct bench {
+    const nw_settings *settings;
+    int rank, size;
+    nw_drill drill;
+    nw_codec *codec;
+    nw_exchange *exchange, *none;
+    nw_driver *driver, *local;
+    nw_party party, alone;
+    float *sum;                   /* of MPI */
+    double *seconds[CONTESTANTS]; /* a step, of each round */
+} bench;
+
+static nw_status run_steps(bench *b, nw_driver *driver, nw_party *party, bool pretends)
+{
+    b->drill.left = b->settings->steps;
+    b->drill.pretends = pretends;
+    NW_TRY(nw_driver_run(driver, party, false));
+    return b->settings->delay > 0 ? nw_driver_run(driver, party, true) : NW_OK;
+}
+
+static nw_status run_contestant(bench *b, contestant c)
+{
+    const nw_params *p = &b->drill.net->model.params;
+    if (c == OURS) return run_steps(b, b->driver, &b->party, true);
+    if (c == WITH) return run_steps(b, b->driver, &b->party, false);
+    if (c == WITHOUT) return run_steps(b, b->local, &b->alone, false);
+    for (int i = 0; i < b->settings->steps; i++) NW_TRY(nw_mpi_allreduce(p->gradients, b->sum, p->learned.floats));
+    return NW_OK;
+}
+
+static nw_status measure(bench *b)
+{
+    for (int round = -1; round < b->settings->repeats; round++) {
+        for (contestant c = 0; c < CONTESTANTS; c++) {
+            NW_TRY(nw_mpi_meet());
+            int64_t begin = nw_now_ns();
+            NW_TRY(run_contestant(b, c));
+            NW_TRY(nw_mpi_meet()); /* the slowest counts */
+            if (round >= 0) b->seconds[c][round] = nw_seconds(nw_now_ns() - begin) / b->settings->steps;
+        }
+    }
+    return NW_OK;
+}
+
+static void print_result(bench *b, nw_cpu_ticks before)
+{
+    const nw_settings *s = b->settings;
+    double median[CONTESTANTS], bytes = (double)b->drill.net->model.params.learned.floats * sizeof(float);
+    double images = (double)s->batch_size * b->size;
+    for (int c = 0; c < CONTESTANTS; c++) median[c] = nw_median(b->seconds[c], s->repeats);
+    if (strcmp(s->format, "json") == 0) {
+        nw_json json = nw_json_begin(stdout, true);
+        nw_json_object(&json);
+        nw_json_key(&json, "benchmark"), nw_json_string(&json, "exchange");
+        nw_json_key(&json, "model"), nw_json_string(&json, s->model);
+        nw_json_key(&json, "batch_size"), nw_json_int(&json, s->batch_size);
+        nw_json_key(&json, "world_size"), nw_json_int(&json, b->size);
+        nw_json_key(&json, "threads"), nw_json_int(&json, nw_net_threads(b->drill.net));
+        nw_json_key(&json, "exchange"), nw_json_string(&json, "allreduce");
+        nw_json_key(&json, "method"), nw_json_string(&json, s->method);
+        nw_json_key(&json, "delay"), nw_json_int(&json, s->delay);
+        nw_json_key(&json, "bucket_bytes"), nw_json_int(&json, s->bucket_bytes);
+        nw_json_key(&json, "gradient_bytes"), nw_json_double(&json, bytes);
+        nw_json_key(&json, "exchange_gb_per_second"), nw_json_double(&json, bytes / median[OURS] * 1e-9);
+        nw_json_key(&json, "mpi_allreduce_gb_per_second"), nw_json_double(&json, bytes / median[MPI] * 1e-9);
+        nw_json_key(&json, "exchange_over_mpi"), nw_json_double(&json, median[MPI] / median[OURS]);
+        nw_json_key(&json, "images_per_second_with"), nw_json_double(&json, images / median[WITH]);
+        nw_json_key(&json, "images_per_second_without"), nw_json_double(&json, images / median[WITHOUT]);
+        nw_json_key(&json, "with_over_without"), nw_json_double(&json, median[WITHOUT] / median[WITH]);
+        nw_json_key(&json, "steps"), nw_json_int(&json, s->steps);
+        nw_json_key(&json, "repeats"), nw_json_int(&json, s->repeats);
+        nw_json_key(&json, "mpi"), nw_json_string(&json, nw_mpi_library());
+        nw_bench_machine_json(&json, before);
+        nw_json_object_end(&json);
+        nw_json_end(&json);
+        return;
+    }
+    printf("%s, batch %d per rank, %d ranks of %d threads, gradient %.1f MB, method %s, delay %d\n", s->model,
+           s->batch_size, b->size, nw_net_threads(b->drill.net), bytes * 1e-6, s->method, s->delay);
+    printf("%-28s %8.2f GB/s\n", "MPI_Allreduce alone", bytes / median[MPI] * 1e-9);
+    printf("%-28s %8.2f GB/s   %.3f of it\n", "this exchange alone", bytes / median[OURS] * 1e-9,
+           median[MPI] / median[OURS]);
+    printf("%-28s %8.2f images/s\n", "training without exchange", images / median[WITHOUT]);
+    printf("%-28s %8.2f images/s   %.3f of it\n", "training with exchange", images / median[WITH],
+           median[WITHOUT] / median[WITH]);
+    printf("median of %d rounds of %d steps; %s\n", s->repeats, s->steps, nw_mpi_library());
+    nw_bench_machine_table(before);
+}
+
+static nw_status prepare(bench *b)
+{
+    const nw_settings *s = b->settings;
+    nw_net_options o = nw_net_options_default();
+    o.model = s->model;
+    o.batch_size = s->batch_size;
+    o.base_width = s->width;
+    o.classes = s->classes ? s->classes : 10;
+    o.threads = s->threads;
+    o.precision = nw_settings_precision(s);
+    o.seed = (uint64_t)s->seed;
+    if (s->image_size) o.height = o.width = s->image_size;
+    NW_TRY(nw_mpi_start(&b->rank, &b->size));
+    NW_FAIL_IF(b->size < 2, NW_E_ARGUMENT, "an exchange needs two ranks; run 'mpirun -np 2 nowait bench exchange'");
+    NW_TRY(nw_drill_create(&b->drill, &o));
+    nw_codec_options codec = {.name = s->method};
+    NW_TRY(nw_codec_create(&b->codec, &codec));
+    nw_exchange_options e = {.name = "allreduce",
+                             .rank = b->rank,
+                             .world = b->size,
+                             .params = &b->drill.net->model.params,
+                             .codec = b->codec,
+                             .bucket_bytes = (size_t)s->bucket_bytes,
+                             .delay = s->delay};
+    NW_TRY(nw_exchange_create(&b->exchange, &e));
+    nw_exchange_options none = {.name = "none", .world = 1, .params = e.params, .codec = b->codec};
+    NW_TRY(nw_exchange_create(&b->none, &none));
+    nw_driver_options d = {.timeout_ns = (int64_t)(s->timeout * 1e9)};
+    NW_TRY(nw_mpi_create(&b->driver, &d));
+    NW_TRY(nw_local_create(&b->local, &d));
+    b->party = (nw_party){.exchange = b->exchange, .worker = &b->drill, .work = &nw_drill_work};
+    b->alone = (nw_party){.exchange = b->none, .worker = &b->drill, .work = &nw_drill_work};
+    b->sum = calloc(b->drill.net->model.params.learned.floats, sizeof *b->sum);
+    NW_FAIL_IF(!b->sum, NW_E_MEMORY, "no memory for a gradient");
+    for (int c = 0; c < CONTESTANTS; c++) {
+        b->seconds[c] = calloc((size_t)s->repeats, sizeof *b->seconds[c]);
+        NW_FAIL_IF(!b->seconds[c], NW_E_MEMORY, "no memory for %d times", s->repeats);
+    }
+    return NW_OK;
+}
+
+nw_status nw_bench_exchange(const nw_settings *settings)
+{
+    bench b = {.settings = settings};
+    nw_cpu_ticks before = nw_machine_ticks();
+    nw_status status = prepare(&b);
+    if (status == NW_OK) status = measure(&b);
+    if (status == NW_OK && b.rank == 0) print_result(&b, before);
+    nw_exchange_free(b.exchange);
+    nw_exchange_free(b.none);
+    nw_driver_free(b.driver);
+    nw_driver_free(b.local);
+    nw_codec_free(b.codec);
+    for (int c = 0; c < CONTESTANTS; c++) free(b.seconds[c]);
+    free(b.sum);
+    nw_drill_free(&b.drill);
+    return status;
+}

@@ -1,0 +1,151 @@
+/*
+ * calibrate.c - see calibrate.h.
+ *
+ * Each time is the median over STEPS steps, after WARM that do not count: of every stage's forward and backward pass, of
+ * what no stage owns (taking in the images, the loss), of an update. Memory is measured as exchanges use it: received
+ * values are added to a vector that is not in the caches, and what is read and written counts. Links: messages to and fro
+ * between ranks 0 and 1, a short one for the latency and one of a bucket's size for the bandwidth.
+ */
+#include "cli/calibrate.h"
+
+#include "base/clock.h"
+#include "base/machine.h"
+#include "cli/bench.h"
+#include "codec/codec.h"
+#include "net/mpi.h"
+#include "train/drill.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WARM = 2, STEPS = 9, TOUCHED = 8 << 20 /* floats */, SHORT = 64, LONG = 4 << 20, PINGS = 20 };
+
+typedef struct times {
+    int stages;
+    double *at; /* [column][step]: stages forward, stages backward, overhead, update */
+} times;
+
+static double *column(const times *t, int index) { return t->at + (size_t)index * STEPS; }
+
+static void take_step(const times *t, int step, int64_t begin, int64_t end, const int64_t *marks)
+{
+    int64_t last = begin, owned = 0;
+    for (int i = 0; i < 2 * t->stages; i++) {
+        /* backward runs from the last stage to the first; the loss lies before it */
+        int stage = i < t->stages ? i : 2 * t->stages - 1 - (i - t->stages);
+        int64_t spent = marks[stage] - last;
+        column(t, stage)[step] = (double)spent;
+        owned += spent;
+        last = marks[stage];
+    }
+    column(t, 2 * t->stages)[step] = (double)(end - begin - owned);
+}
+
+static nw_status measure_steps(nw_drill *d, times *t)
+{
+    int64_t *marks = calloc(2 * (size_t)t->stages, sizeof *marks);
+    NW_FAIL_IF(!marks, NW_E_MEMORY, "no memory for the times of %d stages", t->stages);
+    nw_status status = NW_OK;
+    for (int i = -WARM; i < STEPS && status == NW_OK; i++) {
+        int64_t begin = nw_now_ns();
+        status = nw_drill_compute(d, marks);
+        int64_t computed = nw_now_ns();
+        if (status == NW_OK) status = nw_net_apply(d->net, 1e-6, 1.0);
+        if (i < 0 || status != NW_OK) continue;
+        take_step(t, i, begin, computed, marks);
+        column(t, 2 * t->stages + 1)[i] = (double)(nw_now_ns() - computed);
+    }
+    free(marks);
+    return status;
+}
+
+static nw_status measure_touch(double *bytes_per_second)
+{
+    float *sum = calloc(TOUCHED, sizeof *sum), *in = calloc(TOUCHED, sizeof *in);
+    nw_codec *codec = NULL;
+    nw_codec_options o = {.name = "none"};
+    nw_status status = sum && in ? nw_codec_create(&codec, &o) : NW_FAIL(NW_E_MEMORY, "no memory to measure memory");
+    double seconds[STEPS];
+    for (int i = -WARM; i < STEPS && status == NW_OK; i++) {
+        nw_codec_key key = {0};
+        int64_t begin = nw_now_ns();
+        status = codec->ops->decode_add(codec, &key, in, TOUCHED * sizeof *in, sum, TOUCHED);
+        if (i >= 0) seconds[i] = nw_seconds(nw_now_ns() - begin);
+    }
+    if (status == NW_OK) *bytes_per_second = 3.0 * TOUCHED * sizeof(float) / nw_median(seconds, STEPS);
+    nw_codec_free(codec);
+    free(sum);
+    free(in);
+    return status;
+}
+
+static nw_status measure_link(nw_calibration *c)
+{
+    double brief[STEPS], longer[STEPS];
+    for (int i = 0; i < STEPS; i++) {
+        NW_TRY(nw_mpi_ping(SHORT, 10 * PINGS, &brief[i]));
+        NW_TRY(nw_mpi_ping(LONG, PINGS, &longer[i]));
+    }
+    double latency = nw_median(brief, STEPS), transfer = nw_median(longer, STEPS) - latency;
+    c->link_latency_ns = (int64_t)(latency * 1e9);
+    c->link_bytes_per_second = LONG / (transfer > 1e-9 ? transfer : 1e-9);
+    return NW_OK;
+}
+
+static nw_status fill(const nw_world *w, nw_drill *d, nw_calibration *c)
+{
+    times t = {.stages = d->net->model.count};
+    t.at = calloc((size_t)(2 * t.stages + 2) * STEPS, sizeof *t.at);
+    NW_FAIL_IF(!t.at, NW_E_MEMORY, "no memory for the times of %d stages", t.stages);
+    nw_status status = measure_steps(d, &t);
+    for (int s = 0; s < t.stages && status == NW_OK; s++) {
+        snprintf(c->stage[s].name, sizeof c->stage[s].name, "%.63s", d->net->model.stages[s]->name);
+        c->stage[s].forward_ns = (int64_t)nw_median(column(&t, s), STEPS);
+        c->stage[s].backward_ns = (int64_t)nw_median(column(&t, t.stages + s), STEPS);
+    }
+    if (status == NW_OK) c->overhead_ns = (int64_t)nw_median(column(&t, 2 * t.stages), STEPS);
+    if (status == NW_OK) c->update_ns = (int64_t)nw_median(column(&t, 2 * t.stages + 1), STEPS);
+    free(t.at);
+    NW_TRY(status);
+    NW_TRY(measure_touch(&c->touch_bytes_per_second));
+    return w->place == NW_CREW_MPI ? measure_link(c) : NW_OK;
+}
+
+nw_status nw_calibrate(const nw_settings *s, const nw_world *w, const nw_net_options *net)
+{
+    nw_drill d;
+    nw_calibration c = {0};
+    NW_FAIL_IF(w->place == NW_CREW_VIRTUAL, NW_E_ARGUMENT,
+               "--calibrate measures a real machine; leave --virtual and --cluster away");
+    nw_net_options options = *net;
+    options.batch_size = s->batch_size;
+    nw_status status = nw_drill_create(&d, &options);
+    if (status == NW_OK) status = nw_calibration_init(&c, d.net->model.count);
+    if (status == NW_OK) {
+        snprintf(c.written_by, sizeof c.written_by, "nowait %s, commit %s", nw_version(), nw_build_commit());
+        nw_machine_cpu_name(c.machine, sizeof c.machine);
+        snprintf(c.isa, sizeof c.isa, "%s", nw_net_isa(d.net));
+        snprintf(c.precision, sizeof c.precision, "%s", nw_net_precision(d.net));
+        snprintf(c.model, sizeof c.model, "%s", d.net->model.options.name);
+        c.batch = s->batch_size;
+        c.threads = nw_net_threads(d.net);
+        c.ranks = w->size;
+        status = fill(w, &d, &c);
+    }
+    if (status == NW_OK && nw_world_leads(w)) {
+        status = nw_calibration_write(&c, s->calibrate);
+        if (status == NW_OK && !s->quiet) {
+            int64_t pass = 0;
+            for (int i = 0; i < c.stages; i++) pass += c.stage[i].forward_ns + c.stage[i].backward_ns;
+            printf("%s: a batch of %d takes %.1f ms, an update %.1f ms; memory %.1f GB/s", s->calibrate, c.batch,
+                   (double)(pass + c.overhead_ns) * 1e-6, (double)c.update_ns * 1e-6, c.touch_bytes_per_second * 1e-9);
+            if (c.link_bytes_per_second > 0)
+                printf("; link %.1f us, %.1f GB/s", (double)c.link_latency_ns * 1e-3, c.link_bytes_per_second * 1e-9);
+            printf("\n");
+        }
+    }
+    nw_calibration_free(&c);
+    nw_drill_free(&d);
+    return status;
+}

@@ -1,0 +1,13 @@
+/*
+ * calibrate.h - `--calibrate FILE`: measures what a virtual cluster of this machine needs to know, and writes it down.
+ *
+ * Under mpirun all ranks measure at once, so that they take from each other what they would in training; rank 0 writes.
+ */
+#ifndef NW_CLI_CALIBRATE_H
+#define NW_CLI_CALIBRATE_H
+
+#include "cli/world.h"
+
+nw_status nw_calibrate(const nw_settings *settings, const nw_world *world, const nw_net_options *net);
+
+#endif

@@ -1,0 +1,97 @@
+/* drill.c - see drill.h. */
+#include "train/drill.h"
+
+#include "base/clock.h"
+#include "base/rng.h"
+
+#include <stdlib.h>
+
+void nw_drill_fill(float *images, int32_t *labels, const nw_net_options *o)
+{
+    size_t pixels = (size_t)o->channels * (size_t)o->height * (size_t)o->width;
+    for (int i = 0; i < o->batch_size; i++) {
+        nw_rng rng = nw_rng_make(o->seed, NW_PURPOSE_SYNTHETIC, (uint64_t)i, 0);
+        for (size_t p = 0; p < pixels; p++) images[(size_t)i * pixels + p] = nw_rng_normal(&rng);
+        labels[i] = (int32_t)nw_rng_below(&rng, (uint32_t)o->classes);
+    }
+}
+
+nw_status nw_drill_create(nw_drill *d, const nw_net_options *options)
+{
+    *d = (nw_drill){0};
+    NW_TRY(nw_net_create(&d->net, options));
+    const nw_net_options *o = &d->net->options;
+    size_t pixels = (size_t)o->channels * (size_t)o->height * (size_t)o->width;
+    d->images = calloc((size_t)o->batch_size * pixels, sizeof *d->images);
+    d->labels = calloc((size_t)o->batch_size, sizeof *d->labels);
+    d->ready = calloc((size_t)d->net->model.count, sizeof *d->ready);
+    NW_FAIL_IF(!d->images || !d->labels || !d->ready, NW_E_MEMORY, "no memory for a batch of %d images", o->batch_size);
+    nw_drill_fill(d->images, d->labels, o);
+    nw_model_final_from(&d->net->model, d->ready);
+    return NW_OK;
+}
+
+void nw_drill_free(nw_drill *d)
+{
+    nw_net_free(d->net);
+    free(d->images);
+    free(d->labels);
+    free(d->ready);
+    *d = (nw_drill){0};
+}
+
+static void after_stage(void *context, int stage, bool backward)
+{
+    nw_drill *d = context;
+    size_t first = d->ready[stage];
+    if (d->marks) d->marks[(backward ? d->net->model.count : 0) + stage] = nw_now_ns();
+    if (!d->between) return;
+    bool final = backward && first < d->final && first > 0;
+    if (final) d->final = first;
+    d->between->call(d->between, final, first);
+}
+
+static nw_status compute_batch(nw_drill *d)
+{
+    nw_pass *pass = &d->net->model.pass;
+    d->final = SIZE_MAX;
+    pass->hook = (nw_stage_hook){after_stage, d};
+    nw_status status = nw_net_gradients(d->net, d->images, d->labels, d->net->options.batch_size, false, NULL);
+    pass->hook = (nw_stage_hook){0};
+    return status;
+}
+
+nw_status nw_drill_compute(nw_drill *d, int64_t *marks)
+{
+    d->marks = marks;
+    d->between = NULL;
+    nw_status status = compute_batch(d);
+    d->marks = NULL;
+    return status;
+}
+
+static bool wants(void *worker) { return ((nw_drill *)worker)->left > 0; }
+
+static nw_status compute(void *worker, nw_between *between, bool *complete)
+{
+    nw_drill *d = worker;
+    d->left--;
+    *complete = true;
+    d->between = between;
+    return d->pretends ? NW_OK : compute_batch(d);
+}
+
+/* With a rate of nearly nothing, so that any number of steps leaves numbers that are finite. */
+static nw_status apply(void *worker, const nw_action *action)
+{
+    nw_drill *d = worker;
+    nw_params *params = &d->net->model.params;
+    float *own = params->gradients;
+    if (d->pretends) return NW_OK;
+    if (action->gradient) params->gradients = action->gradient;
+    nw_status status = nw_net_apply(d->net, 1e-6, 1.0);
+    params->gradients = own;
+    return status;
+}
+
+const nw_worker_ops nw_drill_work = {wants, compute, apply};
