@@ -11,6 +11,10 @@
  * nothing but the gradients and N: the same over MPI, on a virtual cluster, with any timing. The owner uses the mean as
  * it was encoded for the others, and its own contribution passes the codec too, so replicas stay equal under any codec.
  *
+ * Where the codec loses nothing, memory is touched less: sums travel, and the factor 1 / N is left to the update; and
+ * with delay 0 an owner's own contribution stays where it is. What ranks before it contribute is summed aside and then
+ * added (of two terms the order does not matter).
+ *
  * Delay 0: step t computes g_t at w_t and applies its mean before step t + 1 begins.
  * Delay 1: step t computes g_t at w_t while the mean of g_(t-1) travels, then applies that one: w_(t+1) = w_t - U(mean
  * g_(t-1)). The exchange has a whole step of time. FLUSH applies the last one too.
@@ -47,6 +51,9 @@ typedef struct allreduce {
     const nw_codec *codec;
     nw_buckets buckets;
     int delay, slots;
+    bool in_place;    /* this rank's own contribution stays in the gradient */
+    float *aside;     /* sums of ranks before this one, for this rank's parts; NULL if there are fewer than two */
+    size_t *aside_at; /* by bucket: where its part is in `aside` */
     step_round *rounds;
     float *delayed[2]; /* delay 1: means of even and of odd steps */
     int64_t step;      /* gradients computed */
@@ -138,8 +145,10 @@ static nw_status finish_part(allreduce *a, nw_actions *actions, int64_t step, in
     int me = a->base.rank;
     nw_bucket_part(&a->buckets, bucket, me, &first, &count);
     float *mean = target(a, step) + first, share = 1.0f / (float)a->base.world;
-    for (size_t i = 0; i < count; i++) mean[i] *= share;
-    actions->touched += 2 * count * sizeof(float);
+    if (!a->codec->exact) {
+        for (size_t i = 0; i < count; i++) mean[i] *= share;
+        actions->touched += 2 * count * sizeof(float);
+    }
     if (a->base.world > 1 || !a->codec->exact) {
         NW_TRY(encode(a, actions, MEAN, step, bucket, me, mean, count, &m));
         for (int q = 1; q < a->base.world; q++) /* each rank starts with its neighbour, so that none is flooded */
@@ -154,6 +163,21 @@ static nw_status finish_part(allreduce *a, nw_actions *actions, int64_t step, in
     return NW_OK;
 }
 
+/* Adds the contribution of rank `from`, whose turn it is. */
+static nw_status add_contribution(allreduce *a, nw_actions *actions, const nw_message *m, int bucket, int from,
+                                  size_t count, float *sum)
+{
+    int me = a->base.rank;
+    if (!a->in_place) return decode(a, actions, m, sum, from > 0);
+    if (from > me || me == 1) return decode(a, actions, m, sum, true);
+    float *aside = a->aside + a->aside_at[bucket];
+    NW_TRY(decode(a, actions, m, aside, from > 0));
+    if (from < me - 1) return NW_OK;
+    for (size_t i = 0; i < count; i++) sum[i] = aside[i] + sum[i];
+    actions->touched += 3 * count * sizeof(float);
+    return NW_OK;
+}
+
 /* Adds what has come, as far as the order of ranks allows. */
 static nw_status add_contributions(allreduce *a, nw_actions *actions, int64_t step, int bucket)
 {
@@ -161,14 +185,17 @@ static nw_status add_contributions(allreduce *a, nw_actions *actions, int64_t st
     size_t first, count;
     nw_bucket_part(&a->buckets, bucket, a->base.rank, &first, &count);
     if (!br->given || count == 0) return NW_OK;
-    while (br->added < a->base.world && br->held[br->added]) {
+    for (; br->added < a->base.world; br->added++) {
+        bool own = a->in_place && br->added == a->base.rank; /* it is there already */
         nw_message *m = br->held[br->added];
-        nw_status status = decode(a, actions, m, target(a, step) + first, br->added > 0);
-        br->held[br->added++] = NULL;
+        if (own) continue;
+        if (!m) return NW_OK;
+        nw_status status = add_contribution(a, actions, m, bucket, br->added, count, target(a, step) + first);
+        br->held[br->added] = NULL;
         nw_message_drop(m);
         NW_TRY(status);
     }
-    return br->added == a->base.world ? finish_part(a, actions, step, bucket) : NW_OK;
+    return finish_part(a, actions, step, bucket);
 }
 
 /* Sends this rank's gradient of a bucket to the owners of its parts. */
@@ -183,7 +210,7 @@ static nw_status contribute(allreduce *a, nw_actions *actions, int bucket)
         size_t first, count;
         nw_message *m;
         nw_bucket_part(&a->buckets, bucket, owner, &first, &count);
-        if (count == 0) continue;
+        if (count == 0 || (owner == me && a->in_place)) continue;
         NW_TRY(encode(a, actions, CONTRIBUTION, step, bucket, owner, a->params->gradients + first, count, &m));
         if (owner == me)
             br->held[me] = m;
@@ -267,7 +294,7 @@ static void go_on(allreduce *a, nw_actions *actions)
         if (a->completed <= a->applied) return;
         nw_action apply = {.kind = NW_ACTION_APPLY,
                            .gradient = a->delay ? a->delayed[a->applied & 1] : NULL,
-                           .scale = 1.0f,
+                           .scale = a->codec->exact ? 1.0f / (float)a->base.world : 1.0f,
                            .lag = (int)behind - 1};
         a->applying = true;
         nw_actions_add(actions, apply);
@@ -327,7 +354,7 @@ static void waits(const nw_exchange *e, nw_wait *wait)
         if (br->parts == a->base.world || !br->given) continue;
         bool own = !br->here[a->base.rank];
         for (int q = 0; q < a->base.world; q++)
-            if (own ? q >= br->added && !br->held[q] : !br->here[q]) nw_wait_add(wait, q);
+            if (own ? q >= br->added && q != a->base.rank && !br->held[q] : !br->here[q]) nw_wait_add(wait, q);
         snprintf(wait->what, sizeof wait->what, "%s of bucket %d of %d, step %" PRId64,
                  own ? "their gradient" : "the mean gradient", b, a->buckets.count, a->completed + 1);
         return;
@@ -364,6 +391,8 @@ static void allreduce_free(nw_exchange *e)
     free(a->rounds);
     free(a->delayed[0]);
     free(a->delayed[1]);
+    free(a->aside);
+    free(a->aside_at);
     nw_buckets_free(&a->buckets);
     free(a);
 }
@@ -383,6 +412,15 @@ static nw_status make_rounds(allreduce *a)
         if (made) reset_round(a, &a->rounds[s]);
     }
     for (int i = 0; made && a->delay && i < 2; i++) made = (a->delayed[i] = calloc(floats, sizeof(float))) != NULL;
+    if (made && a->in_place && a->base.rank > 1) {
+        size_t own = 0, first, count;
+        made = (a->aside_at = calloc((size_t)a->buckets.count, sizeof *a->aside_at)) != NULL;
+        for (int b = 0; made && b < a->buckets.count; b++, own += count) {
+            nw_bucket_part(&a->buckets, b, a->base.rank, &first, &count);
+            a->aside_at[b] = own;
+        }
+        made = made && (a->aside = calloc(own + 1, sizeof *a->aside)) != NULL;
+    }
     NW_FAIL_IF(!made, NW_E_MEMORY, "no memory for an exchange of %zu parameters between %zu ranks", floats, world);
     return NW_OK;
 }
@@ -399,6 +437,7 @@ nw_status nw_allreduce_create(nw_exchange **out, const nw_exchange_options *o)
     a->codec = o->codec;
     a->delay = o->delay;
     a->slots = o->delay + 2;
+    a->in_place = o->codec->exact && o->delay == 0;
     nw_status status = nw_buckets_make(&a->buckets, &o->params->learned, o->bucket_bytes, o->world);
     if (status == NW_OK) status = make_rounds(a);
     if (status != NW_OK) {

@@ -82,7 +82,7 @@ static nw_status compute(void *worker, nw_between *between, bool *complete)
 static nw_status apply(void *worker, const nw_action *action)
 {
     nw_member *m = worker;
-    return nw_replica_update(m->replica, action->gradient, action->lag);
+    return nw_replica_update(m->replica, action->gradient, (double)action->scale, action->lag);
 }
 
 static const nw_worker_ops work = {wants, compute, apply};

@@ -89,7 +89,7 @@ static nw_status apply(void *worker, const nw_action *action)
     float *own = params->gradients;
     if (d->pretends) return NW_OK;
     if (action->gradient) params->gradients = action->gradient;
-    nw_status status = nw_net_apply(d->net, 1e-6, 1.0);
+    nw_status status = nw_net_apply(d->net, 1e-6, (double)action->scale);
     params->gradients = own;
     return status;
 }

@@ -92,9 +92,9 @@ static double lr_before(const nw_replica *r, int lag)
 
 double nw_replica_lr(const nw_replica *r) { return lr_before(r, 0); }
 
-nw_status nw_replica_update(nw_replica *r, float *gradient, int lag)
+nw_status nw_replica_update(nw_replica *r, float *gradient, double scale, int lag)
 {
-    double scale = r->options.averaging ? 1.0 / (double)r->options.accumulation : 1.0;
+    if (r->options.averaging) scale /= (double)r->options.accumulation;
     nw_params *params = &r->net->model.params;
     float *own = params->gradients;
     if (gradient) params->gradients = gradient;

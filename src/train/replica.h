@@ -71,9 +71,9 @@ nw_status nw_replica_compute(nw_replica *replica, nw_replica_step *step);
 static inline bool nw_replica_completes(const nw_replica *r) { return r->at.pending + 1 >= r->options.accumulation; }
 /* The learning rate of the update that follows the last computed batch. */
 double nw_replica_lr(const nw_replica *replica);
-/* Applies a gradient: the replica's own, or another vector (NULL: its own), which was complete `lag` gradients before the
- * last complete one and keeps the learning rate of its time. */
-nw_status nw_replica_update(nw_replica *replica, float *gradient, int lag);
+/* Applies a gradient times `scale`: the replica's own, or another vector (NULL: its own), which was complete `lag`
+ * gradients before the last complete one and keeps the learning rate of its time. */
+nw_status nw_replica_update(nw_replica *replica, float *gradient, double scale, int lag);
 /* Goes to the next epoch. */
 nw_status nw_replica_end_epoch(nw_replica *replica);
 

@@ -267,7 +267,7 @@ static void compute(nw_replica *r, int batches)
             OK(nw_replica_end_epoch(r));
             continue;
         }
-        if (step.update_due) OK(nw_replica_update(r, NULL, 0));
+        if (step.update_due) OK(nw_replica_update(r, NULL, 1.0, 0));
         batches--;
     }
 }
