@@ -410,10 +410,22 @@ static void tell_death(launch *l, const nw_launch_outcome *o, int rank, bool pri
              (long long)b->step, nw_rank_state_name(b->state), b->what[0] ? ": " : "", b->what);
 }
 
-static nw_status tell_deaths(launch *l, const nw_launch_outcome *o)
+/* Where the ranks themselves found that one was lost, what counts is what they saw: a pause that came to its end only
+ * with the job. */
+static void go_back(const launch *l, nw_launch_outcome *o)
+{
+    for (int r = 0; r < l->plan.ranks; r++) {
+        if (o->held[r].rank < 0 || (is_open(&o->beats[r]) && o->quiet_ns[r] > o->held_ns[r])) continue;
+        o->beats[r] = o->held[r];
+        o->quiet_ns[r] = o->held_ns[r];
+    }
+}
+
+static nw_status tell_deaths(launch *l, nw_launch_outcome *o)
 {
     bool *blamed = calloc((size_t)l->plan.ranks, sizeof *blamed);
     NW_FAIL_IF(!blamed, NW_E_MEMORY, "no memory for a report on %d ranks", l->plan.ranks);
+    if (o->exit_code == nw_status_exit_code(NW_E_PEER) && !o->stalled) go_back(l, o);
     int count = find_culprits(l, o, blamed), told = 0;
     for (int r = 0; r < l->plan.ranks; r++)
         if (blamed[r]) tell_death(l, o, r, told++ < MOST_NAMED);

@@ -73,8 +73,10 @@ typedef struct nw_launch_outcome {
     nw_beat *beats;      /* of each rank, the last seen; rank -1: none */
     bool *stuck;         /* of each rank */
     int64_t *quiet_ns;   /* of each rank: how long its heart had not beaten at the end */
-    bool stopped;        /* they were stopped by a signal */
-    int64_t still_ns;    /* how long they had stood still */
+    nw_beat *held; /* of each rank: where it stood in its longest pause of the last seconds; rank -1: none. The end */
+    int64_t *held_ns; /* of a job wakes ranks up, who then say that they were interrupted. And how long that was. */
+    bool stopped;     /* they were stopped by a signal */
+    int64_t still_ns; /* how long they had stood still */
 } nw_launch_outcome;
 
 typedef struct nw_supervisor nw_supervisor;
