@@ -293,90 +293,6 @@ static int64_t newest_checkpoint(const char *run_dir)
     return newest;
 }
 
-typedef enum verdict { FINISHED, INTERRUPTED, REFUSED, LOST } verdict;
-
-typedef struct counts {
-    int seen, open, failed; /* ranks that had a heart; that had not come to an end; that said that they failed */
-} counts;
-
-static bool is_open(const nw_beat *b) { return b->rank >= 0 && !nw_rank_state_is_end(b->state); }
-
-static counts count_ranks(const launch *l, const nw_launch_outcome *o)
-{
-    counts c = {0};
-    for (int r = 0; r < l->plan.ranks; r++) {
-        if (o->beats[r].rank < 0) continue;
-        c.seen++;
-        c.open += is_open(&o->beats[r]);
-        c.failed += o->beats[r].state == NW_RANK_FAILED;
-    }
-    return c;
-}
-
-static verdict judge(const launch *l, const nw_launch_outcome *o)
-{
-    counts c = count_ranks(l, o);
-    int code = o->exit_code, peer = nw_status_exit_code(NW_E_PEER);
-    if (o->asked) return code == 0 && !o->killed ? FINISHED : INTERRUPTED;
-    if (o->stalled) return LOST;
-    if (code == 0) return FINISHED;
-    if (code == 2 || code == 3) return REFUSED;
-    bool started = c.seen > 0 || l->attempt > 1 || l->plan.launcher == NW_LAUNCHER_DIRECT || o->word.signal > 0;
-    if (!started && code != peer) return REFUSED; /* the launcher itself failed, and would again */
-    if (code == peer || code >= 128 || o->word.signal > 0) return LOST;
-    if (code == nw_status_exit_code(NW_E_INTERRUPTED) && c.open == 0) return INTERRUPTED;
-    if (c.failed > 0 || o->word.exit_code == 1) return REFUSED; /* a rank said why */
-    return c.open > 0 || (c.seen == 0 && l->plan.launcher != NW_LAUNCHER_DIRECT) ? LOST : REFUSED;
-}
-
-/* A rank that came to no end, did not only wait, and was not still busy when another had been quiet for long: the first
- * to notice a loss ends the job, which takes ranks that were well. */
-static bool looks_guilty(const launch *l, const nw_launch_outcome *o, int rank)
-{
-    int64_t longest = 0, second = 1000000000;
-    if (!is_open(&o->beats[rank]) || o->beats[rank].state == NW_RANK_WAITING) return false;
-    for (int r = 0; r < l->plan.ranks; r++)
-        if (is_open(&o->beats[r]) && o->beats[r].state != NW_RANK_WAITING && o->quiet_ns[r] > longest)
-            longest = o->quiet_ns[r];
-    return longest < second || 2 * o->quiet_ns[rank] >= longest;
-}
-
-/* Marks the ranks that are to blame: those that stood still, the one that the launcher names, those that look guilty, or
- * else all that came to no end. */
-static int find_culprits(const launch *l, const nw_launch_outcome *o, bool *blamed)
-{
-    int ranks = l->plan.ranks, count = 0, code = o->word.exit_code;
-    bool says_why = o->word.signal > 0 || (code >= 0 && code != nw_status_exit_code(NW_E_PEER));
-    bool named = says_why && o->word.rank >= 0 && o->word.rank < ranks;
-    for (int pass = 0; pass < 2 && count == 0; pass++)
-        for (int r = 0; r < ranks; r++) {
-            blamed[r] = o->stalled  ? o->stuck[r]
-                        : named     ? r == o->word.rank
-                        : pass == 0 ? looks_guilty(l, o, r)
-                                    : is_open(&o->beats[r]);
-            count += blamed[r];
-        }
-    return count;
-}
-
-/* "died of signal 9 (Killed)", "was stopped by a signal and stood still for 12 s" */
-static void print_fate(const launch *l, const nw_launch_outcome *o, int rank, char *text, size_t size)
-{
-    int number = o->word.rank == rank ? o->word.signal : -1;
-    if (number < 0 && l->plan.launcher == NW_LAUNCHER_DIRECT && o->exit_code > 128) number = o->exit_code - 128;
-    const char *name = number > 0 ? sigdescr_np(number) : NULL;
-    double still = (double)o->still_ns * 1e-9;
-    if (o->stalled)
-        snprintf(text, size, "%s for %.1f s while others waited",
-                 o->stopped ? "was stopped by a signal" : "stood still", still);
-    else if (number > 0)
-        snprintf(text, size, "died of signal %d (%s)", number, name ? name : "unknown");
-    else if (o->word.rank == rank && o->word.exit_code >= 0)
-        snprintf(text, size, "ended with exit code %d", o->word.exit_code);
-    else
-        snprintf(text, size, "was lost");
-}
-
 static void log_death(launch *l, const nw_launch_outcome *o, int rank, const char *fate)
 {
     const nw_beat *b = &o->beats[rank];
@@ -400,7 +316,7 @@ static void tell_death(launch *l, const nw_launch_outcome *o, int rank, bool pri
 {
     const nw_beat *b = &o->beats[rank];
     char fate[128];
-    print_fate(l, o, rank, fate, sizeof fate);
+    nw_launch_fate(&l->plan, o, rank, fate, sizeof fate);
     log_death(l, o, rank, fate);
     if (!print) return;
     if (b->rank < 0)
@@ -410,11 +326,11 @@ static void tell_death(launch *l, const nw_launch_outcome *o, int rank, bool pri
              (long long)b->step, nw_rank_state_name(b->state), b->what[0] ? ": " : "", b->what);
 }
 
-static nw_status tell_deaths(launch *l, const nw_launch_outcome *o)
+static nw_status tell_deaths(launch *l, nw_launch_outcome *o)
 {
     bool *blamed = calloc((size_t)l->plan.ranks, sizeof *blamed);
     NW_FAIL_IF(!blamed, NW_E_MEMORY, "no memory for a report on %d ranks", l->plan.ranks);
-    int count = find_culprits(l, o, blamed), told = 0;
+    int count = nw_launch_blame(&l->plan, o, blamed), told = 0;
     for (int r = 0; r < l->plan.ranks; r++)
         if (blamed[r]) tell_death(l, o, r, told++ < MOST_NAMED);
     if (count > MOST_NAMED) tell("and %d more ranks; launch.log names them", count - MOST_NAMED);
@@ -489,7 +405,7 @@ static nw_status status_of(const launch *l, const nw_launch_outcome *o)
     if (o->exit_code == 127)
         return NW_FAIL(NW_E_SYSTEM, "%s could not start the ranks; see its message above",
                        l->plan.starter ? l->plan.starter : l->program);
-    if (count_ranks(l, o).seen == 0 && l->plan.launcher != NW_LAUNCHER_DIRECT)
+    if (nw_launch_count(&l->plan, o).seen == 0 && l->plan.launcher != NW_LAUNCHER_DIRECT)
         return NW_FAIL(NW_E_SYSTEM, "%s ended with exit code %d before any rank began; see its message above",
                        l->plan.starter, o->exit_code);
     return NW_FAIL(NW_E_SYSTEM, "the job in %s failed with exit code %d; see its message above", l->run_dir,
@@ -513,8 +429,8 @@ static nw_status attempt(launch *l, nw_supervisor *supervisor, bool *again)
     nw_status status = run_attempt(l, supervisor, resume, &o);
     *again = false;
     if (status == NW_OK) {
-        verdict v = judge(l, &o);
-        if (v == LOST) {
+        nw_verdict v = nw_launch_judge(&l->plan, &o, l->attempt);
+        if (v == NW_VERDICT_LOST) {
             status = tell_deaths(l, &o);
             *again = status == NW_OK && take_restart(l);
             if (status == NW_OK && !*again)
@@ -523,9 +439,9 @@ static nw_status attempt(launch *l, nw_supervisor *supervisor, bool *again)
                             "a rank was lost, and %d restart%s brought no new checkpoint; after the cause is gone, "
                             "continue with: nowait launch -n %d -- train --resume %s",
                             l->own->max_restarts, l->own->max_restarts == 1 ? "" : "s", l->plan.ranks, l->run_dir);
-        } else if (v == REFUSED) {
+        } else if (v == NW_VERDICT_REFUSED) {
             status = status_of(l, &o);
-        } else if (v == INTERRUPTED) {
+        } else if (v == NW_VERDICT_INTERRUPTED) {
             status = interrupted(l);
         }
     }

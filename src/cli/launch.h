@@ -73,8 +73,10 @@ typedef struct nw_launch_outcome {
     nw_beat *beats;      /* of each rank, the last seen; rank -1: none */
     bool *stuck;         /* of each rank */
     int64_t *quiet_ns;   /* of each rank: how long its heart had not beaten at the end */
-    bool stopped;        /* they were stopped by a signal */
-    int64_t still_ns;    /* how long they had stood still */
+    nw_beat *held; /* of each rank: where it stood in its longest pause of the last seconds; rank -1: none. The end */
+    int64_t *held_ns; /* of a job wakes ranks up, who then say that they were interrupted. And how long that was. */
+    bool stopped;     /* they were stopped by a signal */
+    int64_t still_ns; /* how long they had stood still */
 } nw_launch_outcome;
 
 typedef struct nw_supervisor nw_supervisor;
@@ -90,5 +92,29 @@ void nw_launch_outcome_free(nw_launch_outcome *outcome);
 
 /* Waits. False if we were asked to stop meanwhile. */
 bool nw_supervisor_pause(nw_supervisor *supervisor, double seconds);
+
+/* ---- how it ended ------------------------------------------------------------------------------------------------ */
+
+typedef enum nw_verdict {
+    NW_VERDICT_FINISHED,
+    NW_VERDICT_INTERRUPTED,
+    NW_VERDICT_REFUSED, /* train, or the launcher, said why it does not go; it would say so again */
+    NW_VERDICT_LOST,    /* a rank died or stood still: another attempt may go well */
+} nw_verdict;
+
+/* `attempt` counts from 1. */
+nw_verdict nw_launch_judge(const nw_launch_plan *plan, const nw_launch_outcome *outcome, int attempt);
+
+typedef struct nw_launch_counts {
+    int seen, open, failed; /* ranks that had a heart; that had not come to an end; that said that they failed */
+} nw_launch_counts;
+
+nw_launch_counts nw_launch_count(const nw_launch_plan *plan, const nw_launch_outcome *outcome);
+
+/* Marks the ranks that are to blame for a loss, and returns how many. Where the end of the job has changed what a rank
+ * last did, its beat is set back to what it did before. */
+int nw_launch_blame(const nw_launch_plan *plan, nw_launch_outcome *outcome, bool *blamed);
+/* "died of signal 9 (Killed)", "stood still for 12.0 s while others waited" */
+void nw_launch_fate(const nw_launch_plan *plan, const nw_launch_outcome *outcome, int rank, char *text, size_t size);
 
 #endif

@@ -30,7 +30,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { LOOK_MS = 100, MOST_LINE = 1024, GRACE = 2, REMOTE = 40, SAME_WISH_NS = 1000000000, GENTLE_NS = 2000000000 };
+enum {
+    LOOK_MS = 100,
+    MOST_LINE = 1024,
+    GRACE = 2,
+    REMOTE = 40,
+    SAME_WISH_NS = 1000000000,
+    GENTLE_NS = 2000000000,
+    PAUSE_NS = 500000000
+};
+static const int64_t RECENT_NS = 10000000000;
 
 struct nw_supervisor {
     int signals; /* signalfd */
@@ -202,6 +211,7 @@ typedef struct watch {
     char host[NW_HEARTBEAT_HOST];
     nw_beat *fresh;
     int64_t *beaten_ns, *changed_ns; /* of each rank: when we last saw a beat, and a change of what it does */
+    int64_t *held_end_ns;            /* of each rank: when its pause that is kept came to its end */
 } watch;
 
 /* Ends with what made exec fail as exit code 127, like a shell. */
@@ -304,6 +314,20 @@ static void obey(watch *w)
 
 /* ---- hearts ------------------------------------------------------------------------------------------------------ */
 
+/* A rank moves again. What it did while it stood still may be what the others gave up on. */
+static void keep_pause(watch *w, int r, int64_t now)
+{
+    nw_launch_outcome *o = w->outcome;
+    const nw_beat *b = &o->beats[r];
+    int64_t quiet = now - w->beaten_ns[r];
+    if (b->state == NW_RANK_WAITING || nw_rank_state_is_end(b->state) || quiet < PAUSE_NS) return;
+    bool older = o->held[r].rank < 0 || now - w->held_end_ns[r] > RECENT_NS || quiet > o->held_ns[r];
+    if (!older) return;
+    o->held[r] = *b;
+    o->held_ns[r] = quiet;
+    w->held_end_ns[r] = now;
+}
+
 static void take_beats(watch *w)
 {
     int64_t now = nw_now_ns();
@@ -312,6 +336,7 @@ static void take_beats(watch *w)
         nw_beat *old = &w->outcome->beats[r], *fresh = &w->fresh[r];
         if (fresh->rank < 0) continue; /* caught in a change, or not there: what was seen last stays */
         bool first = old->rank < 0 || old->started_ns != fresh->started_ns;
+        if (!first && old->beats != fresh->beats) keep_pause(w, r, now);
         if (first || old->beats != fresh->beats) w->beaten_ns[r] = now;
         if (first || old->changed_ns != fresh->changed_ns) w->changed_ns[r] = now;
         *old = *fresh;
@@ -444,12 +469,16 @@ static nw_status prepare(watch *w)
     o->beats = calloc(ranks, sizeof *o->beats);
     o->stuck = calloc(ranks, sizeof *o->stuck);
     o->quiet_ns = calloc(ranks, sizeof *o->quiet_ns);
+    o->held = calloc(ranks, sizeof *o->held);
+    o->held_ns = calloc(ranks, sizeof *o->held_ns);
+    w->held_end_ns = calloc(ranks, sizeof *w->held_end_ns);
     w->fresh = calloc(ranks, sizeof *w->fresh);
     w->beaten_ns = calloc(ranks, sizeof *w->beaten_ns);
     w->changed_ns = calloc(ranks, sizeof *w->changed_ns);
-    NW_FAIL_IF(!o->beats || !o->stuck || !o->quiet_ns || !w->fresh || !w->beaten_ns || !w->changed_ns, NW_E_MEMORY,
-               "no memory to watch %d ranks", w->job->ranks);
-    for (int r = 0; r < w->job->ranks; r++) o->beats[r].rank = -1;
+    NW_FAIL_IF(!o->beats || !o->stuck || !o->quiet_ns || !o->held || !o->held_ns || !w->held_end_ns || !w->fresh ||
+                   !w->beaten_ns || !w->changed_ns,
+               NW_E_MEMORY, "no memory to watch %d ranks", w->job->ranks);
+    for (int r = 0; r < w->job->ranks; r++) o->beats[r].rank = o->held[r].rank = -1;
     gethostname(w->host, sizeof w->host - 1);
     return nw_heartbeat_clear(w->job->run_dir); /* of earlier jobs */
 }
@@ -462,13 +491,17 @@ nw_status nw_launch_run(nw_supervisor *supervisor, const nw_launch_job *job, nw_
     if (status == NW_OK) {
         follow(&w);
         take_beats(&w); /* the last words of ranks that ended, before what is left is killed */
-        for (int r = 0; r < job->ranks; r++) outcome->quiet_ns[r] = nw_now_ns() - w.beaten_ns[r];
+        for (int r = 0; r < job->ranks; r++) {
+            outcome->quiet_ns[r] = nw_now_ns() - w.beaten_ns[r];
+            if (nw_now_ns() - w.held_end_ns[r] > RECENT_NS) outcome->held[r].rank = -1;
+        }
         end_all(&w);
         outcome->asked = supervisor->asked;
     }
     free(w.fresh);
     free(w.beaten_ns);
     free(w.changed_ns);
+    free(w.held_end_ns);
     return status;
 }
 
@@ -477,5 +510,7 @@ void nw_launch_outcome_free(nw_launch_outcome *outcome)
     free(outcome->beats);
     free(outcome->stuck);
     free(outcome->quiet_ns);
+    free(outcome->held);
+    free(outcome->held_ns);
     *outcome = (nw_launch_outcome){0};
 }

@@ -425,7 +425,7 @@ nw_status nw_heartbeat_clear(const char *run_dir)
 
 void nw_beat_print(const nw_beat *beat, int64_t now_ns, char *text, size_t size)
 {
-    double seconds = (double)(now_ns - beat->changed_ns) * 1e-9;
+    double seconds = ((double)now_ns - (double)beat->changed_ns) * 1e-9; /* the file may say anything */
     snprintf(text, size, "rank %d on %s (process %lld): %s, step %lld, for %.1f s%s%s", beat->rank, beat->host,
              (long long)beat->pid, nw_rank_state_name(beat->state), (long long)beat->step, seconds > 0 ? seconds : 0,
              beat->what[0] ? ": " : "", beat->what);

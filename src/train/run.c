@@ -352,6 +352,11 @@ static nw_status tell_epoch(run *r, bool last, bool *complete)
     record.dawnbench_seconds = nw_phase_dawnbench_seconds(now);
     record.total_seconds = nw_phase_total_seconds(now);
     record.peak_memory_bytes = (int64_t)nw_machine_peak_memory();
+    record.virtual_seconds = nw_crew_virtual_seconds(r->crew);
+    if (r->crew->ledger) {
+        nw_account sent = nw_ledger_total(r->crew->ledger, NW_SENT);
+        record.bytes_sent = (int64_t)nw_account_bytes(&sent);
+    }
     tell(r, nw_observers_epoch(&r->observers, &record));
     r->epoch_began = now;
     r->epoch = record;

@@ -56,13 +56,13 @@ err_has '^nowait launch: rank 2 on .* died of signal 9 \(Killed\) at step 1'
 err_has '^nowait launch: restarting from the beginning: there is no checkpoint yet'
 call_lacks 2 'resume'
 
-# The launcher does not say who it was; the ranks that waited name it by their state.
-export FAKE_MUTE=1 FAKE_WAIT=1
-job 0 "1:2:stop:3 2:0:kill:5" mute --timeout 60
-err_has '^nowait launch: rank 2 on .* was lost at step 3; it was last computing: forward$'
-err_has '^nowait launch: rank 0 on .* was lost at step 5'
+# The launcher does not say who it was; and it wakes up the one that was stopped, which then says that it was interrupted.
+export FAKE_MUTE=1 FAKE_WAIT=1 FAKE_GENTLE=1
+job 0 "1:2:stop:3 2:0:kill:7" mute --timeout 60
+err_has '^nowait launch: rank 2 on .* stood still for [0-9.]+ s until the others gave up at step 3; it was last computing: forward$'
+err_has '^nowait launch: rank 0 on .* was lost at step 7'
 calls 3
-unset FAKE_MUTE FAKE_WAIT
+unset FAKE_MUTE FAKE_WAIT FAKE_GENTLE
 
 # ---- a rank stands still ----
 job 0 "1:1:stop:5" stopped

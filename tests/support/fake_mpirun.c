@@ -13,6 +13,7 @@
  *   FAKE_STEPS   steps of a job; rank 0 saves after every second one
  *   FAKE_WAIT    seconds that a rank waits for another before it gives up with exit code 5; without: for ever
  *   FAKE_MUTE    say nothing of the rank that died, as some launchers do
+ *   FAKE_GENTLE  a rank that ends badly makes the others go on and asks them to stop, before they are killed
  *   FAKE_CRASH   the launcher itself dies of SIGTERM and leaves its ranks behind
  */
 #define _GNU_SOURCE 1
@@ -205,7 +206,13 @@ static int be_launcher(void)
         if (state == 0 || code != 0) continue;
         code = WIFSIGNALED(state) ? 128 + WTERMSIG(state) : WEXITSTATUS(state);
         say(rank, state);
-        if (!told) kill_all(SIGKILL);
+        if (told) continue;
+        if (getenv("FAKE_GENTLE")) {
+            kill_all(SIGCONT);
+            kill_all(SIGTERM);
+            sleep_ms(200);
+        }
+        kill_all(SIGKILL);
     }
     return code;
 }

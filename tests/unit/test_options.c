@@ -470,8 +470,8 @@ static void test_help_fits_a_screen(void **state)
         char *text = NULL;
         size_t size = 0, longest;
         FILE *out = open_memstream(&text, &size);
-        nw_status status =
-            nw_options_help_topic(NW_COMMAND_TRAIN, topic < 0 ? NULL : nw_topic_name((nw_topic)topic), out);
+        unsigned command = topic == NW_TOPIC_LAUNCH ? NW_COMMAND_LAUNCH : NW_COMMAND_TRAIN;
+        nw_status status = nw_options_help_topic(command, topic < 0 ? NULL : nw_topic_name((nw_topic)topic), out);
         fclose(out);
         if (topic != NW_TOPIC_MEASURE) {
             assert_int_equal(status, NW_OK);
