@@ -109,7 +109,9 @@ typedef struct nw_settings {
     int eval_every, print_freq;
     bool train_metrics, evaluate;
     const char *metric; /* what "best" means: test_top1, test_top5, test_loss, val_top1, val_top5, val_loss, none */
-    const char *on_divergence; /* stop, continue */
+    const char *on_divergence; /* stop, rollback, continue */
+    double divergence_factor, rollback_lr;
+    int max_rollbacks;
     const char *tta;           /* none, flip */
     double ema_decay;          /* 0: no average */
     int ema_every, ema_epochs; /* steps between two takes; only the last epochs (0: all) */

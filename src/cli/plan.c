@@ -289,7 +289,10 @@ nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, const nw_world 
     r->ema_decay = s->ema_decay;
     r->ema_every = s->ema_every;
     r->ema_from = s->ema_epochs > 0 ? s->epochs - s->ema_epochs : 0;
-    r->watch = is(s->on_divergence, "stop");
+    r->watch = !is(s->on_divergence, "continue");
+    r->diverged = s->divergence_factor;
+    o->rollbacks = is(s->on_divergence, "rollback") ? s->max_rollbacks : 0;
+    o->rollback_lr = s->rollback_lr;
     NW_TRY(plan_crew(s, w, &o->crew));
     o->compare_every = s->compare_every;
     o->dataset = d;

@@ -135,6 +135,7 @@ void nw_driver_stamp(nw_driver *d, int from, int to, nw_message *m)
     if (m->header->sequence == 0) { /* the same message may go to many */
         m->header->from = (uint32_t)from;
         m->header->sequence = ++d->sequence;
+        m->header->generation = d->generation;
         if (d->stop_before != INT64_MAX) m->header->stop_before = (uint64_t)d->stop_before;
     }
     if (d->options.ledger) nw_ledger_sent(d->options.ledger, from, to, m->header);
@@ -202,7 +203,7 @@ nw_status nw_driver_run(nw_driver *d, nw_party *parties, bool flush)
     char reason[512];
     snprintf(reason, sizeof reason, "%s", nw_error_message());
     dump(d, parties, reason);
-    nw_driver_fail(d, reason);
+    nw_driver_fail(d, status, reason);
     return NW_FAIL(status, "%s", reason);
 }
 bool nw_driver_stopped(const nw_driver *d) { return d->stop_before != INT64_MAX; }
@@ -214,9 +215,19 @@ nw_status nw_driver_collect(nw_driver *d, int from, void *data, size_t bytes)
 {
     return d->ops->collect(d, from, data, bytes);
 }
-void nw_driver_fail(nw_driver *d, const char *reason)
+void nw_driver_fail(nw_driver *d, nw_status status, const char *reason)
 {
-    if (d->ops->fail) d->ops->fail(d, reason);
+    if (d->ops->fail) d->ops->fail(d, status, reason);
+}
+
+void nw_driver_reset(nw_driver *d)
+{
+    for (int i = 0; i < d->actions.count; i++)
+        if (d->actions.at[i].message) nw_message_drop(d->actions.at[i].message);
+    d->actions.count = 0;
+    d->actions.status = NW_OK;
+    d->generation++;
+    if (d->ops->reset) d->ops->reset(d);
 }
 int64_t nw_driver_now(nw_driver *d, int rank) { return d->ops->now(d, rank); }
 

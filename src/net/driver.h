@@ -51,7 +51,8 @@ typedef struct nw_driver_ops {
     nw_status (*run)(nw_driver *driver, nw_party *parties, bool flush);
     nw_status (*share)(nw_driver *driver, const void *mine, size_t bytes, void *all);
     nw_status (*collect)(nw_driver *driver, int from, void *data, size_t bytes);
-    void (*fail)(nw_driver *driver, const char *reason);
+    void (*fail)(nw_driver *driver, nw_status status, const char *reason);
+    void (*reset)(nw_driver *driver); /* may be NULL */
     int64_t (*now)(nw_driver *driver, int rank);
     /* The last that was heard of a rank, for dumps; false: nothing. May be NULL. */
     bool (*heard)(nw_driver *driver, int rank, int64_t *ago_ns, nw_header *said);
@@ -69,6 +70,7 @@ struct nw_driver {
     nw_message_pool *pool;
     nw_actions actions;
     uint32_t sequence;   /* messages made here so far */
+    uint16_t generation; /* of nw_driver_reset */
     int64_t stop_before; /* the step that no rank computes; INT64_MAX: none yet */
     int64_t waited_ns;   /* that local ranks had nothing to do but wait */
 };
@@ -84,8 +86,11 @@ nw_status nw_driver_share(nw_driver *driver, const void *mine, size_t bytes, voi
 /* Brings data of rank `from` to rank 0, in place: on `from` it is read, on rank 0 written (in one process: nothing to
  * do, and `data` is what it is). All ranks call it. */
 nw_status nw_driver_collect(nw_driver *driver, int from, void *data, size_t bytes);
-/* Tells the others that this process gives up, and why. */
-void nw_driver_fail(nw_driver *driver, const char *reason);
+/* Tells the others that this process gives up, and why. They fail with NW_E_NUMERIC where this one does, so that all can go
+ * back to a checkpoint, otherwise with NW_E_PEER. */
+void nw_driver_fail(nw_driver *driver, nw_status status, const char *reason);
+/* After a failure that all ranks share: forgets everything that is under way. The parties are to be made anew. */
+void nw_driver_reset(nw_driver *driver);
 int64_t nw_driver_now(nw_driver *driver, int rank);
 void nw_driver_free(nw_driver *driver);
 

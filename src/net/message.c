@@ -158,8 +158,5 @@ nw_status nw_message_check(const nw_header *h, size_t size, int from, int world)
     NW_FAIL_IF((uint64_t)h->index_bytes + h->scale_bytes > h->bytes, NW_E_MESSAGE,
                "message %u of rank %d claims %u bytes of indices and %u of scales in a payload of %u" REMEDY,
                h->sequence, from, h->index_bytes, h->scale_bytes, h->bytes);
-    NW_FAIL_IF(h->reserved, NW_E_MESSAGE,
-               "message %u of rank %d has 0x%x in its reserved field, which must be 0" REMEDY, h->sequence, from,
-               h->reserved);
     return NW_OK;
 }

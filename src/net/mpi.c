@@ -48,11 +48,12 @@ typedef struct mpi_driver {
     MPI_Request receive_requests[RECEIVES];
     receiving receives[RECEIVES]; /* in the order in which they were matched */
     int receive_count;
-    mail early, control;
-    int64_t *heard_ns; /* by rank: when it was last heard of */
-    nw_header *heard;  /* by rank: the last that it said */
-    uint32_t rounds;   /* of share and collect */
-    nw_status failure; /* found in the middle of a computation */
+    mail early, control; /* for the next run; of drivers */
+    mail newer;          /* from ranks that have gone back to a checkpoint before this one */
+    int64_t *heard_ns;   /* by rank: when it was last heard of */
+    nw_header *heard;    /* by rank: the last that it said */
+    uint32_t rounds;     /* of share and collect */
+    nw_status failure;   /* found in the middle of a computation */
     bool failing;
 } mpi_driver;
 
@@ -158,9 +159,11 @@ static nw_status give_to_party(mpi_driver *m, nw_message *message)
 static nw_status peer_gave_up(nw_message *message, int from)
 {
     char reason[512];
+    bool numeric = message->header->part == NW_E_NUMERIC;
     snprintf(reason, sizeof reason, "%.*s", (int)message->header->bytes, (const char *)message->payload);
     nw_message_drop(message);
     echoes = true;
+    if (numeric) return NW_FAIL(NW_E_NUMERIC, "%s", reason);
     return NW_FAIL(NW_E_PEER, "rank %d gave up: %s", from, reason);
 }
 
@@ -181,6 +184,16 @@ static nw_status deliver(mpi_driver *m, nw_message *message, int from, size_t si
     }
     m->heard_ns[from] = nw_now_ns();
     m->heard[from] = *message->header;
+    if (message->header->generation != m->base.generation) { /* of before we went back, or of one who went first */
+        bool newer = (int16_t)(message->header->generation - m->base.generation) > 0;
+        if (newer) {
+            mail_add(&m->newer, message);
+        } else {
+            count_arrival(m, from, message);
+            nw_message_drop(message);
+        }
+        return NW_OK;
+    }
     if (message->header->kind == NW_KIND_CONTROL) {
         mail_add(&m->control, message);
         return NW_OK;
@@ -330,7 +343,7 @@ static bool heard(nw_driver *d, int rank, int64_t *ago_ns, nw_header *said)
 /* ---- failing -------------------------------------------------------------------------------------------------------------- */
 
 /* Tells everybody and gives them time to write down what they know. */
-static void fail(nw_driver *d, const char *reason)
+static void fail(nw_driver *d, nw_status failure, const char *reason)
 {
     mpi_driver *m = (mpi_driver *)d;
     size_t bytes = strlen(reason);
@@ -340,6 +353,7 @@ static void fail(nw_driver *d, const char *reason)
         nw_message *message;
         if (to == d->first || nw_message_take(d->pool, bytes, &message) != NW_OK) continue;
         message->header->kind = NW_KIND_ABORT;
+        message->header->part = (uint32_t)failure;
         memcpy(message->payload, reason, bytes);
         if (post(m, to, message) != NW_OK) return;
     }
@@ -357,7 +371,7 @@ static nw_status give_up(mpi_driver *m, int64_t waited)
         m->party ? nw_driver_timed_out(&m->base, m->party, waited)
                  : NW_FAIL(NW_E_PEER, "no word from the other ranks for %.1f s between steps", (double)waited * 1e-9);
     snprintf(reason, sizeof reason, "%s", nw_error_message());
-    fail(&m->base, reason);
+    fail(&m->base, status, reason);
     return NW_FAIL(status, "%s", reason);
 }
 
@@ -398,6 +412,7 @@ static nw_status run_party(mpi_driver *m, bool flush)
     nw_party *p = m->party;
     nw_action action;
     nw_message *message;
+    NW_TRY(m->failure);
     if (!p->begun) NW_TRY(tell(m, (nw_event){.kind = NW_EVENT_BEGIN}));
     p->begun = true;
     while ((message = mail_take(&m->early))) NW_TRY(give_to_party(m, message));
@@ -495,10 +510,33 @@ static void drop_mail(mail *m)
     for (nw_message *message; (message = mail_take(m));) nw_message_drop(message);
 }
 
+/* What came for the old generation is dropped, what came for the new one is delivered as if it came now. */
+static void reset(nw_driver *d)
+{
+    mpi_driver *m = (mpi_driver *)d;
+    nw_message *message;
+    m->failing = echoes = false;
+    m->failure = NW_OK;
+    m->rounds = 0;
+    drop_mail(&m->early);
+    while ((message = mail_take(&m->control))) {
+        count_arrival(m, (int)message->header->from, message);
+        nw_message_drop(message);
+    }
+    mail newer = m->newer;
+    if (newer.first) newer.last = &newer.first;
+    m->newer = (mail){0};
+    for (nw_message *next = newer.first; (message = next);) {
+        next = message->next;
+        if (deliver(m, message, (int)message->header->from, nw_message_size(message)) != NW_OK) m->failure = NW_E_PEER;
+    }
+}
+
 static void mpi_free(nw_driver *d)
 {
     mpi_driver *m = (mpi_driver *)d;
     drop_mail(&m->early);
+    drop_mail(&m->newer);
     drop_mail(&m->control);
     free(m->send_requests);
     free(m->sends);
@@ -513,6 +551,7 @@ static const nw_driver_ops ops = {.name = "mpi",
                                   .fail = fail,
                                   .now = now,
                                   .heard = heard,
+                                  .reset = reset,
                                   .free = mpi_free};
 
 nw_status nw_mpi_create(nw_driver **out, const nw_driver_options *options)
@@ -624,7 +663,8 @@ void nw_mpi_end(int exit_code)
 {
     MPI_Request request;
     if (!started) return;
-    bool together = !echoes && MPI_Ibarrier(MPI_COMM_WORLD, &request) == MPI_SUCCESS &&
+    bool lost = exit_code == nw_status_exit_code(NW_E_PEER); /* then not all will come */
+    bool together = !lost && MPI_Ibarrier(MPI_COMM_WORLD, &request) == MPI_SUCCESS &&
                     complete_within(&request, exit_code ? 2000000000 : 60000000000);
     if (!together) MPI_Abort(MPI_COMM_WORLD, exit_code ? exit_code : 1);
     MPI_Finalize();

@@ -382,11 +382,39 @@ static nw_status load(nw_driver *d, const int64_t *state, size_t count)
     return nw_links_load(v->links, state + at, count - at);
 }
 
+/* Messages on their way are lost, but were sent: they count as received. */
+static void drop_all(virtual_driver *v)
+{
+    nw_ledger *ledger = v->base.options.ledger;
+    for (int i = 0; i < v->count; i++) {
+        const entry *e = &v->heap[i];
+        if (!e->message) continue;
+        if (e->kind == ARRIVE && ledger) {
+            nw_ledger_transport(ledger, NW_RECEIVED, nw_message_size(e->message));
+            nw_ledger_received(ledger, e->from, e->to, e->message->header);
+        }
+        nw_message_drop(e->message);
+    }
+    v->count = 0;
+}
+
+/* All go on together, from the latest clock. */
+static void reset(nw_driver *d)
+{
+    virtual_driver *v = (virtual_driver *)d;
+    int64_t latest = v->now;
+    drop_all(v);
+    for (int i = 0; i < d->size; i++)
+        if (v->ranks[i].clock > latest) latest = v->ranks[i].clock;
+    for (int i = 0; i < d->size; i++)
+        v->ranks[i] = (virtual_rank){.clock = latest, .waiting = -1, .gone = v->ranks[i].gone};
+    v->now = -1;
+}
+
 static void virtual_free(nw_driver *d)
 {
     virtual_driver *v = (virtual_driver *)d;
-    for (int i = 0; i < v->count; i++)
-        if (v->heap[i].message) nw_message_drop(v->heap[i].message);
+    drop_all(v);
     nw_links_free(v->links);
     free(v->heap);
     free(v->ranks);
@@ -400,6 +428,7 @@ static const nw_driver_ops ops = {.name = "virtual",
                                   .now = now,
                                   .save = save,
                                   .load = load,
+                                  .reset = reset,
                                   .free = virtual_free};
 
 nw_status nw_virtual_create(nw_driver **out, const nw_driver_options *options, const nw_virtual_options *cluster)

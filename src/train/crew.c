@@ -166,6 +166,19 @@ static nw_status make_driver(nw_crew *crew, int first, int world)
     return nw_virtual_create(&crew->driver, &options, &v);
 }
 
+static nw_status make_exchange(nw_crew *crew, int index, int rank, int world)
+{
+    nw_member *m = &crew->members[index];
+    nw_exchange_options e = crew->options.exchange;
+    e.rank = rank;
+    e.world = world;
+    e.params = params_of(m);
+    e.codec = crew->codec;
+    NW_TRY(nw_exchange_create(&m->exchange, &e));
+    crew->parties[index] = (nw_party){.exchange = m->exchange, .worker = m, .work = &work};
+    return NW_OK;
+}
+
 static nw_status make_member(nw_crew *crew, int index, int rank, int world)
 {
     nw_member *m = &crew->members[index];
@@ -175,14 +188,7 @@ static nw_status make_member(nw_crew *crew, int index, int rank, int world)
     o.schedule.replicas = world;
     m->crew = crew;
     NW_TRY(nw_replica_create(&m->replica, &o, index > 0 ? crew->members[0].replica : NULL));
-    nw_exchange_options e = crew->options.exchange;
-    e.rank = rank;
-    e.world = world;
-    e.params = params_of(m);
-    e.codec = crew->codec;
-    NW_TRY(nw_exchange_create(&m->exchange, &e));
-    crew->parties[index] = (nw_party){.exchange = m->exchange, .worker = m, .work = &work};
-    return NW_OK;
+    return make_exchange(crew, index, rank, world);
 }
 
 static nw_status create(nw_crew *crew)
@@ -254,6 +260,20 @@ nw_status nw_crew_begin(nw_crew *crew)
 {
     for (int i = 0; i < crew->count; i++) NW_TRY(nw_replica_begin(crew->members[i].replica));
     return NW_OK;
+}
+
+nw_status nw_crew_go_back(nw_crew *crew, nw_checkpoint *checkpoint, double lr_factor)
+{
+    const char *note;
+    nw_driver_reset(crew->driver);
+    for (int i = 0; i < crew->count; i++) {
+        nw_exchange_free(crew->members[i].exchange);
+        crew->members[i].exchange = NULL;
+        NW_TRY(make_exchange(crew, i, crew->driver->first + i, nw_crew_world(crew)));
+    }
+    NW_TRY(nw_crew_load(crew, checkpoint, &note));
+    for (int i = 0; i < crew->count; i++) crew->members[i].replica->at.lr_factor = lr_factor;
+    return nw_crew_begin(crew);
 }
 
 nw_status nw_crew_advance(nw_crew *crew, int64_t until)

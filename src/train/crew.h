@@ -114,6 +114,10 @@ nw_status nw_crew_save(nw_crew *crew, nw_checkpoint_writer *writer);
 /* And back, on every rank. A checkpoint of another world is mapped (docs/checkpoints.md); *note tells, or is NULL. */
 nw_status nw_crew_load(nw_crew *crew, nw_checkpoint *checkpoint, const char **note);
 
+/* After NW_E_NUMERIC, which all ranks get: forgets what is under way, loads a checkpoint of this run, and begins there with
+ * learning rates times `lr_factor`. */
+nw_status nw_crew_go_back(nw_crew *crew, nw_checkpoint *checkpoint, double lr_factor);
+
 /* Bytes of the whole world: on rank 0, unless the world is one; NULL elsewhere. Where it is not the crew's own ledger, it
  * is to be freed. All ranks call. */
 nw_status nw_crew_world_ledger(nw_crew *crew, nw_ledger **world);

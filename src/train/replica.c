@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "train/health.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -13,6 +14,7 @@ nw_status nw_replica_create(nw_replica **out, const nw_replica_options *options,
     nw_replica *r = calloc(1, sizeof *r);
     NW_FAIL_IF(!r, NW_E_MEMORY, "no memory for a replica");
     r->options = *options;
+    r->at.lr_factor = 1;
     nw_net_parts parts = {
         .optimizer = &options->optimizer, .ema_decay = options->ema_decay, .ema_every = options->ema_every};
     nw_status status =
@@ -58,6 +60,23 @@ nw_status nw_replica_begin(nw_replica *r)
     return nw_loader_start(r->loader, r->at.epoch, r->at.batch);
 }
 
+/* A loss that grows is as bad as one that is no number, and comes before it. */
+static nw_status watch_loss(nw_replica *r, const nw_step_result *result)
+{
+    nw_place *at = &r->at;
+    nw_tally tally = {0};
+    nw_tally_add(&tally, result, r->options.net.loss_sum);
+    double loss = nw_tally_loss(&tally), guessing = log((double)r->options.net.classes);
+    if (at->watched++ == 0) at->first_loss = at->mean_loss = loss;
+    at->mean_loss = 0.9 * at->mean_loss + 0.1 * loss;
+    double usual = fmax(at->first_loss, guessing);
+    NW_FAIL_IF(r->options.diverged > 0 && at->mean_loss > r->options.diverged * usual, NW_E_NUMERIC,
+               "step %lld: the loss diverges: its running mean is %.3g, and %.3g at the start; a lower --lr may help "
+               "(--divergence-factor)",
+               (long long)at->steps + 1, at->mean_loss, usual);
+    return NW_OK;
+}
+
 nw_status nw_replica_compute(nw_replica *r, nw_replica_step *step)
 {
     *step = (nw_replica_step){0};
@@ -73,7 +92,10 @@ nw_status nw_replica_compute(nw_replica *r, nw_replica_step *step)
                (long long)r->at.epoch, (long long)r->at.batch, (long long)nw_replica_batches(r));
     r->net->batches = (uint64_t)r->at.batches;
     NW_TRY(nw_net_gradients(r->net, batch.images, batch.labels, batch.n, r->at.pending > 0, &step->result));
-    if (r->options.watch) NW_TRY(nw_health_check(r->net, step->result.loss, r->at.steps + 1));
+    if (r->options.watch) {
+        NW_TRY(nw_health_check(r->net, step->result.loss, r->at.steps + 1));
+        NW_TRY(watch_loss(r, &step->result));
+    }
     nw_tally_add(&r->at.tally, &step->result, r->options.net.loss_sum);
     r->at.batch++;
     r->at.batches++;
@@ -87,7 +109,7 @@ nw_status nw_replica_compute(nw_replica *r, nw_replica_step *step)
 static double lr_before(const nw_replica *r, int lag)
 {
     int64_t batch = r->at.batches - 1 - (int64_t)lag * r->options.accumulation;
-    return nw_schedule_lr(&r->schedule, batch > 0 ? batch : 0);
+    return r->at.lr_factor * nw_schedule_lr(&r->schedule, batch > 0 ? batch : 0);
 }
 
 double nw_replica_lr(const nw_replica *r) { return lr_before(r, 0); }
@@ -127,7 +149,7 @@ typedef struct scalar {
     double *real;
 } scalar;
 
-enum { SCALARS = 12 };
+enum { SCALARS = 16, OLD_SCALARS = 12 /* that checkpoints have always had */ };
 
 static void list_scalars(nw_replica *r, int64_t *optimizer_steps, int64_t *average_steps, scalar scalars[SCALARS])
 {
@@ -145,6 +167,10 @@ static void list_scalars(nw_replica *r, int64_t *optimizer_steps, int64_t *avera
         {"tally_top5", &at->tally.top5, NULL},
         {"optimizer_steps", optimizer_steps, NULL},
         {"average_steps", average_steps, NULL}, /* -1: the average has not begun */
+        {"first_loss", NULL, &at->first_loss},
+        {"mean_loss", NULL, &at->mean_loss},
+        {"watched", &at->watched, NULL},
+        {"lr_factor", NULL, &at->lr_factor},
     };
     for (int i = 0; i < SCALARS; i++) scalars[i] = all[i];
 }
@@ -236,6 +262,7 @@ nw_status nw_replica_load(nw_replica *r, nw_checkpoint *checkpoint, int index, n
     list_scalars(r, &optimizer_steps, &average_steps, scalars);
     for (int i = 0; i < SCALARS; i++) {
         snprintf(key, sizeof key, "replica%d.%s", index, scalars[i].key);
+        if (i >= OLD_SCALARS && !nw_checkpoint_has(checkpoint, key)) continue;
         NW_TRY(scalars[i].integer ? nw_checkpoint_get_int(checkpoint, key, scalars[i].integer)
                                   : nw_checkpoint_get_double(checkpoint, key, scalars[i].real));
     }

@@ -28,7 +28,8 @@ typedef struct nw_replica_options {
     double ema_decay; /* 0: no average of the weights */
     int ema_every;
     int64_t ema_from; /* the first epoch whose updates it sees */
-    bool watch;       /* stop where a loss or gradient is not finite */
+    bool watch;       /* stop where a loss or gradient is not finite, */
+    double diverged;  /* or where its running mean is so many times what guessing gives, or the first one; 0: never */
 } nw_replica_options;
 
 /* Where a replica is. Epochs and batches count from 0 here. */
@@ -37,6 +38,9 @@ typedef struct nw_place {
     int64_t batches, steps, images; /* computed, updated, seen so far */
     int64_t pending;                /* batches in a gradient that is not complete yet */
     nw_tally tally;                 /* of this epoch, as trained on */
+    double first_loss, mean_loss;   /* of the first batch, and a running mean */
+    int64_t watched;                /* batches in it */
+    double lr_factor;               /* on what the schedule says; below 1 after going back to a checkpoint */
 } nw_place;
 
 typedef struct nw_replica {

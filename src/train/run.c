@@ -32,6 +32,8 @@ typedef struct run {
     double best_top1;                          /* of the test split, whatever the rule */
     int64_t best_step, best_epoch;
     int64_t saved_step, saved_epoch; /* place of the last checkpoint in the run's directory; -1: none */
+    int rolled_back;                 /* times */
+    bool saved_once;                 /* there is a checkpoint of this run */
     bool ended, saved_ended;         /* the last epoch's record was sent; the same of that checkpoint */
     nw_phase_times epoch_began;      /* the watch at the start of this epoch, in this process */
     int64_t step_began;              /* when the batch under way did */
@@ -178,6 +180,7 @@ static nw_status save(run *r)
         r->saved_step = record.step = step;
         r->saved_epoch = at->epoch;
         r->saved_ended = r->ended;
+        r->saved_once = true;
         record.epoch = finished_epochs(r);
         record.images = images_seen(r);
         record.path = path;
@@ -394,6 +397,60 @@ static nw_status loop(run *r)
     return NW_OK;
 }
 
+/* Reads what the run itself keeps in a checkpoint. */
+static nw_status load_best(run *r, const nw_checkpoint *c)
+{
+    int64_t ended = 0;
+    NW_TRY(nw_checkpoint_get_double(c, "best", &r->best));
+    NW_TRY(nw_checkpoint_get_double(c, "best_top1", &r->best_top1));
+    NW_TRY(nw_checkpoint_get_int(c, "best_step", &r->best_step));
+    NW_TRY(nw_checkpoint_get_int(c, "best_epoch", &r->best_epoch));
+    if (nw_checkpoint_has(c, "ended")) NW_TRY(nw_checkpoint_get_int(c, "ended", &ended));
+    r->ended = ended != 0;
+    return NW_OK;
+}
+
+static nw_status add_images(run *r)
+{
+    nw_tally tally;
+    NW_TRY(nw_crew_tally(r->crew, &tally, &r->images));
+    r->first_images = place(r)->images;
+    return NW_OK;
+}
+
+/* Back to the last checkpoint, with a lower rate. All ranks get here together. */
+static nw_status roll_back(run *r, const char *why)
+{
+    const nw_run_options *o = r->options;
+    nw_checkpoint *c;
+    char text[1024];
+    double factor = pow(o->rollback_lr, ++r->rolled_back);
+    NW_TRY(nw_checkpoint_open(&c, o->run_dir));
+    snprintf(text, sizeof text, "%s; went back to step %lld, with learning rates times %g", why,
+             (long long)nw_checkpoint_get_info(c)->step, factor);
+    tell_fault(r, "rollback", text);
+    nw_observers_message(&r->observers, text);
+    nw_status status = nw_crew_go_back(r->crew, c, factor);
+    if (status == NW_OK) status = load_best(r, c);
+    nw_checkpoint_close(c);
+    NW_TRY(status);
+    r->saved_step = -1;
+    return add_images(r);
+}
+
+static nw_status loop_with_rollbacks(run *r)
+{
+    const nw_run_options *o = r->options;
+    for (;;) {
+        nw_status status = loop(r);
+        bool again = status == NW_E_NUMERIC && r->rolled_back < o->rollbacks && o->run_dir && r->saved_once;
+        if (!again) return status;
+        char why[512];
+        snprintf(why, sizeof why, "%s", nw_error_message());
+        NW_TRY(roll_back(r, why));
+    }
+}
+
 /* ---- beginning and end ------------------------------------------------------------------------------------------- */
 
 static nw_status load_checkpoint(run *r, nw_checkpoint *c)
@@ -402,13 +459,8 @@ static nw_status load_checkpoint(run *r, nw_checkpoint *c)
                "%s holds weights only, not the state of a run; --init starts a new run from them",
                nw_checkpoint_path(c));
     NW_TRY(nw_crew_load(r->crew, c, &r->note));
-    NW_TRY(nw_checkpoint_get_double(c, "best", &r->best));
-    NW_TRY(nw_checkpoint_get_double(c, "best_top1", &r->best_top1));
-    NW_TRY(nw_checkpoint_get_int(c, "best_step", &r->best_step));
-    NW_TRY(nw_checkpoint_get_int(c, "best_epoch", &r->best_epoch));
-    int64_t ended = 0;
-    if (nw_checkpoint_has(c, "ended")) NW_TRY(nw_checkpoint_get_int(c, "ended", &ended));
-    r->ended = ended != 0;
+    NW_TRY(load_best(r, c));
+    r->saved_once = true;
     nw_phase_times before = {0};
     for (int i = 0; i < NW_PHASES; i++) NW_TRY(nw_checkpoint_get_int(c, phases[i], &before.ns[i]));
     for (int i = 0; i < NW_PHASES; i++) r->options->watch->times.ns[i] += before.ns[i];
@@ -480,9 +532,7 @@ static nw_status prepare(run *r, nw_checkpoint *c)
         replica->at.epoch = o->start_epoch;
         replica->at.batches = o->start_epoch * nw_replica_batches(replica);
     }
-    nw_tally tally;
-    NW_TRY(nw_crew_tally(r->crew, &tally, &r->images));
-    r->first_images = place(r)->images;
+    NW_TRY(add_images(r));
     return nw_crew_begin(r->crew);
 }
 
@@ -619,7 +669,7 @@ static nw_status train(run *r, nw_checkpoint *c)
     if (r->result->nothing_to_do) return NW_OK;
     NW_TRY(open_directory(r, c != NULL));
     NW_TRY(open_observers(r, c));
-    nw_status status = loop(r);
+    nw_status status = loop_with_rollbacks(r);
     if (status == NW_OK || status == NW_E_INTERRUPTED) {
         nw_status kept = settle(r);
         if (status == NW_OK) status = kept;
@@ -664,7 +714,7 @@ nw_status nw_run_train(const nw_run_options *options, nw_run_result *result)
     if (status != NW_OK && status != NW_E_INTERRUPTED && r.crew && r.crew->driver) {
         char reason[512];
         snprintf(reason, sizeof reason, "%s", nw_error_message());
-        nw_driver_fail(r.crew->driver, reason);
+        nw_driver_fail(r.crew->driver, status, reason);
         status = NW_FAIL(status, "%s", reason);
     }
     nw_crew_free(r.crew);

@@ -45,6 +45,8 @@ typedef struct nw_run_options {
     const char *resume;          /* a checkpoint, or what holds one; NULL: start anew */
     const char *init;            /* weights to start with; NULL: random */
     int64_t checkpoint_every;    /* steps; 0: after every epoch */
+    int rollbacks;               /* at most so often, a run that diverges goes back to its last checkpoint; 0: never */
+    double rollback_lr;          /* and goes on with rates times this, each time */
     int64_t compare_every;       /* steps after which replicas that should be equal are compared; 0: never */
     int keep;                    /* newest checkpoints that stay, beside the best; 0: all */
 
