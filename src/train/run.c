@@ -21,6 +21,8 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+enum { SAVED_STEPS = 8 };
+
 typedef struct run {
     const nw_run_options *options;
     nw_run_result *result;
@@ -33,15 +35,18 @@ typedef struct run {
     int64_t best_step, best_epoch;
     int64_t saved_step, saved_epoch; /* place of the last checkpoint in the run's directory; -1: none */
     int rolled_back;                 /* times */
-    bool saved_once;                 /* there is a checkpoint of this run */
-    bool ended, saved_ended;         /* the last epoch's record was sent; the same of that checkpoint */
-    nw_phase_times epoch_began;      /* the watch at the start of this epoch, in this process */
-    int64_t step_began;              /* when the batch under way did */
-    int64_t images, first_images;    /* of all replicas, and of the first, when they were last added up */
-    int64_t waited_ns;               /* for messages, until the last step's record */
-    nw_account sent;                 /* by all ranks, at the end */
-    const char *note;                /* about the checkpoint that it continues; NULL: none */
-    char *dump_dir;                  /* of the driver, or NULL */
+    int64_t diverged_step;           /* where it last did so; -1: nowhere */
+    int again;                       /* times that it did so without getting past that step */
+    int64_t saved[SAVED_STEPS];      /* steps of the last checkpoints of this run that are there, the newest first */
+    int saved_count;
+    bool ended, saved_ended;      /* the last epoch's record was sent; the same of that checkpoint */
+    nw_phase_times epoch_began;   /* the watch at the start of this epoch, in this process */
+    int64_t step_began;           /* when the batch under way did */
+    int64_t images, first_images; /* of all replicas, and of the first, when they were last added up */
+    int64_t waited_ns;            /* for messages, until the last step's record */
+    nw_account sent;              /* by all ranks, at the end */
+    const char *note;             /* about the checkpoint that it continues; NULL: none */
+    char *dump_dir;               /* of the driver, or NULL */
     nw_cpu_ticks ticks;
     int lock; /* on the run's directory; -1: none */
 } run;
@@ -156,6 +161,16 @@ static nw_status write_checkpoint(run *r, const char *path)
     return status;
 }
 
+/* Remembers a checkpoint, and forgets those that go. */
+static void note_saved(run *r, int64_t step)
+{
+    int most = r->options->keep > 0 && r->options->keep < SAVED_STEPS ? r->options->keep : SAVED_STEPS;
+    if (r->saved_count > 0 && r->saved[0] == step) return;
+    memmove(r->saved + 1, r->saved, (SAVED_STEPS - 1) * sizeof r->saved[0]);
+    r->saved[0] = step;
+    if (r->saved_count < most) r->saved_count++;
+}
+
 /* The run's own checkpoint of this step; old ones go. */
 static nw_status save(run *r)
 {
@@ -180,7 +195,7 @@ static nw_status save(run *r)
         r->saved_step = record.step = step;
         r->saved_epoch = at->epoch;
         r->saved_ended = r->ended;
-        r->saved_once = true;
+        note_saved(r, step);
         record.epoch = finished_epochs(r);
         record.images = images_seen(r);
         record.path = path;
@@ -418,14 +433,22 @@ static nw_status add_images(run *r)
     return NW_OK;
 }
 
-/* Back to the last checkpoint, with a lower rate. All ranks get here together. */
+/* Back to the last checkpoint, with a lower rate. If that did not help before, its weights are to blame: to the one before.
+ * All ranks get here together. */
 static nw_status roll_back(run *r, const char *why)
 {
     const nw_run_options *o = r->options;
     nw_checkpoint *c;
-    char text[1024];
+    char text[1024], *path;
     double factor = pow(o->rollback_lr, ++r->rolled_back);
-    NW_TRY(nw_checkpoint_open(&c, o->run_dir));
+    int64_t step = nw_crew_computed(r->crew);
+    r->again = step > r->diverged_step ? 0 : r->again + 1;
+    if (step > r->diverged_step) r->diverged_step = step;
+    int back = r->again < r->saved_count ? r->again : r->saved_count - 1;
+    NW_TRY(nw_checkpoint_step_path(&path, o->run_dir, r->saved[back]));
+    nw_status opened = nw_checkpoint_open(&c, path);
+    free(path);
+    NW_TRY(opened);
     snprintf(text, sizeof text, "%s; went back to step %lld, with learning rates times %g", why,
              (long long)nw_checkpoint_get_info(c)->step, factor);
     tell_fault(r, "rollback", text);
@@ -435,6 +458,8 @@ static nw_status roll_back(run *r, const char *why)
     nw_checkpoint_close(c);
     NW_TRY(status);
     r->saved_step = -1;
+    r->saved_count -= back; /* the newer ones will be written again */
+    memmove(r->saved, r->saved + back, (size_t)r->saved_count * sizeof r->saved[0]);
     return add_images(r);
 }
 
@@ -443,7 +468,7 @@ static nw_status loop_with_rollbacks(run *r)
     const nw_run_options *o = r->options;
     for (;;) {
         nw_status status = loop(r);
-        bool again = status == NW_E_NUMERIC && r->rolled_back < o->rollbacks && o->run_dir && r->saved_once;
+        bool again = status == NW_E_NUMERIC && r->rolled_back < o->rollbacks && r->saved_count > 0;
         if (!again) return status;
         char why[512];
         snprintf(why, sizeof why, "%s", nw_error_message());
@@ -453,6 +478,16 @@ static nw_status loop_with_rollbacks(run *r)
 
 /* ---- beginning and end ------------------------------------------------------------------------------------------- */
 
+/* A checkpoint that the run continues from is its own if it lies in its directory. */
+static void note_own_checkpoint(run *r, const nw_checkpoint *c)
+{
+    char *path;
+    int64_t step = nw_checkpoint_get_info(c)->step;
+    if (nw_checkpoint_step_path(&path, r->options->run_dir, step) != NW_OK) return;
+    if (nw_checkpoint_exists(path)) note_saved(r, step);
+    free(path);
+}
+
 static nw_status load_checkpoint(run *r, nw_checkpoint *c)
 {
     NW_FAIL_IF(nw_checkpoint_is_bare(c), NW_E_FILE,
@@ -460,7 +495,7 @@ static nw_status load_checkpoint(run *r, nw_checkpoint *c)
                nw_checkpoint_path(c));
     NW_TRY(nw_crew_load(r->crew, c, &r->note));
     NW_TRY(load_best(r, c));
-    r->saved_once = true;
+    if (r->options->run_dir) note_own_checkpoint(r, c);
     nw_phase_times before = {0};
     for (int i = 0; i < NW_PHASES; i++) NW_TRY(nw_checkpoint_get_int(c, phases[i], &before.ns[i]));
     for (int i = 0; i < NW_PHASES; i++) r->options->watch->times.ns[i] += before.ns[i];
@@ -700,6 +735,7 @@ nw_status nw_run_train(const nw_run_options *options, nw_run_result *result)
              .best_top1 = (double)NAN,
              .best_step = -1,
              .saved_step = -1,
+             .diverged_step = -1,
              .lock = -1,
              .ticks = nw_machine_ticks()};
     nw_record_clear(NW_RECORD_EPOCH, &r.epoch);
