@@ -118,12 +118,24 @@ nw_status nw_train_place(const nw_settings *s, char **run_dir, char **resume)
 
 /* ---- what the user sees ------------------------------------------------------------------------------------------ */
 
-static void print_start(const nw_settings *s, const nw_run_options *o, const nw_dataset *d, const char *run_dir)
+static void print_world(const nw_settings *s, const nw_world *w)
+{
+    if (w->place == NW_CREW_ALONE) return;
+    fprintf(stderr, "world     %d %s ranks", w->size, w->place == NW_CREW_MPI ? "MPI" : "virtual");
+    if (w->cluster) fprintf(stderr, " of cluster %s", w->cluster->name);
+    fprintf(stderr, ", %s%s, %s on the wire; a step is %lld images\n", s->exchange, s->delay ? " one step late" : "",
+            strcmp(s->method, "none") == 0 ? "f32" : s->method,
+            (long long)w->size * s->batch_size * s->accumulation_steps);
+}
+
+static void print_start(const nw_settings *s, const nw_run_options *o, const nw_world *w, const nw_dataset *d,
+                        const char *run_dir)
 {
     if (s->git) fprintf(stderr, "nowait %s, commit %s\n", nw_version(), nw_build_commit());
     nw_settings_print(s, stderr);
     fprintf(stderr, "data      %s: %lld training and %lld test images, %d classes (%s)\n", d->name,
             (long long)d->split[NW_SPLIT_TRAIN].count, (long long)d->split[NW_SPLIT_TEST].count, d->classes, d->source);
+    print_world(s, w);
     fprintf(stderr, "run       %s%s\n", run_dir, o->resume ? " (continued)" : "");
 }
 
@@ -134,6 +146,8 @@ static void print_result(const nw_settings *s, const nw_run_result *r, const cha
         printf("test top-1 %.2f %%, top-5 %.2f %%, loss %.4f after %lld epochs, %lld steps, %.0f images/s\n",
                r->last.test_top1, r->last.test_top5, r->last.test_loss, (long long)r->last.epoch, (long long)e->step,
                e->images_per_second);
+    if (isfinite(e->virtual_seconds))
+        printf("virtual time %.3f s, %.0f images/s\n", e->virtual_seconds, (double)e->images / e->virtual_seconds);
     if (s->quiet) return;
     printf("results in %s: summary.json, metrics.jsonl, logs.tsv, checkpoints/; weights %.16s...\n", run_dir,
            r->weights_sha256);
@@ -175,7 +189,7 @@ static nw_status train_in(const nw_settings *s, const nw_dataset *d, const nw_wo
                                          .tensorboard = nw_tensorboard_available(),
                                          .metrics_file = s->metrics_file[0] ? s->metrics_file : NULL,
                                          .log_dir = s->log_dir[0] ? s->log_dir : NULL};
-        if (shows) print_start(s, &o, d, run_dir);
+        if (shows) print_start(s, &o, world, d, run_dir);
         nw_run_result result;
         status = nw_run_train(&o, &result);
         if (status == NW_OK && result.nothing_to_do && speaks)
