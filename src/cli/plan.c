@@ -271,6 +271,7 @@ nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, const nw_world 
     o->train_eval_batch_size = s->train_eval_batch_size ? s->train_eval_batch_size : o->test_batch_size;
     int most = nw_max(s->batch_size, nw_max(o->test_batch_size, s->train_metrics ? o->train_eval_batch_size : 0));
     NW_TRY(nw_plan_net(s, d, &augment, most, &r->net));
+    if (w) r->net.threads = w->threads;
     NW_TRY(plan_optimizer(s, &r->optimizer));
     plan_schedule(s, d, w ? w->size : 1, &r->schedule);
     r->loader = (nw_loader_options){.dataset = d,

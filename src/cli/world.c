@@ -1,6 +1,7 @@
 /* world.c - see world.h. */
 #include "cli/world.h"
 
+#include "base/machine.h"
 #include "base/sha256.h"
 #include "cli/cluster_file.h"
 #include "cli/session.h"
@@ -11,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- which world ---------------------------------------------------------------------------------------------------- */
 
@@ -41,6 +43,14 @@ static nw_status check_size(const nw_world *w, const nw_settings *s)
     return NW_OK;
 }
 
+/* What --threads says; else all CPUs that a rank may use, which ranks of one machine share unless they are bound to some. */
+static int threads_of_rank(const nw_settings *s)
+{
+    int allowed = nw_machine_allowed_cpus(), online = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    if (s->threads > 0) return s->threads;
+    return allowed < online ? allowed : nw_max(1, allowed / nw_mpi_ranks_here());
+}
+
 nw_status nw_world_open(nw_world *w, const nw_settings *s)
 {
     *w = (nw_world){.place = NW_CREW_ALONE, .size = 1};
@@ -50,6 +60,7 @@ nw_status nw_world_open(nw_world *w, const nw_settings *s)
         NW_TRY(nw_mpi_start(&w->rank, &w->size));
         if (w->size > 1) w->place = NW_CREW_MPI;
     }
+    w->threads = threads_of_rank(s);
     NW_TRY(check_size(w, s));
     if (s->faults[0]) NW_TRY(nw_faults_load(&w->faults, s->faults, w->size));
     const nw_fault *fault = w->place == NW_CREW_VIRTUAL ? NULL : nw_faults_virtual_only(w->faults);
@@ -83,12 +94,12 @@ static nw_status digest_config(const nw_settings *s, char *text, size_t size)
     return NW_OK;
 }
 
-static nw_status fill_facts(const nw_settings *s, const nw_dataset *d, nw_rank_facts *f)
+static nw_status fill_facts(const nw_world *w, const nw_settings *s, const nw_dataset *d, nw_rank_facts *f)
 {
     const nw_kernels *kernels;
     const char *note;
     nw_rank_facts_here(f);
-    f->threads = s->threads;
+    f->threads = w->threads;
     snprintf(f->version, sizeof f->version, "%s", nw_version());
     snprintf(f->commit, sizeof f->commit, "%s", nw_build_commit());
     NW_TRY(digest_config(s, f->config, sizeof f->config));
@@ -112,7 +123,7 @@ nw_status nw_world_check(const nw_world *w, const nw_settings *s, const nw_datas
     nw_rank_facts mine = {0}, *all = calloc((size_t)w->size, sizeof *all);
     NW_FAIL_IF(!all, NW_E_MEMORY, "no memory for facts about %d ranks", w->size);
     nw_findings findings;
-    nw_status status = fill_facts(s, d, &mine);
+    nw_status status = fill_facts(w, s, d, &mine);
     if (status == NW_OK) status = nw_mpi_gather(&mine, sizeof mine, all);
     if (status == NW_OK) {
         nw_preflight_facts facts = {.world = w->size, .library = nw_mpi_library(), .ranks = all};

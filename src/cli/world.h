@@ -13,6 +13,7 @@
 typedef struct nw_world {
     nw_crew_place place;
     int rank, size;
+    int threads; /* of a rank */
     nw_cluster *cluster; /* of a virtual one */
     nw_faults *faults;   /* NULL: none */
 } nw_world;

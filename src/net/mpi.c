@@ -605,6 +605,17 @@ nw_status nw_mpi_start(int *rank, int *size)
     return NW_OK;
 }
 
+int nw_mpi_ranks_here(void)
+{
+    MPI_Comm here;
+    int size = 1;
+    if (!started) return 1;
+    if (MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here) != MPI_SUCCESS) return 1;
+    MPI_Comm_size(here, &size);
+    MPI_Comm_free(&here);
+    return size;
+}
+
 /* Tests a request until it is complete, or `limit_ns` have passed. */
 static bool complete_within(MPI_Request *request, int64_t limit_ns)
 {
@@ -694,6 +705,7 @@ nw_status nw_mpi_start(int *rank, int *size)
     *size = 1;
     return missing();
 }
+int nw_mpi_ranks_here(void) { return 1; }
 void nw_mpi_end(int exit_code) { (void)exit_code; }
 nw_status nw_mpi_gather(const void *mine, size_t bytes, void *all)
 {

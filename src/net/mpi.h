@@ -26,6 +26,8 @@ bool nw_mpi_speaks(void);
 
 /* Joins the world. Once in a process. */
 nw_status nw_mpi_start(int *rank, int *size);
+/* Ranks of the world on this machine; 1 before the start. */
+int nw_mpi_ranks_here(void);
 /* Leaves it: together with all others if they leave as well within two seconds, otherwise alone, which ends them with this
  * exit code. Does nothing if nw_mpi_start was not called. */
 void nw_mpi_end(int exit_code);
