@@ -176,3 +176,27 @@ void nw_json_bool(nw_json *json, bool value)
     before_value(json);
     fputs(value ? "true" : "false", json->out);
 }
+
+void nw_json_put_string(nw_json *json, const char *key, const char *text)
+{
+    nw_json_key(json, key);
+    nw_json_string(json, text);
+}
+
+void nw_json_put_int(nw_json *json, const char *key, int64_t value)
+{
+    nw_json_key(json, key);
+    nw_json_int(json, value);
+}
+
+void nw_json_put_double(nw_json *json, const char *key, double value)
+{
+    nw_json_key(json, key);
+    nw_json_double(json, value);
+}
+
+void nw_json_put_bool(nw_json *json, const char *key, bool value)
+{
+    nw_json_key(json, key);
+    nw_json_bool(json, value);
+}

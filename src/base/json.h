@@ -36,4 +36,10 @@ void nw_json_int(nw_json *json, int64_t value);
 void nw_json_double(nw_json *json, double value); /* shortest text that reads back as the same double */
 void nw_json_bool(nw_json *json, bool value);
 
+/* A key and its value. */
+void nw_json_put_string(nw_json *json, const char *key, const char *text);
+void nw_json_put_int(nw_json *json, const char *key, int64_t value);
+void nw_json_put_double(nw_json *json, const char *key, double value);
+void nw_json_put_bool(nw_json *json, const char *key, bool value);
+
 #endif

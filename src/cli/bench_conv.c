@@ -212,14 +212,14 @@ static void print_json(const bench *b, nw_cpu_ticks before)
     const nw_settings *s = b->settings;
     nw_json json = nw_json_begin(stdout, true);
     nw_json_object(&json);
-    nw_json_key(&json, "benchmark"), nw_json_string(&json, "conv");
-    nw_json_key(&json, "model"), nw_json_string(&json, s->model);
-    nw_json_key(&json, "batch_size"), nw_json_int(&json, s->batch_size);
-    nw_json_key(&json, "precision"), nw_json_string(&json, b->exec.kernels->dtype == NW_BF16 ? "bf16" : "f32");
-    nw_json_key(&json, "isa"), nw_json_string(&json, b->exec.kernels->isa);
-    nw_json_key(&json, "threads"), nw_json_int(&json, nw_pool_threads(b->exec.pool));
-    nw_json_key(&json, "fused"), nw_json_bool(&json, s->fused);
-    nw_json_key(&json, "peak_gflops"), nw_json_double(&json, b->peak * 1e-9);
+    nw_json_put_string(&json, "benchmark", "conv");
+    nw_json_put_string(&json, "model", s->model);
+    nw_json_put_int(&json, "batch_size", s->batch_size);
+    nw_json_put_string(&json, "precision", b->exec.kernels->dtype == NW_BF16 ? "bf16" : "f32");
+    nw_json_put_string(&json, "isa", b->exec.kernels->isa);
+    nw_json_put_int(&json, "threads", nw_pool_threads(b->exec.pool));
+    nw_json_put_bool(&json, "fused", s->fused);
+    nw_json_put_double(&json, "peak_gflops", b->peak * 1e-9);
     nw_json_key(&json, "layers");
     nw_json_array(&json);
     for (int i = 0; i < b->count; i++) {
@@ -232,15 +232,15 @@ static void print_json(const bench *b, nw_cpu_ticks before)
         } shape[] = {{"c", v->c}, {"h", v->h},           {"w", v->w},     {"k", v->k},        {"r", v->r},
                      {"s", v->s}, {"stride", v->stride}, {"pad", v->pad}, {"times", l->times}};
         for (size_t j = 0; j < sizeof shape / sizeof shape[0]; j++)
-            nw_json_key(&json, shape[j].key), nw_json_int(&json, shape[j].value);
-        nw_json_key(&json, "taps_inside"), nw_json_double(&json, l->inside);
+            nw_json_put_int(&json, shape[j].key, shape[j].value);
+        nw_json_put_double(&json, "taps_inside", l->inside);
         for (int d = 0; d < 3; d++) {
             double flops = nw_conv_flops(v, s->batch_size) / l->best[d];
             nw_json_key(&json, key[d]);
             nw_json_object(&json);
-            nw_json_key(&json, "ms"), nw_json_double(&json, l->best[d] * 1e3);
-            nw_json_key(&json, "gflops"), nw_json_double(&json, flops * 1e-9);
-            nw_json_key(&json, "percent_of_peak"), nw_json_double(&json, 100 * flops / b->peak);
+            nw_json_put_double(&json, "ms", l->best[d] * 1e3);
+            nw_json_put_double(&json, "gflops", flops * 1e-9);
+            nw_json_put_double(&json, "percent_of_peak", 100 * flops / b->peak);
             nw_json_object_end(&json);
         }
         nw_json_object_end(&json);
@@ -248,8 +248,7 @@ static void print_json(const bench *b, nw_cpu_ticks before)
     nw_json_array_end(&json);
     nw_json_key(&json, "geometric_mean_percent_of_peak");
     nw_json_object(&json);
-    for (int d = 0; d < 3; d++)
-        nw_json_key(&json, key[d]), nw_json_double(&json, 100 * mean_share(b, (nw_direction)d, false));
+    for (int d = 0; d < 3; d++) nw_json_put_double(&json, key[d], 100 * mean_share(b, (nw_direction)d, false));
     nw_json_object_end(&json);
     nw_bench_machine_json(&json, before);
     nw_json_object_end(&json);

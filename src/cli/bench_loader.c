@@ -62,21 +62,21 @@ static void print_json(const nw_settings *s, const nw_dataset *d, const nw_loade
     nw_loader_shape(loader, &channels, &height, &width);
     nw_json json = nw_json_begin(stdout, true);
     nw_json_object(&json);
-    nw_json_key(&json, "benchmark"), nw_json_string(&json, "loader");
-    nw_json_key(&json, "dataset"), nw_json_string(&json, d->name);
-    nw_json_key(&json, "source"), nw_json_string(&json, d->height ? "memory" : "files");
-    nw_json_key(&json, "channels"), nw_json_int(&json, channels);
-    nw_json_key(&json, "height"), nw_json_int(&json, height);
-    nw_json_key(&json, "width"), nw_json_int(&json, width);
-    nw_json_key(&json, "batch_size"), nw_json_int(&json, s->batch_size);
-    nw_json_key(&json, "steps"), nw_json_int(&json, s->steps);
-    nw_json_key(&json, "rounds"), nw_json_int(&json, ROUNDS);
-    nw_json_key(&json, "images_per_second_core"), nw_json_double(&json, rates[0].median);
-    nw_json_key(&json, "images_per_second_core_best"), nw_json_double(&json, rates[0].best);
-    nw_json_key(&json, "workers"), nw_json_int(&json, s->workers);
+    nw_json_put_string(&json, "benchmark", "loader");
+    nw_json_put_string(&json, "dataset", d->name);
+    nw_json_put_string(&json, "source", d->height ? "memory" : "files");
+    nw_json_put_int(&json, "channels", channels);
+    nw_json_put_int(&json, "height", height);
+    nw_json_put_int(&json, "width", width);
+    nw_json_put_int(&json, "batch_size", s->batch_size);
+    nw_json_put_int(&json, "steps", s->steps);
+    nw_json_put_int(&json, "rounds", ROUNDS);
+    nw_json_put_double(&json, "images_per_second_core", rates[0].median);
+    nw_json_put_double(&json, "images_per_second_core_best", rates[0].best);
+    nw_json_put_int(&json, "workers", s->workers);
     if (s->workers) {
-        nw_json_key(&json, "images_per_second"), nw_json_double(&json, rates[1].median);
-        nw_json_key(&json, "images_per_second_best"), nw_json_double(&json, rates[1].best);
+        nw_json_put_double(&json, "images_per_second", rates[1].median);
+        nw_json_put_double(&json, "images_per_second_best", rates[1].best);
     }
     nw_bench_machine_json(&json, before);
     nw_json_object_end(&json);

@@ -53,29 +53,29 @@ static void print_json(const nw_settings *s, const nw_net *net, const measuremen
 {
     nw_json json = nw_json_begin(stdout, true);
     nw_json_object(&json);
-    nw_json_key(&json, "benchmark"), nw_json_string(&json, "train");
-    nw_json_key(&json, "model"), nw_json_string(&json, s->model);
-    nw_json_key(&json, "batch_size"), nw_json_int(&json, s->batch_size);
-    nw_json_key(&json, "images_per_second"), nw_json_double(&json, m->images_per_second);
-    nw_json_key(&json, "images_per_second_best"), nw_json_double(&json, m->best);
+    nw_json_put_string(&json, "benchmark", "train");
+    nw_json_put_string(&json, "model", s->model);
+    nw_json_put_int(&json, "batch_size", s->batch_size);
+    nw_json_put_double(&json, "images_per_second", m->images_per_second);
+    nw_json_put_double(&json, "images_per_second_best", m->best);
     nw_json_key(&json, "step_seconds");
     nw_json_array(&json);
     for (int i = 0; i < s->steps; i++) nw_json_double(&json, seconds[i]);
     nw_json_array_end(&json);
-    nw_json_key(&json, "peak_gflops"), nw_json_double(&json, m->peak * 1e-9);
-    nw_json_key(&json, "precision"), nw_json_string(&json, nw_net_precision(net));
-    nw_json_key(&json, "isa"), nw_json_string(&json, nw_net_isa(net));
-    nw_json_key(&json, "threads"), nw_json_int(&json, nw_net_threads(net));
-    nw_json_key(&json, "steps"), nw_json_int(&json, s->steps);
-    nw_json_key(&json, "loss"), nw_json_double(&json, m->loss);
-    nw_json_key(&json, "peak_memory_bytes"), nw_json_int(&json, (int64_t)nw_machine_peak_memory());
-    nw_json_key(&json, "arena_bytes"), nw_json_int(&json, (int64_t)nw_net_memory(net));
+    nw_json_put_double(&json, "peak_gflops", m->peak * 1e-9);
+    nw_json_put_string(&json, "precision", nw_net_precision(net));
+    nw_json_put_string(&json, "isa", nw_net_isa(net));
+    nw_json_put_int(&json, "threads", nw_net_threads(net));
+    nw_json_put_int(&json, "steps", s->steps);
+    nw_json_put_double(&json, "loss", m->loss);
+    nw_json_put_int(&json, "peak_memory_bytes", (int64_t)nw_machine_peak_memory());
+    nw_json_put_int(&json, "arena_bytes", (int64_t)nw_net_memory(net));
     if (s->profile) {
         nw_json_key(&json, "profile");
         nw_json_object(&json);
         for (int w = 0; w < NW_WORK_KINDS; w++)
             nw_json_key(&json, nw_work_text((nw_work)w)), nw_json_double(&json, m->work_share[w]);
-        nw_json_key(&json, "other"), nw_json_double(&json, m->other_share);
+        nw_json_put_double(&json, "other", m->other_share);
         nw_json_object_end(&json);
     }
     nw_bench_machine_json(&json, before);

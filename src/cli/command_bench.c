@@ -33,11 +33,11 @@ void nw_bench_machine_json(nw_json *json, nw_cpu_ticks before)
 {
     char cpu[128];
     nw_machine_cpu_name(cpu, sizeof cpu);
-    nw_json_key(json, "cpu"), nw_json_string(json, cpu);
-    nw_json_key(json, "steal_percent"), nw_json_double(json, nw_machine_steal_percent(before, nw_machine_ticks()));
-    nw_json_key(json, "load"), nw_json_double(json, nw_machine_load());
-    nw_json_key(json, "version"), nw_json_string(json, nw_version());
-    nw_json_key(json, "commit"), nw_json_string(json, nw_build_commit());
+    nw_json_put_string(json, "cpu", cpu);
+    nw_json_put_double(json, "steal_percent", nw_machine_steal_percent(before, nw_machine_ticks()));
+    nw_json_put_double(json, "load", nw_machine_load());
+    nw_json_put_string(json, "version", nw_version());
+    nw_json_put_string(json, "commit", nw_build_commit());
 }
 
 void nw_bench_machine_table(nw_cpu_ticks before)
@@ -84,7 +84,8 @@ nw_status nw_command_bench(int argc, char **argv)
         usage(argc > 0 ? argv[0] : "");
         return NW_OK;
     }
-    NW_FAIL_IF(argc < 1, NW_E_ARGUMENT, "say what to measure: 'nowait bench train', 'conv', 'codec', 'exchange' or 'loader'");
+    NW_FAIL_IF(argc < 1, NW_E_ARGUMENT,
+               "say what to measure: 'nowait bench train', 'conv', 'codec', 'exchange' or 'loader'");
     for (int i = 0; i < BENCHMARKS; i++) {
         if (strcmp(argv[0], benchmarks[i].name) != 0) continue;
         nw_settings settings;

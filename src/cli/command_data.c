@@ -107,22 +107,22 @@ static void json_facts(const nw_dataset *d, const nw_data_facts *f)
 {
     nw_json json = nw_json_begin(stdout, true);
     nw_json_object(&json);
-    nw_json_key(&json, "dataset"), nw_json_string(&json, d->name);
-    nw_json_key(&json, "source"), nw_json_string(&json, d->source);
-    nw_json_key(&json, "classes"), nw_json_int(&json, d->classes);
-    nw_json_key(&json, "channels"), nw_json_int(&json, d->channels);
+    nw_json_put_string(&json, "dataset", d->name);
+    nw_json_put_string(&json, "source", d->source);
+    nw_json_put_int(&json, "classes", d->classes);
+    nw_json_put_int(&json, "channels", d->channels);
     const char *const sizes[] = {"least_height", "most_height", "least_width", "most_width"};
     const int pixels[] = {f->least_height, f->most_height, f->least_width, f->most_width};
-    for (int i = 0; i < 4; i++) nw_json_key(&json, sizes[i]), nw_json_int(&json, pixels[i]);
+    for (int i = 0; i < 4; i++) nw_json_put_int(&json, sizes[i], pixels[i]);
     for (int s = 0; s < NW_SPLITS; s++) {
         nw_json_key(&json, split_names[s]), nw_json_object(&json);
-        nw_json_key(&json, "images"), nw_json_int(&json, d->split[s].count);
+        nw_json_put_int(&json, "images", d->split[s].count);
         nw_json_key(&json, "per_class"), nw_json_array(&json);
         for (int c = 0; c < d->classes; c++) nw_json_int(&json, f->per_class[s][c]);
         nw_json_array_end(&json);
         nw_json_object_end(&json);
     }
-    nw_json_key(&json, "measured_images"), nw_json_int(&json, f->measured);
+    nw_json_put_int(&json, "measured_images", f->measured);
     json_numbers(&json, "mean", f->mean, d->channels);
     json_numbers(&json, "deviation", f->deviation, d->channels);
     nw_json_key(&json, "class_names");

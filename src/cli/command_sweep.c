@@ -183,13 +183,12 @@ static void write_json(const sweep *w, FILE *out)
     for (int i = 0; i < w->combinations; i++) {
         const result *r = &w->results[i];
         nw_json_object(&json);
-        for (int g = 0; g < w->grid_count; g++)
-            nw_json_key(&json, w->grids[g].option), nw_json_string(&json, value_of(w, i, g));
-        nw_json_key(&json, "runs"), nw_json_int(&json, r->runs);
-        nw_json_key(&json, "test_top1_mean"), nw_json_double(&json, mean_of(r));
-        nw_json_key(&json, "test_top1_std"), nw_json_double(&json, deviation_of(r));
-        nw_json_key(&json, "test_top1_best"), nw_json_double(&json, r->best);
-        nw_json_key(&json, "train_seconds_mean"), nw_json_double(&json, r->seconds / r->runs);
+        for (int g = 0; g < w->grid_count; g++) nw_json_put_string(&json, w->grids[g].option, value_of(w, i, g));
+        nw_json_put_int(&json, "runs", r->runs);
+        nw_json_put_double(&json, "test_top1_mean", mean_of(r));
+        nw_json_put_double(&json, "test_top1_std", deviation_of(r));
+        nw_json_put_double(&json, "test_top1_best", r->best);
+        nw_json_put_double(&json, "train_seconds_mean", r->seconds / r->runs);
         nw_json_object_end(&json);
     }
     nw_json_array_end(&json);

@@ -34,7 +34,7 @@ void nw_session_catch_signals(void)
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGUSR1, &action, NULL); /* mpirun passes it on and lets its ranks live, other than TERM */
-    signal(SIGPIPE, SIG_IGN); /* training goes on when nobody reads its output any more */
+    signal(SIGPIPE, SIG_IGN);          /* training goes on when nobody reads its output any more */
 }
 
 const volatile sig_atomic_t *nw_session_stop(void) { return &stop_flag; }
@@ -169,14 +169,14 @@ static void print_score(const nw_settings *s, const nw_dataset *d, const char *s
     if (strcmp(s->format, "json") == 0) {
         nw_json json = nw_json_begin(stdout, true);
         nw_json_object(&json);
-        nw_json_key(&json, "dataset"), nw_json_string(&json, d->name);
-        nw_json_key(&json, "split"), nw_json_string(&json, split);
-        nw_json_key(&json, "images"), nw_json_int(&json, tally->images);
-        nw_json_key(&json, "top1"), nw_json_double(&json, nw_tally_top1(tally));
-        nw_json_key(&json, "top5"), nw_json_double(&json, nw_tally_top5(tally));
-        nw_json_key(&json, "loss"), nw_json_double(&json, nw_tally_loss(tally));
-        nw_json_key(&json, "averaged_weights"), nw_json_bool(&json, averaged);
-        nw_json_key(&json, "seconds"), nw_json_double(&json, seconds);
+        nw_json_put_string(&json, "dataset", d->name);
+        nw_json_put_string(&json, "split", split);
+        nw_json_put_int(&json, "images", tally->images);
+        nw_json_put_double(&json, "top1", nw_tally_top1(tally));
+        nw_json_put_double(&json, "top5", nw_tally_top5(tally));
+        nw_json_put_double(&json, "loss", nw_tally_loss(tally));
+        nw_json_put_bool(&json, "averaged_weights", averaged);
+        nw_json_put_double(&json, "seconds", seconds);
         nw_json_object_end(&json);
         nw_json_end(&json);
         return;

@@ -51,50 +51,32 @@ nw_status nw_calibration_copy(nw_calibration *to, const nw_calibration *from)
 
 /* ---- writing ---- */
 
-static void put_text(nw_json *json, const char *key, const char *text)
-{
-    nw_json_key(json, key);
-    nw_json_string(json, text);
-}
-
-static void put_int(nw_json *json, const char *key, int64_t value)
-{
-    nw_json_key(json, key);
-    nw_json_int(json, value);
-}
-
-static void put_double(nw_json *json, const char *key, double value)
-{
-    nw_json_key(json, key);
-    nw_json_double(json, value);
-}
-
 static void put_calibration(nw_json *json, const nw_calibration *c)
 {
     nw_json_object(json);
-    put_text(json, "format", format_name);
-    put_int(json, "version", NW_CALIBRATION_VERSION);
-    put_text(json, "written_by", c->written_by);
-    put_text(json, "machine", c->machine);
-    put_text(json, "isa", c->isa);
-    put_text(json, "precision", c->precision);
-    put_text(json, "model", c->model);
-    put_int(json, "batch", c->batch);
-    put_int(json, "threads", c->threads);
-    put_int(json, "ranks", c->ranks);
-    put_int(json, "overhead_ns", c->overhead_ns);
-    put_int(json, "update_ns", c->update_ns);
-    put_double(json, "touch_bytes_per_second", c->touch_bytes_per_second);
-    put_int(json, "link_latency_ns", c->link_latency_ns);
-    put_double(json, "link_bytes_per_second", c->link_bytes_per_second);
-    put_int(json, "link_overhead_ns", c->link_overhead_ns);
+    nw_json_put_string(json, "format", format_name);
+    nw_json_put_int(json, "version", NW_CALIBRATION_VERSION);
+    nw_json_put_string(json, "written_by", c->written_by);
+    nw_json_put_string(json, "machine", c->machine);
+    nw_json_put_string(json, "isa", c->isa);
+    nw_json_put_string(json, "precision", c->precision);
+    nw_json_put_string(json, "model", c->model);
+    nw_json_put_int(json, "batch", c->batch);
+    nw_json_put_int(json, "threads", c->threads);
+    nw_json_put_int(json, "ranks", c->ranks);
+    nw_json_put_int(json, "overhead_ns", c->overhead_ns);
+    nw_json_put_int(json, "update_ns", c->update_ns);
+    nw_json_put_double(json, "touch_bytes_per_second", c->touch_bytes_per_second);
+    nw_json_put_int(json, "link_latency_ns", c->link_latency_ns);
+    nw_json_put_double(json, "link_bytes_per_second", c->link_bytes_per_second);
+    nw_json_put_int(json, "link_overhead_ns", c->link_overhead_ns);
     nw_json_key(json, "stages");
     nw_json_array(json);
     for (int i = 0; i < c->stages; i++) {
         nw_json_object(json);
-        put_text(json, "name", c->stage[i].name);
-        put_int(json, "forward_ns", c->stage[i].forward_ns);
-        put_int(json, "backward_ns", c->stage[i].backward_ns);
+        nw_json_put_string(json, "name", c->stage[i].name);
+        nw_json_put_int(json, "forward_ns", c->stage[i].forward_ns);
+        nw_json_put_int(json, "backward_ns", c->stage[i].backward_ns);
         nw_json_object_end(json);
     }
     nw_json_array_end(json);

@@ -141,8 +141,7 @@ static void json_segments(nw_json *json, const nw_ledger *ledger, const entries 
     nw_json_array(json);
     for (size_t i = 0; i < segments->count; i++) {
         nw_json_object(json);
-        nw_json_key(json, "name");
-        nw_json_string(json, nw_ledger_segment_name(ledger, segments->list[i].at));
+        nw_json_put_string(json, "name", nw_ledger_segment_name(ledger, segments->list[i].at));
         json_account(json, &segments->list[i].account);
         nw_json_object_end(json);
     }

@@ -81,8 +81,7 @@ static nw_status observe(nw_observer *observer, nw_record_kind kind, const void 
     rewind(self->line);
     nw_json json = nw_json_begin(self->line, false);
     nw_json_object(&json);
-    nw_json_key(&json, "record");
-    nw_json_string(&json, type->name);
+    nw_json_put_string(&json, "record", type->name);
     for (int i = 0; i < type->count; i++) {
         nw_json_key(&json, type->fields[i].name);
         nw_value_json(&json, nw_record_value(&type->fields[i], record));

@@ -204,18 +204,6 @@ static int by_thread(const void *a, const void *b)
 
 /* ---- JSON ---- */
 
-static void put_text(nw_json *json, const char *key, const char *text)
-{
-    nw_json_key(json, key);
-    nw_json_string(json, text);
-}
-
-static void put_int(nw_json *json, const char *key, int64_t value)
-{
-    nw_json_key(json, key);
-    nw_json_int(json, value);
-}
-
 static void put_microseconds(nw_json *json, const char *key, int64_t ns)
 {
     nw_json_key(json, key);
@@ -228,10 +216,10 @@ static int thread_number(int rank, int thread, int at) { return process_number(r
 static void begin_event(nw_json *json, const char *phase, const char *name, int rank, int thread)
 {
     nw_json_object(json);
-    put_text(json, "ph", phase);
-    put_text(json, "name", name);
-    put_int(json, "pid", process_number(rank));
-    if (thread >= 0) put_int(json, "tid", thread);
+    nw_json_put_string(json, "ph", phase);
+    nw_json_put_string(json, "name", name);
+    nw_json_put_int(json, "pid", process_number(rank));
+    if (thread >= 0) nw_json_put_int(json, "tid", thread);
 }
 
 static void write_name(nw_json *json, const char *what, int rank, int thread, const char *name)
@@ -239,7 +227,7 @@ static void write_name(nw_json *json, const char *what, int rank, int thread, co
     begin_event(json, "M", what, rank, thread);
     nw_json_key(json, "args");
     nw_json_object(json);
-    put_text(json, "name", name);
+    nw_json_put_string(json, "name", name);
     nw_json_object_end(json);
     nw_json_object_end(json);
 }
@@ -249,7 +237,7 @@ static void write_order(nw_json *json, const char *what, int rank, int thread, i
     begin_event(json, "M", what, rank, thread);
     nw_json_key(json, "args");
     nw_json_object(json);
-    put_int(json, "sort_index", place);
+    nw_json_put_int(json, "sort_index", place);
     nw_json_object_end(json);
     nw_json_object_end(json);
 }
@@ -289,16 +277,16 @@ static void write_slice(writing *w, int rank, const slice *s)
     nw_json *json = &w->json;
     const nw_trace_event *event = s->event;
     begin_event(json, "X", w->trace->names[event->name], rank, thread_number(rank, event->thread, s->lane));
-    put_text(json, "cat", thread_names[event->thread]);
+    nw_json_put_string(json, "cat", thread_names[event->thread]);
     put_microseconds(json, "ts", event->start_ns - w->origin_ns);
     put_microseconds(json, "dur", s->end_ns - event->start_ns);
     nw_json_key(json, "args");
     nw_json_object(json);
-    put_int(json, "step", event->step);
+    nw_json_put_int(json, "step", event->step);
     if (is_message(event)) {
-        put_int(json, event->kind == NW_TRACE_SEND ? "to" : "from", event->peer);
-        put_int(json, "sequence", event->sequence);
-        put_int(json, "bytes", (int64_t)(event->value < INT64_MAX ? event->value : INT64_MAX));
+        nw_json_put_int(json, event->kind == NW_TRACE_SEND ? "to" : "from", event->peer);
+        nw_json_put_int(json, "sequence", event->sequence);
+        nw_json_put_int(json, "bytes", (int64_t)(event->value < INT64_MAX ? event->value : INT64_MAX));
     }
     nw_json_object_end(json);
     nw_json_object_end(json);
@@ -312,9 +300,9 @@ static void write_arrow(writing *w, int rank, const slice *s)
     bool sent = event->kind == NW_TRACE_SEND;
     snprintf(id, sizeof id, "0x%" PRIx64, arrow_id_of((uint32_t)rank, event));
     begin_event(json, sent ? "s" : "f", "message", rank, thread_number(rank, event->thread, s->lane));
-    put_text(json, "cat", thread_names[event->thread]);
-    put_text(json, "id", id);
-    if (!sent) put_text(json, "bp", "e");
+    nw_json_put_string(json, "cat", thread_names[event->thread]);
+    nw_json_put_string(json, "id", id);
+    if (!sent) nw_json_put_string(json, "bp", "e");
     put_microseconds(json, "ts", event->start_ns - w->origin_ns);
     nw_json_object_end(json);
 }
@@ -371,9 +359,9 @@ static void write_facts(writing *w)
                  {"arrows_backwards", w->arrows_backwards}};
     nw_json_key(&w->json, "otherData");
     nw_json_object(&w->json);
-    put_text(&w->json, "program", "nowait");
-    put_text(&w->json, "version", nw_version());
-    for (size_t i = 0; i < sizeof facts / sizeof facts[0]; i++) put_int(&w->json, facts[i].key, facts[i].value);
+    nw_json_put_string(&w->json, "program", "nowait");
+    nw_json_put_string(&w->json, "version", nw_version());
+    for (size_t i = 0; i < sizeof facts / sizeof facts[0]; i++) nw_json_put_int(&w->json, facts[i].key, facts[i].value);
     nw_json_object_end(&w->json);
 }
 
@@ -383,7 +371,7 @@ nw_status nw_trace_write_to(nw_trace *trace, FILE *out)
     survey(&w);
     NW_TRY(find_arrows(&w));
     nw_json_object(&w.json);
-    put_text(&w.json, "displayTimeUnit", "ms");
+    nw_json_put_string(&w.json, "displayTimeUnit", "ms");
     nw_json_key(&w.json, "traceEvents");
     nw_json_array(&w.json);
     for (int rank = 0; rank < w.trace->world; rank++) {

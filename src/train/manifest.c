@@ -119,18 +119,6 @@ const nw_manifest_state *nw_manifest_state_find(const nw_manifest *m, const char
 
 /* ---- writing ---- */
 
-static void put_text(nw_json *json, const char *key, const char *text)
-{
-    nw_json_key(json, key);
-    nw_json_string(json, text);
-}
-
-static void put_int(nw_json *json, const char *key, int64_t value)
-{
-    nw_json_key(json, key);
-    nw_json_int(json, value);
-}
-
 static void put_state(nw_json *json, const nw_manifest_state *state)
 {
     nw_json_key(json, state->key);
@@ -150,16 +138,16 @@ static void put_manifest(nw_json *json, const nw_manifest *m)
     char seed[24];
     snprintf(seed, sizeof seed, "%" PRIu64, m->info.seed);
     nw_json_object(json);
-    put_text(json, "format", format_name);
-    put_int(json, "version", NW_MANIFEST_VERSION);
-    put_text(json, "written_by", m->written_by);
-    put_text(json, "model", m->info.model);
-    put_int(json, "step", m->info.step);
-    put_int(json, "epoch", m->info.epoch);
-    put_text(json, "seed", seed);
-    put_text(json, "precision", m->info.precision);
-    put_text(json, "isa", m->info.isa);
-    put_text(json, "weights_sha256", m->info.weights_sha256);
+    nw_json_put_string(json, "format", format_name);
+    nw_json_put_int(json, "version", NW_MANIFEST_VERSION);
+    nw_json_put_string(json, "written_by", m->written_by);
+    nw_json_put_string(json, "model", m->info.model);
+    nw_json_put_int(json, "step", m->info.step);
+    nw_json_put_int(json, "epoch", m->info.epoch);
+    nw_json_put_string(json, "seed", seed);
+    nw_json_put_string(json, "precision", m->info.precision);
+    nw_json_put_string(json, "isa", m->info.isa);
+    nw_json_put_string(json, "weights_sha256", m->info.weights_sha256);
     nw_json_key(json, "state");
     nw_json_object(json);
     for (int i = 0; i < m->state_count; i++) put_state(json, &m->state[i]);
@@ -169,12 +157,12 @@ static void put_manifest(nw_json *json, const nw_manifest *m)
     for (int i = 0; i < m->file_count; i++) {
         nw_json_key(json, m->files[i].name);
         nw_json_object(json);
-        put_int(json, "bytes", (int64_t)m->files[i].bytes);
-        put_text(json, "sha256", m->files[i].sha256);
+        nw_json_put_int(json, "bytes", (int64_t)m->files[i].bytes);
+        nw_json_put_string(json, "sha256", m->files[i].sha256);
         nw_json_object_end(json);
     }
     nw_json_object_end(json);
-    put_text(json, "sha256", no_digits);
+    nw_json_put_string(json, "sha256", no_digits);
     nw_json_object_end(json);
     nw_json_end(json);
 }

@@ -173,8 +173,7 @@ static void write_header(FILE *out, const nw_saved_tensor *const *order, int cou
         tensor_bytes(t, &bytes);
         nw_json_key(&json, t->name);
         nw_json_object(&json);
-        nw_json_key(&json, "dtype");
-        nw_json_string(&json, nw_saved_type_name(t->type));
+        nw_json_put_string(&json, "dtype", nw_saved_type_name(t->type));
         nw_json_key(&json, "shape");
         nw_json_array(&json);
         for (int d = 0; d < t->dims; d++) nw_json_int(&json, t->shape[d]);
