@@ -38,7 +38,7 @@ typedef struct bucket_round {
 
 typedef struct step_round {
     bucket_round *buckets;
-    int given, done; /* buckets contributed to; buckets complete */
+    int done; /* buckets that are complete */
 } step_round;
 
 typedef struct allreduce {
@@ -50,6 +50,7 @@ typedef struct allreduce {
     step_round *rounds;
     float *delayed[2]; /* delay 1: means of even and of odd steps */
     int64_t step;      /* gradients computed */
+    int given;         /* buckets of the next one that were contributed: its round may be over before it is */
     int64_t completed; /* rounds whose means are all here */
     int64_t applied;   /* updates made */
     bool asked;        /* for the next gradient */
@@ -68,7 +69,7 @@ static float *target(const allreduce *a, int64_t step)
 
 static void reset_round(allreduce *a, step_round *r)
 {
-    r->given = r->done = 0;
+    r->done = 0;
     for (int b = 0; b < a->buckets.count; b++) {
         bucket_round *br = &r->buckets[b];
         br->added = br->parts = 0;
@@ -175,8 +176,7 @@ static nw_status add_contributions(allreduce *a, nw_actions *actions, int64_t st
 static nw_status contribute(allreduce *a, nw_actions *actions, int bucket)
 {
     int64_t step = a->step;
-    step_round *r = round_of(a, step);
-    bucket_round *br = &r->buckets[bucket];
+    bucket_round *br = &round_of(a, step)->buckets[bucket];
     int me = a->base.rank;
     for (int i = 1; i <= a->base.world; i++) {
         int owner = (me + i) % a->base.world;
@@ -191,16 +191,15 @@ static nw_status contribute(allreduce *a, nw_actions *actions, int bucket)
             nw_actions_add(actions, (nw_action){.kind = NW_ACTION_SEND, .to = owner, .message = m});
     }
     br->given = true;
-    r->given++;
+    a->given++;
     return add_contributions(a, actions, step, bucket);
 }
 
 /* Buckets that lie behind `first` and have not been contributed. */
 static nw_status contribute_from(allreduce *a, nw_actions *actions, size_t first)
 {
-    step_round *r = round_of(a, a->step);
-    for (int b = r->given; b < a->buckets.count && a->buckets.at[b].first >= first; b++)
-        NW_TRY(contribute(a, actions, b));
+    while (a->given < a->buckets.count && a->buckets.at[a->given].first >= first)
+        NW_TRY(contribute(a, actions, a->given));
     return NW_OK;
 }
 
@@ -287,6 +286,7 @@ static nw_status handle(nw_exchange *e, const nw_event *event, nw_actions *actio
         return contribute_from(a, actions, event->first);
     case NW_EVENT_COMPUTED:
         NW_TRY(contribute_from(a, actions, 0));
+        a->given = 0;
         a->step++;
         a->asked = false;
         break;
