@@ -15,8 +15,10 @@
  * Delay 1: step t computes g_t at w_t while the mean of g_(t-1) travels, then applies that one: w_(t+1) = w_t - U(mean
  * g_(t-1)). The exchange has a whole step of time. FLUSH applies the last one too.
  *
- * A rank may be ahead of another by `delay` + 1 steps; messages of steps to come wait in rounds, of which there are
- * delay + 2. Rounds are completed in order, since messages of a link are.
+ * How far another rank may be ahead: while this rank lacks a mean of step c, from one slow link, it has contributed steps
+ * up to c + delay, so others may have all means of these, and begin step c + 2 delay + 1. Messages of steps to come
+ * wait in rounds, of which there are therefore 2 (delay + 1). Rounds are completed in order, since messages of a link
+ * are.
  */
 #include "exchange/exchange.h"
 
@@ -398,7 +400,7 @@ nw_status nw_allreduce_create(nw_exchange **out, const nw_exchange_options *o)
     a->params = o->params;
     a->codec = o->codec;
     a->delay = o->delay;
-    a->slots = o->delay + 2;
+    a->slots = 2 * (o->delay + 1);
     nw_status status = nw_buckets_make(&a->buckets, &o->params->learned, o->bucket_bytes, o->world);
     if (status == NW_OK) status = make_rounds(a);
     if (status != NW_OK) {
