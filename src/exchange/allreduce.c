@@ -219,6 +219,8 @@ static nw_status check_message(const allreduce *a, const nw_header *h)
                    h->part >= (uint32_t)a->base.world,
                NW_E_MESSAGE, "rank %u sent part %u of bucket %u; there are %d parts and %d buckets", h->from, h->part,
                h->segment, a->base.world, a->buckets.count);
+    NW_FAIL_IF(h->from == (uint32_t)a->base.rank, NW_E_MESSAGE, "rank %u got a message that claims to come from itself",
+               h->from);
     size_t first, count;
     nw_bucket_part(&a->buckets, (int)h->segment, (int)h->part, &first, &count);
     NW_FAIL_IF(h->count != count || count == 0, NW_E_MESSAGE,
