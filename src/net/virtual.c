@@ -26,7 +26,7 @@ typedef struct entry {
 } entry;
 
 typedef struct virtual_rank {
-    int64_t clock;   /* until then it is taken by what it has done */
+    int64_t clock;   /* until then it is taken by what it has done; of a computation, by messages in between */
     int64_t stolen;  /* from the computation under way, by messages */
     int64_t began;   /* the computation or update under way */
     int64_t waiting; /* since when it has nothing to do; -1: it has */
@@ -121,10 +121,8 @@ static nw_status tell(virtual_driver *v, int rank, nw_event event, int64_t time)
     int64_t work = nw_cluster_touch_ns(v->cluster.cluster, v->cluster.cost, rank, (double)actions->touched);
     double factor = nw_cluster_factor(v->cluster.cluster, rank, (uint64_t)step_of(v, rank));
     int64_t done = nw_faults_finish(v->cluster.faults, rank, step_of(v, rank), time, nw_time_scale(work, factor));
-    if (r->computing)
-        r->stolen += done - time;
-    else
-        r->clock = done;
+    if (r->computing) r->stolen += done - time;
+    r->clock = done;
     tap(v, rank, NW_SPAN_HANDLE, time, done);
     return take_actions(v, rank, done);
 }
@@ -241,7 +239,7 @@ static bool is_early(virtual_driver *v, entry *e)
         e->time = nw_time_add(e->time, more);
         return more > 0;
     }
-    if (e->kind == DEPART || r->computing || e->time >= r->clock) return false;
+    if (e->kind == DEPART || e->time >= r->clock) return false;
     e->time = r->clock;
     return true;
 }
