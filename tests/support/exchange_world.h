@@ -75,9 +75,10 @@ static inline void world_ok(nw_status status)
 /* The gradient of a rank at a step: any bits, but dependent on the weights, so that a wrong update shows for ever. */
 static inline float world_gradient(uint64_t seed, int rank, int64_t step, size_t i, float weight)
 {
-    uint32_t counter[4] = {(uint32_t)i, (uint32_t)rank, (uint32_t)step, 0}, key[2] = {(uint32_t)seed, 7}, out[4];
-    nw_philox(counter, key, out);
-    return ((float)(out[0] >> 8) * 0x1p-23f - 1.0f) * (rank % 2 ? 3.0f : 0.01f) + 0.5f * weight;
+    uint64_t x = seed * 0x9e3779b97f4a7c15u + (uint64_t)i * 0xbf58476d1ce4e5b9u + (uint64_t)rank * 0x94d049bb133111ebu +
+                 (uint64_t)step * 0xd6e8feb86659fd93u;
+    x = (x ^ x >> 32) * 0xd6e8feb86659fd93u;
+    return ((float)(x >> 40) * 0x1p-23f - 1.0f) * (rank % 2 ? 3.0f : 0.01f) + 0.5f * weight;
 }
 
 static inline float world_start(size_t i) { return (float)((int)(i * 37 % 101) - 50) * 0.01f; }

@@ -88,7 +88,7 @@ static void test_buckets_do_not_change_bits(void **state)
 static void test_random_orders(void **state)
 {
     (void)state;
-    for (uint64_t seed = 0; seed < 3000; seed++) {
+    for (uint64_t seed = 0; seed < 2000; seed++) {
         int ranks = 2 + (int)(seed % 4), delay = (int)(seed / 4 % 2);
         world w;
         world_make(&w, &(world_options){.ranks = ranks,
