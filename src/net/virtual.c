@@ -86,12 +86,19 @@ static entry pop(virtual_driver *v)
 
 /* ---- what ranks do -------------------------------------------------------------------------------------------------- */
 
-static int64_t step_of(const virtual_driver *v, int rank) { return v->parties[rank].step; }
+/* The step that a rank is in: the last that it began, counted from 0; -1 before the first. */
+static int64_t step_of(const virtual_driver *v, int rank) { return v->parties[rank].step - 1; }
+/* What multiplies local work in that step. */
+static double factor_of(const virtual_driver *v, int rank)
+{
+    int64_t step = step_of(v, rank);
+    return nw_cluster_factor(v->cluster.cluster, rank, (uint64_t)(step > 0 ? step : 0));
+}
 
 static void tap(virtual_driver *v, int rank, nw_span span, int64_t begin, int64_t end)
 {
     const nw_taps *taps = &v->base.options.taps;
-    if (taps->span && end > begin) taps->span(taps->context, rank, span, begin, end, step_of(v, rank));
+    if (taps->span && end > begin) taps->span(taps->context, rank, span, begin, end, v->parties[rank].step);
 }
 
 /* What the last event's answer asked the driver for leaves at `time`. */
@@ -119,8 +126,8 @@ static nw_status tell(virtual_driver *v, int rank, nw_event event, int64_t time)
     actions->touched = 0;
     NW_TRY(nw_party_tell(&v->base, &v->parties[rank], event));
     int64_t work = nw_cluster_touch_ns(v->cluster.cluster, v->cluster.cost, rank, (double)actions->touched);
-    double factor = nw_cluster_factor(v->cluster.cluster, rank, (uint64_t)step_of(v, rank));
-    int64_t done = nw_faults_finish(v->cluster.faults, rank, step_of(v, rank), time, nw_time_scale(work, factor));
+    work = nw_time_scale(work, factor_of(v, rank));
+    int64_t done = nw_faults_finish(v->cluster.faults, rank, step_of(v, rank), time, work);
     if (r->computing) r->stolen += done - time;
     r->clock = done;
     tap(v, rank, NW_SPAN_HANDLE, time, done);
@@ -131,8 +138,8 @@ static nw_status tell(virtual_driver *v, int rank, nw_event event, int64_t time)
 static nw_status schedule_computation(virtual_driver *v, int rank, int64_t start)
 {
     const nw_compute_cost *cost = v->cluster.cost;
-    int64_t step = step_of(v, rank) - 1;
-    double factor = nw_cluster_factor(v->cluster.cluster, rank, (uint64_t)step);
+    int64_t step = step_of(v, rank);
+    double factor = factor_of(v, rank);
     start = nw_time_add(start, nw_faults_step_pause(v->cluster.faults, rank, step));
     int64_t work = nw_time_scale(nw_compute_cost_pass_ns(cost), (double)(v->cluster.passes - 1));
     work += cost->overhead_ns;
@@ -156,6 +163,15 @@ static bool is_gone(virtual_driver *v, int rank, int64_t time)
     return r->gone;
 }
 
+static void end_wait(virtual_driver *v, int rank)
+{
+    virtual_rank *r = &v->ranks[rank];
+    if (r->waiting < 0) return;
+    tap(v, rank, NW_SPAN_WAIT, r->waiting, r->clock);
+    if (rank == 0) v->base.waited_ns += r->clock - r->waiting;
+    r->waiting = -1;
+}
+
 /* Lets a rank do what is next in its queue. */
 static nw_status go_on(virtual_driver *v, int rank)
 {
@@ -163,15 +179,13 @@ static nw_status go_on(virtual_driver *v, int rank)
     nw_party *p = &v->parties[rank];
     nw_action action;
     if (is_gone(v, rank, r->clock)) return NW_OK;
-    if (!nw_party_next(&v->base, p, &action)) {
-        if (!p->busy && !p->parked && r->waiting < 0) r->waiting = r->clock;
+    bool goes_on = nw_party_next(&v->base, p, &action);
+    if (!goes_on && !p->parked) {
+        if (!p->busy && r->waiting < 0) r->waiting = r->clock;
         return NW_OK;
     }
-    if (r->waiting >= 0) {
-        tap(v, rank, NW_SPAN_WAIT, r->waiting, r->clock);
-        if (rank == 0) v->base.waited_ns += r->clock - r->waiting;
-        r->waiting = -1;
-    }
+    end_wait(v, rank);
+    if (!goes_on || is_gone(v, rank, r->clock)) return NW_OK; /* a fault may come with the step that has just begun */
     r->began = r->clock;
     if (action.kind == NW_ACTION_COMPUTE) {
         bool complete = true;
@@ -186,8 +200,7 @@ static nw_status go_on(virtual_driver *v, int rank)
     }
     p->busy = true;
     NW_TRY(p->work->apply(p->worker, &action));
-    double factor = nw_cluster_factor(v->cluster.cluster, rank, (uint64_t)step_of(v, rank));
-    int64_t work = nw_time_scale(v->cluster.cost->update_ns, factor);
+    int64_t work = nw_time_scale(v->cluster.cost->update_ns, factor_of(v, rank));
     r->clock = nw_faults_finish(v->cluster.faults, rank, step_of(v, rank), r->clock, work);
     return push(v, (entry){.time = r->clock, .rank = rank, .kind = APPLIED});
 }
@@ -294,8 +307,8 @@ static nw_status check_rest(virtual_driver *v)
         if (!v->ranks[i].gone && !nw_party_rests(&v->parties[i]))
             return nw_driver_timed_out(&v->base, &v->parties[i], v->base.options.timeout_ns);
     for (int i = 0; i < v->base.size; i++)
-        NW_FAIL_IF(v->ranks[i].gone, NW_E_PEER, "rank %d died at step %" PRId64 ", after %.3f virtual seconds", i,
-                   step_of(v, i), (double)v->ranks[i].clock * 1e-9);
+        NW_FAIL_IF(v->ranks[i].gone, NW_E_PEER, "rank %d died in step %" PRId64 ", after %.3f virtual seconds", i,
+                   v->parties[i].step, (double)v->ranks[i].clock * 1e-9);
     return NW_OK;
 }
 
