@@ -54,9 +54,15 @@ static bool before(const entry *a, const entry *b)
     return a->sequence < b->sequence;
 }
 
-/* Puts an entry back, or, without a sequence, in for the first time. */
+/* Puts an entry back, or, without a sequence, in for the first time. What would happen at NW_NEVER does not: a rank whose
+ * work is never done is as good as stopped. */
 static nw_status push(virtual_driver *v, entry e)
 {
+    if (e.time == NW_NEVER) {
+        v->ranks[e.rank].gone |= e.kind != TIMER;
+        nw_message_drop(e.message);
+        return NW_OK;
+    }
     if (v->count == v->capacity) {
         int capacity = v->capacity ? 2 * v->capacity : 1024;
         entry *heap = realloc(v->heap, (size_t)capacity * sizeof *heap);
@@ -207,7 +213,7 @@ static nw_status go_on(virtual_driver *v, int rank)
 
 /* ---- what happens ------------------------------------------------------------------------------------------------------ */
 
-/* NW_NEVER: a link that stays down, a pause that does not end. The message is lost; whoever needs it will wait. */
+/* NW_NEVER: a link that stays down. The message is lost; whoever needs it will wait. */
 static nw_status depart(virtual_driver *v, entry *e)
 {
     uint64_t *sequence = &v->sent[(size_t)e->from * (size_t)v->base.size + (size_t)e->to];
