@@ -78,6 +78,15 @@ static void note_event(void *context, int rank, const nw_event *e)
     note(context, "\n");
 }
 
+static void note_sent(void *context, int from, int to, const nw_header *h, int64_t now_ns)
+{
+    note(context, "%" PRId64 " r%d sends %u bytes to r%d\n", now_ns, from, h->bytes, to);
+}
+static void note_received(void *context, int from, int to, const nw_header *h, int64_t now_ns)
+{
+    note(context, "%" PRId64 " r%d has %u bytes of r%d\n", now_ns, to, h->bytes, from);
+}
+
 static nw_status toy_handle(nw_exchange *e, const nw_event *event, nw_actions *actions)
 {
     toy *t = (toy *)e;
@@ -237,17 +246,23 @@ static void test_virtual_times_are_those_worked_out_by_hand(void **state)
     (void)state;
     stage s;
     open_stage(&s, 2);
+    s.options.taps.sent = note_sent;
+    s.options.taps.received = note_received;
     make_virtual(&s);
     fill_parties(&s, exchange_in_step);
     ok(run_until(&s, 1));
     check_log(&s, "0 r0 begin\n"
                   "0 r1 begin\n"
-                  "750 r0 ready from 10\n"     /* 50 + 100 + 200 + 400 */
-                  "1050 r0 computed\n"         /* + 300; then 2000 bytes, until 3050 */
-                  "1500 r1 ready from 10\n"    /* twice as long */
-                  "2100 r1 computed\n"         /* then until 6100 */
+                  "750 r0 ready from 10\n"  /* 50 + 100 + 200 + 400 */
+                  "1050 r0 computed\n"      /* + 300; then 2000 bytes, until 3050 */
+                  "1500 r1 ready from 10\n" /* twice as long */
+                  "2100 r1 computed\n"      /* then until 6100 */
+                  "3050 r0 sends 936 bytes to r1\n"
+                  "6100 r1 sends 936 bytes to r0\n"
+                  "6100 r1 has 936 bytes of r0\n"
                   "6100 r1 message of r0 #1\n" /* there at 3050 + 1000 + 1000, but the rank was busy; until 7100 */
                   "7240 r1 applied\n"          /* 2 x 70 */
+                  "8100 r0 has 936 bytes of r1\n"
                   "8100 r0 message of r1 #1\n" /* sent at 6100; until 8600 */
                   "8670 r0 applied\n");
     assert_int_equal(nw_driver_now(s.driver, 0), 8670);
