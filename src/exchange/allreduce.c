@@ -13,7 +13,8 @@
  *
  * Delay 0: step t computes g_t at w_t and applies its mean before step t + 1 begins.
  * Delay 1: step t computes g_t at w_t while the mean of g_(t-1) travels, then applies that one: w_(t+1) = w_t - U(mean
- * g_(t-1)). The exchange has a whole step of time. FLUSH applies the last one too.
+ * g_(t-1)). The exchange has a whole step of time. FLUSH applies the last one too, and so does delay 0 where a checkpoint
+ * of delay 1 brings one.
  *
  * How far another rank may be ahead: while this rank lacks a mean of step c, from one slow link, it has contributed steps
  * up to c + delay, so others may have all means of these, and begin step c + 2 delay + 1. Messages of steps to come
@@ -51,6 +52,7 @@ typedef struct allreduce {
     int delay, slots;
     step_round *rounds;
     float *delayed[2]; /* delay 1: means of even and of odd steps */
+    float *carried;    /* delay 0: a mean that a checkpoint with delay 1 held back, until it is applied */
     int64_t step;      /* gradients computed */
     int given;         /* buckets of the next one that were contributed: its round may be over before it is */
     int64_t completed; /* rounds whose means are all here */
@@ -260,6 +262,9 @@ static nw_status take_message(allreduce *a, nw_actions *actions, nw_message *m)
 
 /* ---- the state machine ------------------------------------------------------------------------------------------------ */
 
+/* What is applied next, if not the gradient vector itself. */
+static float *held_back(const allreduce *a) { return a->delay ? a->delayed[a->applied & 1] : a->carried; }
+
 /* What comes next, if anything can. */
 static void go_on(allreduce *a, nw_actions *actions)
 {
@@ -268,10 +273,7 @@ static void go_on(allreduce *a, nw_actions *actions)
     if (a->applying) return;
     if (update_due) {
         if (a->completed <= a->applied) return;
-        nw_action apply = {.kind = NW_ACTION_APPLY,
-                           .gradient = a->delay ? a->delayed[a->applied & 1] : NULL,
-                           .scale = 1.0f,
-                           .lag = (int)behind - 1};
+        nw_action apply = {.kind = NW_ACTION_APPLY, .gradient = held_back(a), .scale = 1.0f, .lag = (int)behind - 1};
         a->applying = true;
         nw_actions_add(actions, apply);
         return;
@@ -301,6 +303,8 @@ static nw_status handle(nw_exchange *e, const nw_event *event, nw_actions *actio
     case NW_EVENT_APPLIED:
         a->applied++;
         a->applying = false;
+        free(a->carried);
+        a->carried = NULL;
         break;
     case NW_EVENT_FLUSH:
         a->flushing = true;
@@ -344,10 +348,25 @@ static void state(nw_exchange *e, nw_exchange_state *s)
     allreduce *a = (allreduce *)e;
     *s = (nw_exchange_state){.integers = {{"step", &a->step}, {"completed", &a->completed}, {"applied", &a->applied}},
                              .integer_count = 3};
-    if (a->delay == 0 || a->applied == a->step) return;
+    if (a->applied == a->step || !held_back(a)) return;
     s->vectors[0].name = "delayed";
-    s->vectors[0].data = a->delayed[a->applied & 1];
+    s->vectors[0].data = held_back(a);
     s->vector_count = 1;
+}
+
+static nw_status loaded(nw_exchange *e)
+{
+    allreduce *a = (allreduce *)e;
+    bool sense = a->step >= 0 && a->step < INT64_MAX / 2 && a->completed == a->step && a->applied >= 0 &&
+                 (a->applied == a->step || a->applied == a->step - 1);
+    NW_FAIL_IF(!sense, NW_E_FILE,
+               "the checkpoint holds an allreduce with %" PRId64 " gradients, %" PRId64 " means and %" PRId64
+               " updates, which cannot be; take an earlier checkpoint",
+               a->step, a->completed, a->applied);
+    if (a->applied == a->step || a->delay) return NW_OK;
+    a->carried = calloc(a->params->learned.floats, sizeof(float));
+    NW_FAIL_IF(!a->carried, NW_E_MEMORY, "no memory for a mean of %zu parameters", a->params->learned.floats);
+    return NW_OK;
 }
 
 /* ---- life --------------------------------------------------------------------------------------------------------------- */
@@ -368,6 +387,7 @@ static void allreduce_free(nw_exchange *e)
     free(a->rounds);
     free(a->delayed[0]);
     free(a->delayed[1]);
+    free(a->carried);
     nw_buckets_free(&a->buckets);
     free(a);
 }
@@ -393,7 +413,7 @@ static nw_status make_rounds(allreduce *a)
 
 nw_status nw_allreduce_create(nw_exchange **out, const nw_exchange_options *o)
 {
-    static const nw_exchange_ops ops = {"allreduce", handle, idle, waits, state, allreduce_free};
+    static const nw_exchange_ops ops = {"allreduce", handle, idle, waits, state, allreduce_free, loaded};
     NW_FAIL_IF(o->delay < 0 || o->delay > 1, NW_E_ARGUMENT, "allreduce can delay updates by 0 or 1 steps, not by %d",
                o->delay);
     allreduce *a = calloc(1, sizeof *a);
