@@ -11,16 +11,19 @@
  * nothing but the gradients and N: the same over MPI, on a virtual cluster, with any timing. The owner uses the mean as
  * it was encoded for the others, and its own contribution passes the codec too, so replicas stay equal under any codec.
  *
- * Where the codec loses nothing, memory is touched less: sums travel, and the factor 1 / N is left to the update; and
- * with delay 0 an owner's own contribution stays where it is. What ranks before it contribute is summed aside and then
+ * Where the codec loses nothing and there is no delay, memory is touched less: sums travel, and the factor 1 / N is left to
+ * the update; an owner's own contribution stays where it is, and what ranks before it contribute is summed aside and then
  * added (of two terms the order does not matter).
  *
  * Delay 0: step t computes g_t at w_t and applies its mean before step t + 1 begins.
  * Delay 1: step t computes g_t at w_t while the mean of g_(t-1) travels, then applies that one: w_(t+1) = w_t - U(mean
- * g_(t-1)). The exchange has a whole step of time. FLUSH applies the last one too.
+ * g_(t-1)). The exchange has a whole step of time. FLUSH applies the last one too, and so does delay 0 where a checkpoint
+ * of delay 1 brings one.
  *
- * A rank may be ahead of another by `delay` + 1 steps; messages of steps to come wait in rounds, of which there are
- * delay + 2. Rounds are completed in order, since messages of a link are.
+ * How far another rank may be ahead: while this rank lacks a mean of step c, from one slow link, it has contributed steps
+ * up to c + delay, so others may have all means of these, and begin step c + 2 delay + 1. Messages of steps to come
+ * wait in rounds, of which there are therefore 2 (delay + 1). Rounds are completed in order, since messages of a link
+ * are.
  */
 #include "exchange/exchange.h"
 
@@ -42,7 +45,7 @@ typedef struct bucket_round {
 
 typedef struct step_round {
     bucket_round *buckets;
-    int given, done; /* buckets contributed to; buckets complete */
+    int done; /* buckets that are complete */
 } step_round;
 
 typedef struct allreduce {
@@ -56,7 +59,9 @@ typedef struct allreduce {
     size_t *aside_at; /* by bucket: where its part is in `aside` */
     step_round *rounds;
     float *delayed[2]; /* delay 1: means of even and of odd steps */
+    float *carried;    /* delay 0: a mean that a checkpoint with delay 1 held back, until it is applied */
     int64_t step;      /* gradients computed */
+    int given;         /* buckets of the next one that were contributed: its round may be over before it is */
     int64_t completed; /* rounds whose means are all here */
     int64_t applied;   /* updates made */
     bool asked;        /* for the next gradient */
@@ -75,7 +80,7 @@ static float *target(const allreduce *a, int64_t step)
 
 static void reset_round(allreduce *a, step_round *r)
 {
-    r->given = r->done = 0;
+    r->done = 0;
     for (int b = 0; b < a->buckets.count; b++) {
         bucket_round *br = &r->buckets[b];
         br->added = br->parts = 0;
@@ -145,7 +150,7 @@ static nw_status finish_part(allreduce *a, nw_actions *actions, int64_t step, in
     int me = a->base.rank;
     nw_bucket_part(&a->buckets, bucket, me, &first, &count);
     float *mean = target(a, step) + first, share = 1.0f / (float)a->base.world;
-    if (!a->codec->exact) {
+    if (!a->in_place) {
         for (size_t i = 0; i < count; i++) mean[i] *= share;
         actions->touched += 2 * count * sizeof(float);
     }
@@ -202,8 +207,7 @@ static nw_status add_contributions(allreduce *a, nw_actions *actions, int64_t st
 static nw_status contribute(allreduce *a, nw_actions *actions, int bucket)
 {
     int64_t step = a->step;
-    step_round *r = round_of(a, step);
-    bucket_round *br = &r->buckets[bucket];
+    bucket_round *br = &round_of(a, step)->buckets[bucket];
     int me = a->base.rank;
     for (int i = 1; i <= a->base.world; i++) {
         int owner = (me + i) % a->base.world;
@@ -218,16 +222,15 @@ static nw_status contribute(allreduce *a, nw_actions *actions, int bucket)
             nw_actions_add(actions, (nw_action){.kind = NW_ACTION_SEND, .to = owner, .message = m});
     }
     br->given = true;
-    r->given++;
+    a->given++;
     return add_contributions(a, actions, step, bucket);
 }
 
 /* Buckets that lie behind `first` and have not been contributed. */
 static nw_status contribute_from(allreduce *a, nw_actions *actions, size_t first)
 {
-    step_round *r = round_of(a, a->step);
-    for (int b = r->given; b < a->buckets.count && a->buckets.at[b].first >= first; b++)
-        NW_TRY(contribute(a, actions, b));
+    while (a->given < a->buckets.count && a->buckets.at[a->given].first >= first)
+        NW_TRY(contribute(a, actions, a->given));
     return NW_OK;
 }
 
@@ -245,6 +248,8 @@ static nw_status check_message(const allreduce *a, const nw_header *h)
                    h->part >= (uint32_t)a->base.world,
                NW_E_MESSAGE, "rank %u sent part %u of bucket %u; there are %d parts and %d buckets", h->from, h->part,
                h->segment, a->base.world, a->buckets.count);
+    NW_FAIL_IF(h->from == (uint32_t)a->base.rank, NW_E_MESSAGE, "rank %u got a message that claims to come from itself",
+               h->from);
     size_t first, count;
     nw_bucket_part(&a->buckets, (int)h->segment, (int)h->part, &first, &count);
     NW_FAIL_IF(h->count != count || count == 0, NW_E_MESSAGE,
@@ -284,6 +289,9 @@ static nw_status take_message(allreduce *a, nw_actions *actions, nw_message *m)
 
 /* ---- the state machine ------------------------------------------------------------------------------------------------ */
 
+/* What is applied next, if not the gradient vector itself. */
+static float *held_back(const allreduce *a) { return a->delay ? a->delayed[a->applied & 1] : a->carried; }
+
 /* What comes next, if anything can. */
 static void go_on(allreduce *a, nw_actions *actions)
 {
@@ -293,8 +301,8 @@ static void go_on(allreduce *a, nw_actions *actions)
     if (update_due) {
         if (a->completed <= a->applied) return;
         nw_action apply = {.kind = NW_ACTION_APPLY,
-                           .gradient = a->delay ? a->delayed[a->applied & 1] : NULL,
-                           .scale = a->codec->exact ? 1.0f / (float)a->base.world : 1.0f,
+                           .gradient = held_back(a),
+                           .scale = a->in_place && !a->carried ? 1.0f / (float)a->base.world : 1.0f,
                            .lag = (int)behind - 1};
         a->applying = true;
         nw_actions_add(actions, apply);
@@ -314,6 +322,7 @@ static nw_status handle(nw_exchange *e, const nw_event *event, nw_actions *actio
         return contribute_from(a, actions, event->first);
     case NW_EVENT_COMPUTED:
         NW_TRY(contribute_from(a, actions, 0));
+        a->given = 0;
         a->step++;
         a->asked = false;
         break;
@@ -324,6 +333,8 @@ static nw_status handle(nw_exchange *e, const nw_event *event, nw_actions *actio
     case NW_EVENT_APPLIED:
         a->applied++;
         a->applying = false;
+        free(a->carried);
+        a->carried = NULL;
         break;
     case NW_EVENT_FLUSH:
         a->flushing = true;
@@ -367,10 +378,25 @@ static void state(nw_exchange *e, nw_exchange_state *s)
     allreduce *a = (allreduce *)e;
     *s = (nw_exchange_state){.integers = {{"step", &a->step}, {"completed", &a->completed}, {"applied", &a->applied}},
                              .integer_count = 3};
-    if (a->delay == 0 || a->applied == a->step) return;
+    if (a->applied == a->step || !held_back(a)) return;
     s->vectors[0].name = "delayed";
-    s->vectors[0].data = a->delayed[a->applied & 1];
+    s->vectors[0].data = held_back(a);
     s->vector_count = 1;
+}
+
+static nw_status loaded(nw_exchange *e)
+{
+    allreduce *a = (allreduce *)e;
+    bool sense = a->step >= 0 && a->step < INT64_MAX / 2 && a->completed == a->step && a->applied >= 0 &&
+                 (a->applied == a->step || a->applied == a->step - 1);
+    NW_FAIL_IF(!sense, NW_E_FILE,
+               "the checkpoint holds an allreduce with %" PRId64 " gradients, %" PRId64 " means and %" PRId64
+               " updates, which cannot be; take an earlier checkpoint",
+               a->step, a->completed, a->applied);
+    if (a->applied == a->step || a->delay) return NW_OK;
+    a->carried = calloc(a->params->learned.floats, sizeof(float));
+    NW_FAIL_IF(!a->carried, NW_E_MEMORY, "no memory for a mean of %zu parameters", a->params->learned.floats);
+    return NW_OK;
 }
 
 /* ---- life --------------------------------------------------------------------------------------------------------------- */
@@ -393,6 +419,7 @@ static void allreduce_free(nw_exchange *e)
     free(a->delayed[1]);
     free(a->aside);
     free(a->aside_at);
+    free(a->carried);
     nw_buckets_free(&a->buckets);
     free(a);
 }
@@ -427,7 +454,7 @@ static nw_status make_rounds(allreduce *a)
 
 nw_status nw_allreduce_create(nw_exchange **out, const nw_exchange_options *o)
 {
-    static const nw_exchange_ops ops = {"allreduce", handle, idle, waits, state, allreduce_free};
+    static const nw_exchange_ops ops = {"allreduce", handle, idle, waits, state, allreduce_free, loaded};
     NW_FAIL_IF(o->delay < 0 || o->delay > 1, NW_E_ARGUMENT, "allreduce can delay updates by 0 or 1 steps, not by %d",
                o->delay);
     allreduce *a = calloc(1, sizeof *a);
@@ -436,7 +463,7 @@ nw_status nw_allreduce_create(nw_exchange **out, const nw_exchange_options *o)
     a->params = o->params;
     a->codec = o->codec;
     a->delay = o->delay;
-    a->slots = o->delay + 2;
+    a->slots = 2 * (o->delay + 1);
     a->in_place = o->codec->exact && o->delay == 0;
     nw_status status = nw_buckets_make(&a->buckets, &o->params->learned, o->bucket_bytes, o->world);
     if (status == NW_OK) status = make_rounds(a);

@@ -40,7 +40,7 @@ static void waits(const nw_exchange *e, nw_wait *wait) { (void)e, *wait = (nw_wa
 static void state(nw_exchange *e, nw_exchange_state *s) { (void)e, *s = (nw_exchange_state){0}; }
 static void none_free(nw_exchange *e) { free(e); }
 
-static const nw_exchange_ops ops = {"none", handle, idle, waits, state, none_free};
+static const nw_exchange_ops ops = {"none", handle, idle, waits, state, none_free, NULL};
 
 nw_status nw_none_create(nw_exchange **out, const nw_exchange_options *o)
 {

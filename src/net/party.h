@@ -115,6 +115,8 @@ typedef struct nw_exchange_ops {
     /* Of an idle exchange. Which vectors there are depends on the integers: load those first, and ask again. */
     void (*state)(nw_exchange *exchange, nw_exchange_state *state);
     void (*free)(nw_exchange *exchange);
+    /* After its integers were loaded: NW_E_FILE if they make no sense, or else what the vectors need. NULL: nothing. */
+    nw_status (*loaded)(nw_exchange *exchange);
 } nw_exchange_ops;
 
 /* The first member of every exchange's own struct. */

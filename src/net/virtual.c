@@ -26,7 +26,7 @@ typedef struct entry {
 } entry;
 
 typedef struct virtual_rank {
-    int64_t clock;   /* until then it is taken by what it has done */
+    int64_t clock;   /* until then it is taken by what it has done; of a computation, by messages in between */
     int64_t stolen;  /* from the computation under way, by messages */
     int64_t began;   /* the computation or update under way */
     int64_t waiting; /* since when it has nothing to do; -1: it has */
@@ -42,7 +42,7 @@ typedef struct virtual_driver {
     entry *heap;
     int count, capacity;
     uint64_t sequence;
-    int64_t now; /* of the event that is being handled; -1: none */
+    int64_t time; /* of what happens right now; -1: between runs */
     nw_party *parties;
 } virtual_driver;
 
@@ -55,9 +55,15 @@ static bool before(const entry *a, const entry *b)
     return a->sequence < b->sequence;
 }
 
-/* Puts an entry back, or, without a sequence, in for the first time. */
+/* Puts an entry back, or, without a sequence, in for the first time. What would happen at NW_NEVER does not: a rank whose
+ * work is never done is as good as stopped. */
 static nw_status push(virtual_driver *v, entry e)
 {
+    if (e.time == NW_NEVER) {
+        v->ranks[e.rank].gone |= e.kind != TIMER;
+        nw_message_drop(e.message);
+        return NW_OK;
+    }
     if (v->count == v->capacity) {
         int capacity = v->capacity ? 2 * v->capacity : 1024;
         entry *heap = realloc(v->heap, (size_t)capacity * sizeof *heap);
@@ -87,12 +93,19 @@ static entry pop(virtual_driver *v)
 
 /* ---- what ranks do -------------------------------------------------------------------------------------------------- */
 
-static int64_t step_of(const virtual_driver *v, int rank) { return v->parties[rank].step; }
+/* The step that a rank is in: the last that it began, counted from 0; -1 before the first. */
+static int64_t step_of(const virtual_driver *v, int rank) { return v->parties[rank].step - 1; }
+/* What multiplies local work in that step. */
+static double factor_of(const virtual_driver *v, int rank)
+{
+    int64_t step = step_of(v, rank);
+    return nw_cluster_factor(v->cluster.cluster, rank, (uint64_t)(step > 0 ? step : 0));
+}
 
 static void tap(virtual_driver *v, int rank, nw_span span, int64_t begin, int64_t end)
 {
     const nw_taps *taps = &v->base.options.taps;
-    if (taps->span && end > begin) taps->span(taps->context, rank, span, begin, end, step_of(v, rank));
+    if (taps->span && end > begin) taps->span(taps->context, rank, span, begin, end, v->parties[rank].step);
 }
 
 /* What the last event's answer asked the driver for leaves at `time`. */
@@ -120,12 +133,10 @@ static nw_status tell(virtual_driver *v, int rank, nw_event event, int64_t time)
     actions->touched = 0;
     NW_TRY(nw_party_tell(&v->base, &v->parties[rank], event));
     int64_t work = nw_cluster_touch_ns(v->cluster.cluster, v->cluster.cost, rank, (double)actions->touched);
-    double factor = nw_cluster_factor(v->cluster.cluster, rank, (uint64_t)step_of(v, rank));
-    int64_t done = nw_faults_finish(v->cluster.faults, rank, step_of(v, rank), time, nw_time_scale(work, factor));
-    if (r->computing)
-        r->stolen += done - time;
-    else
-        r->clock = done;
+    work = nw_time_scale(work, factor_of(v, rank));
+    int64_t done = nw_faults_finish(v->cluster.faults, rank, step_of(v, rank), time, work);
+    if (r->computing) r->stolen += done - time;
+    r->clock = done;
     tap(v, rank, NW_SPAN_HANDLE, time, done);
     return take_actions(v, rank, done);
 }
@@ -134,8 +145,8 @@ static nw_status tell(virtual_driver *v, int rank, nw_event event, int64_t time)
 static nw_status schedule_computation(virtual_driver *v, int rank, int64_t start)
 {
     const nw_compute_cost *cost = v->cluster.cost;
-    int64_t step = step_of(v, rank) - 1;
-    double factor = nw_cluster_factor(v->cluster.cluster, rank, (uint64_t)step);
+    int64_t step = step_of(v, rank);
+    double factor = factor_of(v, rank);
     start = nw_time_add(start, nw_faults_step_pause(v->cluster.faults, rank, step));
     int64_t work = nw_time_scale(nw_compute_cost_pass_ns(cost), (double)(v->cluster.passes - 1));
     work += cost->overhead_ns;
@@ -159,6 +170,15 @@ static bool is_gone(virtual_driver *v, int rank, int64_t time)
     return r->gone;
 }
 
+static void end_wait(virtual_driver *v, int rank)
+{
+    virtual_rank *r = &v->ranks[rank];
+    if (r->waiting < 0) return;
+    tap(v, rank, NW_SPAN_WAIT, r->waiting, r->clock);
+    if (rank == 0) v->base.waited_ns += r->clock - r->waiting;
+    r->waiting = -1;
+}
+
 /* Lets a rank do what is next in its queue. */
 static nw_status go_on(virtual_driver *v, int rank)
 {
@@ -166,15 +186,13 @@ static nw_status go_on(virtual_driver *v, int rank)
     nw_party *p = &v->parties[rank];
     nw_action action;
     if (is_gone(v, rank, r->clock)) return NW_OK;
-    if (!nw_party_next(&v->base, p, &action)) {
-        if (!p->busy && !p->parked && r->waiting < 0) r->waiting = r->clock;
+    bool goes_on = nw_party_next(&v->base, p, &action);
+    if (!goes_on && !p->parked) {
+        if (!p->busy && r->waiting < 0) r->waiting = r->clock;
         return NW_OK;
     }
-    if (r->waiting >= 0) {
-        tap(v, rank, NW_SPAN_WAIT, r->waiting, r->clock);
-        if (rank == 0) v->base.waited_ns += r->clock - r->waiting;
-        r->waiting = -1;
-    }
+    end_wait(v, rank);
+    if (!goes_on || is_gone(v, rank, r->clock)) return NW_OK; /* a fault may come with the step that has just begun */
     r->began = r->clock;
     if (action.kind == NW_ACTION_COMPUTE) {
         bool complete = true;
@@ -189,15 +207,14 @@ static nw_status go_on(virtual_driver *v, int rank)
     }
     p->busy = true;
     NW_TRY(p->work->apply(p->worker, &action));
-    double factor = nw_cluster_factor(v->cluster.cluster, rank, (uint64_t)step_of(v, rank));
-    int64_t work = nw_time_scale(v->cluster.cost->update_ns, factor);
+    int64_t work = nw_time_scale(v->cluster.cost->update_ns, factor_of(v, rank));
     r->clock = nw_faults_finish(v->cluster.faults, rank, step_of(v, rank), r->clock, work);
     return push(v, (entry){.time = r->clock, .rank = rank, .kind = APPLIED});
 }
 
 /* ---- what happens ------------------------------------------------------------------------------------------------------ */
 
-/* NW_NEVER: a link that stays down, a pause that does not end. The message is lost; whoever needs it will wait. */
+/* NW_NEVER: a link that stays down. The message is lost; whoever needs it will wait. */
 static nw_status depart(virtual_driver *v, entry *e)
 {
     uint64_t *sequence = &v->sent[(size_t)e->from * (size_t)v->base.size + (size_t)e->to];
@@ -242,7 +259,7 @@ static bool is_early(virtual_driver *v, entry *e)
         e->time = nw_time_add(e->time, more);
         return more > 0;
     }
-    if (e->kind == DEPART || r->computing || e->time >= r->clock) return false;
+    if (e->kind == DEPART || e->time >= r->clock) return false;
     e->time = r->clock;
     return true;
 }
@@ -297,26 +314,33 @@ static nw_status check_rest(virtual_driver *v)
         if (!v->ranks[i].gone && !nw_party_rests(&v->parties[i]))
             return nw_driver_timed_out(&v->base, &v->parties[i], v->base.options.timeout_ns);
     for (int i = 0; i < v->base.size; i++)
-        NW_FAIL_IF(v->ranks[i].gone, NW_E_PEER, "rank %d died at step %" PRId64 ", after %.3f virtual seconds", i,
-                   step_of(v, i), (double)v->ranks[i].clock * 1e-9);
+        NW_FAIL_IF(v->ranks[i].gone, NW_E_PEER, "rank %d died in step %" PRId64 ", after %.3f virtual seconds", i,
+                   v->parties[i].step, (double)v->ranks[i].clock * 1e-9);
     return NW_OK;
+}
+
+static nw_status run_all(virtual_driver *v, bool flush)
+{
+    for (int i = 0; i < v->base.size; i++) NW_TRY(begin(v, i, flush));
+    while (v->count > 0) {
+        entry e = pop(v);
+        v->time = e.time;
+        if (is_early(v, &e))
+            NW_TRY(push(v, e));
+        else
+            NW_TRY(dispatch(v, &e));
+    }
+    v->time = -1;
+    return check_rest(v);
 }
 
 static nw_status run(nw_driver *d, nw_party *parties, bool flush)
 {
     virtual_driver *v = (virtual_driver *)d;
     v->parties = parties;
-    for (int i = 0; i < d->size; i++) NW_TRY(begin(v, i, flush));
-    while (v->count > 0) {
-        entry e = pop(v);
-        v->now = e.time;
-        if (is_early(v, &e))
-            NW_TRY(push(v, e));
-        else
-            NW_TRY(dispatch(v, &e));
-    }
-    v->now = -1;
-    return check_rest(v);
+    nw_status status = run_all(v, flush);
+    v->time = -1;
+    return status;
 }
 
 /* ---- between runs ------------------------------------------------------------------------------------------------------ */
@@ -344,11 +368,10 @@ static nw_status collect(nw_driver *d, int from, void *data, size_t bytes)
     return NW_OK;
 }
 
-/* What happens now; between runs, when the rank was done. */
 static int64_t now(nw_driver *d, int rank)
 {
     const virtual_driver *v = (const virtual_driver *)d;
-    return v->now >= 0 ? v->now : v->ranks[rank].clock;
+    return v->time >= 0 ? v->time : v->ranks[rank].clock;
 }
 
 /* Clocks, messages of each pair, waiting time, sequences; then the queues of the links. */
@@ -402,13 +425,13 @@ static void drop_all(virtual_driver *v)
 static void reset(nw_driver *d)
 {
     virtual_driver *v = (virtual_driver *)d;
-    int64_t latest = v->now;
+    int64_t latest = v->time;
     drop_all(v);
     for (int i = 0; i < d->size; i++)
         if (v->ranks[i].clock > latest) latest = v->ranks[i].clock;
     for (int i = 0; i < d->size; i++)
         v->ranks[i] = (virtual_rank){.clock = latest, .waiting = -1, .gone = v->ranks[i].gone};
-    v->now = -1;
+    v->time = -1;
 }
 
 static void virtual_free(nw_driver *d)
@@ -449,7 +472,7 @@ nw_status nw_virtual_create(nw_driver **out, const nw_driver_options *options, c
         return status;
     }
     for (int i = 0; i < world; i++) v->ranks[i].waiting = -1;
-    v->now = -1;
+    v->time = -1;
     *out = &v->base;
     return NW_OK;
 }

@@ -305,6 +305,7 @@ static nw_status load_exchange(nw_crew *crew, nw_member *m, nw_checkpoint *c, co
         snprintf(key, sizeof key, "exchange.%s", s.integers[i].name);
         NW_TRY(nw_checkpoint_get_int(c, key, s.integers[i].value));
     }
+    if (e->ops->loaded) NW_TRY(e->ops->loaded(e));
     e->ops->state(e, &s);
     for (int i = 0; i < s.vector_count; i++) {
         char prefix[96];
