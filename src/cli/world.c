@@ -14,6 +14,23 @@
 
 /* ---- which world ---------------------------------------------------------------------------------------------------- */
 
+/* Whether an option is for this world: one that comes with the run that goes on was for another, which may have had
+ * another size and place. */
+static bool is_asked_for(const nw_settings *s, const char *option)
+{
+    const char *origin = nw_settings_origin(s, option);
+    bool earlier = s->resume[0] && s->recipe[0] && strncmp(origin, s->recipe, strlen(s->recipe)) == 0;
+    return nw_settings_is_set(s, option) && !earlier;
+}
+
+/* Simulated ranks; those that a run had are not wanted any more where a launcher has started real ones. */
+static bool is_virtual(const nw_settings *s)
+{
+    bool launched = nw_mpi_launched() && nw_mpi_environment_size() > 1;
+    bool asked = is_asked_for(s, "virtual") || is_asked_for(s, "cluster");
+    return (s->virtual_ranks > 0 || s->cluster[0]) && (asked || !launched);
+}
+
 static nw_status open_virtual(nw_world *w, const nw_settings *s)
 {
     NW_FAIL_IF(nw_mpi_launched() && nw_mpi_environment_size() > 1, NW_E_ARGUMENT,
@@ -27,11 +44,12 @@ static nw_status open_virtual(nw_world *w, const nw_settings *s)
 
 static nw_status check_size(const nw_world *w, const nw_settings *s)
 {
-    bool asked = nw_settings_is_set(s, "world-size") && s->world_size != w->size;
-    NW_FAIL_IF(asked && w->size == 1, NW_E_ARGUMENT,
-               "--world-size %d, but this is one process; start it with 'mpirun -np %d nowait train ...', 'nowait launch "
-               "-n %d -- train ...', or simulate with --virtual %d",
-               s->world_size, s->world_size, s->world_size, s->world_size);
+    bool asked = is_asked_for(s, "world-size") && s->world_size != w->size;
+    NW_FAIL_IF(
+        asked && w->size == 1, NW_E_ARGUMENT,
+        "--world-size %d, but this is one process; start it with 'mpirun -np %d nowait train ...', 'nowait launch "
+        "-n %d -- train ...', or simulate with --virtual %d",
+        s->world_size, s->world_size, s->world_size, s->world_size);
     NW_FAIL_IF(asked, NW_E_ARGUMENT, "--world-size %d, but the world has %d ranks", s->world_size, w->size);
     NW_FAIL_IF(w->size > 1 && strcmp(s->exchange, "none") == 0, NW_E_ARGUMENT,
                "%d replicas would train apart from each other; choose how they agree, for example with --exchange "
@@ -43,7 +61,7 @@ static nw_status check_size(const nw_world *w, const nw_settings *s)
 nw_status nw_world_open(nw_world *w, const nw_settings *s)
 {
     *w = (nw_world){.place = NW_CREW_ALONE, .size = 1};
-    if (s->virtual_ranks > 0 || s->cluster[0]) {
+    if (is_virtual(s)) {
         NW_TRY(open_virtual(w, s));
     } else if (nw_mpi_launched()) {
         NW_TRY(nw_mpi_start(&w->rank, &w->size));
@@ -52,8 +70,9 @@ nw_status nw_world_open(nw_world *w, const nw_settings *s)
     NW_TRY(check_size(w, s));
     if (s->faults[0]) NW_TRY(nw_faults_load(&w->faults, s->faults, w->size));
     const nw_fault *fault = w->place == NW_CREW_VIRTUAL ? NULL : nw_faults_virtual_only(w->faults);
-    NW_FAIL_IF(fault, NW_E_ARGUMENT, "%s:%d: only a virtual cluster can have a fault '%s'; use --virtual, or leave it out",
-               s->faults, fault->line, nw_fault_name(fault->kind));
+    NW_FAIL_IF(fault, NW_E_ARGUMENT,
+               "%s:%d: only a virtual cluster can have a fault '%s'; use --virtual, or leave it out", s->faults,
+               fault->line, nw_fault_name(fault->kind));
     NW_FAIL_IF(w->faults && w->place == NW_CREW_ALONE, NW_E_ARGUMENT,
                "--faults is for several ranks; start them with mpirun, or simulate them with --virtual N");
     return NW_OK;
