@@ -16,6 +16,23 @@
 
 /* ---- which world ---------------------------------------------------------------------------------------------------- */
 
+/* Whether an option is for this world: one that comes with the run that goes on was for another, which may have had
+ * another size and place. */
+static bool is_asked_for(const nw_settings *s, const char *option)
+{
+    const char *origin = nw_settings_origin(s, option);
+    bool earlier = s->resume[0] && s->recipe[0] && strncmp(origin, s->recipe, strlen(s->recipe)) == 0;
+    return nw_settings_is_set(s, option) && !earlier;
+}
+
+/* Simulated ranks; those that a run had are not wanted any more where a launcher has started real ones. */
+static bool is_virtual(const nw_settings *s)
+{
+    bool launched = nw_mpi_launched() && nw_mpi_environment_size() > 1;
+    bool asked = is_asked_for(s, "virtual") || is_asked_for(s, "cluster");
+    return (s->virtual_ranks > 0 || s->cluster[0]) && (asked || !launched);
+}
+
 static nw_status open_virtual(nw_world *w, const nw_settings *s)
 {
     NW_FAIL_IF(nw_mpi_launched() && nw_mpi_environment_size() > 1, NW_E_ARGUMENT,
@@ -29,7 +46,7 @@ static nw_status open_virtual(nw_world *w, const nw_settings *s)
 
 static nw_status check_size(const nw_world *w, const nw_settings *s)
 {
-    bool asked = nw_settings_is_set(s, "world-size") && s->world_size != w->size;
+    bool asked = is_asked_for(s, "world-size") && s->world_size != w->size;
     NW_FAIL_IF(
         asked && w->size == 1, NW_E_ARGUMENT,
         "--world-size %d, but this is one process; start it with 'mpirun -np %d nowait train ...', 'nowait launch "
@@ -54,7 +71,7 @@ static int threads_of_rank(const nw_settings *s)
 nw_status nw_world_open(nw_world *w, const nw_settings *s)
 {
     *w = (nw_world){.place = NW_CREW_ALONE, .size = 1};
-    if (s->virtual_ranks > 0 || s->cluster[0]) {
+    if (is_virtual(s)) {
         NW_TRY(open_virtual(w, s));
     } else if (nw_mpi_launched()) {
         NW_TRY(nw_mpi_start(&w->rank, &w->size));

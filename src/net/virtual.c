@@ -42,7 +42,7 @@ typedef struct virtual_driver {
     entry *heap;
     int count, capacity;
     uint64_t sequence;
-    int64_t time; /* of what happens right now; -1: between runs */
+    int64_t now; /* of the event that is being handled; -1: none */
     nw_party *parties;
 } virtual_driver;
 
@@ -319,28 +319,21 @@ static nw_status check_rest(virtual_driver *v)
     return NW_OK;
 }
 
-static nw_status run_all(virtual_driver *v, bool flush)
+static nw_status run(nw_driver *d, nw_party *parties, bool flush)
 {
-    for (int i = 0; i < v->base.size; i++) NW_TRY(begin(v, i, flush));
+    virtual_driver *v = (virtual_driver *)d;
+    v->parties = parties;
+    for (int i = 0; i < d->size; i++) NW_TRY(begin(v, i, flush));
     while (v->count > 0) {
         entry e = pop(v);
-        v->time = e.time;
+        v->now = e.time;
         if (is_early(v, &e))
             NW_TRY(push(v, e));
         else
             NW_TRY(dispatch(v, &e));
     }
-    v->time = -1;
+    v->now = -1;
     return check_rest(v);
-}
-
-static nw_status run(nw_driver *d, nw_party *parties, bool flush)
-{
-    virtual_driver *v = (virtual_driver *)d;
-    v->parties = parties;
-    nw_status status = run_all(v, flush);
-    v->time = -1;
-    return status;
 }
 
 /* ---- between runs ------------------------------------------------------------------------------------------------------ */
@@ -368,10 +361,11 @@ static nw_status collect(nw_driver *d, int from, void *data, size_t bytes)
     return NW_OK;
 }
 
+/* What happens now; between runs, when the rank was done. */
 static int64_t now(nw_driver *d, int rank)
 {
     const virtual_driver *v = (const virtual_driver *)d;
-    return v->time >= 0 ? v->time : v->ranks[rank].clock;
+    return v->now >= 0 ? v->now : v->ranks[rank].clock;
 }
 
 /* Clocks, messages of each pair, waiting time, sequences; then the queues of the links. */
@@ -425,13 +419,13 @@ static void drop_all(virtual_driver *v)
 static void reset(nw_driver *d)
 {
     virtual_driver *v = (virtual_driver *)d;
-    int64_t latest = v->time;
+    int64_t latest = v->now;
     drop_all(v);
     for (int i = 0; i < d->size; i++)
         if (v->ranks[i].clock > latest) latest = v->ranks[i].clock;
     for (int i = 0; i < d->size; i++)
         v->ranks[i] = (virtual_rank){.clock = latest, .waiting = -1, .gone = v->ranks[i].gone};
-    v->time = -1;
+    v->now = -1;
 }
 
 static void virtual_free(nw_driver *d)
@@ -472,7 +466,7 @@ nw_status nw_virtual_create(nw_driver **out, const nw_driver_options *options, c
         return status;
     }
     for (int i = 0; i < world; i++) v->ranks[i].waiting = -1;
-    v->time = -1;
+    v->now = -1;
     *out = &v->base;
     return NW_OK;
 }

@@ -279,7 +279,7 @@ static inline nw_status world_local(world *w, int rank)
         return NW_OK;
     }
     const float *g = a.gradient ? a.gradient : r->params.gradients;
-    for (size_t i = 0; i < w->floats; i++) r->params.values[i] -= WORLD_RATE * a.scale * g[i];
+    for (size_t i = 0; i < w->floats; i++) r->params.values[i] -= WORLD_RATE * (a.scale * g[i]);
     assert_int_equal(a.lag, r->begun - 1 - r->applied);
     assert_true(a.lag == w->options.delay || (w->flushing && a.lag == 0));
     r->applied++;

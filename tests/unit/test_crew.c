@@ -460,6 +460,32 @@ TEST(test_another_world_goes_on_from_a_checkpoint)
     change_world(3, 1, 2, 1);
 }
 
+/* What was held back is the mean of the world that computed it, whatever world and codec apply it. */
+TEST(test_a_mean_that_was_held_back_stays_a_mean)
+{
+    static const char *const CODECS[] = {"none", "bf16"};
+    for (int to = 1; to <= 4; to++)
+        for (int codec = 0; codec < 2; codec++) {
+            setup s = {.model = "lenet5", .world = 3, .delay = 1}, t = s;
+            const char *note;
+            t.world = to;
+            t.codec = CODECS[codec];
+            crew a = started(&s);
+            advance(&a, 3);
+            save(&a);
+            crew b = resumed(&t, &note);
+            ok(nw_crew_flush(a.crew));
+            ok(nw_crew_flush(b.crew));
+            const float *x = params_of(&a, 0)->values, *y = params_of(&b, 0)->values;
+            for (size_t i = 0; i < params_of(&a, 0)->learned.floats; i++)
+                if (fabsf(x[i] - y[i]) > 1e-6f * (1 + fabsf(x[i])))
+                    fail_msg("weight %zu is %g in the world that went on and %g in its own", i, (double)y[i],
+                             (double)x[i]);
+            free_crew(&a);
+            free_crew(&b);
+        }
+}
+
 /* An update that was held back is applied before anything else, also by an exchange that holds nothing back. */
 TEST(test_another_delay_goes_on_from_a_checkpoint)
 {
@@ -554,6 +580,7 @@ int main(void)
         WITH_FILES(test_saved_at_any_step_it_goes_on_bit_for_bit),
         WITH_FILES(test_saved_with_half_a_gradient),
         WITH_FILES(test_another_world_goes_on_from_a_checkpoint),
+        WITH_FILES(test_a_mean_that_was_held_back_stays_a_mean),
         WITH_FILES(test_another_delay_goes_on_from_a_checkpoint),
         WITH_FILES(test_an_exchange_that_makes_no_sense_is_refused),
         WITH_FILES(test_a_crew_that_is_asked_to_stop_rests_where_it_can_go_on),
