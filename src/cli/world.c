@@ -79,13 +79,13 @@ nw_status nw_world_open(nw_world *w, const nw_settings *s)
     }
     w->threads = threads_of_rank(s);
     NW_TRY(check_size(w, s));
+    NW_FAIL_IF(s->faults[0] && w->place == NW_CREW_ALONE, NW_E_ARGUMENT,
+               "--faults is for several ranks; start them with mpirun, or simulate them with --virtual N");
     if (s->faults[0]) NW_TRY(nw_faults_load(&w->faults, s->faults, w->size));
     const nw_fault *fault = w->place == NW_CREW_VIRTUAL ? NULL : nw_faults_virtual_only(w->faults);
     NW_FAIL_IF(fault, NW_E_ARGUMENT,
                "%s:%d: only a virtual cluster can have a fault '%s'; use --virtual, or leave it out", s->faults,
                fault->line, nw_fault_name(fault->kind));
-    NW_FAIL_IF(w->faults && w->place == NW_CREW_ALONE, NW_E_ARGUMENT,
-               "--faults is for several ranks; start them with mpirun, or simulate them with --virtual N");
     return NW_OK;
 }
 

@@ -593,7 +593,7 @@ const char *nw_mpi_library(void)
 
 nw_status nw_mpi_start(int *rank, int *size)
 {
-    int level;
+    int level, promised = nw_mpi_environment_rank(); /* before MPI may change what the environment says */
     NW_FAIL_IF(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS, NW_E_PEER,
                "MPI cannot be started; is this process run by mpirun or srun of the same MPI?");
     started = true;
@@ -601,7 +601,7 @@ nw_status nw_mpi_start(int *rank, int *size)
                "this MPI allows no threads beside it (level %d); build it with thread support", level);
     MPI_Comm_rank(MPI_COMM_WORLD, rank);
     MPI_Comm_size(MPI_COMM_WORLD, size);
-    own_rank = *rank;
+    own_rank = *size > 1 ? *rank : promised; /* of processes that are not joined one speaks, too */
     return NW_OK;
 }
 
