@@ -64,6 +64,8 @@ static nw_status sort_actions(nw_driver *d, nw_party *p, int from)
                        p->exchange->ops->name, p->exchange->rank, NW_PARTY_QUEUE);
             p->queue[p->queued++] = *a;
         } else {
+            bool unnamed = a->kind == NW_ACTION_SEND && a->message->header->sequence == 0; /* it may go to many */
+            if (unnamed) a->message->header->sequence = ++p->sequence;
             d->actions.at[kept++] = *a;
         }
     }
@@ -74,8 +76,7 @@ static nw_status sort_actions(nw_driver *d, nw_party *p, int from)
 nw_status nw_party_tell(nw_driver *d, nw_party *p, nw_event event)
 {
     int before = d->actions.count;
-    const nw_taps *taps = &d->options.taps;
-    if (taps->event) taps->event(taps->context, p->exchange->rank, &event);
+    nw_recorder_event(d->options.recorder, p->exchange->rank, &event);
     NW_TRY(p->exchange->ops->handle(p->exchange, &event, &d->actions));
     NW_TRY(d->actions.status);
     return sort_actions(d, p, before);
@@ -116,6 +117,7 @@ bool nw_party_next(nw_driver *d, nw_party *p, nw_action *action)
     }
     if (next == p->queued) return false;
     *action = p->queue[next];
+    nw_recorder_begins(d->options.recorder, p->exchange->rank, action->kind, p->parked);
     p->queued--;
     memmove(p->queue + next, p->queue + next + 1, (size_t)(p->queued - next) * sizeof p->queue[0]);
     return true;
@@ -132,11 +134,11 @@ void nw_party_postpone(nw_party *p)
 
 void nw_driver_stamp(nw_driver *d, int from, int to, nw_message *m)
 {
-    if (m->header->sequence == 0) { /* the same message may go to many */
-        m->header->from = (uint32_t)from;
-        m->header->sequence = ++d->sequence;
-        if (d->stop_before != INT64_MAX) m->header->stop_before = (uint64_t)d->stop_before;
-    }
+    nw_header *h = m->header;
+    if (h->sequence == 0) h->sequence = NW_SEQUENCE_OF_DRIVERS | ++d->sequence;
+    /* The same message may go to many and be on its way already: nothing is written twice. */
+    if (h->from != (uint32_t)from) h->from = (uint32_t)from;
+    if (d->stop_before != INT64_MAX && h->stop_before == 0) h->stop_before = (uint64_t)d->stop_before;
     if (d->options.ledger) nw_ledger_sent(d->options.ledger, from, to, m->header);
     const nw_taps *taps = &d->options.taps;
     if (taps->sent) taps->sent(taps->context, from, to, m->header, nw_driver_now(d, from));
@@ -197,7 +199,11 @@ static void dump(nw_driver *d, const nw_party *parties, const char *reason)
 
 nw_status nw_driver_run(nw_driver *d, nw_party *parties, bool flush)
 {
+    nw_recorder *recorder = d->options.recorder;
+    for (int i = 0; i < d->count; i++)
+        nw_recorder_run(recorder, d->first + i, flush, parties[i].step, parties[i].sequence);
     nw_status status = d->ops->run(d, parties, flush);
+    for (int i = 0; i < d->count && status == NW_OK; i++) nw_recorder_rest(recorder, d->first + i, parties[i].step);
     if (status == NW_OK || d->size == 1) return status;
     char reason[512];
     snprintf(reason, sizeof reason, "%s", nw_error_message());

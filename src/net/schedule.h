@@ -13,6 +13,7 @@
  *   RUN      nw_driver_run begins: whether it flushes, the rank's steps and messages so far
  *   an event what nw_party_tell hands to the exchange: kind, now_ns; READY: first; MESSAGE: from, sequence
  *   COMPUTE, APPLY   what nw_party_next takes from the queue, and whether a computation was held back (parked)
+ *   REST     nw_driver_run is done, and the rank rests at that step
  *   SAVED    a checkpoint was written: step, epoch
  *   END      the process ended as it should, at that step
  *
@@ -46,12 +47,13 @@ typedef struct nw_schedule_header {
 } nw_schedule_header;
 
 typedef enum nw_schedule_kind { /* the first ones are nw_event_kind's */
-    NW_SCHEDULE_RUN = NW_EVENT_FLUSH + 1,
-    NW_SCHEDULE_COMPUTE,
-    NW_SCHEDULE_APPLY,
-    NW_SCHEDULE_SAVED,
-    NW_SCHEDULE_END,
-    NW_SCHEDULE_KINDS
+                                NW_SCHEDULE_RUN = NW_EVENT_FLUSH + 1,
+                                NW_SCHEDULE_COMPUTE,
+                                NW_SCHEDULE_APPLY,
+                                NW_SCHEDULE_REST,
+                                NW_SCHEDULE_SAVED,
+                                NW_SCHEDULE_END,
+                                NW_SCHEDULE_KINDS
 } nw_schedule_kind;
 
 typedef struct nw_schedule_record {
@@ -61,7 +63,7 @@ typedef struct nw_schedule_record {
     uint64_t first;    /* READY */
     int from;          /* MESSAGE */
     uint32_t sequence; /* MESSAGE; RUN: messages made so far */
-    int64_t step;      /* RUN, SAVED, END */
+    int64_t step;      /* RUN, REST, SAVED, END */
     int64_t epoch;     /* SAVED */
 } nw_schedule_record;
 
@@ -79,16 +81,17 @@ nw_status nw_schedule_cut(const char *run_dir, int64_t first_step, int rank);
 /* Begins the part of the header's first step, with the text of config.yaml where rank 0 is here (or NULL). */
 nw_status nw_recorder_open(nw_recorder *recorder, const char *run_dir, const nw_schedule_header *header,
                            const char *config);
-/* What could not be written ends the recording, and nw_recorder_close tells; training goes on. `finished`: the run ended
- * at rest. NULL is ignored by all of these. */
-nw_status nw_recorder_close(nw_recorder *recorder, bool finished, const int64_t *steps);
+/* What could not be written ends the recording, and nw_recorder_close tells; training goes on. `finished`: the process
+ * ends at rest. NULL is ignored by all of these. */
+nw_status nw_recorder_close(nw_recorder *recorder, bool finished);
 void nw_recorder_free(nw_recorder *recorder);
 
 void nw_recorder_run(nw_recorder *recorder, int rank, bool flush, int64_t step, uint32_t sequence);
 void nw_recorder_event(nw_recorder *recorder, int rank, const nw_event *event);
 void nw_recorder_begins(nw_recorder *recorder, int rank, nw_action_kind kind, bool parked);
-void nw_recorder_saved(nw_recorder *recorder, int64_t step, int64_t epoch); /* of all ranks here */
-void nw_recorder_flush(nw_recorder *recorder);                              /* what is recorded is in the file */
+/* What is recorded of this rank is in the file afterwards. */
+void nw_recorder_rest(nw_recorder *recorder, int rank, int64_t step);
+void nw_recorder_saved(nw_recorder *recorder, int64_t step, int64_t epoch); /* of all ranks here; the same */
 
 /* ---- reading -------------------------------------------------------------------------------------------------------- */
 
@@ -112,14 +115,21 @@ typedef struct nw_schedule_cursor {
     size_t block, at, end; /* of the block: where the next begins; in it */
     int64_t number;        /* of the record that was read last, from 1 */
     int64_t now_ns;
-    uint32_t *sequences; /* by sender; NULL while it is not begun */
+    uint32_t *sequences; /* by sender */
     bool ended;          /* no more records */
 } nw_schedule_cursor;
 
+/* Whatever happens, nw_schedule_end may follow. */
 nw_status nw_schedule_begin(nw_schedule_cursor *cursor, const nw_schedule_file *file, int rank);
 /* The next record; `ended` where there is none. A record that makes no sense is NW_E_FILE. */
 nw_status nw_schedule_next(nw_schedule_cursor *cursor, nw_schedule_record *record);
 void nw_schedule_end(nw_schedule_cursor *cursor);
+
+/* Where all ranks rested, or what was saved after how many rests. */
+typedef struct nw_schedule_mark {
+    int64_t step, epoch;
+    int rests;
+} nw_schedule_mark;
 
 /* All ranks of one part of a run: one file, or one a rank. */
 typedef struct nw_schedule_part {
@@ -129,9 +139,13 @@ typedef struct nw_schedule_part {
     nw_schedule_file *files;
     nw_schedule_header header; /* of rank 0 */
     bool torn, ended;          /* the tail of a rank is torn; all ranks have END */
-    /* How much of it counts: the driver's runs, the same number on every rank, after which all rested at end_step. */
-    int64_t skip, runs, end_step;
+    nw_schedule_mark *rests;   /* of rank 0: where all ranks rested, the first at 1; [0] is the beginning */
+    nw_schedule_mark *saves;   /* of rank 0 */
+    int rest_count, save_count;
+    /* How much of it counts: from rest `skip` to rest `runs`, each after as many calls of nw_driver_run. */
+    int skip, runs;
 } nw_schedule_part;
+static inline int64_t nw_schedule_end_step(const nw_schedule_part *p) { return p->rests[p->runs].step; }
 
 /* The parts of a run, in order, each as long as the next one says. NW_E_FILE where there is none, a rank is missing, or
  * parts do not follow each other. */
@@ -140,7 +154,7 @@ typedef struct nw_recording {
     int count;
 } nw_recording;
 nw_status nw_recording_load(nw_recording *recording, const char *run_dir);
-/* Leaves out what lies behind the last rest at or before `step`; NW_E_ARGUMENT where there is none but the beginning. */
+/* Leaves out what lies behind the last rest at or before `step`; NW_E_ARGUMENT where nothing would be left. */
 nw_status nw_recording_limit(nw_recording *recording, int64_t step);
 /* Leaves out what lies before the checkpoint of `step` and `epoch`. */
 nw_status nw_recording_start(nw_recording *recording, int64_t step, int64_t epoch);
