@@ -303,6 +303,14 @@ const nw_option nw_option_rows[] = {
     {"scale", NULL, 0, CHOICE, "tiny|small|paper", "small", AT(scale), 0, 0, NW_COMMAND_REPRODUCE, IN(MEASURE), MAIN,
      "how much of the published experiment to run"},
 
+    /* replaying */
+    {"steps", NULL, 0, INT, "N", "0", AT(steps), 0, 1 << 30, NW_COMMAND_REPLAY, IN(MEASURE), LIVE,
+     "stop at the last rest of all ranks by step N; 0: at the end"},
+    {"from", NULL, 0, TEXT, "CHECKPOINT", "", AT(from), 0, 0, NW_COMMAND_REPLAY, IN(MEASURE), LIVE,
+     "begin at a checkpoint of the run instead of its beginning"},
+    {"show", NULL, 0, FLAG, NULL, "false", AT(show), 0, 0, NW_COMMAND_REPLAY, IN(MEASURE), LIVE,
+     "print the schedule and stop"},
+
     /* jobs of several ranks */
     {"ranks", "np", 'n', INT, "N", "1", AT(ranks), 1, 1 << 20, JOBS, IN(LAUNCH), MAIN,
      "how many to start; one is started without MPI"},

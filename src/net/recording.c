@@ -212,6 +212,8 @@ static nw_status load(nw_recording *r, const char *run_dir, const char *schedule
         NW_TRY(scan(&r->parts[i]));
     }
     for (int i = 0; i + 1 < r->count; i++) NW_TRY(join(&r->parts[i], &r->parts[i + 1]));
+    nw_schedule_part *last = &r->parts[r->count - 1];
+    if (r->count > 1 && last->runs == 0) free_part(&r->parts[--r->count]);
     return NW_OK;
 }
 

@@ -147,7 +147,7 @@ typedef struct nw_schedule_part {
 } nw_schedule_part;
 static inline int64_t nw_schedule_end_step(const nw_schedule_part *p) { return p->rests[p->runs].step; }
 
-/* The parts of a run, in order, each as long as the next one says. NW_E_FILE where there is none, a rank is missing, or
+/* The parts of a run, in order, each as long as the next one says; one at the end in which nothing happened is left out. NW_E_FILE where there is none, a rank is missing, or
  * parts do not follow each other. */
 typedef struct nw_recording {
     nw_schedule_part *parts;
