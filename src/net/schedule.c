@@ -259,6 +259,17 @@ static nw_status take_memory(nw_recorder *r)
     return NW_OK;
 }
 
+/* What it knows of the part before. */
+static void forget(nw_recorder *r)
+{
+    if (r->file >= 0) close(r->file);
+    free(r->ranks);
+    free(r->memory);
+    free(r->sequences);
+    free(r->path);
+    *r = (nw_recorder){.file = -1};
+}
+
 static nw_status write_config(const char *dir, nw_schedule_header *h, const char *config)
 {
     char *path;
@@ -279,7 +290,7 @@ nw_status nw_recorder_open(nw_recorder *r, const char *run_dir, const nw_schedul
     NW_FAIL_IF(h.world < 1 || h.world > NW_SCHEDULE_RANKS || h.ranks < 1 || h.first_rank < 0 ||
                    h.first_rank + h.ranks > h.world,
                NW_E_ARGUMENT, "cannot record ranks %d to %d of %d", h.first_rank, h.first_rank + h.ranks - 1, h.world);
-    NW_FAIL_IF(r->path, NW_E_INTERNAL, "a recorder was opened twice");
+    forget(r);
     r->world = h.world;
     r->first = h.first_rank;
     r->count = h.ranks;
@@ -318,10 +329,6 @@ nw_status nw_recorder_close(nw_recorder *r, bool finished)
 void nw_recorder_free(nw_recorder *r)
 {
     if (!r) return;
-    if (r->file >= 0) close(r->file);
-    free(r->ranks);
-    free(r->memory);
-    free(r->sequences);
-    free(r->path);
+    forget(r);
     free(r);
 }

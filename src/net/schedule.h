@@ -78,7 +78,8 @@ typedef struct nw_recorder nw_recorder;
 nw_status nw_recorder_create(nw_recorder **recorder);
 /* Removes from RUN/schedule what this rank wrote in parts that begin at `first_step` or later. */
 nw_status nw_schedule_cut(const char *run_dir, int64_t first_step, int rank);
-/* Begins the part of the header's first step, with the text of config.yaml where rank 0 is here (or NULL). */
+/* Begins the part of the header's first step, with the text of config.yaml where rank 0 is here (or NULL). A process that
+ * goes back to a checkpoint opens it again; the part before stays without END. */
 nw_status nw_recorder_open(nw_recorder *recorder, const char *run_dir, const nw_schedule_header *header,
                            const char *config);
 /* What could not be written ends the recording, and nw_recorder_close tells; training goes on. `finished`: the process
