@@ -183,7 +183,7 @@ static nw_status compare(const replay *r, const nw_schedule_part *part, bool las
     if (!last) return NW_OK;
     if (!part->ended && r->whole)
         fprintf(stderr,
-                "nowait: the run was killed%s; its schedule is complete up to step %" PRId64
+                "nowait: the run was killed or failed%s; its schedule is complete up to step %" PRId64
                 ", where all ranks rested\n",
                 part->torn ? " and left a torn schedule" : "", step);
     printf("replayed steps %" PRId64 " to %" PRId64 " of %s, %d ranks: %s%s, weights %.16s...\n",
@@ -279,7 +279,8 @@ static nw_status replay_run(const nw_settings *s, const char *run)
     replay r = {.asked = s, .run = run};
     nw_status status = nw_recording_load(&r.recording, run);
     if (status == NW_OK) status = s->show ? nw_recording_print(&r.recording, stdout) : replay_all(&r);
-    if (r.between && nw_directory_discard(r.between) == NW_OK) rmdir(r.folder);
+    bool left = r.between && nw_file_is_directory(r.between) && nw_directory_discard(r.between) != NW_OK;
+    if (r.folder && !left) rmdir(r.folder);
     nw_recording_free(&r.recording);
     free(r.between);
     free(r.folder);

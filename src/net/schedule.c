@@ -184,7 +184,7 @@ static nw_status file_path(char **path, const char *dir, int rank)
     return nw_path_join(path, dir, name);
 }
 
-static nw_status remove_from(const char *schedule, const char *part, int rank)
+static nw_status remove_from(const char *schedule, const char *part, int rank, bool again)
 {
     char *dir, *file = NULL, *config = NULL;
     NW_TRY(nw_path_join(&dir, schedule, part));
@@ -194,7 +194,7 @@ static nw_status remove_from(const char *schedule, const char *part, int rank)
         status = NW_FAIL(NW_E_SYSTEM, "cannot remove %s, the schedule of steps that are trained anew: %s", file,
                          strerror(errno));
     if (status == NW_OK && rank == 0) unlink(config); /* replaced anyway if it stays */
-    if (status == NW_OK) rmdir(dir);                  /* the last rank succeeds */
+    if (status == NW_OK && !again) rmdir(dir);        /* the last rank succeeds; others may be writing to it again */
     free(config);
     free(file);
     free(dir);
@@ -210,7 +210,7 @@ nw_status nw_schedule_cut(const char *run_dir, int64_t first_step, int rank)
     for (int i = 0; i < names.count && status == NW_OK; i++) {
         int64_t step;
         if (nw_schedule_part_name(names.at[i], &step) && step >= first_step)
-            status = remove_from(schedule, names.at[i], rank);
+            status = remove_from(schedule, names.at[i], rank, step == first_step);
     }
     nw_names_free(&names);
     free(schedule);
