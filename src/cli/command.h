@@ -11,6 +11,7 @@ nw_status nw_command_help(int argc, char **argv);
 nw_status nw_command_info(int argc, char **argv);
 nw_status nw_command_launch(int argc, char **argv);
 nw_status nw_command_predict(int argc, char **argv);
+nw_status nw_command_replay(int argc, char **argv);
 nw_status nw_command_reproduce(int argc, char **argv);
 nw_status nw_command_sweep(int argc, char **argv);
 nw_status nw_command_train(int argc, char **argv);

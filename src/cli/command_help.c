@@ -27,6 +27,7 @@ static const struct {
     {"data", "fetch|info|import DATASET", "fetch, describe or convert a dataset", NW_COMMAND_DATA},
     {"sweep", "", "many runs as one job that can be resumed", NW_COMMAND_SWEEP},
     {"reproduce", "PAPER[/EXPERIMENT]", "published experiments", NW_COMMAND_REPRODUCE},
+    {"replay", "RUN", "repeat a run of several ranks from its schedule", NW_COMMAND_REPLAY},
     {"bench", "train|conv|codec|loader", "measure",
      NW_COMMAND_BENCH_TRAIN | NW_COMMAND_BENCH_CONV | NW_COMMAND_BENCH_CODEC | NW_COMMAND_BENCH_EXCHANGE |
          NW_COMMAND_BENCH_LOADER},

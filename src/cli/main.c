@@ -22,6 +22,7 @@ static const struct {
     {"predict", "the most likely classes of image files", nw_command_predict},
     {"sweep", "many runs as one resumable job: grids of options, several seeds", nw_command_sweep},
     {"reproduce", "a published experiment, and its number beside ours", nw_command_reproduce},
+    {"replay", "repeat a run of several ranks from its schedule, bit for bit", nw_command_replay},
     {"bench", "measure: train (whole steps), conv (layer by layer) or loader", nw_command_bench},
     {"data", "fetch a dataset, tell what is in it, or convert it to one file", nw_command_data},
     {"help", "options by topic; shell completion; manual page", nw_command_help},

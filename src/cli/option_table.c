@@ -183,7 +183,7 @@ const nw_option nw_option_rows[] = {
     {"ema-epochs", NULL, 0, INT, "N", "0", AT(ema_epochs), 0, 1 << 20, RUNS, IN(TRAINING), LIVE,
      "average over the last N epochs only; 0: from the start"},
     {"on-divergence", NULL, 0, CHOICE, "stop|rollback|continue", "stop", AT(on_divergence), 0, 0, RUNS, IN(TRAINING),
-     LIVE, "when numbers are not finite or the loss diverges; rollback: to the last checkpoint"},
+     LIVE, "when the loss diverges; rollback: go on from the last checkpoint"},
     {"divergence-factor", NULL, 0, NUMBER, "X", "4", AT(divergence_factor), 0, 1e9, RUNS, IN(TRAINING), LIVE,
      "a mean loss so many times that at the start diverges; 0: never"},
     {"max-rollbacks", NULL, 0, INT, "N", "3", AT(max_rollbacks), 1, 1 << 20, RUNS, IN(TRAINING), LIVE,
@@ -310,6 +310,14 @@ const nw_option nw_option_rows[] = {
      "repeat each run with this many seeds"},
     {"scale", NULL, 0, CHOICE, "tiny|small|paper", "small", AT(scale), 0, 0, NW_COMMAND_REPRODUCE, IN(MEASURE), MAIN,
      "how much of the published experiment to run"},
+
+    /* replaying */
+    {"steps", NULL, 0, INT, "N", "0", AT(steps), 0, 1 << 30, NW_COMMAND_REPLAY, IN(MEASURE), LIVE,
+     "stop at the last rest of all ranks by step N; 0: at the end"},
+    {"from", NULL, 0, TEXT, "CHECKPOINT", "", AT(from), 0, 0, NW_COMMAND_REPLAY, IN(MEASURE), LIVE,
+     "begin at a checkpoint of the run instead of its beginning"},
+    {"show", NULL, 0, FLAG, NULL, "false", AT(show), 0, 0, NW_COMMAND_REPLAY, IN(MEASURE), LIVE,
+     "print the schedule and stop"},
 
     /* jobs of several ranks */
     {"ranks", "np", 'n', INT, "N", "1", AT(ranks), 1, 1 << 20, JOBS, IN(LAUNCH), MAIN,

@@ -75,6 +75,8 @@ const nw_option nw_option_more_rows[] = {
     {"trace", NULL, 0, FLAG, NULL, "false", ACTS(trace, 0, 0, EXCHANGE), "write trace.json: what every rank did when"},
     {"trace-events", NULL, 0, INT64, "N", "65536", ACTS(trace_events, 64, 1 << 24, EXCHANGE),
      "events of a rank that it holds at most"},
+    {"record-schedule", NULL, 0, FLAG, NULL, "true", ACTS(record_schedule, 0, 0, EXCHANGE),
+     "of several ranks: write schedule/, from which 'nowait replay' repeats the run"},
     {"max-delay", NULL, 0, INT, "D", "1", LATER(EXCHANGE), "draw each gradient from one of the last D models"},
     {"max-staleness", NULL, 0, INT, "N", "0", LATER(EXCHANGE), "server: bound of a gradient's age; 0: none"},
     {"in-flight", NULL, 0, INT, "N", "1", LATER(EXCHANGE), "gradients of a worker under way, 1 or 2"},

@@ -37,7 +37,8 @@ enum {
     NW_COMMAND_BENCH_CODEC = 1 << 10,
     NW_COMMAND_LAUNCH = 1 << 11,
     NW_COMMAND_BENCH_EXCHANGE = 1 << 12,
-    NW_COMMAND_ALL = (1 << 13) - 1,
+    NW_COMMAND_REPLAY = 1 << 13,
+    NW_COMMAND_ALL = (1 << 14) - 1,
 };
 
 typedef struct nw_int_list {
@@ -154,7 +155,7 @@ typedef struct nw_settings {
     int world_size, virtual_ranks, delay, recalibrate_batches;              /* virtual_ranks 0: none */
     int64_t bucket_bytes, compare_every, trace_events;
     double timeout; /* seconds; 0: none */
-    bool trace;
+    bool trace, record_schedule;
 
     /* benchmarks, eval, predict, data, sweep, reproduce */
     int steps, repeats, top;
@@ -162,6 +163,10 @@ typedef struct nw_settings {
     const char *graph, *split, *url, *output, *scale;
     nw_text_list grid; /* sweep: "lr=0.1,0.2" */
     int seeds;
+
+    /* replay; also steps (0: all) and run_dir */
+    const char *from; /* "": the beginning */
+    bool show;
 
     /* launch */
     int ranks, max_restarts;

@@ -251,7 +251,7 @@ static nw_status plan_crew(const nw_settings *s, const nw_world *w, nw_crew_opti
                "--method %s is how gradients travel, but nothing travels with --exchange none", s->method);
     if (several) {
         o->replica.loader.replicate = is(s->sampling, "replicate");
-        if (o->place == NW_CREW_VIRTUAL) o->replica.loader.workers = 0; /* many replicas share this process's cores */
+        if (o->place != NW_CREW_MPI) o->replica.loader.workers = 0; /* many replicas share this process's cores */
     }
     return NW_OK;
 }
@@ -310,6 +310,7 @@ nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, const nw_world 
     o->init = or_null(s->init);
     o->checkpoint_every = s->checkpoint_every;
     o->keep = s->keep;
+    o->record_schedule = s->record_schedule;
     nw_record_clear(NW_RECORD_RUN, &o->record);
     o->record.model = s->model;
     o->record.dataset = d->name;

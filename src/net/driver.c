@@ -53,6 +53,15 @@ void nw_wait_text(const nw_wait *wait, char *text, size_t size)
 
 /* ---- parties -------------------------------------------------------------------------------------------------------- */
 
+/* Fills what is the driver's of a header. Once, before the message leaves: it may go to many. */
+static void name_message(nw_driver *d, int from, nw_message *m, uint32_t sequence)
+{
+    m->header->from = (uint32_t)from;
+    m->header->sequence = sequence;
+    m->header->generation = d->generation;
+    if (d->stop_before != INT64_MAX) m->header->stop_before = (uint64_t)d->stop_before;
+}
+
 /* Sorts an exchange's answer: what the rank itself does goes to its queue, the rest stays for the driver. */
 static nw_status sort_actions(nw_driver *d, nw_party *p, int from)
 {
@@ -64,6 +73,8 @@ static nw_status sort_actions(nw_driver *d, nw_party *p, int from)
                        p->exchange->ops->name, p->exchange->rank, NW_PARTY_QUEUE);
             p->queue[p->queued++] = *a;
         } else {
+            if (a->kind == NW_ACTION_SEND && a->message->header->sequence == 0)
+                name_message(d, p->exchange->rank, a->message, ++p->sequence);
             d->actions.at[kept++] = *a;
         }
     }
@@ -76,6 +87,7 @@ nw_status nw_party_tell(nw_driver *d, nw_party *p, nw_event event)
     int before = d->actions.count;
     const nw_taps *taps = &d->options.taps;
     if (taps->event) taps->event(taps->context, p->exchange->rank, &event);
+    nw_recorder_event(d->options.recorder, p->exchange->rank, &event);
     NW_TRY(p->exchange->ops->handle(p->exchange, &event, &d->actions));
     NW_TRY(d->actions.status);
     return sort_actions(d, p, before);
@@ -116,6 +128,7 @@ bool nw_party_next(nw_driver *d, nw_party *p, nw_action *action)
     }
     if (next == p->queued) return false;
     *action = p->queue[next];
+    nw_recorder_begins(d->options.recorder, p->exchange->rank, action->kind, p->parked);
     p->queued--;
     memmove(p->queue + next, p->queue + next + 1, (size_t)(p->queued - next) * sizeof p->queue[0]);
     return true;
@@ -132,12 +145,7 @@ void nw_party_postpone(nw_party *p)
 
 void nw_driver_stamp(nw_driver *d, int from, int to, nw_message *m)
 {
-    if (m->header->sequence == 0) { /* the same message may go to many */
-        m->header->from = (uint32_t)from;
-        m->header->sequence = ++d->sequence;
-        m->header->generation = d->generation;
-        if (d->stop_before != INT64_MAX) m->header->stop_before = (uint64_t)d->stop_before;
-    }
+    if (m->header->sequence == 0) name_message(d, from, m, NW_SEQUENCE_OF_DRIVERS | ++d->sequence);
     if (d->options.ledger) nw_ledger_sent(d->options.ledger, from, to, m->header);
     const nw_taps *taps = &d->options.taps;
     if (taps->sent) taps->sent(taps->context, from, to, m->header, nw_driver_now(d, from));
@@ -198,7 +206,11 @@ static void dump(nw_driver *d, const nw_party *parties, const char *reason)
 
 nw_status nw_driver_run(nw_driver *d, nw_party *parties, bool flush)
 {
+    nw_recorder *recorder = d->options.recorder;
+    for (int i = 0; i < d->count; i++)
+        nw_recorder_run(recorder, d->first + i, flush, parties[i].step, parties[i].sequence);
     nw_status status = d->ops->run(d, parties, flush);
+    for (int i = 0; i < d->count && status == NW_OK; i++) nw_recorder_rest(recorder, d->first + i, parties[i].step);
     if (status == NW_OK || d->size == 1) return status;
     char reason[512];
     snprintf(reason, sizeof reason, "%s", nw_error_message());

@@ -19,6 +19,7 @@
 
 #include "net/ledger.h"
 #include "net/party.h"
+#include "net/schedule.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -34,7 +35,7 @@ typedef struct nw_taps {
     void (*begins)(void *context, int rank, nw_span span, int64_t step, const nw_wait *wait);
     void (*sent)(void *context, int from, int to, const nw_header *header, int64_t now_ns);
     void (*received)(void *context, int from, int to, const nw_header *header, int64_t now_ns);
-    /* An event is about to be handed to a rank: what a replay needs, in the order in which it happened. */
+    /* An event is about to be handed to a rank. */
     void (*event)(void *context, int rank, const nw_event *event);
 } nw_taps;
 
@@ -44,6 +45,7 @@ typedef struct nw_driver_options {
     const char *dump_dir; /* made when needed; NULL: no dumps */
     nw_ledger *ledger;    /* may be NULL */
     nw_taps taps;
+    nw_recorder *recorder; /* may be NULL: writes down what a replay needs */
 } nw_driver_options;
 
 typedef struct nw_driver_ops {
@@ -69,7 +71,7 @@ struct nw_driver {
     int size, first, count;
     nw_message_pool *pool;
     nw_actions actions;
-    uint32_t sequence;   /* messages made here so far */
+    uint32_t sequence;   /* messages of the driver's own so far */
     uint16_t generation; /* of nw_driver_reset */
     int64_t stop_before; /* the step that no rank computes; INT64_MAX: none yet */
     int64_t waited_ns;   /* that local ranks had nothing to do but wait */
@@ -109,7 +111,7 @@ nw_status nw_local_create(nw_driver **driver, const nw_driver_options *options);
 nw_status nw_driver_init(nw_driver *driver, const nw_driver_ops *ops, const nw_driver_options *options, int size,
                          int first, int count);
 /* Hands an event to a party. COMPUTE and APPLY go to its queue; SEND and TIMER stay in driver->actions for the driver,
- * which empties it. */
+ * which empties it. Messages get their numbers here, so that these depend on what the rank was told and on nothing else. */
 nw_status nw_party_tell(nw_driver *driver, nw_party *party, nw_event event);
 /* Takes the next thing to do, if the party may do it now. A COMPUTE that the worker does not want parks the party. */
 bool nw_party_next(nw_driver *driver, nw_party *party, nw_action *action);

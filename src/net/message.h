@@ -19,6 +19,7 @@
 
 #define NW_MESSAGE_MAGIC 0x314d574eu /* "NWM1" */
 enum { NW_HEADER_BYTES = 64 };
+#define NW_SEQUENCE_OF_DRIVERS 0x80000000u
 enum { NW_MESSAGE_MOST_BYTES = 1 << 30 }; /* of a payload */
 
 /* What a message is for. Exchanges use the kinds from NW_KIND_FIRST on as they like; the others are the drivers'. */
@@ -42,7 +43,8 @@ typedef struct nw_header {
     uint32_t bytes;       /* of the payload */
     uint32_t index_bytes; /* of these, indices ... */
     uint32_t scale_bytes; /* ... and scales */
-    uint32_t sequence;    /* counts the messages that a rank made, so that each has a name: (from, sequence) */
+    uint32_t sequence;    /* counts the messages that a rank's exchange made, so that each has a name: (from, sequence);
+                             those of drivers have numbers of their own, from NW_SEQUENCE_OF_DRIVERS on */
     uint64_t stop_before; /* all ranks stop before this step, because one was asked to; 0: none was */
 } nw_header;
 _Static_assert(sizeof(nw_header) == NW_HEADER_BYTES, "the header is 64 bytes");

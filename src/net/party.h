@@ -150,7 +150,8 @@ typedef struct nw_party {
     nw_action queue[NW_PARTY_QUEUE]; /* COMPUTE and APPLY that wait for their turn */
     int queued;
     bool begun, busy, parked;
-    int64_t step; /* gradients begun */
+    int64_t step;      /* gradients begun */
+    uint32_t sequence; /* messages made by the exchange in this process */
 } nw_party;
 
 #endif

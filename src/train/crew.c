@@ -146,7 +146,8 @@ static nw_status make_driver(nw_crew *crew, int first, int world)
 {
     nw_driver_options options = crew->options.driver;
     const nw_replica *r = crew->members[0].replica;
-    if (world > 1) NW_TRY(nw_crew_make_ledger(crew, world, first, crew->count, &crew->ledger));
+    bool counts = world > 1 && crew->options.place != NW_CREW_REPLAY; /* a replay sends nothing */
+    if (counts) NW_TRY(nw_crew_make_ledger(crew, world, first, crew->count, &crew->ledger));
     options.ledger = crew->ledger;
     nw_crew_taps_options taps = {.trace = crew->options.trace,
                                  .trace_events = crew->options.trace_events,
@@ -157,6 +158,8 @@ static nw_status make_driver(nw_crew *crew, int first, int world)
     NW_TRY(nw_crew_taps_open(&crew->taps, &taps, &options.taps, crew->note, sizeof crew->note));
     if (crew->options.place == NW_CREW_ALONE) return nw_local_create(&crew->driver, &options);
     if (crew->options.place == NW_CREW_MPI) return nw_mpi_create(&crew->driver, &options);
+    if (crew->options.place == NW_CREW_REPLAY)
+        return nw_replay_create(&crew->driver, &options, crew->options.schedule);
     NW_TRY(find_cost(crew, r));
     nw_virtual_options v = {.cluster = crew->options.cluster,
                             .faults = crew->options.faults,
@@ -197,7 +200,7 @@ static nw_status create(nw_crew *crew)
     int world = o->place == NW_CREW_ALONE ? 1 : o->world, first = o->place == NW_CREW_MPI ? o->exchange.rank : 0;
     NW_FAIL_IF(world < 1 || world > NW_CLUSTER_RANKS, NW_E_ARGUMENT, "a world of %d ranks: it can have 1 to %d", world,
                NW_CLUSTER_RANKS);
-    crew->count = o->place == NW_CREW_VIRTUAL ? world : 1;
+    crew->count = o->place == NW_CREW_VIRTUAL || o->place == NW_CREW_REPLAY ? world : 1;
     crew->members = calloc((size_t)crew->count, sizeof *crew->members);
     crew->parties = calloc((size_t)crew->count, sizeof *crew->parties);
     NW_FAIL_IF(!crew->members || !crew->parties, NW_E_MEMORY, "no memory for %d replicas", crew->count);

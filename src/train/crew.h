@@ -2,7 +2,7 @@
  * crew.h - the replicas of this process at work: their exchanges, and the driver that moves them.
  *
  * A world of N replicas trains one model. A process holds one of them (alone, or as a rank under MPI) or all (a virtual
- * cluster). nw_crew_advance lets them compute and apply until `until` gradients are computed or the epoch is over; then
+ * cluster, a replay). nw_crew_advance lets them compute and apply until `until` gradients are computed or the epoch is over; then
  * nothing is under way, and whoever called may look, evaluate, save. What happens at such a rest is the same code
  * everywhere: loops over the replicas here, and nw_driver_share where all ranks must know something.
  *
@@ -17,11 +17,12 @@
 #define NW_TRAIN_CREW_H
 
 #include "exchange/exchange.h"
+#include "net/replay.h"
 #include "net/virtual.h"
 #include "train/crew_taps.h"
 #include "train/replica.h"
 
-typedef enum nw_crew_place { NW_CREW_ALONE, NW_CREW_MPI, NW_CREW_VIRTUAL } nw_crew_place;
+typedef enum nw_crew_place { NW_CREW_ALONE, NW_CREW_MPI, NW_CREW_VIRTUAL, NW_CREW_REPLAY } nw_crew_place;
 typedef enum nw_norm_sync { NW_NORMS_LOCAL, NW_NORMS_AVERAGE, NW_NORMS_RECALIBRATE } nw_norm_sync;
 
 typedef struct nw_crew nw_crew;
@@ -32,8 +33,9 @@ typedef struct nw_crew_options {
     int world;                    /* of MPI and virtual clusters */
     nw_exchange_options exchange; /* name, bucket_bytes, delay */
     nw_codec_options codec;
-    const nw_cluster *cluster; /* VIRTUAL */
-    const nw_faults *faults;   /* or NULL */
+    const nw_cluster *cluster;        /* VIRTUAL */
+    const nw_faults *faults;          /* or NULL */
+    const nw_schedule_part *schedule; /* REPLAY: what is repeated, of `world` ranks; outlives the crew */
     nw_norm_sync norms;
     int recalibrate_batches;  /* of each rank */
     nw_driver_options driver; /* its ledger and taps are made by the crew */

@@ -28,6 +28,7 @@ typedef struct run {
     nw_run_result *result;
     nw_observers observers;
     nw_crew *crew;
+    nw_recorder *recorder;                     /* NULL: nothing to record */
     nw_loader *test, *validation, *train_eval; /* NULL where there is none */
     nw_epoch_record epoch;                     /* the last one sent */
     double best;                               /* by the rule; NAN: none yet */
@@ -141,10 +142,8 @@ static nw_status add_state(run *r, nw_checkpoint_writer *w)
     return NW_OK;
 }
 
-/* All ranks call: rank 0 writes what the others bring. */
-static nw_status write_checkpoint(run *r, const char *path)
+static nw_status write_files(run *r, const char *path)
 {
-    if (!leads(r)) return nw_crew_save(r->crew, NULL);
     const nw_net *net = first(r)->net;
     nw_checkpoint_info info = {
         .step = nw_crew_computed(r->crew), .epoch = finished_epochs(r), .seed = r->options->crew.replica.net.seed};
@@ -169,6 +168,14 @@ static void note_saved(run *r, int64_t step)
     memmove(r->saved + 1, r->saved, (SAVED_STEPS - 1) * sizeof r->saved[0]);
     r->saved[0] = step;
     if (r->saved_count < most) r->saved_count++;
+}
+
+/* All ranks call: rank 0 writes what the others bring. */
+static nw_status write_checkpoint(run *r, const char *path)
+{
+    NW_TRY(leads(r) ? write_files(r, path) : nw_crew_save(r->crew, NULL));
+    nw_recorder_saved(r->recorder, nw_crew_computed(r->crew), finished_epochs(r));
+    return NW_OK;
 }
 
 /* The run's own checkpoint of this step; old ones go. */
@@ -453,6 +460,7 @@ static nw_status roll_back(run *r, const char *why)
              (long long)nw_checkpoint_get_info(c)->step, factor);
     tell_fault(r, "rollback", text);
     nw_observers_message(&r->observers, text);
+    nw_recorder_close(r->recorder, false); /* a schedule knows no way back: what follows is not recorded */
     nw_status status = nw_crew_go_back(r->crew, c, factor);
     if (status == NW_OK) status = load_best(r, c);
     nw_checkpoint_close(c);
@@ -555,6 +563,9 @@ static nw_status prepare(run *r, nw_checkpoint *c)
     crew.beats_dir = o->run_dir;
     if (o->run_dir) NW_TRY(nw_path_join(&r->dump_dir, o->run_dir, "dumps"));
     crew.driver.dump_dir = r->dump_dir;
+    if (o->run_dir && o->record_schedule && crew.world > 1 && crew.place != NW_CREW_REPLAY)
+        NW_TRY(nw_recorder_create(&r->recorder));
+    crew.driver.recorder = r->recorder;
     NW_TRY(nw_crew_create(&r->crew, &crew));
     NW_TRY(make_loader(r, NW_SPLIT_TEST, o->test_batch_size, &r->test));
     if (o->dataset->split[NW_SPLIT_VALID].count > 0)
@@ -588,6 +599,31 @@ static nw_status open_directory(run *r, bool resumes)
     nw_status status = keeps ? NW_OK : nw_file_replace(path, r->options->config, strlen(r->options->config));
     free(path);
     return status;
+}
+
+/* What earlier processes recorded behind this place is of no more use. Ranks wait until rank 0 has the directory. */
+static nw_status open_schedule(run *r)
+{
+    const nw_run_options *o = r->options;
+    const nw_net *net = first(r)->net;
+    bool stop;
+    if (!o->run_dir) return NW_OK;
+    NW_TRY(nw_crew_agree_to_stop(r->crew, &stop));
+    nw_schedule_header h = {.world = nw_crew_world(r->crew),
+                            .first_rank = r->crew->driver->first,
+                            .ranks = r->crew->count,
+                            .first_step = nw_crew_computed(r->crew),
+                            .first_epoch = finished_epochs(r),
+                            .seed = o->crew.replica.net.seed};
+    NW_TRY(nw_schedule_cut(o->run_dir, h.first_step, h.first_rank));
+    if (!r->recorder) return NW_OK;
+    snprintf(h.exchange, sizeof h.exchange, "%s", r->crew->options.exchange.name);
+    snprintf(h.codec, sizeof h.codec, "%s", r->crew->options.codec.name);
+    snprintf(h.isa, sizeof h.isa, "%s", nw_net_isa(net));
+    snprintf(h.precision, sizeof h.precision, "%s", nw_net_precision(net));
+    snprintf(h.version, sizeof h.version, "%s", nw_version());
+    snprintf(h.commit, sizeof h.commit, "%s", nw_build_commit());
+    return nw_recorder_open(r->recorder, o->run_dir, &h, o->config);
 }
 
 static nw_status open_observers(run *r, const nw_checkpoint *c)
@@ -703,11 +739,13 @@ static nw_status train(run *r, nw_checkpoint *c)
     NW_TRY(has_nothing_to_do(r, &r->result->nothing_to_do));
     if (r->result->nothing_to_do) return NW_OK;
     NW_TRY(open_directory(r, c != NULL));
+    NW_TRY(open_schedule(r));
     NW_TRY(open_observers(r, c));
     nw_status status = loop_with_rollbacks(r);
     if (status == NW_OK || status == NW_E_INTERRUPTED) {
         nw_status kept = settle(r);
         if (status == NW_OK) status = kept;
+        tell(r, nw_recorder_close(r->recorder, status == NW_OK || status == NW_E_INTERRUPTED));
     }
     char message[512];
     snprintf(message, sizeof message, "%s", nw_error_message());
@@ -755,6 +793,7 @@ nw_status nw_run_train(const nw_run_options *options, nw_run_result *result)
     }
     nw_crew_free(r.crew);
     free(r.dump_dir);
+    nw_recorder_free(r.recorder);
     if (r.lock >= 0) close(r.lock);
     return status;
 }

@@ -1,0 +1,312 @@
+/*
+ * command_replay.c - `nowait replay RUN`: repeats a run of several ranks from its schedule, in one process, and says
+ * whether the weights come out the same.
+ *
+ * Each process that trained the run left a part (net/schedule.h) with its own options. Parts are replayed one after the
+ * other as they were run: each begins with the checkpoint that the one before it leaves, in a folder that is removed
+ * afterwards. Without --run-dir nothing else is written.
+ */
+#include "cli/command.h"
+#include "cli/plan.h"
+#include "cli/session.h"
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/json_read.h"
+#include "compute/isa.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct replay {
+    const nw_settings *asked; /* of this command */
+    const char *run;          /* that is replayed */
+    nw_recording recording;
+    bool whole;    /* to its end, which summary.json tells of */
+    char *from;    /* the checkpoint that the next part begins with; NULL: anew */
+    char *folder;  /* temporary */
+    char *between; /* checkpoint from part to part */
+    nw_run_result result;
+} replay;
+
+/* ---- one part ------------------------------------------------------------------------------------------------------- */
+
+/* Its options are in the file beside its schedule; those of this command that decide no numbers replace them. */
+static nw_status parse_part(const replay *r, const nw_schedule_part *part, nw_settings *s)
+{
+    char *config, sha256[65], threads[16];
+    int positional, count = 0;
+    uint64_t bytes;
+    const char *arguments[16];
+    NW_TRY(nw_path_join(&config, part->dir, NW_SCHEDULE_CONFIG));
+    nw_status status = nw_file_hash(config, &bytes, sha256);
+    if (status == NW_OK && strcmp(sha256, part->header.config_sha256) != 0)
+        status = NW_FAIL(NW_E_FILE, "%s was changed since the run was recorded; restore it from a copy", config);
+    snprintf(threads, sizeof threads, "%d", r->asked->threads);
+    arguments[count++] = "--recipe";
+    arguments[count++] = config;
+    if (nw_settings_is_set(r->asked, "threads")) arguments[count++] = "--threads", arguments[count++] = threads;
+    if (nw_settings_is_set(r->asked, "data-dir"))
+        arguments[count++] = "--data-dir", arguments[count++] = r->asked->data_dir;
+    if (r->asked->quiet) arguments[count++] = "--quiet";
+    if (status == NW_OK) status = nw_options_parse(NW_COMMAND_TRAIN, count, (char **)arguments, s, &positional);
+    free(config);
+    return status;
+}
+
+/* Other kernels give other bits. */
+static nw_status check_machine(const nw_schedule_part *part, const nw_settings *s)
+{
+    const nw_schedule_header *h = &part->header;
+    const nw_kernels *kernels;
+    NW_TRY(nw_isa_select(nw_settings_precision(s), &kernels, NULL));
+    const char *precision = kernels->dtype == NW_BF16 ? "bf16" : "f32";
+    NW_FAIL_IF(
+        strcmp(kernels->isa, h->isa) != 0 || strcmp(precision, h->precision) != 0, NW_E_UNSUPPORTED,
+        "the run used the instruction set %s in %s, and this would use %s in %s, which gives other bits; replay it on "
+        "such a machine, or with NOWAIT_ISA=%s if this one has it",
+        h->isa, h->precision, kernels->isa, precision, h->isa);
+    return NW_OK;
+}
+
+static nw_status train_part(replay *r, const nw_settings *s, const nw_dataset *d, const nw_schedule_part *part,
+                            bool last)
+{
+    nw_world world = {.place = NW_CREW_REPLAY, .size = part->header.world};
+    nw_run_options o;
+    nw_stopwatch watch = nw_stopwatch_start(NULL, nw_now_ns());
+    nw_stopwatch_enter(&watch, NW_PHASE_PREPROCESS, nw_now_ns());
+    char *config = NULL;
+    size_t bytes;
+    bool shows = !s->quiet;
+    nw_status status = nw_plan_run(s, d, &world, &o);
+    if (status == NW_OK) status = nw_session_config_text(s, &config, &bytes);
+    if (status == NW_OK) {
+        o.crew.schedule = part;
+        o.run_dir = r->asked->run_dir[0] ? r->asked->run_dir : NULL;
+        o.config = config;
+        o.resume = r->from;
+        o.name_checkpoint = last ? NULL : r->between;
+        o.stop = nw_session_stop();
+        o.watch = &watch;
+        o.observe =
+            (nw_observe_options){.run_dir = o.run_dir, .progress = shows ? stderr : NULL, .print_every = s->print_freq};
+        status = nw_run_train(&o, &r->result);
+        bool ends = status == NW_E_INTERRUPTED && !*nw_session_stop(); /* where the schedule ends */
+        if (ends) status = NW_OK;
+    }
+    nw_plan_free(&o);
+    free(config);
+    return status;
+}
+
+static nw_status replay_part(replay *r, const nw_schedule_part *part, bool last)
+{
+    nw_settings s = {0};
+    nw_dataset *dataset = NULL;
+    nw_status status = parse_part(r, part, &s);
+    if (status == NW_OK) status = check_machine(part, &s);
+    if (status == NW_OK && part->first_step > 0 && !r->from) { /* it began with the checkpoint of another run */
+        if (!s.resume[0])
+            status =
+                NW_FAIL(NW_E_ARGUMENT,
+                        "the schedule of %s begins at step %" PRId64 "; give the checkpoint of that step with --from",
+                        r->run, part->first_step);
+        else if (!(r->from = strdup(s.resume)))
+            status = NW_FAIL(NW_E_MEMORY, "no memory for a path");
+    }
+    if (status == NW_OK) status = nw_plan_dataset(&s, &dataset);
+    if (status == NW_OK) status = train_part(r, &s, dataset, part, last);
+    nw_dataset_close(dataset);
+    nw_settings_free(&s);
+    return status;
+}
+
+/* ---- comparing ------------------------------------------------------------------------------------------------------ */
+
+static nw_status summary_hash(const char *run, char sha256[65])
+{
+    char *path, *text = NULL;
+    size_t size;
+    const char *hash;
+    nw_json_document json;
+    sha256[0] = '\0';
+    NW_TRY(nw_path_join(&path, run, "summary.json"));
+    nw_status status = NW_OK;
+    if (nw_file_is_regular(path)) {
+        status = nw_file_read(path, NW_JSON_READ_BYTES, &text, &size);
+        if (status == NW_OK) status = nw_json_parse(&json, text, size, path);
+        if (status == NW_OK) {
+            status = nw_json_get_text(&json, json.values, "weights_sha256", &hash);
+            if (status == NW_OK) snprintf(sha256, 65, "%s", hash);
+            nw_json_free(&json);
+        }
+        free(text);
+    }
+    free(path);
+    return status;
+}
+
+/* What the checkpoint of a step says; "" where there is none. */
+static nw_status checkpoint_hash(const char *run, int64_t step, char sha256[65])
+{
+    char *path;
+    nw_checkpoint *c;
+    sha256[0] = '\0';
+    NW_TRY(nw_checkpoint_step_path(&path, run, step));
+    nw_status status = NW_OK;
+    if (nw_checkpoint_exists(path) && (status = nw_checkpoint_open(&c, path)) == NW_OK) {
+        snprintf(sha256, 65, "%s", nw_checkpoint_get_info(c)->weights_sha256);
+        nw_checkpoint_close(c);
+    }
+    free(path);
+    return status;
+}
+
+static nw_status compare(const replay *r, const nw_schedule_part *part, bool last)
+{
+    char wanted[65] = "";
+    const char *whose = "summary.json";
+    int64_t step = nw_schedule_end_step(part);
+    if (last && r->whole && part->ended) NW_TRY(summary_hash(r->run, wanted));
+    if (!wanted[0]) {
+        whose = "the checkpoint of that step";
+        NW_TRY(checkpoint_hash(r->run, step, wanted));
+    }
+    NW_FAIL_IF(wanted[0] && strcmp(wanted, r->result.weights_sha256) != 0, NW_E_NUMERIC,
+               "after step %" PRId64
+               " the weights are %.16s..., but %s says %.16s...; the run was made by nowait %s (%s), this is %s (%s)",
+               step, r->result.weights_sha256, whose, wanted, part->header.version, part->header.commit, nw_version(),
+               nw_build_commit());
+    if (!last) return NW_OK;
+    if (!part->ended && r->whole)
+        fprintf(stderr,
+                "nowait: the run was killed or failed%s; its schedule is complete up to step %" PRId64
+                ", where all ranks rested\n",
+                part->torn ? " and left a torn schedule" : "", step);
+    printf("replayed steps %" PRId64 " to %" PRId64 " of %s, %d ranks: %s%s, weights %.16s...\n",
+           r->recording.parts[0].rests[r->recording.parts[0].skip].step + 1, step, r->run, part->header.world,
+           wanted[0] ? "same weights as " : "nothing to compare with", wanted[0] ? whose : "",
+           r->result.weights_sha256);
+    return NW_OK;
+}
+
+/* ---- the command ---------------------------------------------------------------------------------------------------- */
+
+static nw_status start_from(replay *r, const char *path)
+{
+    nw_checkpoint *c;
+    NW_TRY(nw_checkpoint_open(&c, path));
+    const nw_checkpoint_info *info = nw_checkpoint_get_info(c);
+    nw_status status = nw_checkpoint_is_bare(c)
+                           ? NW_FAIL(NW_E_ARGUMENT, "%s holds weights only; --from takes a checkpoint of the run", path)
+                           : nw_recording_start(&r->recording, info->step, info->epoch);
+    if (status == NW_OK && !(r->from = strdup(nw_checkpoint_path(c))))
+        status = NW_FAIL(NW_E_MEMORY, "no memory for a path");
+    nw_checkpoint_close(c);
+    return status;
+}
+
+/* The first part may have begun with a checkpoint that the run still has, when steps before it were not recorded. */
+static nw_status find_beginning(replay *r)
+{
+    const nw_schedule_part *part = &r->recording.parts[0];
+    char *path;
+    if (r->from || part->first_step == 0) return NW_OK;
+    NW_TRY(nw_checkpoint_step_path(&path, r->run, part->first_step));
+    if (nw_checkpoint_exists(path))
+        r->from = path;
+    else
+        free(path);
+    return NW_OK;
+}
+
+static nw_status make_folder(replay *r)
+{
+    const char *root = getenv("TMPDIR");
+    NW_TRY(nw_path_join(&r->folder, root && root[0] ? root : "/tmp", "nowait-replay-XXXXXX"));
+    if (!mkdtemp(r->folder)) {
+        nw_status status =
+            NW_FAIL(NW_E_SYSTEM, "cannot make a folder like %s; set TMPDIR to one that is writable", r->folder);
+        free(r->folder);
+        r->folder = NULL;
+        return status;
+    }
+    return nw_path_join(&r->between, r->folder, "state");
+}
+
+static nw_status check_run_dir(const replay *r)
+{
+    char *config;
+    if (!r->asked->run_dir[0]) return NW_OK;
+    NW_TRY(nw_path_join(&config, r->asked->run_dir, NW_CHECKPOINT_CONFIG));
+    bool holds = nw_file_is_regular(config);
+    free(config);
+    NW_FAIL_IF(holds, NW_E_ARGUMENT, "%s holds a run already; choose another --run-dir, or none", r->asked->run_dir);
+    return NW_OK;
+}
+
+static nw_status replay_all(replay *r)
+{
+    int64_t limit = r->asked->steps > 0 ? r->asked->steps : r->asked->max_steps;
+    r->whole = limit == 0;
+    NW_TRY(check_run_dir(r));
+    if (r->asked->from[0]) NW_TRY(start_from(r, r->asked->from));
+    if (limit > 0) NW_TRY(nw_recording_limit(&r->recording, limit));
+    NW_TRY(find_beginning(r));
+    if (r->recording.count > 1) NW_TRY(make_folder(r));
+    const nw_schedule_part *first = &r->recording.parts[0];
+    NW_FAIL_IF(r->recording.count == 1 && first->runs == first->skip, NW_E_FILE,
+               "%s was killed before its ranks first rested after step %" PRId64 ": there is nothing to replay", r->run,
+               first->rests[first->skip].step);
+    for (int i = 0; i < r->recording.count; i++) {
+        const nw_schedule_part *part = &r->recording.parts[i];
+        bool last = i + 1 == r->recording.count;
+        NW_TRY(replay_part(r, part, last));
+        NW_TRY(compare(r, part, last));
+        if (last) break;
+        free(r->from);
+        r->from = strdup(r->between);
+        NW_FAIL_IF(!r->from, NW_E_MEMORY, "no memory for a path");
+    }
+    return NW_OK;
+}
+
+static nw_status replay_run(const nw_settings *s, const char *run)
+{
+    replay r = {.asked = s, .run = run};
+    nw_status status = nw_recording_load(&r.recording, run);
+    if (status == NW_OK) status = s->show ? nw_recording_print(&r.recording, stdout) : replay_all(&r);
+    bool left = r.between && nw_file_is_directory(r.between) && nw_directory_discard(r.between) != NW_OK;
+    if (r.folder && !left) rmdir(r.folder);
+    nw_recording_free(&r.recording);
+    free(r.between);
+    free(r.folder);
+    free(r.from);
+    return status;
+}
+
+nw_status nw_command_replay(int argc, char **argv)
+{
+    if (nw_wants_help(argc, argv)) {
+        printf("usage: nowait replay RUN [options]\n\n"
+               "Repeats a run of several ranks (over MPI or virtual) in one process from RUN/schedule, and compares\n"
+               "the weights with those of the run. Nothing is written unless --run-dir says where.\n\n");
+        nw_options_help(NW_COMMAND_REPLAY, stdout);
+        return NW_OK;
+    }
+    nw_settings settings;
+    int positional;
+    nw_status status = nw_options_parse(NW_COMMAND_REPLAY, argc, argv, &settings, &positional);
+    if (status == NW_OK && positional != 1)
+        status =
+            NW_FAIL(NW_E_ARGUMENT, "'nowait replay' takes one run's directory, not %d; --help tells more", positional);
+    if (status == NW_OK) {
+        nw_session_catch_signals();
+        status = replay_run(&settings, argv[0]);
+    }
+    nw_settings_free(&settings);
+    return status;
+}

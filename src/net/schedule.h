@@ -1,0 +1,168 @@
+/*
+ * schedule.h - the log of decisions of a run with several ranks: what each rank heard and did, in which order, and what
+ * time it was told. Together with the run's options it repeats the run bit for bit in one process (replay.h).
+ *
+ * Every process that trains writes its own file, so that nothing has to be merged or cut:
+ *
+ *   RUN/schedule/<first step>/config.yaml      its options, by rank 0
+ *   RUN/schedule/<first step>/rank<r>.log      of an MPI rank; rank0.log holds all ranks of a virtual cluster
+ *
+ * A run that resumes at step S drops what lies at S and behind it and begins a part S; the part before ends where it
+ * says that the checkpoint of S was saved. Records of a rank:
+ *
+ *   RUN      nw_driver_run begins: whether it flushes, the rank's steps and messages so far
+ *   an event what nw_party_tell hands to the exchange: kind, now_ns; READY: first; MESSAGE: from, sequence
+ *   COMPUTE, APPLY   what nw_party_next takes from the queue, and whether a computation was held back (parked)
+ *   REST     nw_driver_run is done, and the rank rests at that step
+ *   SAVED    a checkpoint was written: step, epoch
+ *   END      the process ended as it should, at that step
+ *
+ * On disk (little-endian): magic "NWSCHED", version 1 byte; then blocks: rank u32 (0xffffffff: the header), bytes u32,
+ * nw_hash64 of them u64, bytes. The header is a packed nw_schedule_header. In blocks of a rank a record is a byte, kind + 32 x
+ * flag, and LEB128 numbers: times as zigzag differences from the rank's last, sequences likewise from the last of that
+ * sender, the others as they are. The state of differences goes on from block to block.
+ *
+ * Recording takes no memory after nw_recorder_open: a rank has a buffer, which is written when it is full and at every
+ * rest. So what a kill leaves is complete up to the last rest before it; a torn last block is noticed and left out.
+ *
+ * Threads: a recorder and a recording belong to one thread.
+ */
+#ifndef NW_NET_SCHEDULE_H
+#define NW_NET_SCHEDULE_H
+
+#include "net/party.h"
+
+#include <stdio.h>
+
+#define NW_SCHEDULE_DIR    "schedule"
+#define NW_SCHEDULE_CONFIG "config.yaml"
+enum { NW_SCHEDULE_VERSION = 1, NW_SCHEDULE_RANKS = 1024 /* at most */ };
+
+typedef struct nw_schedule_header {
+    int world, first_rank, ranks; /* ranks: in this file, from first_rank on */
+    int64_t first_step, first_epoch;
+    uint64_t seed;
+    char exchange[64], codec[64], isa[32], precision[16], version[32], commit[64];
+    char config_sha256[65]; /* of config.yaml; "": there is none */
+} nw_schedule_header;
+
+typedef enum nw_schedule_kind { /* the first ones are nw_event_kind's */
+                                NW_SCHEDULE_RUN = NW_EVENT_FLUSH + 1,
+                                NW_SCHEDULE_COMPUTE,
+                                NW_SCHEDULE_APPLY,
+                                NW_SCHEDULE_REST,
+                                NW_SCHEDULE_SAVED,
+                                NW_SCHEDULE_END,
+                                NW_SCHEDULE_KINDS
+} nw_schedule_kind;
+
+typedef struct nw_schedule_record {
+    int kind;          /* nw_event_kind or nw_schedule_kind */
+    bool flag;         /* RUN: flushes; COMPUTE, APPLY: a computation is held back */
+    int64_t now_ns;    /* of events */
+    uint64_t first;    /* READY */
+    int from;          /* MESSAGE */
+    uint32_t sequence; /* MESSAGE; RUN: messages made so far */
+    int64_t step;      /* RUN, REST, SAVED, END */
+    int64_t epoch;     /* SAVED */
+} nw_schedule_record;
+
+/* "message 57 from rank 2 at 12345 ns" */
+void nw_schedule_text(const nw_schedule_record *record, char *text, size_t size);
+
+/* ---- recording ------------------------------------------------------------------------------------------------------ */
+
+typedef struct nw_recorder nw_recorder;
+
+/* A recorder that ignores everything until it is opened. */
+nw_status nw_recorder_create(nw_recorder **recorder);
+/* Removes from RUN/schedule what this rank wrote in parts that begin at `first_step` or later. */
+nw_status nw_schedule_cut(const char *run_dir, int64_t first_step, int rank);
+/* Begins the part of the header's first step, with the text of config.yaml where rank 0 is here (or NULL). A process that
+ * goes back to a checkpoint opens it again; the part before stays without END. */
+nw_status nw_recorder_open(nw_recorder *recorder, const char *run_dir, const nw_schedule_header *header,
+                           const char *config);
+/* What could not be written ends the recording, and nw_recorder_close tells; training goes on. `finished`: the process
+ * ends at rest. NULL is ignored by all of these. */
+nw_status nw_recorder_close(nw_recorder *recorder, bool finished);
+void nw_recorder_free(nw_recorder *recorder);
+
+void nw_recorder_run(nw_recorder *recorder, int rank, bool flush, int64_t step, uint32_t sequence);
+void nw_recorder_event(nw_recorder *recorder, int rank, const nw_event *event);
+void nw_recorder_begins(nw_recorder *recorder, int rank, nw_action_kind kind, bool parked);
+/* What is recorded of this rank is in the file afterwards. */
+void nw_recorder_rest(nw_recorder *recorder, int rank, int64_t step);
+void nw_recorder_saved(nw_recorder *recorder, int64_t step, int64_t epoch); /* of all ranks here; the same */
+
+/* ---- reading -------------------------------------------------------------------------------------------------------- */
+
+/* One file, read whole and checked. */
+typedef struct nw_schedule_file {
+    char *name; /* for messages */
+    uint8_t *data;
+    size_t size; /* up to a torn block */
+    bool torn;
+    nw_schedule_header header;
+} nw_schedule_file;
+
+/* Takes over `data`, also when it fails. NW_E_FILE names the byte at which it is no schedule. */
+nw_status nw_schedule_file_parse(nw_schedule_file *file, const char *name, uint8_t *data, size_t size);
+void nw_schedule_file_free(nw_schedule_file *file);
+
+/* A place in a rank's records. */
+typedef struct nw_schedule_cursor {
+    const nw_schedule_file *file;
+    int rank;
+    size_t block, at, end; /* of the block: where the next begins; in it */
+    int64_t number;        /* of the record that was read last, from 1 */
+    int64_t now_ns;
+    uint32_t *sequences; /* by sender */
+    bool ended;          /* no more records */
+} nw_schedule_cursor;
+
+/* Whatever happens, nw_schedule_end may follow. */
+nw_status nw_schedule_begin(nw_schedule_cursor *cursor, const nw_schedule_file *file, int rank);
+/* The next record; `ended` where there is none. A record that makes no sense is NW_E_FILE. */
+nw_status nw_schedule_next(nw_schedule_cursor *cursor, nw_schedule_record *record);
+void nw_schedule_end(nw_schedule_cursor *cursor);
+
+/* Where all ranks rested, or what was saved after how many rests. */
+typedef struct nw_schedule_mark {
+    int64_t step, epoch;
+    int rests;
+} nw_schedule_mark;
+
+/* All ranks of one part of a run: one file, or one a rank. */
+typedef struct nw_schedule_part {
+    char *dir;
+    int64_t first_step;
+    int file_count;
+    nw_schedule_file *files;
+    nw_schedule_header header; /* of rank 0 */
+    bool torn, ended;          /* the tail of a rank is torn; all ranks have END */
+    nw_schedule_mark *rests;   /* of rank 0: where all ranks rested, the first at 1; [0] is the beginning */
+    nw_schedule_mark *saves;   /* of rank 0 */
+    int rest_count, save_count;
+    /* How much of it counts: from rest `skip` to rest `runs`, each after as many calls of nw_driver_run. */
+    int skip, runs;
+} nw_schedule_part;
+static inline int64_t nw_schedule_end_step(const nw_schedule_part *p) { return p->rests[p->runs].step; }
+
+/* The parts of a run, in order, each as long as the next one says; one at the end in which nothing happened is left out. NW_E_FILE where there is none, a rank is missing, or
+ * parts do not follow each other. */
+typedef struct nw_recording {
+    nw_schedule_part *parts;
+    int count;
+} nw_recording;
+nw_status nw_recording_load(nw_recording *recording, const char *run_dir);
+/* Leaves out what lies behind the last rest at or before `step`; NW_E_ARGUMENT where nothing would be left. */
+nw_status nw_recording_limit(nw_recording *recording, int64_t step);
+/* Leaves out what lies before the checkpoint of `step` and `epoch`. */
+nw_status nw_recording_start(nw_recording *recording, int64_t step, int64_t epoch);
+void nw_recording_free(nw_recording *recording);
+const nw_schedule_file *nw_schedule_file_of(const nw_schedule_part *part, int rank);
+
+/* As text, a record a line. */
+nw_status nw_recording_print(const nw_recording *recording, FILE *out);
+
+#endif

@@ -1,0 +1,66 @@
+/*
+ * fuzz_schedule.c - schedules from any bytes, as they are and with hashes made right, so that records are reached too.
+ * Reading ends, never leaves the file, and what is accepted can be printed.
+ */
+#include "base/hash.h"
+#include "net/schedule.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum { MAGIC = 8, HEAD = 16 };
+
+static void require(bool condition)
+{
+    if (!condition) abort();
+}
+
+static void seal(uint8_t *data, size_t size)
+{
+    for (size_t at = MAGIC; at <= size && size - at >= HEAD;) {
+        uint32_t bytes;
+        memcpy(&bytes, data + at + 4, sizeof bytes);
+        if (bytes > size - at - HEAD) return;
+        uint64_t hash = nw_hash64(data + at + HEAD, bytes);
+        memcpy(data + at + 8, &hash, sizeof hash);
+        at += HEAD + bytes;
+    }
+}
+
+static void read_rank(const nw_schedule_file *file, int rank)
+{
+    nw_schedule_cursor c;
+    nw_schedule_record r;
+    char text[160];
+    require(nw_schedule_begin(&c, file, rank) == NW_OK);
+    while (nw_schedule_next(&c, &r) == NW_OK && !c.ended) {
+        require(c.at <= c.end && c.end <= file->size && (size_t)c.number <= file->size);
+        require(r.from >= 0 && r.from < file->header.world && r.step >= 0 && r.epoch >= 0);
+        nw_schedule_text(&r, text, sizeof text);
+        require(text[0] != '\0');
+    }
+    nw_schedule_end(&c);
+}
+
+static void try_bytes(const uint8_t *data, size_t size, bool sealed)
+{
+    uint8_t *copy = malloc(size + 1);
+    nw_schedule_file file;
+    require(copy != NULL);
+    if (size > 0) memcpy(copy, data, size);
+    if (sealed) seal(copy, size);
+    if (nw_schedule_file_parse(&file, "fuzz", copy, size) != NW_OK) return;
+    require(file.size <= size && file.header.ranks >= 1 &&
+            file.header.first_rank + file.header.ranks <= file.header.world);
+    for (int i = 0; i < file.header.ranks && i < 4; i++) read_rank(&file, file.header.first_rank + i);
+    nw_schedule_file_free(&file);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    try_bytes(data, size, false);
+    try_bytes(data, size, true);
+    return 0;
+}
