@@ -359,7 +359,7 @@ static void save_everywhere(const setup *s, int64_t steps)
     nw_account total = whole.crew->ledger ? nw_ledger_total(whole.crew->ledger, NW_SENT) : (nw_account){0};
     for (int64_t at = 0; at < steps; at += s->accumulation == 1 ? 3 : 1) {
         const char *note;
-        advance(&going, at);
+        step_by_step(&going, at);
         save(&going);
         crew c = resumed(s, &note);
         assert_null(note);
