@@ -225,7 +225,10 @@ static nw_status pack_header(const nw_schedule_header *h, nw_packer *p)
     nw_pack(p, (uint32_t)h->ranks, 4);
     nw_pack(p, (uint64_t)h->first_step, 8);
     nw_pack(p, (uint64_t)h->first_epoch, 8);
+    uint64_t factor;
+    memcpy(&factor, &h->lr_factor, sizeof factor);
     nw_pack(p, h->seed, 8);
+    nw_pack(p, factor, 8);
     const char *texts[] = {h->exchange, h->codec, h->isa, h->precision, h->version, h->commit, h->config_sha256};
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) nw_pack_text(p, texts[i]);
     NW_FAIL_IF(p->failed, NW_E_MEMORY, "no memory for the header of a schedule");

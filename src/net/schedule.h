@@ -42,6 +42,7 @@ typedef struct nw_schedule_header {
     int world, first_rank, ranks; /* ranks: in this file, from first_rank on */
     int64_t first_step, first_epoch;
     uint64_t seed;
+    double lr_factor; /* on what the schedule of learning rates says: below 1 where a run went back; not 0 */
     char exchange[64], codec[64], isa[32], precision[16], version[32], commit[64];
     char config_sha256[65]; /* of config.yaml; "": there is none */
 } nw_schedule_header;

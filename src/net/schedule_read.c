@@ -13,6 +13,7 @@
 
 #include <ctype.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,6 +48,8 @@ static nw_status read_header(nw_schedule_file *f, size_t at, size_t bytes)
     uint64_t world = nw_unpack(&u, 4), first = nw_unpack(&u, 4), ranks = nw_unpack(&u, 4);
     uint64_t step = nw_unpack(&u, 8), epoch = nw_unpack(&u, 8);
     h->seed = nw_unpack(&u, 8);
+    uint64_t factor = nw_unpack(&u, 8);
+    memcpy(&h->lr_factor, &factor, sizeof factor);
     bool whole = true;
     struct {
         char *text;
@@ -59,6 +62,7 @@ static nw_status read_header(nw_schedule_file *f, size_t at, size_t bytes)
         nw_unpack_text(&u, texts[i].text, texts[i].room);
         whole = whole && is_text(texts[i].text);
     }
+    whole = whole && isfinite(h->lr_factor) && h->lr_factor != 0;
     NW_FAIL_IF(u.failed || !whole || nw_unpack_left(&u) > 0, NW_E_FILE,
                "%s: the header at byte %zu is not that of a schedule", f->name, at);
     NW_FAIL_IF(world < 1 || world > NW_SCHEDULE_RANKS || ranks < 1 || ranks > world || first > world - ranks ||

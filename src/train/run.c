@@ -614,7 +614,8 @@ static nw_status open_schedule(run *r)
                             .ranks = r->crew->count,
                             .first_step = nw_crew_computed(r->crew),
                             .first_epoch = finished_epochs(r),
-                            .seed = o->crew.replica.net.seed};
+                            .seed = o->crew.replica.net.seed,
+                            .lr_factor = 1};
     NW_TRY(nw_schedule_cut(o->run_dir, h.first_step, h.first_rank));
     if (!r->recorder) return NW_OK;
     snprintf(h.exchange, sizeof h.exchange, "%s", r->crew->options.exchange.name);

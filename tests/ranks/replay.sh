@@ -4,6 +4,8 @@
 . "$(dirname "$0")/../cli/lib.sh"
 
 runs=$work/runs
+export TMPDIR="$work/temporary"
+mkdir "$TMPDIR"
 common="--dataset synthetic --model lenet5 --batch-size 16 --limit 200 --threads 1 --exchange allreduce --seed 3 --quiet"
 replayed() { # RUN FROM TO WHOSE [options]: the weights are those of WHOSE
     name=$1 from=$2 to=$3 whose=$4
@@ -31,7 +33,7 @@ link:
 END
 
 # ---- virtual, with a resume in the middle; delayed updates ----
-virtual="--virtual 3 --cluster $work/noisy.yaml --delay 1 --bucket-bytes 20000 --checkpoint-every 6"
+virtual="--virtual 3 --cluster $work/noisy.yaml --delay 1 --bucket-bytes 20000 --checkpoint-every 6 --keep 100"
 run 0 "$NOWAIT" train $common $virtual --max-steps 20 --run-dir "$runs/virtual"
 replayed virtual 1 20 summary.json
 run 0 "$NOWAIT" train $common $virtual --world-size 3 --max-steps 31 --resume "$runs/virtual"
@@ -39,7 +41,6 @@ replayed virtual 1 31 summary.json
 equal_hash=$(hash_of virtual)
 replayed virtual 1 31 summary.json --run-dir "$runs/copy"
 [ "$(hash_of copy)" = "$equal_hash" ] || complain "the copy has other weights"
-[ -z "$(ls "${TMPDIR:-/tmp}" | grep nowait-replay)" ] || complain "a temporary folder was left"
 replayed virtual 1 24 'the checkpoint of that step' --steps 24
 replayed virtual 1 20 'the checkpoint of that step' --steps 23
 replayed virtual 25 31 summary.json --from "$runs/virtual/checkpoints/24"
@@ -109,6 +110,8 @@ refuses 1 'the weights are [0-9a-f]{16}\.\.\., but summary.json says 0000' "$run
 if ! grep -q '"isa": "generic"' "$runs/$run/summary.json"; then
     NOWAIT_ISA=generic refuses 1 'the run used the instruction set .* and this would use generic in f32' "$run"
 fi
+
+[ -z "$(ls "$TMPDIR" | grep nowait)" ] || complain "temporary folders were left"
 
 # ---- runs without a schedule ----
 run 0 "$NOWAIT" train $common --virtual 2 --no-record-schedule --max-steps 2 --run-dir "$runs/none"

@@ -55,7 +55,8 @@ static nw_schedule_header header(int world, int first, int ranks, int64_t step)
                             .ranks = ranks,
                             .first_step = step,
                             .first_epoch = step / 10,
-                            .seed = UINT64_MAX};
+                            .seed = UINT64_MAX,
+                            .lr_factor = 0.25};
     strcpy(h.exchange, "toy");
     strcpy(h.codec, "none");
     strcpy(h.isa, "avx2");
