@@ -1,0 +1,90 @@
+/*
+ * run_private.h - the inside of a run, shared by the files that make it: run.c (beginning and end), run_loop.c (epochs) and
+ * run_checkpoint.c (saving, loading, going back).
+ */
+#ifndef NW_TRAIN_RUN_PRIVATE_H
+#define NW_TRAIN_RUN_PRIVATE_H
+
+#include "train/run.h"
+
+#include "base/clock.h"
+#include "base/machine.h"
+
+enum { SAVED_STEPS = 8 };
+
+typedef struct run {
+    const nw_run_options *options;
+    nw_run_result *result;
+    nw_observers observers;
+    nw_crew *crew;
+    nw_recorder *recorder;                     /* NULL: nothing to record */
+    nw_loader *test, *validation, *train_eval; /* NULL where there is none */
+    nw_epoch_record epoch;                     /* the last one sent */
+    double best;                               /* by the rule; NAN: none yet */
+    double best_top1;                          /* of the test split, whatever the rule */
+    int64_t best_step, best_epoch;
+    int64_t saved_step, saved_epoch; /* place of the last checkpoint in the run's directory; -1: none */
+    int rolled_back;                 /* times */
+    int64_t diverged_step;           /* where it last did so; -1: nowhere */
+    int again;                       /* times that it did so without getting past that step */
+    int64_t saved[SAVED_STEPS];      /* steps of the last checkpoints of this run that are there, the newest first */
+    int saved_count;
+    bool ended, saved_ended;      /* the last epoch's record was sent; the same of that checkpoint */
+    nw_phase_times epoch_began;   /* the watch at the start of this epoch, in this process */
+    int64_t step_began;           /* when the batch under way did */
+    int64_t images, first_images; /* of all replicas, and of the first, when they were last added up */
+    int64_t waited_ns;            /* for messages, until the last step's record */
+    nw_account sent;              /* by all ranks, at the end */
+    const char *note;             /* about the checkpoint that it continues; NULL: none */
+    char *dump_dir;               /* of the driver, or NULL */
+    nw_cpu_ticks ticks;
+    int lock; /* on the run's directory; -1: none */
+} run;
+
+static inline nw_replica *first(const run *r) { return nw_crew_first(r->crew); }
+static inline const nw_place *place(const run *r) { return &first(r)->at; }
+static inline bool leads(const run *r) { return nw_crew_leads(r->crew); }
+
+static inline int64_t finished_epochs(const run *r)
+{
+    return place(r)->epoch + (r->ended && nw_crew_epoch_is_over(r->crew));
+}
+static inline bool is_last_epoch(const run *r) { return place(r)->epoch + 1 >= r->options->epochs; }
+static inline bool reached_steps(const run *r)
+{
+    return r->options->max_steps > 0 && nw_crew_computed(r->crew) >= r->options->max_steps;
+}
+/* Seen by all replicas; between two sums, as if all had as many as the first. */
+static inline int64_t images_seen(const run *r)
+{
+    return r->images + (place(r)->images - r->first_images) * nw_crew_world(r->crew);
+}
+
+static inline void enter(run *r, nw_phase phase) { nw_stopwatch_enter(r->options->watch, phase, nw_now_ns()); }
+static inline void leave(run *r, nw_phase phase) { nw_stopwatch_leave(r->options->watch, phase, nw_now_ns()); }
+static inline nw_phase_times times(const run *r) { return nw_stopwatch_read(r->options->watch, nw_now_ns()); }
+
+/* An observer that fails is reported once and does not end the training. */
+void nw_run_tell(run *r, nw_status status);
+void nw_run_tell_fault(run *r, const char *fault, const char *detail);
+
+/* ---- run_loop.c ---- */
+
+/* Trains until the end asked for, going back to checkpoints where the run diverges and may. */
+nw_status nw_run_loop(run *r);
+/* The crew calls this after each batch of rank 0. A batch that completes a gradient belongs to the step that applies it. */
+void nw_run_tell_step(void *context, const nw_replica *replica, const nw_replica_step *step);
+/* Adds up the images of all replicas. */
+nw_status nw_run_add_images(run *r);
+
+/* ---- run_checkpoint.c; all ranks call, rank 0 writes what the others bring ---- */
+
+/* The run's own checkpoint of this step, unless it is there; old ones go. */
+nw_status nw_run_save(run *r);
+nw_status nw_run_save_named(run *r);
+/* What the run continues from. */
+nw_status nw_run_load(run *r, nw_checkpoint *checkpoint);
+/* Back to the last checkpoint, with a lower rate. If that did not help before, its weights are to blame: to the one before. */
+nw_status nw_run_roll_back(run *r, const char *why);
+
+#endif
