@@ -34,7 +34,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/machine.h"
 #include "base/thread.h"
 
 #define STOP UINT32_MAX
@@ -167,9 +166,7 @@ nw_status nw_pool_create(nw_pool **pool, int threads)
 {
     *pool = NULL;
     NW_FAIL_IF(threads < 1, NW_E_ARGUMENT, "%d threads cannot work: use at least 1", threads);
-    int allowed = nw_machine_allowed_cpus();
-    NW_FAIL_IF(threads > allowed, NW_E_ARGUMENT,
-               "%d threads are more than the CPUs that this process may run on: use at most %d", threads, allowed);
+    NW_FAIL_IF(threads > NW_POOL_MOST, NW_E_ARGUMENT, "%d threads are too many: use at most %d", threads, NW_POOL_MOST);
 
     void *memory;
     size_t bytes = sizeof(nw_pool) + (size_t)threads * sizeof(worker);

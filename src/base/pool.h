@@ -17,7 +17,9 @@
 typedef struct nw_pool nw_pool;
 typedef void (*nw_task)(void *context, int index, int worker);
 
-/* threads >= 1, counting the caller; more than nw_machine_allowed_cpus() is refused with NW_E_ARGUMENT. */
+/* 1 to NW_POOL_MOST threads, counting the caller. More than the machine has CPUs work too, slower: results do not depend
+ * on their number. */
+enum { NW_POOL_MOST = 1024 };
 nw_status nw_pool_create(nw_pool **pool, int threads);
 void nw_pool_free(nw_pool *pool);
 int nw_pool_threads(const nw_pool *pool);

@@ -120,6 +120,9 @@ nw_status nw_train_place(const nw_settings *s, char **run_dir, char **resume)
 
 static void print_world(const nw_settings *s, const nw_world *w)
 {
+    if (w->place != NW_CREW_MPI && w->threads > nw_machine_allowed_cpus())
+        fprintf(stderr, "nowait: %d threads share %d CPUs, which is slower than %d\n", w->threads,
+                nw_machine_allowed_cpus(), nw_machine_allowed_cpus());
     if (w->place == NW_CREW_ALONE) return;
     fprintf(stderr, "world     %d %s ranks", w->size, w->place == NW_CREW_MPI ? "MPI" : "virtual");
     if (w->cluster) fprintf(stderr, " of cluster %s", w->cluster->name);

@@ -17,7 +17,7 @@ refused() { # EXIT_CODE PATTERN ARGUMENTS...
 
 # ---- not finite ----
 refused 1 "^nowait: step [0-9]+: the (output|gradient|parameter) .*'[a-z0-9.]+' .*is not finite.*--lr" \
-    $tiny --lr 1e6 --run-dir "$runs/diverges" --max-epoch 3 --checkpoint-every 1
+    $tiny --lr 1e6 --run-dir "$runs/diverges" --max-epoch 3 --checkpoint-every 1 --divergence-factor 0
 equal "status" "$(value diverges status)" failed
 grep -q '^{"record":"fault",.*"fault":"not-finite","detail":"step [0-9]*: the ' "$runs/diverges/metrics.jsonl" ||
     complain "metrics.jsonl has no record of the fault"
@@ -35,6 +35,12 @@ for name, t in header.items():
         values = struct.unpack("<%df" % ((end - begin) // 4), data[8 + n + begin:8 + n + end])
         assert all(math.isfinite(v) for v in values), name' "$runs/diverges/checkpoints"
 fi
+refused 1 "^nowait: step [0-9]+: the loss diverges: its running mean is .*, and 2\.[0-9]+ at the start; .*--lr" \
+    $tiny --lr 1e3 --run-dir "$runs/grows" --max-epoch 3
+run 0 "$NOWAIT" train --quiet $tiny --lr 3 --run-dir "$runs/back" --max-epoch 3 --checkpoint-every 2 --max-rollbacks 9 \
+    --divergence-factor 1.6 --on-divergence rollback
+grep -q '^{"record":"fault",.*"fault":"rollback","detail":"step [0-9]*: the loss diverges: .*went back to step ' \
+    "$runs/back/metrics.jsonl" || complain "metrics.jsonl has no record of going back"
 run 0 "$NOWAIT" train --quiet $tiny --lr 1e6 --run-dir "$runs/goes-on" --max-steps 12 --on-divergence continue
 
 # ---- nowhere to write ----
