@@ -76,6 +76,8 @@ static nw_status sort_actions(nw_driver *d, nw_party *p, int from)
 nw_status nw_party_tell(nw_driver *d, nw_party *p, nw_event event)
 {
     int before = d->actions.count;
+    const nw_taps *taps = &d->options.taps;
+    if (taps->event) taps->event(taps->context, p->exchange->rank, &event);
     nw_recorder_event(d->options.recorder, p->exchange->rank, &event);
     NW_TRY(p->exchange->ops->handle(p->exchange, &event, &d->actions));
     NW_TRY(d->actions.status);

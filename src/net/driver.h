@@ -33,6 +33,8 @@ typedef struct nw_taps {
     void (*span)(void *context, int rank, nw_span span, int64_t begin_ns, int64_t end_ns, int64_t step);
     void (*sent)(void *context, int from, int to, const nw_header *header, int64_t now_ns);
     void (*received)(void *context, int from, int to, const nw_header *header, int64_t now_ns);
+    /* An event is about to be handed to a rank. */
+    void (*event)(void *context, int rank, const nw_event *event);
 } nw_taps;
 
 typedef struct nw_driver_options {
