@@ -88,6 +88,7 @@ static nw_status train_part(replay *r, const nw_settings *s, const nw_dataset *d
         o.run_dir = r->asked->run_dir[0] ? r->asked->run_dir : NULL;
         o.config = config;
         o.resume = r->from;
+        o.rollbacks = 0; /* where the run went back, another part begins */
         o.name_checkpoint = last ? NULL : r->between;
         o.stop = nw_session_stop();
         o.watch = &watch;

@@ -74,6 +74,8 @@ static nw_status prepare(run *r, nw_checkpoint *c)
         NW_TRY(make_loader(r, NW_SPLIT_VALID, o->test_batch_size, &r->validation));
     if (o->train_metrics) NW_TRY(make_loader(r, NW_SPLIT_TRAIN, o->train_eval_batch_size, &r->train_eval));
     if (c) NW_TRY(nw_run_load(r, c));
+    for (int i = 0; crew.place == NW_CREW_REPLAY && i < r->crew->count; i++)
+        r->crew->members[i].replica->at.lr_factor = crew.schedule->header.lr_factor;
     if (!c && o->init) NW_TRY(start_from_weights(r, o->init));
     for (int i = 0; !c && i < r->crew->count; i++) {
         nw_replica *replica = r->crew->members[i].replica;
@@ -103,8 +105,7 @@ static nw_status open_directory(run *r, bool resumes)
     return status;
 }
 
-/* What earlier processes recorded behind this place is of no more use. Ranks wait until rank 0 has the directory. */
-static nw_status open_schedule(run *r)
+nw_status nw_run_open_schedule(run *r)
 {
     const nw_run_options *o = r->options;
     const nw_net *net = first(r)->net;
@@ -117,7 +118,7 @@ static nw_status open_schedule(run *r)
                             .first_step = nw_crew_computed(r->crew),
                             .first_epoch = finished_epochs(r),
                             .seed = o->crew.replica.net.seed,
-                            .lr_factor = 1};
+                            .lr_factor = first(r)->at.lr_factor};
     NW_TRY(nw_schedule_cut(o->run_dir, h.first_step, h.first_rank));
     if (!r->recorder) return NW_OK;
     snprintf(h.exchange, sizeof h.exchange, "%s", r->crew->options.exchange.name);
@@ -242,7 +243,7 @@ static nw_status train(run *r, nw_checkpoint *c)
     NW_TRY(has_nothing_to_do(r, &r->result->nothing_to_do));
     if (r->result->nothing_to_do) return NW_OK;
     NW_TRY(open_directory(r, c != NULL));
-    NW_TRY(open_schedule(r));
+    NW_TRY(nw_run_open_schedule(r));
     NW_TRY(open_observers(r, c));
     nw_status status = nw_run_loop(r);
     if (status == NW_OK || status == NW_E_INTERRUPTED) {

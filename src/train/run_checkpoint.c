@@ -171,7 +171,6 @@ nw_status nw_run_roll_back(run *r, const char *why)
              (long long)nw_checkpoint_get_info(c)->step, factor);
     nw_run_tell_fault(r, "rollback", text);
     nw_observers_message(&r->observers, text);
-    nw_recorder_close(r->recorder, false); /* a schedule knows no way back: what follows is not recorded */
     nw_status status = nw_crew_go_back(r->crew, c, factor);
     if (status == NW_OK) status = load_best(r, c);
     nw_checkpoint_close(c);
@@ -179,6 +178,7 @@ nw_status nw_run_roll_back(run *r, const char *why)
     r->saved_step = -1;
     r->saved_count -= back; /* the newer ones will be written again */
     memmove(r->saved, r->saved + back, (size_t)r->saved_count * sizeof r->saved[0]);
+    NW_TRY(nw_run_open_schedule(r)); /* a part of its own, from here on */
     return nw_run_add_images(r);
 }
 
