@@ -113,6 +113,13 @@ fi
 
 [ -z "$(ls "$TMPDIR" | grep nowait)" ] || complain "temporary folders were left"
 
+# ---- a run that went back to checkpoints ----
+run 0 "$NOWAIT" train $common --virtual 2 --lr 8 --checkpoint-every 2 --on-divergence rollback --divergence-factor 1.3 \
+    --max-rollbacks 9 --max-steps 20 --run-dir "$runs/back"
+grep -q '"fault":"rollback"' "$runs/back/metrics.jsonl" || complain "it did not go back"
+run 0 "$NOWAIT" replay "$runs/back"
+out_has "^replayed steps 1 to 20 of $runs/back, 2 ranks: same weights as summary.json"
+
 # ---- runs without a schedule ----
 run 0 "$NOWAIT" train $common --virtual 2 --no-record-schedule --max-steps 2 --run-dir "$runs/none"
 [ ! -e "$runs/none/schedule" ] || complain "a schedule was written although none was asked for"
