@@ -565,6 +565,8 @@ const char *nw_mpi_library(void)
     int length;
     MPI_Get_library_version(text, &length);
     text[strcspn(text, "\n,")] = '\0';
+    for (char *c = text; *c; c++)
+        if (*c == '\t') *c = ' '; /* MPICH writes a table */
     return text;
 }
 
@@ -655,7 +657,11 @@ void nw_mpi_end(int exit_code)
     if (!started || world_size == 1) let_first_speak(exit_code);
     if (!started) return;
     int64_t patience = exit_code == 0 ? 60000000000 : leaving.begun ? 0 : LEAVE_NS;
-    if (echoes || !leave_together(patience)) MPI_Abort(MPI_COMM_WORLD, exit_code ? exit_code : 1);
+    if (echoes || !leave_together(patience)) {
+        /* MPICH's launcher drops what it has not passed on by now. */
+        nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
+        MPI_Abort(MPI_COMM_WORLD, exit_code ? exit_code : 1);
+    }
     MPI_Comm_free(&leaving.comm);
     MPI_Finalize();
     started = false;
