@@ -27,7 +27,9 @@ static nw_status open_virtual(nw_world *w, const nw_settings *s)
 
 static nw_status check_size(const nw_world *w, const nw_settings *s)
 {
-    bool asked = nw_settings_is_set(s, "world-size") && s->world_size != w->size;
+    /* A run that goes on may do so with more ranks or fewer: what its config.yaml says is no promise for this start. */
+    bool by_run = s->resume[0] && strcmp(nw_settings_origin(s, "world-size"), "command line") != 0;
+    bool asked = nw_settings_is_set(s, "world-size") && s->world_size != w->size && !by_run;
     NW_FAIL_IF(
         asked && w->size == 1, NW_E_ARGUMENT,
         "--world-size %d, but this is one process; start it with 'mpirun -np %d nowait train ...', 'nowait launch "

@@ -26,10 +26,12 @@ static void let_first_speak(int exit_code)
 
 #include <mpi.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { TAG = 1, RECEIVES = 64 /* under way at most */, YIELDS = 200 /* before a wait sleeps */ };
+enum { TAG = 1, RECEIVES = 64 /* under way at most */, YIELDS = 200 /* before a wait sleeps */, FINALIZE_SECONDS = 10 };
 static const int64_t GRACE_NS = 1500000000; /* in which the others write down what they know */
 static const int64_t LEAVE_NS = 2000000000; /* in which the others fail as well, if the reason is theirs too */
 
@@ -652,6 +654,31 @@ static bool leave_together(int64_t limit_ns)
     return leaving.met;
 }
 
+static volatile sig_atomic_t code_at_end;
+static void end_now(int number)
+{
+    (void)number;
+    _exit(code_at_end);
+}
+
+/* MPICH over UCX's TCP now and then waits in MPI_Finalize for a rank that no longer listens. Listening a little longer makes
+ * that rare, and a deadline ends it: all ranks have met, and everything is written. */
+static void finalize(int exit_code)
+{
+    for (int64_t end = nw_now_ns() + 50000000; world_size > 1 && nw_now_ns() < end;) {
+        int there;
+        MPI_Iprobe(MPI_ANY_SOURCE, TAG, MPI_COMM_WORLD, &there, MPI_STATUS_IGNORE);
+        rest(YIELDS);
+    }
+    fflush(NULL);
+    code_at_end = exit_code;
+    signal(SIGALRM, end_now);
+    alarm(FINALIZE_SECONDS);
+    MPI_Comm_free(&leaving.comm);
+    MPI_Finalize();
+    alarm(0);
+}
+
 void nw_mpi_end(int exit_code)
 {
     if (!started || world_size == 1) let_first_speak(exit_code);
@@ -662,8 +689,7 @@ void nw_mpi_end(int exit_code)
         nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
         MPI_Abort(MPI_COMM_WORLD, exit_code ? exit_code : 1);
     }
-    MPI_Comm_free(&leaving.comm);
-    MPI_Finalize();
+    finalize(exit_code);
     started = false;
 }
 
