@@ -14,6 +14,8 @@ unset SLURM_JOB_ID SLURM_STEP_NUM_TASKS SLURM_NTASKS PBS_NODEFILE LSB_DJOB_HOSTF
 # What Open MPI wants of root, of machines with fewer cores than ranks, and to leave ranks the CPUs they had.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
+# Open MPI frees not all it takes, in modules that are gone when a sanitizer looks: it could not tell whose leak it is.
+export ASAN_OPTIONS=detect_leaks=0
 case $(mpirun --version) in
 *"Open MPI"*) mpi=openmpi ;;
 *) mpi=mpich ;;
