@@ -46,7 +46,7 @@ test-aarch64:
 test-mpich: setup
 	@scripts/setup mpich
 	@cmake --preset mpich --log-level=WARNING
-	@cmake --build --preset mpich -j $(JOBS)
+	@cmake --build --preset mpich -j $(JOBS) --target nowait
 	@mkdir -p build-mpich/bin && printf '#!/bin/sh\nexec mpirun.mpich "$$@"\n' >build-mpich/bin/mpirun
 	@chmod +x build-mpich/bin/mpirun
 	@cd build-mpich && PATH="$$PWD/bin:$$PATH" $(CTEST) -L 'ranks|fault'
