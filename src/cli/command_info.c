@@ -8,6 +8,7 @@
 
 #include "compute/isa.h"
 #include "compute/self_test.h"
+#include "net/mpi.h"
 #include "nn/model.h"
 #include "observe/graph.h"
 #include "param/init.h"
@@ -20,6 +21,36 @@ static void usage(void)
     nw_options_help(NW_COMMAND_INFO, stdout);
 }
 
+/* Libraries that the build can do without, and what is refused where they are missing. */
+static const struct {
+    const char *name, *package, *use;
+    bool here;
+} features[] = {
+    {"yaml", "libyaml-dev", "recipes, files of options, clusters, going on with a run", NW_HAVE_YAML},
+    {"zlib", "zlib1g-dev", "datasets that are compressed", NW_HAVE_ZLIB},
+    {"jpeg", "libjpeg62-turbo-dev", "JPEG files", NW_HAVE_JPEG},
+    {"png", "libpng-dev", "PNG files", NW_HAVE_PNG},
+    {"curl", "libcurl4-openssl-dev", "downloads of datasets", NW_HAVE_CURL},
+    {"archive", "libarchive-dev", "unpacking of downloads", NW_HAVE_ARCHIVE},
+    {"protobuf-c", "libprotobuf-c-dev protobuf-c-compiler", "event files for TensorBoard", NW_HAVE_PROTOBUF_C},
+};
+
+static void show_features(void)
+{
+    printf("libraries\n");
+    for (size_t i = 0; i < sizeof features / sizeof features[0]; i++) {
+        printf("  %-16s ", features[i].name);
+        if (features[i].here)
+            printf("yes, for %s\n", features[i].use);
+        else
+            printf("no: without %s; Debian: %s\n", features[i].use, features[i].package);
+    }
+    if (nw_mpi_available())
+        printf("  %-16s yes, for several ranks: %s\n", "mpi", nw_mpi_library());
+    else
+        printf("  %-16s no: without ranks over mpirun and srun; Debian: libopenmpi-dev openmpi-bin\n", "mpi");
+}
+
 static nw_status show_machine(void)
 {
     char cpu[128];
@@ -27,6 +58,7 @@ static nw_status show_machine(void)
     printf("nowait      %s, commit %s\n", nw_version(), nw_build_commit());
     printf("cpu         %s, %d usable\n", cpu, nw_machine_allowed_cpus());
     printf("memory      %.1f GB available\n", (double)nw_machine_available_memory() / 1e9);
+    show_features();
     printf("sets        (self-test: convolutions against the generic set)\n");
     nw_status worst = NW_OK;
     for (int i = 0; i < nw_isa_count(); i++) {

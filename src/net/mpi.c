@@ -11,6 +11,14 @@
 #include "net/mpi.h"
 
 #include <stdlib.h>
+#include <time.h>
+
+/* A launcher ends all ranks as soon as one ends badly: where they are not joined yet, the others give the first the time to
+ * say what is wrong. */
+static void let_first_speak(int exit_code)
+{
+    if (exit_code != 0 && nw_mpi_environment_rank() > 0) nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
+}
 
 #if NW_HAVE_MPI
 
@@ -18,12 +26,14 @@
 
 #include <mpi.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
+#include <unistd.h>
 
-enum { TAG = 1, RECEIVES = 64 /* under way at most */, YIELDS = 200 /* before a wait sleeps */ };
+enum { TAG = 1, RECEIVES = 64 /* under way at most */, YIELDS = 200 /* before a wait sleeps */, FINALIZE_SECONDS = 10 };
 static const int64_t GRACE_NS = 1500000000; /* in which the others write down what they know */
+static const int64_t LEAVE_NS = 2000000000; /* in which the others fail as well, if the reason is theirs too */
 
 typedef struct receiving {
     nw_message *message;
@@ -58,7 +68,15 @@ typedef struct mpi_driver {
 } mpi_driver;
 
 static bool started, running, echoes; /* running: there was a driver; echoes: another rank has said what is wrong */
-static int own_rank;
+static int own_rank, world_size;
+
+/* Leaving has a communicator of its own: a rank that leaves while the others are still in the middle of something else
+ * must not be taken for a part of that. */
+static struct {
+    MPI_Comm comm;
+    MPI_Request request;
+    bool begun, met; /* met: all ranks are leaving */
+} leaving;
 
 /* ---- small things -------------------------------------------------------------------------------------------------- */
 
@@ -588,6 +606,8 @@ const char *nw_mpi_library(void)
     int length;
     MPI_Get_library_version(text, &length);
     text[strcspn(text, "\n,")] = '\0';
+    for (char *c = text; *c; c++)
+        if (*c == '\t') *c = ' '; /* MPICH writes a table */
     return text;
 }
 
@@ -602,6 +622,9 @@ nw_status nw_mpi_start(int *rank, int *size)
     MPI_Comm_rank(MPI_COMM_WORLD, rank);
     MPI_Comm_size(MPI_COMM_WORLD, size);
     own_rank = *size > 1 ? *rank : promised; /* of processes that are not joined one speaks, too */
+    world_size = *size;
+    NW_FAIL_IF(MPI_Comm_dup(MPI_COMM_WORLD, &leaving.comm) != MPI_SUCCESS, NW_E_PEER,
+               "MPI cannot make a communicator of %d ranks", *size);
     return NW_OK;
 }
 
@@ -670,27 +693,69 @@ nw_status nw_mpi_ping(size_t bytes, int rounds, double *seconds)
     return nw_mpi_meet();
 }
 
+/* Whether all ranks leave within the time. */
+static bool leave_together(int64_t limit_ns)
+{
+    if (leaving.met) return true;
+    if (!leaving.begun && MPI_Ibarrier(leaving.comm, &leaving.request) != MPI_SUCCESS) return false;
+    leaving.begun = true;
+    leaving.met = complete_within(&leaving.request, limit_ns);
+    return leaving.met;
+}
+
+static volatile sig_atomic_t code_at_end;
+static void end_now(int number)
+{
+    (void)number;
+    _exit(code_at_end);
+}
+
+/* MPICH over UCX's TCP now and then waits in MPI_Finalize for a rank that no longer listens. Listening a little longer makes
+ * that rare, and a deadline ends it: all ranks have met, and everything is written. */
+static void finalize(int exit_code)
+{
+    for (int64_t end = nw_now_ns() + 50000000; world_size > 1 && nw_now_ns() < end;) {
+        int there;
+        MPI_Iprobe(MPI_ANY_SOURCE, TAG, MPI_COMM_WORLD, &there, MPI_STATUS_IGNORE);
+        rest(YIELDS);
+    }
+    fflush(NULL);
+    code_at_end = exit_code;
+    signal(SIGALRM, end_now);
+    alarm(FINALIZE_SECONDS);
+    MPI_Comm_free(&leaving.comm);
+    MPI_Finalize();
+    alarm(0);
+}
+
 void nw_mpi_end(int exit_code)
 {
-    MPI_Request request;
+    if (!started || world_size == 1) let_first_speak(exit_code);
     if (!started) return;
     bool lost = exit_code == nw_status_exit_code(NW_E_PEER); /* then not all will come */
-    bool together = !lost && MPI_Ibarrier(MPI_COMM_WORLD, &request) == MPI_SUCCESS &&
-                    complete_within(&request, exit_code ? 2000000000 : 60000000000);
-    if (!together) MPI_Abort(MPI_COMM_WORLD, exit_code ? exit_code : 1);
-    MPI_Finalize();
+    int64_t patience = exit_code == 0 ? 60000000000 : leaving.begun ? 0 : LEAVE_NS;
+    if (lost || !leave_together(patience)) {
+        /* MPICH's launcher drops what it has not passed on by now. */
+        nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
+        MPI_Abort(MPI_COMM_WORLD, exit_code ? exit_code : 1);
+    }
+    finalize(exit_code);
     started = false;
 }
 
+/* Before the first step most mistakes are those of all ranks, and rank 0 tells of them. A rank whose trouble is its own
+ * finds that the others do not leave with it. */
 bool nw_mpi_speaks(void)
 {
-    if (!started) return nw_mpi_environment_rank() == 0;
-    return own_rank == 0 || (running && !echoes);
+    if (!started || world_size == 1) return nw_mpi_environment_rank() == 0;
+    if (own_rank == 0) return true;
+    return running ? !echoes : !leave_together(LEAVE_NS);
 }
 
 #else
 
 bool nw_mpi_speaks(void) { return nw_mpi_environment_rank() == 0; }
+void nw_mpi_end(int exit_code) { let_first_speak(exit_code); }
 bool nw_mpi_available(void) { return false; }
 const char *nw_mpi_library(void) { return "none: built without MPI (Debian package libopenmpi-dev)"; }
 
@@ -706,7 +771,6 @@ nw_status nw_mpi_start(int *rank, int *size)
     return missing();
 }
 int nw_mpi_ranks_here(void) { return 1; }
-void nw_mpi_end(int exit_code) { (void)exit_code; }
 nw_status nw_mpi_gather(const void *mine, size_t bytes, void *all)
 {
     (void)mine, (void)bytes, (void)all;
@@ -745,12 +809,19 @@ static const char *const rank_names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK",   
 static const char *const size_names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE",
                                          "SLURM_STEP_NUM_TASKS", NULL};
 
-bool nw_mpi_launched(void) { return first_variable(rank_names) != NULL; }
+/* A rank alone needs no MPI: SLURM also says SLURM_PROCID=0 to plain scripts. */
+bool nw_mpi_launched(void)
+{
+    return first_variable(rank_names) != NULL && (nw_mpi_available() || nw_mpi_environment_size() > 1);
+}
 
+/* Asked once: Open MPI itself sets PMIX_RANK in a process that it finds alone. */
 int nw_mpi_environment_rank(void)
 {
+    static int rank = -1;
     const char *text = first_variable(rank_names);
-    return text ? atoi(text) : 0;
+    if (rank < 0) rank = text ? atoi(text) : 0;
+    return rank;
 }
 
 int nw_mpi_environment_size(void)

@@ -21,7 +21,8 @@ const char *nw_mpi_library(void);
 bool nw_mpi_launched(void);
 int nw_mpi_environment_rank(void);
 int nw_mpi_environment_size(void); /* 1 where it says nothing */
-/* Whether this process should print its failure: rank 0, and ranks that failed by themselves. */
+/* Whether this process should print its failure: rank 0, and ranks that failed by themselves. To find that out before the
+ * first step takes up to two seconds. */
 bool nw_mpi_speaks(void);
 
 /* Joins the world. Once in a process. */
@@ -29,7 +30,7 @@ nw_status nw_mpi_start(int *rank, int *size);
 /* Ranks of the world on this machine; 1 before the start. */
 int nw_mpi_ranks_here(void);
 /* Leaves it: together with all others if they leave as well within two seconds, otherwise alone, which ends them with this
- * exit code. Does nothing if nw_mpi_start was not called. */
+ * exit code. Where ranks were started but are not joined, all but the first wait a second before they fail. */
 void nw_mpi_end(int exit_code);
 
 /* Every rank gives `bytes`, all get those of all: for the start, before there is a driver. Gives up after a minute. */

@@ -5,6 +5,8 @@
 run 0 "$NOWAIT" info
 out_has 'generic +f32 +yes, self-test passed'
 out_lacks 'FAILED'
+out_has '^  yaml +(yes, for recipes|no: without recipes.*; Debian: libyaml-dev$)'
+out_has '^  mpi +(yes, for several ranks: [A-Z]|no: without ranks .*; Debian: libopenmpi-dev)'
 
 run 0 "$NOWAIT" info --models
 for model in resnet9 resnet18 resnet110 petra-resnet50 vgg16_bn wideresnet28_10 lenet5; do out_has "^$model "; done

@@ -1,0 +1,54 @@
+# mpi.sh - sourced by tests of ranks that are processes. $NOWAIT is the program, $MPI says whether it was built with MPI, and
+# the mpirun of that MPI comes first in PATH. Skips (exit code 77) where one of them is missing.
+here=$(cd "$(dirname "$0")" && pwd)
+skip() {
+    echo "skipped: $1"
+    exit 77
+}
+[ "${MPI:-0}" = 1 ] || skip "built without MPI (Debian package libopenmpi-dev)"
+command -v mpirun >/dev/null || skip "there is no mpirun (Debian package openmpi-bin)"
+. "$here/../cli/lib.sh"
+. "$here/../cli/runs.sh"
+unset SLURM_JOB_ID SLURM_STEP_NUM_TASKS SLURM_NTASKS PBS_NODEFILE LSB_DJOB_HOSTFILE PMI_SIZE PMI_RANK
+
+# What Open MPI wants of root, of machines with fewer cores than ranks, and to leave ranks the CPUs they had.
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none
+# Open MPI frees not all it takes, in modules that are gone when a sanitizer looks: it could not tell whose leak it is.
+export ASAN_OPTIONS=detect_leaks=0
+case $(mpirun --version) in
+*"Open MPI"*) mpi=openmpi ;;
+*) mpi=mpich ;;
+esac
+job="$tiny --exchange allreduce --threads 1 --quiet"
+
+# ranks EXIT_CODE N DIR OPTIONS...: a tiny job, never longer than a minute.
+ranks() {
+    code=$1 count=$2 dir=$3
+    shift 3
+    run "$code" timeout -k 5 60 mpirun -n "$count" "$NOWAIT" train $job --run-dir "$runs/$dir" "$@"
+}
+# says N PATTERN: so many lines of the job's ranks match, and no others speak.
+says() {
+    equal "lines that match '$2'" "$(grep -Ec -- "$2" "$work/err")" "$1"
+    equal "messages of the ranks" "$(grep -c '^nowait: ' "$work/err")" "$1"
+}
+
+# A job that lasts long enough to be disturbed, and its weights when nothing disturbs it.
+long="--limit 2000 --max-steps 300 --checkpoint-every 50"
+undisturbed() { # DIR
+    run 0 "$NOWAIT" train $job $long --run-dir "$runs/$1" --virtual 2
+}
+# await RANK DIR STEP: waits, for half a minute at most, until the heartbeat of a rank of the job $process tells of that step;
+# sets $pid.
+await() {
+    beat=$runs/$2/ranks/$1 tries=0 pid=none
+    until [ "$(od -An -t d8 -j 144 -N 8 "$beat" 2>/dev/null || echo 0)" -ge "$3" ]; do
+        tries=$((tries + 1))
+        kill -0 $process && [ $tries -lt 1500 ] || { complain "rank $1 did not come to step $3"; return 1; }
+        sleep 0.02
+    done
+    pid=$(od -An -t d8 -j 24 -N 8 "$beat" | tr -d ' ')
+}
+log_has() { grep -Eq -- "$2" "$runs/$1/launch.log" || complain "launch.log has no '$2': $(cat "$runs/$1/launch.log")"; }
+nobody_left() { ! pgrep -f "run-dir=$runs/$1" >/dev/null 2>&1 || complain "processes were left: $(pgrep -af "run-dir=$runs/$1")"; }
