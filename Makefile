@@ -3,7 +3,7 @@
 JOBS := $(shell nproc)
 CTEST := ctest --output-on-failure --no-tests=error -j $(JOBS)
 
-.PHONY: all setup build demo fuzz test test-sanitize test-aarch64 check-long bench-peers against-pytorch golden format clean help
+.PHONY: all setup build demo faults fuzz test test-sanitize test-aarch64 check-long bench-peers against-pytorch golden format clean help
 
 all: build
 
@@ -14,6 +14,7 @@ help:
 	@echo "make fuzz           every parser of untrusted bytes, a minute each, under the sanitizers"
 	@echo "make test-sanitize  unit tests under the address and undefined-behaviour sanitizers"
 	@echo "make test-aarch64   cross-compile and run the unit tests under qemu-user"
+	@echo "make faults         kill and stop ranks of jobs, twenty times each way"
 	@echo "make check-long     all of these"
 	@echo "make bench-peers    nowait and PyTorch side by side (installs python3-torch)"
 	@echo "make against-pytorch  losses of 200 steps of resnet18, nowait and PyTorch on the same batches"
@@ -52,7 +53,11 @@ fuzz: setup
 	@cd build-sanitize && for target in fuzz_*; do \
 	    [ -x $$target ] && { ./$$target ../tests/fuzz/corpus/$${target#fuzz_} $(FUZZ_SECONDS) || exit 1; }; done; true
 
-check-long: test test-sanitize test-aarch64 fuzz
+FAULT_TRIALS := 20
+faults: build
+	@cd build && TRIALS=$(FAULT_TRIALS) $(CTEST) --verbose -L fault | grep -E 'silent ranks|FAILED|Passed|tests passed'
+
+check-long: test test-sanitize test-aarch64 fuzz faults
 
 bench-peers: build
 	@scripts/setup peers
