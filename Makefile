@@ -3,7 +3,7 @@
 JOBS := $(shell nproc)
 CTEST := ctest --output-on-failure --no-tests=error -j $(JOBS)
 
-.PHONY: all setup build demo fuzz test test-sanitize test-aarch64 test-mpich check-long bench-peers against-pytorch golden format clean help
+.PHONY: all setup build demo faults fuzz test test-sanitize test-aarch64 test-mpich check-long bench-peers against-pytorch golden format clean help
 
 all: build
 
@@ -15,6 +15,7 @@ help:
 	@echo "make test-sanitize  unit tests under the address and undefined-behaviour sanitizers"
 	@echo "make test-aarch64   cross-compile and run the unit tests under qemu-user"
 	@echo "make test-mpich     build with MPICH instead of Open MPI and run the tests of several ranks"
+	@echo "make faults         kill and stop ranks of jobs, twenty times each way"
 	@echo "make check-long     all of these"
 	@echo "make bench-peers    nowait and PyTorch side by side (installs python3-torch)"
 	@echo "make against-pytorch  losses of 200 steps of resnet18, nowait and PyTorch on the same batches"
@@ -62,7 +63,12 @@ fuzz: setup
 	@cd build-sanitize && for target in fuzz_*; do \
 	    [ -x $$target ] && { ./$$target ../tests/fuzz/corpus/$${target#fuzz_} $(FUZZ_SECONDS) || exit 1; }; done; true
 
-check-long: test test-sanitize test-aarch64 test-mpich fuzz
+FAULT_TRIALS := 20
+faults: build
+	@cd build && TRIALS=$(FAULT_TRIALS) $(CTEST) --verbose -L fault >faults.log 2>&1; code=$$?; \
+	    grep -E 'silent ranks:|FAILED|Skipped|tests passed' faults.log; exit $$code
+
+check-long: test test-sanitize test-aarch64 test-mpich fuzz faults
 
 bench-peers: build
 	@scripts/setup peers

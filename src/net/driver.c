@@ -179,11 +179,16 @@ nw_status nw_driver_init(nw_driver *d, const nw_driver_ops *ops, const nw_driver
 nw_status nw_driver_timed_out(nw_driver *d, const nw_party *p, int64_t waited_ns)
 {
     nw_wait wait;
-    char whom[384];
     (void)d;
     p->exchange->ops->waits(p->exchange, &wait);
-    nw_wait_text(&wait, whom, sizeof whom);
-    return NW_FAIL(NW_E_PEER, "rank %d has waited %.1f s for %s; --timeout sets how long it may", p->exchange->rank,
+    return nw_wait_failed(&wait, p->exchange->rank, waited_ns);
+}
+
+nw_status nw_wait_failed(const nw_wait *wait, int rank, int64_t waited_ns)
+{
+    char whom[384];
+    nw_wait_text(wait, whom, sizeof whom);
+    return NW_FAIL(NW_E_PEER, "rank %d has waited %.1f s for %s; --timeout sets how long it may", rank,
                    (double)waited_ns * 1e-9, whom);
 }
 
@@ -204,28 +209,35 @@ static void dump(nw_driver *d, const nw_party *parties, const char *reason)
     }
 }
 
+/* Writes down what is known and tells the others, if something went wrong in a world of several. */
+static nw_status tell_failure(nw_driver *d, nw_status status)
+{
+    if (status == NW_OK || d->size == 1) return status;
+    char reason[512];
+    snprintf(reason, sizeof reason, "%s", nw_error_message());
+    if (d->parties) dump(d, d->parties, reason);
+    nw_driver_fail(d, status, reason);
+    return NW_FAIL(status, "%s", reason);
+}
+
 nw_status nw_driver_run(nw_driver *d, nw_party *parties, bool flush)
 {
     nw_recorder *recorder = d->options.recorder;
+    d->parties = parties;
     for (int i = 0; i < d->count; i++)
         nw_recorder_run(recorder, d->first + i, flush, parties[i].step, parties[i].sequence);
     nw_status status = d->ops->run(d, parties, flush);
     for (int i = 0; i < d->count && status == NW_OK; i++) nw_recorder_rest(recorder, d->first + i, parties[i].step);
-    if (status == NW_OK || d->size == 1) return status;
-    char reason[512];
-    snprintf(reason, sizeof reason, "%s", nw_error_message());
-    dump(d, parties, reason);
-    nw_driver_fail(d, status, reason);
-    return NW_FAIL(status, "%s", reason);
+    return tell_failure(d, status);
 }
 bool nw_driver_stopped(const nw_driver *d) { return d->stop_before != INT64_MAX; }
 nw_status nw_driver_share(nw_driver *d, const void *mine, size_t bytes, void *all)
 {
-    return d->ops->share(d, mine, bytes, all);
+    return tell_failure(d, d->ops->share(d, mine, bytes, all));
 }
 nw_status nw_driver_collect(nw_driver *d, int from, void *data, size_t bytes)
 {
-    return d->ops->collect(d, from, data, bytes);
+    return tell_failure(d, d->ops->collect(d, from, data, bytes));
 }
 void nw_driver_fail(nw_driver *d, nw_status status, const char *reason)
 {

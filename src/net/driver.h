@@ -69,6 +69,7 @@ struct nw_driver {
     const nw_driver_ops *ops;
     nw_driver_options options;
     int size, first, count;
+    nw_party *parties; /* of the last run; NULL before the first */
     nw_message_pool *pool;
     nw_actions actions;
     uint32_t sequence;   /* messages of the driver's own so far */
@@ -123,8 +124,9 @@ static inline bool nw_party_rests(const nw_party *p)
 void nw_driver_stamp(nw_driver *driver, int from, int to, nw_message *message);
 /* A message that was checked has come: counts it, and takes note of a wish to stop. */
 void nw_driver_accept(nw_driver *driver, int from, int to, const nw_message *message);
-/* NW_E_PEER: `waited_ns` have passed, and the party still waits. */
+/* NW_E_PEER: `waited_ns` have passed, and the party, or the rank, still waits. */
 nw_status nw_driver_timed_out(nw_driver *driver, const nw_party *party, int64_t waited_ns);
+nw_status nw_wait_failed(const nw_wait *wait, int rank, int64_t waited_ns);
 /* A COMPUTE that could not be finished (the epoch is over in the middle of it) is done from its beginning later. */
 void nw_party_postpone(nw_party *party);
 void nw_dump_write(nw_driver *driver, const nw_party *party, const char *reason, FILE *out);

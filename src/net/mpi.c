@@ -42,6 +42,11 @@ typedef struct receiving {
     bool here;
 } receiving;
 
+typedef struct sending {
+    nw_message *message;
+    int to;
+} sending;
+
 /* A queue of messages. */
 typedef struct mail {
     nw_message *first, **last;
@@ -53,7 +58,7 @@ typedef struct mpi_driver {
     MPI_Comm comm;
     nw_party *party; /* of the run under way; NULL between runs */
     MPI_Request *send_requests;
-    nw_message **sends;
+    sending *sends;
     int send_count, send_capacity;
     MPI_Request receive_requests[RECEIVES];
     receiving receives[RECEIVES]; /* in the order in which they were matched */
@@ -63,6 +68,8 @@ typedef struct mpi_driver {
     int64_t *heard_ns;   /* by rank: when it was last heard of */
     nw_header *heard;    /* by rank: the last that it said */
     uint32_t rounds;     /* of share and collect */
+    int awaited;         /* the first rank whose word is missing in this round; -1: none */
+    bool sharing;        /* ... and those behind it may be missing, too */
     nw_status failure;   /* found in the middle of a computation */
     bool failing;
 } mpi_driver;
@@ -123,7 +130,7 @@ static nw_status post(mpi_driver *m, int to, nw_message *message)
         int capacity = m->send_capacity ? 2 * m->send_capacity : 256;
         MPI_Request *requests = realloc(m->send_requests, (size_t)capacity * sizeof *requests);
         if (requests) m->send_requests = requests;
-        nw_message **sends = realloc(m->sends, (size_t)capacity * sizeof *sends);
+        sending *sends = realloc(m->sends, (size_t)capacity * sizeof *sends);
         if (sends) m->sends = sends;
         if (!requests || !sends) {
             nw_message_drop(message);
@@ -134,7 +141,7 @@ static nw_status post(mpi_driver *m, int to, nw_message *message)
     nw_driver_stamp(&m->base, m->base.first, to, message);
     size_t bytes = nw_message_size(message);
     if (m->base.options.ledger) nw_ledger_transport(m->base.options.ledger, NW_SENT, bytes);
-    m->sends[m->send_count] = message;
+    m->sends[m->send_count] = (sending){message, to};
     MPI_TRY(MPI_Isend(message->header, (int)bytes, MPI_BYTE, to, TAG, m->comm, &m->send_requests[m->send_count]),
             "send a message");
     m->send_count++;
@@ -180,7 +187,7 @@ static nw_status peer_gave_up(nw_message *message, int from)
     bool numeric = message->header->part == NW_E_NUMERIC;
     snprintf(reason, sizeof reason, "%.*s", (int)message->header->bytes, (const char *)message->payload);
     nw_message_drop(message);
-    echoes = true;
+    echoes |= from < own_rank; /* the first of those who still live speaks */
     if (numeric) return NW_FAIL(NW_E_NUMERIC, "%s", reason);
     return NW_FAIL(NW_E_PEER, "rank %d gave up: %s", from, reason);
 }
@@ -233,7 +240,7 @@ static nw_status complete_sends(mpi_driver *m, bool *moved)
             continue;
         }
         *moved = true;
-        nw_message_drop(m->sends[i]);
+        nw_message_drop(m->sends[i].message);
         m->send_count--;
         memmove(m->sends + i, m->sends + i + 1, (size_t)(m->send_count - i) * sizeof *m->sends);
         memmove(m->send_requests + i, m->send_requests + i + 1, (size_t)(m->send_count - i) * sizeof(MPI_Request));
@@ -367,6 +374,7 @@ static void fail(nw_driver *d, nw_status failure, const char *reason)
     size_t bytes = strlen(reason);
     if (m->failing) return;
     m->failing = true; /* a failure to tell of a failure is not told */
+    if (failure == NW_E_NUMERIC) echoes = own_rank > 0; /* rank 0 speaks of what all have in common */
     for (int to = 0; to < d->size; to++) {
         nw_message *message;
         if (to == d->first || nw_message_take(d->pool, bytes, &message) != NW_OK) continue;
@@ -382,15 +390,26 @@ static void fail(nw_driver *d, nw_status failure, const char *reason)
     }
 }
 
+/* Whether a rank has not said what it should in this round, or does not take what it is sent. */
+static bool is_silent(const mpi_driver *m, int rank)
+{
+    bool awaited = m->awaited >= 0 && (m->sharing ? rank >= m->awaited : rank == m->awaited);
+    for (const nw_message *message = m->control.first; message; message = message->next)
+        if ((int)message->header->from == rank && message->header->segment == m->rounds) awaited = false;
+    for (int i = 0; i < m->send_count; i++) awaited |= m->sends[i].to == rank;
+    return awaited && rank != m->base.first;
+}
+
 static nw_status give_up(mpi_driver *m, int64_t waited)
 {
-    char reason[512];
-    nw_status status =
-        m->party ? nw_driver_timed_out(&m->base, m->party, waited)
-                 : NW_FAIL(NW_E_PEER, "no word from the other ranks for %.1f s between steps", (double)waited * 1e-9);
-    snprintf(reason, sizeof reason, "%s", nw_error_message());
-    fail(&m->base, status, reason);
-    return NW_FAIL(status, "%s", reason);
+    nw_wait wait = {0};
+    if (m->party) m->party->exchange->ops->waits(m->party->exchange, &wait);
+    if (wait.count == 0) {
+        for (int rank = 0; rank < m->base.size; rank++)
+            if (is_silent(m, rank)) nw_wait_add(&wait, rank);
+        snprintf(wait.what, sizeof wait.what, "their word between steps");
+    }
+    return nw_wait_failed(&wait, m->base.first, waited);
 }
 
 /* ---- running ---------------------------------------------------------------------------------------------------------------- */
@@ -484,7 +503,10 @@ static nw_status take_control(mpi_driver *m, int from, size_t bytes, void *data)
                        from);
             return NW_OK;
         }
-        NW_TRY(wait_for_news(m));
+        m->awaited = from;
+        nw_status status = wait_for_news(m);
+        m->awaited = -1;
+        NW_TRY(status);
     }
 }
 
@@ -498,6 +520,7 @@ static nw_status share(nw_driver *d, const void *mine, size_t bytes, void *all)
 {
     mpi_driver *m = (mpi_driver *)d;
     m->rounds++;
+    m->sharing = true;
     for (int i = 1; i < d->size; i++) NW_TRY(post_control(m, (d->first + i) % d->size, mine, bytes));
     memcpy((char *)all + (size_t)d->first * bytes, mine, bytes);
     for (int from = 0; from < d->size; from++)
@@ -513,6 +536,7 @@ static nw_status collect(nw_driver *d, int from, void *data, size_t bytes)
     for (size_t at = 0; at < bytes; at += most) {
         size_t piece = bytes - at < most ? bytes - at : most;
         m->rounds++;
+        m->sharing = false;
         if (from == 0) continue;
         if (d->first == from) NW_TRY(post_control(m, 0, (char *)data + at, piece));
         if (d->first == 0) NW_TRY(take_control(m, from, piece, (char *)data + at));
@@ -582,6 +606,7 @@ nw_status nw_mpi_create(nw_driver **out, const nw_driver_options *options)
     mpi_driver *m = calloc(1, sizeof *m);
     NW_FAIL_IF(!m, NW_E_MEMORY, "no memory for a driver");
     m->between.call = between_layers;
+    m->awaited = -1;
     nw_status status = nw_driver_init(&m->base, &ops, options, size, rank, 1);
     m->heard = calloc((size_t)size, sizeof *m->heard);
     m->heard_ns = calloc((size_t)size, sizeof *m->heard_ns);
@@ -732,7 +757,7 @@ void nw_mpi_end(int exit_code)
 {
     if (!started || world_size == 1) let_first_speak(exit_code);
     if (!started) return;
-    bool lost = exit_code == nw_status_exit_code(NW_E_PEER); /* then not all will come */
+    bool lost = !echoes && exit_code == nw_status_exit_code(NW_E_PEER); /* who says so: not all will come */
     int64_t patience = exit_code == 0 ? 60000000000 : leaving.begun ? 0 : LEAVE_NS;
     if (lost || !leave_together(patience)) {
         /* MPICH's launcher drops what it has not passed on by now. */

@@ -75,5 +75,5 @@ same_weights half whole0
 
 # Another number of ranks goes on, too.
 run 0 mpirun -np 2 "$NOWAIT" train --resume "$runs/other" --max-steps 70
-equal "steps" "$(value other step)" 70
+equal "steps" "$(value other steps)" 70
 finish
