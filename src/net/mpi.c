@@ -10,30 +10,17 @@
  */
 #include "net/mpi.h"
 
-#include <stdlib.h>
-#include <time.h>
-
-/* A launcher ends all ranks as soon as one ends badly: where they are not joined yet, the others give the first the time to
- * say what is wrong. */
-static void let_first_speak(int exit_code)
-{
-    if (exit_code != 0 && nw_mpi_environment_rank() > 0) nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
-}
-
 #if NW_HAVE_MPI
 
 #include "base/clock.h"
+#include "net/mpi_private.h"
 
-#include <mpi.h>
-#include <sched.h>
-#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-enum { TAG = 1, RECEIVES = 64 /* under way at most */, YIELDS = 200 /* before a wait sleeps */, FINALIZE_SECONDS = 10 };
+enum { RECEIVES = 64 /* under way at most */ };
 static const int64_t GRACE_NS = 1500000000; /* in which the others write down what they know */
-static const int64_t LEAVE_NS = 2000000000; /* in which the others fail as well, if the reason is theirs too */
 
 typedef struct receiving {
     nw_message *message;
@@ -74,31 +61,7 @@ typedef struct mpi_driver {
     bool failing;
 } mpi_driver;
 
-static bool started, running, echoes; /* running: there was a driver; echoes: another rank has said what is wrong */
-static int own_rank, world_size;
-
-/* Leaving has a communicator of its own: a rank that leaves while the others are still in the middle of something else
- * must not be taken for a part of that. */
-static struct {
-    MPI_Comm comm;
-    MPI_Request request;
-    bool begun, met; /* met: all ranks are leaving */
-} leaving;
-
 /* ---- small things -------------------------------------------------------------------------------------------------- */
-
-static nw_status mpi_failed(int code, const char *what)
-{
-    char text[MPI_MAX_ERROR_STRING] = "";
-    int length;
-    MPI_Error_string(code, text, &length);
-    return NW_FAIL(NW_E_PEER, "MPI cannot %s: %s; a rank may have died, or the network failed", what, text);
-}
-#define MPI_TRY(call, what)                                                 \
-    do {                                                                    \
-        int mpi_code_ = (call);                                             \
-        if (mpi_code_ != MPI_SUCCESS) return mpi_failed(mpi_code_, (what)); \
-    } while (0)
 
 static void mail_add(mail *m, nw_message *message)
 {
@@ -142,7 +105,7 @@ static nw_status post(mpi_driver *m, int to, nw_message *message)
     size_t bytes = nw_message_size(message);
     if (m->base.options.ledger) nw_ledger_transport(m->base.options.ledger, NW_SENT, bytes);
     m->sends[m->send_count] = (sending){message, to};
-    MPI_TRY(MPI_Isend(message->header, (int)bytes, MPI_BYTE, to, TAG, m->comm, &m->send_requests[m->send_count]),
+    MPI_TRY(MPI_Isend(message->header, (int)bytes, MPI_BYTE, to, NW_MPI_TAG, m->comm, &m->send_requests[m->send_count]),
             "send a message");
     m->send_count++;
     return NW_OK;
@@ -187,7 +150,7 @@ static nw_status peer_gave_up(nw_message *message, int from)
     bool numeric = message->header->part == NW_E_NUMERIC;
     snprintf(reason, sizeof reason, "%.*s", (int)message->header->bytes, (const char *)message->payload);
     nw_message_drop(message);
-    echoes |= from < own_rank; /* the first of those who still live speaks */
+    nw_mpi_process.echoes |= from < nw_mpi_process.rank; /* the first of those who still live speaks */
     if (numeric) return NW_FAIL(NW_E_NUMERIC, "%s", reason);
     return NW_FAIL(NW_E_PEER, "rank %d gave up: %s", from, reason);
 }
@@ -254,7 +217,7 @@ static nw_status match(mpi_driver *m)
         int there = 0, bytes;
         MPI_Message handle;
         MPI_Status info;
-        MPI_TRY(MPI_Improbe(MPI_ANY_SOURCE, TAG, m->comm, &there, &handle, &info), "look for messages");
+        MPI_TRY(MPI_Improbe(MPI_ANY_SOURCE, NW_MPI_TAG, m->comm, &there, &handle, &info), "look for messages");
         if (!there) return NW_OK;
         MPI_TRY(MPI_Get_count(&info, MPI_BYTE, &bytes), "measure a message");
         NW_FAIL_IF(bytes < NW_HEADER_BYTES || bytes > NW_HEADER_BYTES + NW_MESSAGE_MOST_BYTES, NW_E_MESSAGE,
@@ -310,17 +273,6 @@ static nw_status progress(mpi_driver *m, bool *moved)
 
 /* ---- waiting ----------------------------------------------------------------------------------------------------------- */
 
-/* Yields first, then sleeps longer and longer, at most half a millisecond. */
-static void rest(int turns)
-{
-    if (turns < YIELDS) {
-        sched_yield();
-        return;
-    }
-    long ns = turns < 1000 ? 20000 : 500000;
-    nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
-}
-
 static nw_status give_up(mpi_driver *m, int64_t waited);
 
 static void tell_begin(mpi_driver *m, nw_span span)
@@ -341,8 +293,8 @@ static nw_status wait_for_news(mpi_driver *m)
         bool moved;
         NW_TRY(progress(m, &moved));
         if (moved) break;
-        if (turns == YIELDS && m->party) tell_begin(m, NW_SPAN_WAIT);
-        rest(turns);
+        if (turns == NW_MPI_YIELDS && m->party) tell_begin(m, NW_SPAN_WAIT);
+        nw_mpi_rest(turns);
         if (limit > 0 && nw_now_ns() - since > limit) return give_up(m, nw_now_ns() - since);
     }
     m->base.waited_ns += nw_now_ns() - since;
@@ -374,7 +326,8 @@ static void fail(nw_driver *d, nw_status failure, const char *reason)
     size_t bytes = strlen(reason);
     if (m->failing) return;
     m->failing = true; /* a failure to tell of a failure is not told */
-    if (failure == NW_E_NUMERIC) echoes = own_rank > 0; /* rank 0 speaks of what all have in common */
+    if (failure == NW_E_NUMERIC)
+        nw_mpi_process.echoes = nw_mpi_process.rank > 0; /* rank 0 speaks of what all have in common */
     for (int to = 0; to < d->size; to++) {
         nw_message *message;
         if (to == d->first || nw_message_take(d->pool, bytes, &message) != NW_OK) continue;
@@ -386,7 +339,7 @@ static void fail(nw_driver *d, nw_status failure, const char *reason)
     for (int64_t end = nw_now_ns() + GRACE_NS; nw_now_ns() < end;) {
         bool moved;
         if (progress(m, &moved) != NW_OK && nw_now_ns() < end) continue; /* others give up as well */
-        rest(1000);
+        nw_mpi_rest(1000);
     }
 }
 
@@ -412,7 +365,7 @@ static nw_status give_up(mpi_driver *m, int64_t waited)
     return nw_wait_failed(&wait, m->base.first, waited);
 }
 
-/* ---- running ---------------------------------------------------------------------------------------------------------------- */
+/* ---- nw_mpi_process.running ---------------------------------------------------------------------------------------------------------------- */
 
 /* Between two layers. A failure is kept for the end of the computation, which cannot be left. */
 static void between_layers(nw_between *between, bool final, size_t first)
@@ -557,7 +510,7 @@ static void reset(nw_driver *d)
 {
     mpi_driver *m = (mpi_driver *)d;
     nw_message *message;
-    m->failing = echoes = false;
+    m->failing = nw_mpi_process.echoes = false;
     m->failure = NW_OK;
     m->rounds = 0;
     drop_mail(&m->early);
@@ -600,7 +553,7 @@ nw_status nw_mpi_create(nw_driver **out, const nw_driver_options *options)
 {
     int rank, size;
     *out = NULL;
-    NW_FAIL_IF(!started, NW_E_INTERNAL, "MPI was not started");
+    NW_FAIL_IF(!nw_mpi_process.started, NW_E_INTERNAL, "MPI was not nw_mpi_process.started");
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     mpi_driver *m = calloc(1, sizeof *m);
@@ -618,239 +571,18 @@ nw_status nw_mpi_create(nw_driver **out, const nw_driver_options *options)
         return status;
     }
     MPI_Comm_set_errhandler(m->comm, MPI_ERRORS_RETURN);
-    running = true;
+    nw_mpi_process.running = true;
     *out = &m->base;
     return NW_OK;
 }
 
-bool nw_mpi_available(void) { return true; }
-
-const char *nw_mpi_library(void)
-{
-    static char text[MPI_MAX_LIBRARY_VERSION_STRING];
-    int length;
-    MPI_Get_library_version(text, &length);
-    text[strcspn(text, "\n,")] = '\0';
-    for (char *c = text; *c; c++)
-        if (*c == '\t') *c = ' '; /* MPICH writes a table */
-    return text;
-}
-
-nw_status nw_mpi_start(int *rank, int *size)
-{
-    int level, promised = nw_mpi_environment_rank(); /* before MPI may change what the environment says */
-    NW_FAIL_IF(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS, NW_E_PEER,
-               "MPI cannot be started; is this process run by mpirun or srun of the same MPI?");
-    started = true;
-    NW_FAIL_IF(level < MPI_THREAD_FUNNELED, NW_E_UNSUPPORTED,
-               "this MPI allows no threads beside it (level %d); build it with thread support", level);
-    MPI_Comm_rank(MPI_COMM_WORLD, rank);
-    MPI_Comm_size(MPI_COMM_WORLD, size);
-    own_rank = *size > 1 ? *rank : promised; /* of processes that are not joined one speaks, too */
-    world_size = *size;
-    NW_FAIL_IF(MPI_Comm_dup(MPI_COMM_WORLD, &leaving.comm) != MPI_SUCCESS, NW_E_PEER,
-               "MPI cannot make a communicator of %d ranks", *size);
-    return NW_OK;
-}
-
-int nw_mpi_ranks_here(void)
-{
-    MPI_Comm here;
-    int size = 1;
-    if (!started) return 1;
-    if (MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here) != MPI_SUCCESS) return 1;
-    MPI_Comm_size(here, &size);
-    MPI_Comm_free(&here);
-    return size;
-}
-
-/* Tests a request until it is complete, or `limit_ns` have passed. */
-static bool complete_within(MPI_Request *request, int64_t limit_ns)
-{
-    int done = 0;
-    for (int64_t end = nw_now_ns() + limit_ns, turns = 0; !done && nw_now_ns() < end; turns++) {
-        if (MPI_Test(request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
-        if (!done) rest((int)turns);
-    }
-    return done != 0;
-}
-
-nw_status nw_mpi_gather(const void *mine, size_t bytes, void *all)
-{
-    MPI_Request request;
-    NW_FAIL_IF(MPI_Iallgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, MPI_COMM_WORLD, &request) !=
-                   MPI_SUCCESS,
-               NW_E_PEER, "MPI cannot gather %zu bytes of each rank", bytes);
-    NW_FAIL_IF(!complete_within(&request, 60000000000), NW_E_PEER,
-               "some ranks did not start within a minute; look at the launcher's output for them");
-    return NW_OK;
-}
-
-nw_status nw_mpi_allreduce(const float *mine, float *sum, size_t count)
-{
-    MPI_TRY(MPI_Allreduce(mine, sum, (int)count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD), "sum a vector");
-    return NW_OK;
-}
-
-nw_status nw_mpi_meet(void)
-{
-    MPI_TRY(MPI_Barrier(MPI_COMM_WORLD), "let ranks meet");
-    return NW_OK;
-}
-
-nw_status nw_mpi_ping(size_t bytes, int rounds, double *seconds)
-{
-    int peer = 1 - own_rank;
-    char *data = calloc(1, bytes + 1);
-    NW_FAIL_IF(!data, NW_E_MEMORY, "no memory for a message of %zu bytes", bytes);
-    int code = MPI_Barrier(MPI_COMM_WORLD);
-    int64_t begin = nw_now_ns();
-    for (int i = 0; i < rounds && own_rank < 2 && code == MPI_SUCCESS; i++) {
-        if (own_rank == 0) code = MPI_Send(data, (int)bytes, MPI_BYTE, peer, TAG, MPI_COMM_WORLD);
-        if (code == MPI_SUCCESS)
-            code = MPI_Recv(data, (int)bytes, MPI_BYTE, peer, TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        if (code == MPI_SUCCESS && own_rank == 1)
-            code = MPI_Send(data, (int)bytes, MPI_BYTE, peer, TAG, MPI_COMM_WORLD);
-    }
-    *seconds = (double)(nw_now_ns() - begin) * 1e-9 / (2.0 * rounds);
-    free(data);
-    MPI_TRY(code, "send a message there and back");
-    return nw_mpi_meet();
-}
-
-/* Whether all ranks leave within the time. */
-static bool leave_together(int64_t limit_ns)
-{
-    if (leaving.met) return true;
-    if (!leaving.begun && MPI_Ibarrier(leaving.comm, &leaving.request) != MPI_SUCCESS) return false;
-    leaving.begun = true;
-    leaving.met = complete_within(&leaving.request, limit_ns);
-    return leaving.met;
-}
-
-static volatile sig_atomic_t code_at_end;
-static void end_now(int number)
-{
-    (void)number;
-    _exit(code_at_end);
-}
-
-/* MPICH over UCX's TCP now and then waits in MPI_Finalize for a rank that no longer listens. Listening a little longer makes
- * that rare, and a deadline ends it: all ranks have met, and everything is written. */
-static void finalize(int exit_code)
-{
-    for (int64_t end = nw_now_ns() + 50000000; world_size > 1 && nw_now_ns() < end;) {
-        int there;
-        MPI_Iprobe(MPI_ANY_SOURCE, TAG, MPI_COMM_WORLD, &there, MPI_STATUS_IGNORE);
-        rest(YIELDS);
-    }
-    fflush(NULL);
-    code_at_end = exit_code;
-    signal(SIGALRM, end_now);
-    alarm(FINALIZE_SECONDS);
-    MPI_Comm_free(&leaving.comm);
-    MPI_Finalize();
-    alarm(0);
-}
-
-void nw_mpi_end(int exit_code)
-{
-    if (!started || world_size == 1) let_first_speak(exit_code);
-    if (!started) return;
-    bool lost = !echoes && exit_code == nw_status_exit_code(NW_E_PEER); /* who says so: not all will come */
-    int64_t patience = exit_code == 0 ? 60000000000 : leaving.begun ? 0 : LEAVE_NS;
-    if (lost || !leave_together(patience)) {
-        /* MPICH's launcher drops what it has not passed on by now. */
-        nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
-        MPI_Abort(MPI_COMM_WORLD, exit_code ? exit_code : 1);
-    }
-    finalize(exit_code);
-    started = false;
-}
-
-/* Before the first step most mistakes are those of all ranks, and rank 0 tells of them. A rank whose trouble is its own
- * finds that the others do not leave with it. */
-bool nw_mpi_speaks(void)
-{
-    if (!started || world_size == 1) return nw_mpi_environment_rank() == 0;
-    if (own_rank == 0) return true;
-    return running ? !echoes : !leave_together(LEAVE_NS);
-}
-
 #else
 
-bool nw_mpi_speaks(void) { return nw_mpi_environment_rank() == 0; }
-void nw_mpi_end(int exit_code) { let_first_speak(exit_code); }
-bool nw_mpi_available(void) { return false; }
-const char *nw_mpi_library(void) { return "none: built without MPI (Debian package libopenmpi-dev)"; }
-
-static nw_status missing(void)
-{
-    return NW_FAIL(NW_E_UNSUPPORTED,
-                   "this build has no MPI; install libopenmpi-dev and build again, or use --virtual N");
-}
-nw_status nw_mpi_start(int *rank, int *size)
-{
-    *rank = 0;
-    *size = 1;
-    return missing();
-}
-int nw_mpi_ranks_here(void) { return 1; }
-nw_status nw_mpi_gather(const void *mine, size_t bytes, void *all)
-{
-    (void)mine, (void)bytes, (void)all;
-    return missing();
-}
-nw_status nw_mpi_allreduce(const float *mine, float *sum, size_t count)
-{
-    (void)mine, (void)sum, (void)count;
-    return missing();
-}
-nw_status nw_mpi_meet(void) { return missing(); }
-nw_status nw_mpi_ping(size_t bytes, int rounds, double *seconds)
-{
-    (void)bytes, (void)rounds, (void)seconds;
-    return missing();
-}
 nw_status nw_mpi_create(nw_driver **driver, const nw_driver_options *options)
 {
     (void)options;
     *driver = NULL;
-    return missing();
+    return nw_mpi_missing();
 }
 
 #endif
-
-/* Launchers say so in the environment of each rank. */
-static const char *first_variable(const char *const *names)
-{
-    for (; *names; names++)
-        if (getenv(*names)) return getenv(*names);
-    return NULL;
-}
-
-static const char *const rank_names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK",    "PMI_RANK",
-                                         "MV2_COMM_WORLD_RANK",  "SLURM_PROCID", NULL};
-static const char *const size_names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE",
-                                         "SLURM_STEP_NUM_TASKS", NULL};
-
-/* A rank alone needs no MPI: SLURM also says SLURM_PROCID=0 to plain scripts. */
-bool nw_mpi_launched(void)
-{
-    return first_variable(rank_names) != NULL && (nw_mpi_available() || nw_mpi_environment_size() > 1);
-}
-
-/* Asked once: Open MPI itself sets PMIX_RANK in a process that it finds alone. */
-int nw_mpi_environment_rank(void)
-{
-    static int rank = -1;
-    const char *text = first_variable(rank_names);
-    if (rank < 0) rank = text ? atoi(text) : 0;
-    return rank;
-}
-
-int nw_mpi_environment_size(void)
-{
-    const char *text = first_variable(size_names);
-    return text ? atoi(text) : 1;
-}

@@ -42,6 +42,9 @@ nw_status nw_mpi_meet(void);
 /* Seconds that a message of `bytes` takes from rank 0 to rank 1 and back, halved; all ranks call, ranks 0 and 1 measure. */
 nw_status nw_mpi_ping(size_t bytes, int rounds, double *seconds);
 
+/* The refusal of a build without MPI; only there. */
+nw_status nw_mpi_missing(void);
+
 /* A driver for this process's one rank; after nw_mpi_start. */
 nw_status nw_mpi_create(nw_driver **driver, const nw_driver_options *options);
 
