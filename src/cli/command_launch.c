@@ -369,6 +369,7 @@ static nw_status run_attempt(launch *l, nw_supervisor *supervisor, bool resume, 
                                             : l->plan.launcher == NW_LAUNCHER_SRUN ? SIGTERM
                                                                                    : 0,
                              .hears = l->plan.launcher != NW_LAUNCHER_DIRECT,
+                             .hears_out = l->plan.launcher == NW_LAUNCHER_MPICH,
                              .root = mpirun && geteuid() == 0};
         status = nw_launch_run(supervisor, &job, o);
     }

@@ -49,9 +49,10 @@ nw_launcher nw_launch_family(const char *version);
 /* What an mpirun or srun says of a rank that ended badly. */
 typedef struct nw_launch_word {
     int rank, signal, exit_code; /* -1: not said */
+    int64_t pid;                 /* MPICH names no rank but a process; 0: not said */
 } nw_launch_word;
 
-/* Reads one line of its stderr; leaves *word as it is where the line says nothing of the kind. The first that names a
+/* Reads one line of its output; leaves *word as it is where the line says nothing of the kind. The first that names a
  * signal stays: others die of the first death. */
 void nw_launch_hear(const char *line, nw_launch_word *word);
 
@@ -62,6 +63,7 @@ typedef struct nw_launch_job {
     double timeout; /* seconds that a rank may stand still while others wait; some are added for the ranks' own watch */
     int stop_signal; /* that asks the job to write a checkpoint and end; 0: the one that came */
     bool hears;      /* stderr goes through us, so that we read what the launcher says */
+    bool hears_out;  /* and stdout, where MPICH says it */
     bool root;       /* Open MPI wants to be told that this is meant */
 } nw_launch_job;
 
@@ -107,6 +109,7 @@ nw_verdict nw_launch_judge(const nw_launch_plan *plan, const nw_launch_outcome *
 
 typedef struct nw_launch_counts {
     int seen, open, failed; /* ranks that had a heart; that had not come to an end; that said that they failed */
+    int interrupted;        /* that said so */
 } nw_launch_counts;
 
 nw_launch_counts nw_launch_count(const nw_launch_plan *plan, const nw_launch_outcome *outcome);

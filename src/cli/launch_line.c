@@ -179,7 +179,7 @@ nw_status nw_launch_line(const nw_launch_plan *plan, const nw_words *train, nw_w
 static void keep(nw_launch_word *word, int rank, int signal, int exit_code)
 {
     bool better = word->rank < 0 || (signal > 0 && word->signal <= 0);
-    if (better) *word = (nw_launch_word){rank, signal, exit_code};
+    if (better) *word = (nw_launch_word){rank, signal, exit_code, 0};
 }
 
 /* The number of a signal from how the C library calls it. */
@@ -224,8 +224,29 @@ static void hear_open_mpi(const char *line, nw_launch_word *word)
     }
 }
 
+/* "=   PID 13397 RUNNING AT vm", then "=   EXIT CODE: 9", and after a signal
+ * "YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)". The first process stays. */
+static bool hear_mpich(const char *line, nw_launch_word *word)
+{
+    long long pid;
+    int number, end = 0;
+    const char *at;
+    if (sscanf(line, "= PID %lld RUNNING AT %n", &pid, &end) == 1 && end > 0) {
+        if (word->rank < 0 && word->pid == 0 && pid > 0) word->pid = pid;
+    } else if (sscanf(line, "= EXIT CODE: %d", &number) == 1) {
+        if (word->pid > 0 && word->signal < 0 && word->exit_code < 0) word->exit_code = number;
+    } else if ((at = strstr(line, "EXIT STRING: ")) && (at = strstr(at, "(signal ")) &&
+               sscanf(at, "(signal %d)", &number) == 1 && number > 0) {
+        if (word->pid > 0 && word->signal < 0) word->signal = number, word->exit_code = -1;
+    } else {
+        return false;
+    }
+    return true;
+}
+
 void nw_launch_hear(const char *line, nw_launch_word *word)
 {
+    if (hear_mpich(line, word)) return;
     if (strncmp(line, "srun: error: ", 13) == 0)
         hear_srun(line, word);
     else

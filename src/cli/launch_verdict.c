@@ -20,6 +20,7 @@ nw_launch_counts nw_launch_count(const nw_launch_plan *plan, const nw_launch_out
         c.seen++;
         c.open += is_open(&o->beats[r]);
         c.failed += o->beats[r].state == NW_RANK_FAILED;
+        c.interrupted += o->beats[r].state == NW_RANK_INTERRUPTED;
     }
     return c;
 }
@@ -28,7 +29,8 @@ nw_verdict nw_launch_judge(const nw_launch_plan *plan, const nw_launch_outcome *
 {
     nw_launch_counts c = nw_launch_count(plan, o);
     int code = o->exit_code, peer = nw_status_exit_code(NW_E_PEER);
-    if (o->asked) return code == 0 && !o->killed ? NW_VERDICT_FINISHED : NW_VERDICT_INTERRUPTED;
+    if (o->asked) /* MPICH's launcher at times says 0 when it was signalled, whatever its ranks say */
+        return code == 0 && !o->killed && c.interrupted == 0 ? NW_VERDICT_FINISHED : NW_VERDICT_INTERRUPTED;
     if (o->stalled) return NW_VERDICT_LOST;
     if (code == 0) return NW_VERDICT_FINISHED;
     if (code == 2 || code == 3) return NW_VERDICT_REFUSED;

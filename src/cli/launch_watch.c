@@ -199,28 +199,40 @@ nw_status nw_launch_ask(const char *program, const char *argument, char *answer,
 
 /* ---- the attempt ------------------------------------------------------------------------------------------------- */
 
+/* What the launcher and its ranks print: passed on, and read line by line. */
+typedef struct stream {
+    int from, to; /* from -1: not ours, or at its end */
+    char line[MOST_LINE];
+    size_t line_bytes;
+} stream;
+
 typedef struct watch {
     nw_supervisor *supervisor;
     const nw_launch_job *job;
     nw_launch_outcome *outcome;
     pid_t child;
     bool ended;
-    int words; /* the launcher's stderr, or -1 */
-    char line[MOST_LINE];
-    size_t line_bytes;
+    stream streams[2]; /* the launcher's stdout and stderr */
     char host[NW_HEARTBEAT_HOST];
     nw_beat *fresh;
     int64_t *beaten_ns, *changed_ns; /* of each rank: when we last saw a beat, and a change of what it does */
     int64_t *held_end_ns;            /* of each rank: when its pause that is kept came to its end */
 } watch;
 
+static void close_stream(stream *s)
+{
+    if (s->from >= 0) close(s->from);
+    s->from = -1;
+}
+
 /* Ends with what made exec fail as exit code 127, like a shell. */
-static void become_child(const watch *w, int words)
+static void become_child(const watch *w, const int *writers)
 {
     const nw_launch_job *job = w->job;
     int nothing = open("/dev/null", O_RDONLY);
     if (nothing >= 0) dup2(nothing, STDIN_FILENO);
-    if (words >= 0) dup2(words, STDERR_FILENO);
+    for (int i = 0; i < 2; i++)
+        if (writers[i] >= 0) dup2(writers[i], w->streams[i].to);
     setpgid(0, 0); /* a terminal's Ctrl-C comes to us alone */
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     sigaction(SIGPIPE, &w->supervisor->pipe_before, NULL);
@@ -237,23 +249,37 @@ static void become_child(const watch *w, int words)
 
 static nw_status start(watch *w)
 {
-    int ends[2] = {-1, -1};
-    NW_FAIL_IF(w->job->hears && pipe2(ends, O_CLOEXEC) != 0, NW_E_SYSTEM, "cannot make a pipe: %s", strerror(errno));
-    fflush(NULL);
-    w->child = fork();
-    if (w->child == 0) become_child(w, ends[1]);
-    int error = errno;
-    if (ends[1] >= 0) close(ends[1]);
-    w->words = ends[0];
-    NW_FAIL_IF(w->child < 0, NW_E_SYSTEM, "cannot start a process: %s", strerror(error));
-    if (w->words >= 0) fcntl(w->words, F_SETFL, O_NONBLOCK);
-    return NW_OK;
+    const bool wanted[2] = {w->job->hears_out, w->job->hears};
+    int writers[2] = {-1, -1};
+    nw_status status = NW_OK;
+    for (int i = 0; i < 2 && status == NW_OK; i++) {
+        int ends[2];
+        if (!wanted[i]) continue;
+        if (pipe2(ends, O_CLOEXEC) != 0) {
+            status = NW_FAIL(NW_E_SYSTEM, "cannot make a pipe: %s", strerror(errno));
+            continue;
+        }
+        w->streams[i].from = ends[0];
+        writers[i] = ends[1];
+        fcntl(ends[0], F_SETFL, O_NONBLOCK);
+    }
+    if (status == NW_OK) {
+        fflush(NULL);
+        w->child = fork();
+        if (w->child == 0) become_child(w, writers);
+        if (w->child < 0) status = NW_FAIL(NW_E_SYSTEM, "cannot start a process: %s", strerror(errno));
+    }
+    for (int i = 0; i < 2; i++) {
+        if (writers[i] >= 0) close(writers[i]);
+        if (status != NW_OK) close_stream(&w->streams[i]);
+    }
+    return status;
 }
 
-static void pass_on(const char *data, size_t bytes)
+static void pass_on(int to, const char *data, size_t bytes)
 {
     while (bytes > 0) {
-        ssize_t written = write(STDERR_FILENO, data, bytes);
+        ssize_t written = write(to, data, bytes);
         if (written < 0 && errno == EINTR) continue;
         if (written <= 0) return; /* nobody reads */
         data += written;
@@ -261,30 +287,43 @@ static void pass_on(const char *data, size_t bytes)
     }
 }
 
-/* Passes on what there is, and reads whole lines. */
-static void listen_to(watch *w)
+static void listen_to_one(watch *w, stream *s)
 {
     char data[4096];
-    for (ssize_t bytes; w->words >= 0;) {
-        bytes = read(w->words, data, sizeof data);
+    for (ssize_t bytes; s->from >= 0;) {
+        bytes = read(s->from, data, sizeof data);
         if (bytes < 0 && errno == EINTR) continue;
         if (bytes < 0) return;
         if (bytes == 0) {
-            close(w->words);
-            w->words = -1;
+            close_stream(s);
             return;
         }
-        pass_on(data, (size_t)bytes);
+        pass_on(s->to, data, (size_t)bytes);
         for (ssize_t i = 0; i < bytes; i++) {
             if (data[i] != '\n') {
-                if (w->line_bytes < MOST_LINE - 1) w->line[w->line_bytes++] = data[i];
+                if (s->line_bytes < MOST_LINE - 1) s->line[s->line_bytes++] = data[i];
                 continue;
             }
-            w->line[w->line_bytes] = 0;
-            nw_launch_hear(w->line, &w->outcome->word);
-            w->line_bytes = 0;
+            s->line[s->line_bytes] = 0;
+            nw_launch_hear(s->line, &w->outcome->word);
+            s->line_bytes = 0;
         }
     }
+}
+
+/* Passes on what there is, and reads whole lines. */
+static void listen_to(watch *w)
+{
+    for (int i = 0; i < 2; i++) listen_to_one(w, &w->streams[i]);
+}
+
+/* Waits for signals and words. */
+static void wait_for_news(const watch *w, int milliseconds)
+{
+    struct pollfd all[3] = {{.fd = w->supervisor->signals, .events = POLLIN},
+                            {.fd = w->streams[0].from, .events = POLLIN},
+                            {.fd = w->streams[1].from, .events = POLLIN}};
+    poll(all, 3, milliseconds);
 }
 
 static void reap(watch *w)
@@ -418,8 +457,7 @@ static void look_for(watch *w, int64_t ns)
 {
     int64_t end = nw_now_ns() + ns;
     while (!w->ended && nw_now_ns() < end) {
-        struct pollfd two[2] = {{.fd = w->supervisor->signals, .events = POLLIN}, {.fd = w->words, .events = POLLIN}};
-        poll(two, 2, LOOK_MS / 4);
+        wait_for_news(w, LOOK_MS / 4);
         obey(w);
         listen_to(w);
         reap(w);
@@ -440,16 +478,14 @@ static void end_all(watch *w)
     }
     reap(w);
     listen_to(w);
-    if (w->words >= 0) close(w->words);
-    w->words = -1;
+    for (int i = 0; i < 2; i++) close_stream(&w->streams[i]);
 }
 
 static void follow(watch *w)
 {
     nw_launch_outcome *o = w->outcome;
     for (int64_t looked = 0; !w->ended && !o->killed;) {
-        struct pollfd two[2] = {{.fd = w->supervisor->signals, .events = POLLIN}, {.fd = w->words, .events = POLLIN}};
-        poll(two, 2, LOOK_MS);
+        wait_for_news(w, LOOK_MS);
         obey(w);
         listen_to(w);
         reap(w);
@@ -465,7 +501,7 @@ static nw_status prepare(watch *w)
 {
     size_t ranks = (size_t)w->job->ranks;
     nw_launch_outcome *o = w->outcome;
-    *o = (nw_launch_outcome){.exit_code = 1, .word = {-1, -1, -1}};
+    *o = (nw_launch_outcome){.exit_code = 1, .word = {-1, -1, -1, 0}};
     o->beats = calloc(ranks, sizeof *o->beats);
     o->stuck = calloc(ranks, sizeof *o->stuck);
     o->quiet_ns = calloc(ranks, sizeof *o->quiet_ns);
@@ -483,9 +519,24 @@ static nw_status prepare(watch *w)
     return nw_heartbeat_clear(w->job->run_dir); /* of earlier jobs */
 }
 
+/* The rank of the process that the launcher named. Processes of two machines may have one number: then it is not known. */
+static void find_process(nw_launch_outcome *o, int ranks)
+{
+    int found = -1, count = 0;
+    for (int r = 0; r < ranks; r++) {
+        if (o->word.pid <= 0 || o->beats[r].rank < 0 || o->beats[r].pid != o->word.pid) continue;
+        found = r;
+        count++;
+    }
+    if (count == 1 && o->word.rank < 0) o->word.rank = found;
+}
+
 nw_status nw_launch_run(nw_supervisor *supervisor, const nw_launch_job *job, nw_launch_outcome *outcome)
 {
-    watch w = {.supervisor = supervisor, .job = job, .outcome = outcome, .words = -1};
+    watch w = {.supervisor = supervisor,
+               .job = job,
+               .outcome = outcome,
+               .streams = {{.from = -1, .to = STDOUT_FILENO}, {.from = -1, .to = STDERR_FILENO}}};
     nw_status status = prepare(&w);
     if (status == NW_OK) status = start(&w);
     if (status == NW_OK) {
@@ -496,6 +547,7 @@ nw_status nw_launch_run(nw_supervisor *supervisor, const nw_launch_job *job, nw_
             if (nw_now_ns() - w.held_end_ns[r] > RECENT_NS) outcome->held[r].rank = -1;
         }
         end_all(&w);
+        find_process(outcome, job->ranks);
         outcome->asked = supervisor->asked;
     }
     free(w.fresh);

@@ -2,6 +2,8 @@
 # launch.sh - `nowait launch` with the real mpirun: a rank that is killed is named, the job goes on by itself from its newest
 # checkpoint and ends with the weights of a job that nobody disturbed; and a wish to stop leaves a run that can go on.
 . "$(dirname "$0")/mpi.sh"
+# Or the UCX of MPICH, which reads the memory of other ranks, aborts a rank whose neighbour is gone, and that one is blamed.
+export UCX_TLS=^cma
 undisturbed whole
 
 # begin DIR OPTIONS...: a job of two ranks in the background.

@@ -126,28 +126,34 @@ TEST(what_launchers_say)
         const char *lines[4];
         nw_launch_word word;
     } cases[] = {
-        {{"mpirun noticed that process rank 1 with PID 0 on node vm exited on signal 9 (Killed)."}, {1, 9, -1}},
+        {{"mpirun noticed that process rank 1 with PID 0 on node vm exited on signal 9 (Killed)."}, {1, 9, -1, 0}},
         {{"prterun noticed that process rank 12 with PID 311 on node a exited on signal 11 (Segmentation fault)."},
-         {12, 11, -1}},
-        {{"  Process name: [[18848,1],3]", "  Exit code:    5"}, {3, -1, 5}},
-        {{"srun: error: node3: task 2: Killed"}, {2, SIGKILL, -1}},
-        {{"srun: error: node3: task 0: Segmentation fault (core dumped)"}, {0, SIGSEGV, -1}},
-        {{"srun: error: node3: tasks 1,3: Exited with exit code 5"}, {1, -1, 5}},
-        {{"srun: error: node3: tasks 4-7: Terminated"}, {4, SIGTERM, -1}},
+         {12, 11, -1, 0}},
+        {{"  Process name: [[18848,1],3]", "  Exit code:    5"}, {3, -1, 5, 0}},
+        {{"srun: error: node3: task 2: Killed"}, {2, SIGKILL, -1, 0}},
+        {{"srun: error: node3: task 0: Segmentation fault (core dumped)"}, {0, SIGSEGV, -1, 0}},
+        {{"srun: error: node3: tasks 1,3: Exited with exit code 5"}, {1, -1, 5, 0}},
+        {{"srun: error: node3: tasks 4-7: Terminated"}, {4, SIGTERM, -1, 0}},
+        {{"=   PID 13397 RUNNING AT vm", "=   EXIT CODE: 9",
+          "YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)"},
+         {-1, 9, -1, 13397}},
+        {{"=   PID 7 RUNNING AT 10.0.0.2", "=   EXIT CODE: 5", "=   PID 8 RUNNING AT vm", "=   EXIT CODE: 9"},
+         {-1, -1, 5, 7}},
+        {{"=   EXIT CODE: 9", "=   PID x RUNNING AT vm", "=   PID 12"}, {-1, -1, -1, 0}},
         /* a signal says more than an exit code; the first stays */
         {{"srun: error: a: task 1: Exited with exit code 5", "srun: error: b: task 2: Killed",
           "srun: error: a: task 0: Terminated"},
-         {2, SIGKILL, -1}},
+         {2, SIGKILL, -1, 0}},
         /* nothing of the kind */
-        {{"epoch 1, step 9: loss 2.3", "Exit code: 4", "", "srun: Job step aborted"}, {-1, -1, -1}},
+        {{"epoch 1, step 9: loss 2.3", "Exit code: 4", "", "srun: Job step aborted"}, {-1, -1, -1, 0}},
         {{"srun: error: task list is empty", "srun: error: node: task : x", "mpirun noticed that process rank x"},
-         {-1, -1, -1}},
+         {-1, -1, -1, 0}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        nw_launch_word word = {-1, -1, -1};
+        nw_launch_word word = {-1, -1, -1, 0};
         for (int k = 0; k < 4 && cases[i].lines[k]; k++) nw_launch_hear(cases[i].lines[k], &word);
         if (word.rank != cases[i].word.rank || word.signal != cases[i].word.signal ||
-            word.exit_code != cases[i].word.exit_code)
+            word.exit_code != cases[i].word.exit_code || word.pid != cases[i].word.pid)
             fail_msg("%s: rank %d, signal %d, exit code %d", cases[i].lines[0], word.rank, word.signal, word.exit_code);
     }
 }
@@ -167,7 +173,7 @@ typedef struct ending {
 static nw_launch_outcome *ended(ending *e, const char *states, int exit_code)
 {
     static const char letters[] = "scewkvdfi"; /* in the order of nw_rank_state */
-    *e = (ending){.outcome = {.exit_code = exit_code, .word = {-1, -1, -1}}};
+    *e = (ending){.outcome = {.exit_code = exit_code, .word = {-1, -1, -1, 0}}};
     e->outcome.beats = e->beats;
     e->outcome.held = e->held;
     e->outcome.stuck = e->stuck;
@@ -214,10 +220,10 @@ TEST(verdicts)
     ending e;
     nw_launch_plan plan = {.launcher = mpi, .ranks = RANKS};
     nw_launch_outcome *o = ended(&e, "wcw", 1);
-    o->word = (nw_launch_word){1, -1, 1};
+    o->word = (nw_launch_word){.rank = 1, .signal = -1, .exit_code = 1};
     assert_int_equal(nw_launch_judge(&plan, o, 1), NW_VERDICT_REFUSED);
     o = ended(&e, "...", 137);
-    o->word = (nw_launch_word){1, 9, -1}; /* hearts are off, but it had begun */
+    o->word = (nw_launch_word){.rank = 1, .signal = 9, .exit_code = -1}; /* hearts are off, but it had begun */
     assert_int_equal(nw_launch_judge(&plan, o, 1), NW_VERDICT_LOST);
     o = ended(&e, "wcw", 0);
     o->stalled = true;
@@ -225,6 +231,9 @@ TEST(verdicts)
     o->asked = true;
     assert_int_equal(nw_launch_judge(&plan, o, 1), NW_VERDICT_FINISHED);
     o->killed = true;
+    assert_int_equal(nw_launch_judge(&plan, o, 1), NW_VERDICT_INTERRUPTED);
+    o = ended(&e, "iii", 0); /* the launcher lost their exit codes */
+    o->asked = true;
     assert_int_equal(nw_launch_judge(&plan, o, 1), NW_VERDICT_INTERRUPTED);
     o = ended(&e, "iii", 5); /* asked to stop, one was quicker than the others liked */
     o->asked = true;
@@ -248,11 +257,11 @@ TEST(who_is_to_blame)
 {
     ending e;
     nw_launch_outcome *o = ended(&e, "wcw", 137);
-    o->word = (nw_launch_word){2, 9, -1};
+    o->word = (nw_launch_word){.rank = 2, .signal = 9, .exit_code = -1};
     assert_blame(o, "--*", 2, "died of signal 9 (Killed)");
-    o->word = (nw_launch_word){0, -1, 7};
+    o->word = (nw_launch_word){.rank = 0, .signal = -1, .exit_code = 7};
     assert_blame(o, "*--", 0, "ended with exit code 7");
-    o->word = (nw_launch_word){9, 9, -1}; /* no such rank: what is seen counts */
+    o->word = (nw_launch_word){.rank = 9, .signal = 9, .exit_code = -1}; /* no such rank: what is seen counts */
     assert_blame(o, "-*-", 1, "was lost");
     o = ended(&e, "wcw", 1);
     o->stalled = e.stuck[2] = true;
@@ -266,7 +275,7 @@ TEST(who_is_to_blame)
     assert_blame(o, "---", 0, "was lost");
 
     o = ended(&e, "fcc", 5); /* rank 1 was well until the end */
-    o->word = (nw_launch_word){0, -1, 5};
+    o->word = (nw_launch_word){.rank = 0, .signal = -1, .exit_code = 5};
     e.quiet_ns[1] = 1000000, e.quiet_ns[2] = 60000000000;
     assert_blame(o, "--*", 2, "stood still for 60.0 s until the others gave up");
     o = ended(&e, "fii", 5); /* the end of the job woke it up */
