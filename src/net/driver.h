@@ -97,11 +97,6 @@ void nw_driver_reset(nw_driver *driver);
 int64_t nw_driver_now(nw_driver *driver, int rank);
 void nw_driver_free(nw_driver *driver);
 
-static inline bool nw_driver_holds(const nw_driver *d, int rank)
-{
-    return rank >= d->first && rank < d->first + d->count;
-}
-
 /* ---- the drivers -------------------------------------------------------------------------------------------------- */
 
 /* A world of one rank, in real time. */

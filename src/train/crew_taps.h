@@ -19,8 +19,7 @@ typedef struct nw_crew_taps_options {
 typedef struct nw_crew_taps {
     nw_trace *trace;     /* NULL: none */
     nw_heartbeat *heart; /* of this process's one rank; NULL: none */
-    int names[8];
-    int64_t step;
+    int names[8]; /* of slices, in the trace */
 } nw_crew_taps;
 
 /* Opens them and fills `taps` for a driver. A heart that cannot be opened is done without: `note`, if not empty then, is

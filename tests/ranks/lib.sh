@@ -1,20 +1,5 @@
-# lib.sh - sourced by tests of several ranks under mpirun, after which $NOWAIT trains tiny models in parallel.
-#   $MPI says whether the build has MPI. Without it or mpirun these tests are skipped (exit code 77).
-here=$(cd "$(dirname "$0")" && pwd)
-if [ "${MPI:-0}" != 1 ]; then
-    echo "skipped: built without MPI (Debian package libopenmpi-dev)"
-    exit 77
-fi
-if ! command -v mpirun >/dev/null 2>&1; then
-    echo "skipped: there is no mpirun (Debian package openmpi-bin)"
-    exit 77
-fi
-. "$here/../cli/lib.sh"
-. "$here/../cli/runs.sh"
-
-# More ranks than cores, in a container, as root: what Open MPI wants to be told. Other MPIs do not look at it.
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 \
-    OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_btl_base_warn_component_unused=0
+# lib.sh - sourced by tests that compare ranks under mpirun with simulated ones; see environment.sh.
+. "$(dirname "$0")/../ranks/environment.sh"
 
 narrow="--dataset synthetic --model resnet9 --width 8 --batch-size 4 --limit 160 --lr 0.01 --eval-every 100 --quiet"
 world="$narrow --threads 1 --exchange allreduce"
