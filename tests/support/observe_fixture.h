@@ -12,25 +12,7 @@
 
 #include "base/file.h"
 #include "observe/observers.h"
-
-#define TEST(name) static void name(void **state __attribute__((unused)))
-#define CASE(name) cmocka_unit_test_setup_teardown(name, enter_folder, leave_folder)
-
-/* ---- a folder for each test ---- */
-static char folder[] = "/tmp/nowait-observe-XXXXXX";
-
-static int enter_folder(void **state)
-{
-    (void)state;
-    memcpy(folder + strlen(folder) - 6, "XXXXXX", 6);
-    return mkdtemp(folder) != NULL && chdir(folder) == 0 ? 0 : -1;
-}
-
-static int leave_folder(void **state)
-{
-    (void)state;
-    return chdir("/") == 0 && nw_directory_remove(folder) == NW_OK ? 0 : -1;
-}
+#include "support/own_folder.h"
 
 static const char *content(const char *path)
 {

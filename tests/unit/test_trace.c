@@ -23,23 +23,7 @@
 #include "base/json_read.h"
 #include "observe/trace.h"
 #include "support/allocations.h"
-
-#define TEST(name) static void name(void **state __attribute__((unused)))
-
-static char folder[] = "/tmp/nowait-trace-XXXXXX";
-
-static int enter_folder(void **state)
-{
-    (void)state;
-    memcpy(folder + strlen(folder) - 6, "XXXXXX", 6);
-    return mkdtemp(folder) != NULL && chdir(folder) == 0 ? 0 : -1;
-}
-
-static int leave_folder(void **state)
-{
-    (void)state;
-    return chdir("/") == 0 && nw_directory_remove(folder) == NW_OK ? 0 : -1;
-}
+#include "support/own_folder.h"
 
 static nw_trace *make(int world, int first_rank, int ranks, size_t events)
 {
@@ -595,7 +579,6 @@ TEST(test_adding_allocates_nothing)
     nw_trace_free(trace);
 }
 
-#define CASE(name) cmocka_unit_test_setup_teardown(name, enter_folder, leave_folder)
 
 int main(void)
 {
