@@ -1,10 +1,13 @@
 /*
  * calibrate.c - see calibrate.h.
  *
- * Each time is the median over STEPS steps, after WARM that do not count: of every stage's forward and backward pass, of
- * what no stage owns (taking in the images, the loss), of an update. Memory is measured as exchanges use it: received
- * values are added to a vector that is not in the caches, and what is read and written counts. Links: messages to and fro
- * between ranks 0 and 1, a short one for the latency and one of a bucket's size for the bandwidth.
+ * Each time is the median over STEPS steps of all ranks, after WARM that do not count: of every stage's forward and
+ * backward pass, of what no stage owns (taking in the images, the loss), of an update. A median drops what disturbs a
+ * stage now and then, but a step of many stages is always disturbed somewhere: so the times of stages are stretched until
+ * they add up to the median of whole steps. How much whole steps differ among each other is the noise; ranks that wait
+ * for each other take the slowest. Memory is measured as exchanges use it: received values are added to a vector that is
+ * not in the caches, and what is read and written counts. Links: messages to and fro between ranks 0 and 1, a short one
+ * for the latency and one of a bucket's size for the bandwidth.
  */
 #include "cli/calibrate.h"
 
@@ -22,11 +25,13 @@
 
 enum { WARM = 2, STEPS = 9, TOUCHED = 8 << 20 /* floats */, SHORT = 64, LONG = 4 << 20, PINGS = 20 };
 
+/* Columns: stages forward, stages backward, overhead, update. */
 typedef struct times {
     int stages;
-    double *at; /* [column][step]: stages forward, stages backward, overhead, update */
+    double *at; /* [column][step] */
 } times;
 
+static int columns(const times *t) { return 2 * t->stages + 2; }
 static double *column(const times *t, int index) { return t->at + (size_t)index * STEPS; }
 
 static void take_step(const times *t, int step, int64_t begin, int64_t end, const int64_t *marks)
@@ -89,7 +94,8 @@ static nw_status measure_link(nw_calibration *c)
         NW_TRY(nw_mpi_ping(SHORT, 10 * PINGS, &brief[i]));
         NW_TRY(nw_mpi_ping(LONG, PINGS, &longer[i]));
     }
-    nw_median(brief, STEPS); /* sorts; the best counts, since ranks that wait here spin, and neighbours take their cores */
+    nw_median(brief,
+              STEPS); /* sorts; the best counts, since ranks that wait here spin, and neighbours take their cores */
     nw_median(longer, STEPS);
     double latency = brief[0], transfer = fmax(longer[0] - latency, 0.5 * longer[0]);
     c->link_latency_ns = (int64_t)(latency * 1e9);
@@ -97,21 +103,77 @@ static nw_status measure_link(nw_calibration *c)
     return NW_OK;
 }
 
-static nw_status fill(const nw_world *w, nw_drill *d, nw_calibration *c)
+/* Of the steps of all ranks: [rank][column][step]. */
+typedef struct pooled {
+    int ranks;
+    double *at, *samples; /* a column of all ranks, or whole steps */
+} pooled;
+
+static const double *steps_of(const pooled *p, const times *t, int rank, int index)
+{
+    return p->at + ((size_t)rank * (size_t)columns(t) + (size_t)index) * STEPS;
+}
+
+static double median_of(const pooled *p, const times *t, int index)
+{
+    for (int r = 0; r < p->ranks; r++)
+        memcpy(p->samples + (size_t)r * STEPS, steps_of(p, t, r, index), STEPS * sizeof *p->samples);
+    return nw_median(p->samples, p->ranks * STEPS);
+}
+
+/* Median time of whole passes, and by how much, as a deviation of its logarithm, a step differs from it. */
+static double median_pass(const pooled *p, const times *t, double *noise)
+{
+    int count = p->ranks * STEPS;
+    for (int i = 0; i < count; i++) {
+        p->samples[i] = 0;
+        for (int k = 0; k < columns(t) - 1; k++) p->samples[i] += steps_of(p, t, i / STEPS, k)[i % STEPS];
+    }
+    double median = nw_median(p->samples, count), sum = 0;
+    for (int i = 0; i < count; i++) sum += log(p->samples[i] / median) * log(p->samples[i] / median);
+    *noise = fmin(sqrt(sum / (count - 1)), 1.0);
+    return median;
+}
+
+static void find_times(const pooled *p, const times *t, const nw_model *model, nw_calibration *c)
+{
+    double sum = 0, pass = median_pass(p, t, &c->step_noise);
+    for (int k = 0; k < columns(t) - 1; k++) sum += median_of(p, t, k);
+    double stretch = pass / sum;
+    for (int s = 0; s < t->stages; s++) {
+        snprintf(c->stage[s].name, sizeof c->stage[s].name, "%.63s", model->stages[s]->name);
+        c->stage[s].forward_ns = (int64_t)(stretch * median_of(p, t, s));
+        c->stage[s].backward_ns = (int64_t)(stretch * median_of(p, t, t->stages + s));
+    }
+    c->overhead_ns = (int64_t)(stretch * median_of(p, t, 2 * t->stages));
+    c->update_ns = (int64_t)median_of(p, t, 2 * t->stages + 1);
+}
+
+static nw_status measure_times(const nw_world *w, nw_drill *d, nw_calibration *c)
 {
     times t = {.stages = d->net->model.count};
-    t.at = calloc((size_t)(2 * t.stages + 2) * STEPS, sizeof *t.at);
-    NW_FAIL_IF(!t.at, NW_E_MEMORY, "no memory for the times of %d stages", t.stages);
-    nw_status status = measure_steps(d, &t);
-    for (int s = 0; s < t.stages && status == NW_OK; s++) {
-        snprintf(c->stage[s].name, sizeof c->stage[s].name, "%.63s", d->net->model.stages[s]->name);
-        c->stage[s].forward_ns = (int64_t)nw_median(column(&t, s), STEPS);
-        c->stage[s].backward_ns = (int64_t)nw_median(column(&t, t.stages + s), STEPS);
-    }
-    if (status == NW_OK) c->overhead_ns = (int64_t)nw_median(column(&t, 2 * t.stages), STEPS);
-    if (status == NW_OK) c->update_ns = (int64_t)nw_median(column(&t, 2 * t.stages + 1), STEPS);
+    size_t count = (size_t)columns(&t) * STEPS, ranks = (size_t)w->size;
+    t.at = calloc(count, sizeof *t.at);
+    pooled p = {.ranks = w->size,
+                .at = calloc(ranks * count, sizeof *p.at),
+                .samples = calloc(ranks * STEPS, sizeof *p.samples)};
+    nw_status status = t.at && p.at && p.samples
+                           ? measure_steps(d, &t)
+                           : NW_FAIL(NW_E_MEMORY, "no memory for the times of %d stages", t.stages);
+    if (status == NW_OK && w->place == NW_CREW_MPI)
+        status = nw_mpi_gather(t.at, count * sizeof *t.at, p.at);
+    else if (status == NW_OK)
+        memcpy(p.at, t.at, count * sizeof *t.at);
+    if (status == NW_OK) find_times(&p, &t, &d->net->model, c);
     free(t.at);
-    NW_TRY(status);
+    free(p.at);
+    free(p.samples);
+    return status;
+}
+
+static nw_status fill(const nw_world *w, nw_drill *d, nw_calibration *c)
+{
+    NW_TRY(measure_times(w, d, c));
     NW_TRY(measure_touch(&c->touch_bytes_per_second));
     return w->place == NW_CREW_MPI ? measure_link(c) : NW_OK;
 }
@@ -142,8 +204,9 @@ nw_status nw_calibrate(const nw_settings *s, const nw_world *w, const nw_net_opt
         if (status == NW_OK && !s->quiet) {
             int64_t pass = 0;
             for (int i = 0; i < c.stages; i++) pass += c.stage[i].forward_ns + c.stage[i].backward_ns;
-            printf("%s: a batch of %d takes %.1f ms, an update %.1f ms; memory %.1f GB/s", s->calibrate, c.batch,
-                   (double)(pass + c.overhead_ns) * 1e-6, (double)c.update_ns * 1e-6, c.touch_bytes_per_second * 1e-9);
+            printf("%s: a batch of %d takes %.1f ms (noise %.1f %%), an update %.1f ms; memory %.1f GB/s", s->calibrate,
+                   c.batch, (double)(pass + c.overhead_ns) * 1e-6, 100 * c.step_noise, (double)c.update_ns * 1e-6,
+                   c.touch_bytes_per_second * 1e-9);
             if (c.link_bytes_per_second > 0)
                 printf("; link %.1f us, %.1f GB/s", (double)c.link_latency_ns * 1e-3, c.link_bytes_per_second * 1e-9);
             printf("\n");

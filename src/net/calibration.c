@@ -66,6 +66,7 @@ static void put_calibration(nw_json *json, const nw_calibration *c)
     nw_json_put_int(json, "ranks", c->ranks);
     nw_json_put_int(json, "overhead_ns", c->overhead_ns);
     nw_json_put_int(json, "update_ns", c->update_ns);
+    nw_json_put_double(json, "step_noise", c->step_noise);
     nw_json_put_double(json, "touch_bytes_per_second", c->touch_bytes_per_second);
     nw_json_put_int(json, "link_latency_ns", c->link_latency_ns);
     nw_json_put_double(json, "link_bytes_per_second", c->link_bytes_per_second);
@@ -161,15 +162,21 @@ static nw_status get_ns(const nw_json_document *d, const nw_json_value *object, 
     return nw_json_get_int(d, object, key, 0, most_ns, value);
 }
 
-static nw_status get_rate(const nw_json_document *d, const char *key, double least, double *value)
+static nw_status get_number(const nw_json_document *d, const char *key, const char *what, double least, double most,
+                            double *value)
 {
     const nw_json_value *v = NULL;
     NW_TRY(nw_json_get(d, &d->values[0], key, NW_JSON_NUMBER, &v));
-    NW_FAIL_IF(!(v->number >= least && v->number <= most_bytes_per_second), NW_E_FILE,
-               "'%s': at byte %u: '%s' is %g; expected bytes per second from %g to %g", d->name, v->offset, key,
-               v->number, least, most_bytes_per_second);
+    NW_FAIL_IF(!(v->number >= least && v->number <= most), NW_E_FILE,
+               "'%s': at byte %u: '%s' is %g; expected %s from %g to %g", d->name, v->offset, key, v->number, what,
+               least, most);
     *value = v->number;
     return NW_OK;
+}
+
+static nw_status get_rate(const nw_json_document *d, const char *key, double least, double *value)
+{
+    return get_number(d, key, "bytes per second", least, most_bytes_per_second, value);
 }
 
 /* Format and version first, so that a file of a newer program is called that and not damaged. */
@@ -183,6 +190,9 @@ static nw_status check_version(const nw_json_document *d)
     NW_TRY(nw_json_get_int(d, root, "version", 1, INT32_MAX, &version));
     NW_FAIL_IF(version > NW_CALIBRATION_VERSION, NW_E_UNSUPPORTED,
                "'%s' has format version %" PRId64 " and this program reads up to %d; use a newer nowait", d->name,
+               version, NW_CALIBRATION_VERSION);
+    NW_FAIL_IF(version < NW_CALIBRATION_VERSION, NW_E_UNSUPPORTED,
+               "'%s' has format version %" PRId64 ", which lacks what version %d has; calibrate again", d->name,
                version, NW_CALIBRATION_VERSION);
     return NW_OK;
 }
@@ -224,6 +234,7 @@ static nw_status read_calibration(nw_calibration *c, const nw_json_document *d)
                                         "ranks",
                                         "overhead_ns",
                                         "update_ns",
+                                        "step_noise",
                                         "touch_bytes_per_second",
                                         "link_latency_ns",
                                         "link_bytes_per_second",
@@ -242,6 +253,7 @@ static nw_status read_calibration(nw_calibration *c, const nw_json_document *d)
     NW_TRY(get_int(d, "ranks", NW_CALIBRATION_RANKS, &c->ranks));
     NW_TRY(get_ns(d, root, "overhead_ns", &c->overhead_ns));
     NW_TRY(get_ns(d, root, "update_ns", &c->update_ns));
+    NW_TRY(get_number(d, "step_noise", "a deviation", 0, 1, &c->step_noise));
     NW_TRY(get_rate(d, "touch_bytes_per_second", 1, &c->touch_bytes_per_second));
     NW_TRY(get_ns(d, root, "link_latency_ns", &c->link_latency_ns));
     NW_TRY(get_rate(d, "link_bytes_per_second", 0, &c->link_bytes_per_second));

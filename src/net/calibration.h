@@ -11,7 +11,7 @@
 #include "base/status.h"
 
 enum {
-    NW_CALIBRATION_VERSION = 1,
+    NW_CALIBRATION_VERSION = 2,
     NW_CALIBRATION_STAGES = 4096, /* at most */
     NW_CALIBRATION_RANKS = 1024,
     NW_CALIBRATION_BYTES = 4 << 20, /* of the file */
@@ -31,6 +31,7 @@ typedef struct nw_calibration {
     nw_calibration_stage *stage;
     int64_t overhead_ns;           /* of a batch, what no stage owns: taking the images in, the loss */
     int64_t update_ns;             /* the optimizer over all parameters */
+    double step_noise;             /* standard deviation of the logarithm of a step's time, 0 to 1 */
     double touch_bytes_per_second; /* adding received values to a vector: bytes received per second */
     int64_t link_latency_ns;       /* between two ranks of this machine; */
     double link_bytes_per_second;  /* both 0 where only one rank was measured */

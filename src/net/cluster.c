@@ -160,6 +160,9 @@ nw_status nw_cluster_use_calibration(nw_cluster *c, const nw_calibration *calibr
     NW_TRY(nw_calibration_copy(&copy, calibration));
     free_compute(&c->compute);
     c->compute = (nw_compute_model){.kind = NW_COMPUTE_CALIBRATION, .update_ns = -1, .calibration = copy};
+    for (int i = 0; i < c->world; i++)
+        if (c->ranks[i].noise.kind == NW_NOISE_NONE && copy.step_noise > 0)
+            c->ranks[i].noise = (nw_noise){NW_NOISE_LOGNORMAL, copy.step_noise};
     if (!inside || copy.link_bytes_per_second <= 0) return NW_OK;
     NW_FAIL_IF(c->link_count >= NW_CLUSTER_LINKS, NW_E_ARGUMENT,
                "the cluster has %d kinds of links and no room for the calibrated one; say 'inside:' in its file",
@@ -169,7 +172,8 @@ nw_status nw_cluster_use_calibration(nw_cluster *c, const nw_calibration *calibr
     c->links = grown;
     grown[c->link_count] = (nw_cluster_link){.latency_ns = copy.link_latency_ns,
                                              .bandwidth = copy.link_bytes_per_second,
-                                             .overhead_ns = copy.link_overhead_ns};
+                                             .overhead_ns = copy.link_overhead_ns,
+                                             .copied = true};
     for (int from = 0; from < c->world; from++)
         for (int to = 0; to < c->world; to++)
             if (c->ranks[from].node == c->ranks[to].node)
@@ -286,9 +290,10 @@ int64_t nw_compute_cost_pass_ns(const nw_compute_cost *cost)
     return sum;
 }
 
-int64_t nw_compute_cost_step_ns(const nw_compute_cost *cost)
+int64_t nw_cluster_copy_ns(const nw_cluster *c, int from, int to, size_t bytes)
 {
-    return nw_time_add(nw_compute_cost_pass_ns(cost), cost->update_ns);
+    const nw_cluster_link *link = nw_cluster_link_between(c, from, to);
+    return from != to && link->copied ? nw_time_of_bytes((double)bytes, link->bandwidth) : 0;
 }
 
 int64_t nw_cluster_touch_ns(const nw_cluster *c, const nw_compute_cost *cost, int rank, double bytes)

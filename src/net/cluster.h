@@ -65,6 +65,7 @@ typedef struct nw_cluster_link {
     bool shared;         /* all pairs that use it share its bandwidth; else each pair has it for itself */
     nw_noise jitter;     /* a factor of the latency, drawn for each message */
     int64_t overhead_ns; /* a message takes so much longer, whatever its size */
+    bool copied;         /* no wire: the receiving rank copies the bytes, at this bandwidth, and does nothing else */
 } nw_cluster_link;
 
 typedef enum nw_compute_kind {
@@ -150,14 +151,16 @@ typedef struct nw_compute_cost {
  * the sentence says what to calibrate or to write. */
 nw_status nw_cluster_cost(const nw_cluster *cluster, const nw_workload *work, nw_compute_cost *cost);
 void nw_compute_cost_free(nw_compute_cost *cost);
-/* Sums: a forward and backward pass; all of a step but the exchange. */
+/* The sum of a forward and backward pass. */
 int64_t nw_compute_cost_pass_ns(const nw_compute_cost *cost);
-int64_t nw_compute_cost_step_ns(const nw_compute_cost *cost);
+/* Time in which `to` takes a message of `from` in before it looks at it, without slowdown and noise. */
+int64_t nw_cluster_copy_ns(const nw_cluster *cluster, int from, int to, size_t bytes);
 /* Time in which `rank` touches that many bytes, without slowdown and noise. */
 int64_t nw_cluster_touch_ns(const nw_cluster *cluster, const nw_compute_cost *cost, int rank, double bytes);
 
-/* Makes times come from a calibration (copied), as the key `calibration:` does. Links between ranks of one node become
- * the measured ones where `inside` is set and the calibration has them. */
+/* Makes times come from a calibration (copied), as the key `calibration:` does; ranks without noise get the measured one.
+ * Links between ranks of one node become the measured ones, which are copied, where `inside` is set and the calibration
+ * has them. */
 nw_status nw_cluster_use_calibration(nw_cluster *cluster, const nw_calibration *calibration, bool inside);
 
 #endif

@@ -169,7 +169,7 @@ static way find_way(const nw_links *l, int from, int to, size_t size)
     const nw_cluster_link *link = nw_cluster_link_between(c, from, to);
     const int a = c->ranks[from].node, b = c->ranks[to].node;
     const double bytes = (double)size;
-    way w = {.link = link, .pair_length = nw_time_of_bytes(bytes, link->bandwidth)};
+    way w = {.link = link, .pair_length = link->copied ? 0 : nw_time_of_bytes(bytes, link->bandwidth)};
     if (link->shared) add(&w, shared_link(l, (int)(link - c->links)), bytes, 0);
     if (a != b) {
         const int up = c->nodes[a].within, down = c->nodes[b].within;

@@ -14,7 +14,8 @@
  *   end_r   = max(start_r + s_r, end_(r-1))            cut-through: the head goes on while the tail still comes
  *   arrival = end_last + latency * jitter, but not before the message that the pair sent before
  *
- * So a lone message needs bytes / (smallest bandwidth) + latency. While a link is down nothing moves on it (faults.h);
+ * So a lone message needs bytes / (smallest bandwidth) + latency. On a copied link bytes take no time here: the
+ * receiving rank copies them (nw_cluster_copy_ns). While a link is down nothing moves on it (faults.h);
  * while it is slow, times on it are so much longer. Limits of the model: queues are first come, first served, in the
  * order of the calls: a short message may slip into a gap that is left before a reserved time, but flows do not share
  * a resource fairly at the same time; switches buffer without limit and lose nothing; there is no congestion control.

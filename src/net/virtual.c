@@ -124,6 +124,15 @@ static nw_status take_actions(virtual_driver *v, int rank, int64_t time)
     return status;
 }
 
+/* What handling an event takes: bytes copied and touched. */
+static int64_t handling_ns(const virtual_driver *v, int rank, const nw_message *message)
+{
+    const nw_cluster *c = v->cluster.cluster;
+    int64_t work = nw_cluster_touch_ns(c, v->cluster.cost, rank, (double)v->base.actions.touched);
+    if (message) work += nw_cluster_copy_ns(c, (int)message->header->from, rank, nw_message_size(message));
+    return nw_time_scale(work, factor_of(v, rank));
+}
+
 /* Hands an event to a rank at `time`, when it is free or computing. */
 static nw_status tell(virtual_driver *v, int rank, nw_event event, int64_t time)
 {
@@ -132,8 +141,7 @@ static nw_status tell(virtual_driver *v, int rank, nw_event event, int64_t time)
     event.now_ns = time;
     actions->touched = 0;
     NW_TRY(nw_party_tell(&v->base, &v->parties[rank], event));
-    int64_t work = nw_cluster_touch_ns(v->cluster.cluster, v->cluster.cost, rank, (double)actions->touched);
-    work = nw_time_scale(work, factor_of(v, rank));
+    int64_t work = handling_ns(v, rank, event.message);
     int64_t done = nw_faults_finish(v->cluster.faults, rank, step_of(v, rank), time, work);
     if (r->computing) r->stolen += done - time;
     r->clock = done;

@@ -32,7 +32,7 @@ static void use_cost(const nw_cluster *c)
     const nw_workload work = {"fuzz", "f32", 16, 2, flops, flops, 1e6};
     nw_compute_cost cost;
     if (nw_cluster_cost(c, &work, &cost) != NW_OK) return;
-    if (nw_compute_cost_step_ns(&cost) < 0) abort();
+    if (nw_compute_cost_pass_ns(&cost) < 0) abort();
     nw_compute_cost_free(&cost);
 }
 

@@ -541,6 +541,7 @@ static nw_calibration sample(void)
     k.stage[1] = (nw_calibration_stage){"head", 1, 0};
     k.overhead_ns = 3;
     k.update_ns = 5;
+    k.step_noise = 0.0625;
     k.touch_bytes_per_second = 2.5e9;
     k.link_latency_ns = 900;
     k.link_bytes_per_second = 4e9;
@@ -561,7 +562,7 @@ static void test_costs(void **state)
     assert_true(cost.backward_ns[0] == 2 * MS && cost.backward_ns[1] == 6 * MS);
     assert_true(cost.update_ns == MS / 2 && cost.overhead_ns == 0); /* 5 MB at 10 GB/s */
     assert_int_equal(nw_compute_cost_pass_ns(&cost), 12 * MS);
-    assert_int_equal(nw_compute_cost_step_ns(&cost), 12 * MS + MS / 2);
+    assert_int_equal(nw_compute_cost_pass_ns(&cost) + cost.update_ns, 12 * MS + MS / 2);
     assert_int_equal(nw_cluster_touch_ns(c, &cost, 0, 1e6), 100 * US);
     c->ranks[0].memory_bytes_per_second = 1e9;
     assert_int_equal(nw_cluster_touch_ns(c, &cost, 0, 1e6), MS);
@@ -603,8 +604,11 @@ static void test_costs(void **state)
     other.stages = 1;
     refused(nw_cluster_cost(c, &other, &cost), NW_E_ARGUMENT, "calibrate again");
     link_up(); /* inside a node the measured link, elsewhere the old one */
-    assert_int_equal(nw_links_send(l, 0, 1, 4 * MEGABYTE, 0, 0), MS + 900 + 70);
+    assert_int_equal(nw_links_send(l, 0, 1, 4 * MEGABYTE, 0, 0), 900 + 70); /* its bytes are the receiver's work */
+    assert_int_equal(nw_cluster_copy_ns(c, 0, 1, 4 * MEGABYTE), MS);
     assert_int_equal(nw_links_send(l, 0, 2, 4 * MEGABYTE, 0, 0), 0);
+    assert_int_equal(nw_cluster_copy_ns(c, 0, 2, 4 * MEGABYTE), 0);
+    assert_true(c->ranks[0].noise.kind == NW_NOISE_LOGNORMAL && c->ranks[0].noise.scale == 0.0625);
 }
 
 /* ---- calibrations ---- */
@@ -641,7 +645,8 @@ static void test_calibration(void **state)
     assert_string_equal(again.stage[1].name, "head");
     assert_memory_equal(again.stage, k.stage, 2 * sizeof *k.stage);
     assert_true(again.batch == 128 && again.ranks == 2 && again.threads == 1 && again.stages == 2);
-    assert_true(again.touch_bytes_per_second == 2.5e9 && again.link_bytes_per_second == 4e9);
+    assert_true(again.touch_bytes_per_second == 2.5e9 && again.step_noise == 0.0625 &&
+                again.link_bytes_per_second == 4e9);
     assert_true(again.link_latency_ns == 900 && again.link_overhead_ns == 70);
     assert_true(again.overhead_ns == 3 && again.update_ns == 5);
     nw_calibration_free(&again);
@@ -660,8 +665,10 @@ static void test_calibration(void **state)
 
     ok(parse_changed("128", "64"));
     refused(parse_changed("nowait-calibration", "nowait-checkpoint"), NW_E_FILE, "no calibration");
-    refused(parse_changed("\"version\": 1", "\"version\": 2"), NW_E_UNSUPPORTED, "newer");
-    refused(parse_changed("\"version\": 1", "\"version\": 0"), NW_E_FILE, "version");
+    refused(parse_changed("\"version\": 2", "\"version\": 3"), NW_E_UNSUPPORTED, "newer");
+    refused(parse_changed("\"version\": 2", "\"version\": 1"), NW_E_UNSUPPORTED, "calibrate again");
+    refused(parse_changed("\"version\": 2", "\"version\": 0"), NW_E_FILE, "version");
+    refused(parse_changed("0.0625", "1.5"), NW_E_FILE, "step_noise");
     refused(parse_changed("\"isa\"", "\"iso\""), NW_E_FILE, "nearest is 'isa'");
     refused(parse_changed("\"isa\": \"avx2\",", ""), NW_E_FILE, "isa");
     refused(parse_changed("\"avx2\"", "\"\""), NW_E_FILE, "'isa' has 0 bytes");

@@ -310,6 +310,31 @@ static void test_messages_take_time_from_a_computation_one_by_one(void **state)
     close_stage(&s);
 }
 
+/* A link without a wire: the same messages are there earlier, and their receivers are busy with copying them. */
+static void test_copied_bytes_are_work_of_the_receiver(void **state)
+{
+    (void)state;
+    stage s;
+    open_stage(&s, 3);
+    s.cluster->ranks[1].slowdown = 1;
+    s.cluster->links[0].copied = true;
+    s.backward[0] = 30000;
+    make_virtual(&s);
+    fill_parties(&s, answer_in_between);
+    s.workers[0].until = 1;
+    ok(nw_driver_run(s.driver, s.parties, false));
+    check_log(&s, "0 r0 begin\n"
+                  "0 r1 begin\n"
+                  "0 r2 begin\n"
+                  "750 r0 ready from 10\n"
+                  "1000 r0 message of r1 #1\n"
+                  "1600 r0 message of r2 #2\n" /* 100 bytes copied, 500 touched */
+                  "2600 r1 message of r0 #7\n" /* sent at 1600 */
+                  "3200 r2 message of r0 #7\n" /* sent at 2200 */
+                  "31950 r0 computed\n");      /* 30750 and what two messages took */
+    close_stage(&s);
+}
+
 /* What happens at one time happens in the order of ranks, on a rank in the order in which it was caused. */
 static void test_ties_are_in_the_order_of_ranks(void **state)
 {
@@ -729,6 +754,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_virtual_times_are_those_worked_out_by_hand),
         cmocka_unit_test(test_messages_take_time_from_a_computation_one_by_one),
+        cmocka_unit_test(test_copied_bytes_are_work_of_the_receiver),
         cmocka_unit_test(test_ties_are_in_the_order_of_ranks),
         cmocka_unit_test(test_links_are_first_in_first_out_and_runs_repeat),
         cmocka_unit_test(test_a_saved_cluster_goes_on_at_the_same_times),
