@@ -342,7 +342,7 @@ static nw_status handle(nw_exchange *e, const nw_event *event, nw_actions *actio
     case NW_EVENT_BEGIN:
         break;
     case NW_EVENT_TIMER:
-    case NW_EVENT_PARKED:
+    case NW_EVENT_GO:
         return NW_OK;
     }
     go_on(a, actions);
@@ -454,7 +454,7 @@ static nw_status make_rounds(allreduce *a)
 
 nw_status nw_allreduce_create(nw_exchange **out, const nw_exchange_options *o)
 {
-    static const nw_exchange_ops ops = {"allreduce", handle, idle, waits, state, allreduce_free, loaded};
+    static const nw_exchange_ops ops = {"allreduce", handle, idle, waits, state, allreduce_free, loaded, NULL};
     NW_FAIL_IF(o->delay < 0 || o->delay > 1, NW_E_ARGUMENT, "allreduce can delay updates by 0 or 1 steps, not by %d",
                o->delay);
     allreduce *a = calloc(1, sizeof *a);

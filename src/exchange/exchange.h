@@ -4,6 +4,7 @@
  *   name        replicas   how                                                                       file
  *   none        1          every gradient is applied at once                                         none.c
  *   allreduce   any        all apply the mean of all gradients, in step; with delay 1 one step late  allreduce.c
+ *   server      any        ranks that own the parameters apply the gradients of the others           server.c
  */
 #ifndef NW_EXCHANGE_EXCHANGE_H
 #define NW_EXCHANGE_EXCHANGE_H
@@ -12,6 +13,11 @@
 #include "net/party.h"
 #include "param/params.h"
 
+/* What a server does with a gradient that is older than it should be. */
+typedef enum nw_staleness { NW_STALE_WAIT, NW_STALE_DROP, NW_STALE_WEIGHT } nw_staleness;
+/* What it does against the age of any. */
+typedef enum nw_correction { NW_CORRECT_NONE, NW_CORRECT_INVERSE, NW_CORRECT_DC } nw_correction;
+
 typedef struct nw_exchange_options {
     const char *name;
     int rank, world;
@@ -19,6 +25,19 @@ typedef struct nw_exchange_options {
     const nw_codec *codec;   /* what travels; outlives the exchange */
     size_t bucket_bytes;     /* of gradient that travels together, at least; 0: 4 MiB */
     int delay;               /* allreduce: 0, or 1 */
+    /* server: */
+    bool sync;             /* updates are made of one gradient of each worker */
+    int servers;           /* ranks that own parameters, from rank 0 on; 0: 1 */
+    bool server_computes;  /* these ranks are workers as well; always in a world of one */
+    int in_flight;         /* gradients of a worker that are not applied yet, at most; 0: 2, with sync 1 */
+    int64_t max_staleness; /* updates that a gradient may miss; -1: any number */
+    nw_staleness staleness;
+    nw_correction correction;
+    double dc_lambda;
+    bool differences;    /* send what has changed in the parameters, where the codec is not exact */
+    int64_t deadline_ns; /* after which a worker that says nothing is given up; 0: never */
+    const void *report;  /* of this rank's last gradient, filled by whoever computes; travels to server 0 */
+    size_t report_bytes;
 } nw_exchange_options;
 
 /* NW_E_UNKNOWN names the nearest; NW_E_ARGUMENT if the world is not one for it. */
@@ -28,6 +47,11 @@ void nw_exchange_free(nw_exchange *exchange);
 /* The exchanges, one file each. */
 nw_status nw_none_create(nw_exchange **exchange, const nw_exchange_options *options);
 nw_status nw_allreduce_create(nw_exchange **exchange, const nw_exchange_options *options);
+nw_status nw_server_create(nw_exchange **exchange, const nw_exchange_options *options);
+
+/* Of a world with servers: how many ranks compute, and which of them a rank is; -1: it does not. */
+int nw_server_workers(const nw_exchange_options *options);
+int nw_server_worker_of(const nw_exchange_options *options, int rank);
 
 /* ---- buckets ------------------------------------------------------------------------------------------------------ */
 

@@ -28,7 +28,7 @@ static nw_status handle(nw_exchange *e, const nw_event *event, nw_actions *actio
                        event->message->header->from);
     case NW_EVENT_READY:
     case NW_EVENT_TIMER:
-    case NW_EVENT_PARKED:
+    case NW_EVENT_GO:
     case NW_EVENT_FLUSH:
         break;
     }
@@ -40,7 +40,7 @@ static void waits(const nw_exchange *e, nw_wait *wait) { (void)e, *wait = (nw_wa
 static void state(nw_exchange *e, nw_exchange_state *s) { (void)e, *s = (nw_exchange_state){0}; }
 static void none_free(nw_exchange *e) { free(e); }
 
-static const nw_exchange_ops ops = {"none", handle, idle, waits, state, none_free, NULL};
+static const nw_exchange_ops ops = {"none", handle, idle, waits, state, none_free, NULL, NULL};
 
 nw_status nw_none_create(nw_exchange **out, const nw_exchange_options *o)
 {

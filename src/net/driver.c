@@ -99,11 +99,33 @@ static bool is_asked_to_stop(const nw_driver *d) { return d->options.stop && *d-
  * them begins the second step after it. A rank alone stops at once. */
 static bool may_compute(nw_driver *d, const nw_party *p)
 {
+    if (p->exchange->hands_out) return true;
     if (is_asked_to_stop(d)) {
         int64_t before = d->size == 1 ? p->step : p->step + 2;
         if (before < d->stop_before) d->stop_before = before;
     }
     return p->step < d->stop_before && p->work->wants(p->worker);
+}
+
+bool nw_driver_shall_stop(nw_driver *d)
+{
+    if (is_asked_to_stop(d) && d->stop_before == INT64_MAX) d->stop_before = 1; /* told in the next messages */
+    return d->stop_before != INT64_MAX;
+}
+
+nw_status nw_party_go(nw_driver *d, nw_party *p, int64_t now_ns)
+{
+    if (!p->exchange->hands_out) return NW_OK;
+    int64_t until = nw_driver_shall_stop(d) ? 0 : d->until;
+    return nw_party_tell(d, p, (nw_event){.kind = NW_EVENT_GO, .until = until, .now_ns = now_ns});
+}
+
+void nw_driver_lose(nw_driver *d, int by, int rank)
+{
+    const nw_taps *taps = &d->options.taps;
+    if (d->lost[rank]) return;
+    d->lost[rank] = true;
+    if (taps->lost) taps->lost(taps->context, by, rank, nw_driver_now(d, by));
 }
 
 /* The first update behind a computation that has to wait; queued: none. */
@@ -171,6 +193,8 @@ nw_status nw_driver_init(nw_driver *d, const nw_driver_ops *ops, const nw_driver
     d->first = first;
     d->count = count;
     d->stop_before = INT64_MAX;
+    d->lost = calloc((size_t)size, sizeof *d->lost);
+    NW_FAIL_IF(!d->lost, NW_E_MEMORY, "no memory for a table of %d ranks", size);
     NW_TRY(nw_message_pool_create(&d->pool));
     d->actions.pool = d->pool;
     return NW_OK;
@@ -225,9 +249,10 @@ nw_status nw_driver_run(nw_driver *d, nw_party *parties, bool flush)
     nw_recorder *recorder = d->options.recorder;
     d->parties = parties;
     for (int i = 0; i < d->count; i++)
-        nw_recorder_run(recorder, d->first + i, flush, parties[i].step, parties[i].sequence);
+        nw_recorder_run(recorder, d->first + i, flush, nw_party_progress(&parties[i]), parties[i].sequence);
     nw_status status = d->ops->run(d, parties, flush);
-    for (int i = 0; i < d->count && status == NW_OK; i++) nw_recorder_rest(recorder, d->first + i, parties[i].step);
+    for (int i = 0; i < d->count && status == NW_OK; i++)
+        nw_recorder_rest(recorder, d->first + i, nw_party_progress(&parties[i]));
     return tell_failure(d, status);
 }
 bool nw_driver_stopped(const nw_driver *d) { return d->stop_before != INT64_MAX; }
@@ -261,6 +286,7 @@ void nw_driver_free(nw_driver *d)
     nw_actions_free(&d->actions);
     nw_message_pool *pool = d->pool;
     if (d->ops->free) d->ops->free(d);
+    free(d->lost);
     if (pool) nw_message_pool_free(pool);
     free(d);
 }

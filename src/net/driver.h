@@ -37,6 +37,8 @@ typedef struct nw_taps {
     void (*received)(void *context, int from, int to, const nw_header *header, int64_t now_ns);
     /* An event is about to be handed to a rank. */
     void (*event)(void *context, int rank, const nw_event *event);
+    /* Rank `by` has given up `rank`. */
+    void (*lost)(void *context, int by, int rank, int64_t now_ns);
 } nw_taps;
 
 typedef struct nw_driver_options {
@@ -74,11 +76,14 @@ struct nw_driver {
     nw_actions actions;
     uint32_t sequence;   /* messages of the driver's own so far */
     uint16_t generation; /* of nw_driver_reset */
+    int64_t until;       /* updates after which the run under way ends, where the exchange hands out the work */
+    bool *lost;          /* by rank: given up */
     int64_t stop_before; /* the step that no rank computes; INT64_MAX: none yet */
     int64_t waited_ns;   /* that local ranks had nothing to do but wait */
 };
 
-/* Runs the local parties (`count` of them) until all rest. flush: makes exchanges apply what they hold back first. */
+/* Runs the local parties (`count` of them) until all rest. flush: makes exchanges apply what they hold back first. Set
+ * `until` before. */
 nw_status nw_driver_run(nw_driver *driver, nw_party *parties, bool flush);
 /* Whether a rank was asked to stop, and all have agreed to. */
 bool nw_driver_stopped(const nw_driver *driver);
@@ -113,12 +118,19 @@ nw_status nw_party_tell(nw_driver *driver, nw_party *party, nw_event event);
 bool nw_party_next(nw_driver *driver, nw_party *party, nw_action *action);
 static inline bool nw_party_rests(const nw_party *p)
 {
-    return p->parked && !p->busy && p->exchange->ops->idle(p->exchange);
+    bool done = p->exchange->hands_out ? p->queued == 0 : p->parked;
+    return done && !p->busy && p->exchange->ops->idle(p->exchange);
 }
+/* Tells a party how far the run goes: at its beginning, and when all were asked to stop. */
+nw_status nw_party_go(nw_driver *driver, nw_party *party, int64_t now_ns);
 /* A message is about to leave: fills the driver's fields of its header, and counts it. */
 void nw_driver_stamp(nw_driver *driver, int from, int to, nw_message *message);
 /* A message that was checked has come: counts it, and takes note of a wish to stop. */
 void nw_driver_accept(nw_driver *driver, int from, int to, const nw_message *message);
+/* An exchange has given up a rank. */
+void nw_driver_lose(nw_driver *driver, int by, int rank);
+/* Whether somebody was asked to stop, here or elsewhere. */
+bool nw_driver_shall_stop(nw_driver *driver);
 /* NW_E_PEER: `waited_ns` have passed, and the party, or the rank, still waits. */
 nw_status nw_driver_timed_out(nw_driver *driver, const nw_party *party, int64_t waited_ns);
 nw_status nw_wait_failed(const nw_wait *wait, int rank, int64_t waited_ns);

@@ -13,11 +13,22 @@ static int64_t now(nw_driver *d, int rank)
     return nw_now_ns();
 }
 
+static nw_status check_actions(const nw_driver *d, const nw_party *p)
+{
+    NW_FAIL_IF(d->actions.count > 0, NW_E_INTERNAL, "%s sends messages in a world of one", p->exchange->ops->name);
+    return NW_OK;
+}
+
 static nw_status tell(nw_driver *d, nw_party *p, nw_event_kind kind)
 {
     NW_TRY(nw_party_tell(d, p, (nw_event){.kind = kind, .now_ns = nw_now_ns()}));
-    NW_FAIL_IF(d->actions.count > 0, NW_E_INTERNAL, "%s sends messages in a world of one", p->exchange->ops->name);
-    return NW_OK;
+    return check_actions(d, p);
+}
+
+static nw_status go(nw_driver *d, nw_party *p)
+{
+    NW_TRY(nw_party_go(d, p, nw_now_ns()));
+    return check_actions(d, p);
 }
 
 static void tap(nw_driver *d, nw_span span, int64_t begin, int64_t step)
@@ -30,8 +41,9 @@ static nw_status run(nw_driver *d, nw_party *p, bool flush)
 {
     if (!p->begun) NW_TRY(tell(d, p, NW_EVENT_BEGIN));
     p->begun = true;
-    if (flush) NW_TRY(tell(d, p, NW_EVENT_FLUSH));
+    NW_TRY(flush ? tell(d, p, NW_EVENT_FLUSH) : go(d, p));
     nw_action action;
+    bool stopping = p->exchange->hands_out && nw_driver_shall_stop(d);
     while (nw_party_next(d, p, &action)) {
         int64_t begin = nw_now_ns();
         bool computes = action.kind == NW_ACTION_COMPUTE, complete = true;
@@ -41,6 +53,10 @@ static nw_status run(nw_driver *d, nw_party *p, bool flush)
             nw_party_postpone(p);
         else
             NW_TRY(tell(d, p, computes ? NW_EVENT_COMPUTED : NW_EVENT_APPLIED));
+        if (!stopping && p->exchange->hands_out && nw_driver_shall_stop(d)) {
+            stopping = true;
+            NW_TRY(go(d, p));
+        }
     }
     NW_FAIL_IF(!nw_party_rests(p), NW_E_INTERNAL, "%s waits for somebody in a world of one", p->exchange->ops->name);
     return NW_OK;

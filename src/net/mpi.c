@@ -58,6 +58,8 @@ typedef struct mpi_driver {
     int awaited;         /* the first rank whose word is missing in this round; -1: none */
     bool sharing;        /* ... and those behind it may be missing, too */
     nw_status failure;   /* found in the middle of a computation */
+    int64_t timer;       /* when it shall ring; NW_NO_TIMER: never */
+    bool stopping;       /* the exchange knows that there shall be no more work */
     bool failing;
 } mpi_driver;
 
@@ -111,6 +113,22 @@ static nw_status post(mpi_driver *m, int to, nw_message *message)
     return NW_OK;
 }
 
+/* What is under way to a lost rank stays with MPI, which may still read it: its memory is not given back. */
+static void lose(mpi_driver *m, int rank)
+{
+    int kept = 0;
+    nw_driver_lose(&m->base, m->base.first, rank);
+    for (int i = 0; i < m->send_count; i++) {
+        if (m->sends[i].to == rank) {
+            MPI_Request_free(&m->send_requests[i]);
+            continue;
+        }
+        m->sends[kept] = m->sends[i];
+        m->send_requests[kept++] = m->send_requests[i];
+    }
+    m->send_count = kept;
+}
+
 /* Posts what the exchange wants sent. */
 static nw_status post_all(mpi_driver *m)
 {
@@ -118,8 +136,10 @@ static nw_status post_all(mpi_driver *m)
     nw_status status = NW_OK;
     for (int i = 0; i < actions->count; i++) {
         nw_action *a = &actions->at[i];
+        if (a->kind == NW_ACTION_TIMER) m->timer = a->at_ns;
+        if (a->kind == NW_ACTION_LOST) lose(m, a->to);
         if (a->kind != NW_ACTION_SEND) continue;
-        if (status == NW_OK)
+        if (status == NW_OK && !m->base.lost[a->to])
             status = post(m, a->to, a->message);
         else
             nw_message_drop(a->message);
@@ -285,14 +305,24 @@ static void tell_begin(mpi_driver *m, nw_span span)
     taps->begins(taps->context, m->base.first, span, m->party ? m->party->step : 0, waits ? &wait : NULL);
 }
 
+static bool is_time(const mpi_driver *m) { return m->timer != NW_NO_TIMER && nw_now_ns() >= m->timer; }
+
+/* Where the exchange hands out the work, it must know that there shall be no more. */
+static bool shall_stop(mpi_driver *m)
+{
+    return !m->stopping && m->party->exchange->hands_out && nw_driver_shall_stop(&m->base);
+}
+
 /* Waits until something moves. A wait that is worth telling lasts longer than some yields. */
 static nw_status wait_for_news(mpi_driver *m)
 {
     int64_t since = nw_now_ns(), limit = m->base.options.timeout_ns;
+    bool watches = m->party && m->party->exchange->watches;
+    if (watches) limit *= 2;
     for (int turns = 0;; turns++) {
         bool moved;
         NW_TRY(progress(m, &moved));
-        if (moved) break;
+        if (moved || (m->party && (is_time(m) || shall_stop(m)))) break;
         if (turns == NW_MPI_YIELDS && m->party) tell_begin(m, NW_SPAN_WAIT);
         nw_mpi_rest(turns);
         if (limit > 0 && nw_now_ns() - since > limit) return give_up(m, nw_now_ns() - since);
@@ -330,7 +360,7 @@ static void fail(nw_driver *d, nw_status failure, const char *reason)
         nw_mpi_process.echoes = nw_mpi_process.rank > 0; /* rank 0 speaks of what all have in common */
     for (int to = 0; to < d->size; to++) {
         nw_message *message;
-        if (to == d->first || nw_message_take(d->pool, bytes, &message) != NW_OK) continue;
+        if (to == d->first || d->lost[to] || nw_message_take(d->pool, bytes, &message) != NW_OK) continue;
         message->header->kind = NW_KIND_ABORT;
         message->header->part = (uint32_t)failure;
         memcpy(message->payload, reason, bytes);
@@ -365,7 +395,7 @@ static nw_status give_up(mpi_driver *m, int64_t waited)
     return nw_wait_failed(&wait, m->base.first, waited);
 }
 
-/* ---- nw_mpi_process.running ---------------------------------------------------------------------------------------------------------------- */
+/* ---- running ---------------------------------------------------------------------------------------------------------------- */
 
 /* Between two layers. A failure is kept for the end of the computation, which cannot be left. */
 static void between_layers(nw_between *between, bool final, size_t first)
@@ -397,6 +427,19 @@ static nw_status perform(mpi_driver *m, const nw_action *action)
     return tell(m, (nw_event){.kind = computes ? NW_EVENT_COMPUTED : NW_EVENT_APPLIED});
 }
 
+static nw_status go(mpi_driver *m)
+{
+    m->stopping = nw_driver_shall_stop(&m->base);
+    NW_TRY(nw_party_go(&m->base, m->party, nw_now_ns()));
+    return post_all(m);
+}
+
+static nw_status ring(mpi_driver *m)
+{
+    m->timer = NW_NO_TIMER;
+    return tell(m, (nw_event){.kind = NW_EVENT_TIMER});
+}
+
 static nw_status run_party(mpi_driver *m, bool flush)
 {
     nw_party *p = m->party;
@@ -405,9 +448,12 @@ static nw_status run_party(mpi_driver *m, bool flush)
     NW_TRY(m->failure);
     if (!p->begun) NW_TRY(tell(m, (nw_event){.kind = NW_EVENT_BEGIN}));
     p->begun = true;
+    if (!flush && p->exchange->hands_out) NW_TRY(go(m)); /* before any work that was handed out meanwhile */
     while ((message = mail_take(&m->early))) NW_TRY(give_to_party(m, message));
     if (flush) NW_TRY(tell(m, (nw_event){.kind = NW_EVENT_FLUSH}));
     for (;;) {
+        if (is_time(m)) NW_TRY(ring(m));
+        if (shall_stop(m)) NW_TRY(go(m));
         if (nw_party_next(&m->base, p, &action))
             NW_TRY(perform(m, &action));
         else if (nw_party_rests(p) && m->send_count == 0)
@@ -474,10 +520,16 @@ static nw_status share(nw_driver *d, const void *mine, size_t bytes, void *all)
     mpi_driver *m = (mpi_driver *)d;
     m->rounds++;
     m->sharing = true;
-    for (int i = 1; i < d->size; i++) NW_TRY(post_control(m, (d->first + i) % d->size, mine, bytes));
+    for (int i = 1; i < d->size; i++) {
+        int to = (d->first + i) % d->size;
+        if (!d->lost[to]) NW_TRY(post_control(m, to, mine, bytes));
+    }
     memcpy((char *)all + (size_t)d->first * bytes, mine, bytes);
-    for (int from = 0; from < d->size; from++)
-        if (from != d->first) NW_TRY(take_control(m, from, bytes, (char *)all + (size_t)from * bytes));
+    for (int from = 0; from < d->size; from++) {
+        char *at = (char *)all + (size_t)from * bytes;
+        if (d->lost[from]) memset(at, 0, bytes);
+        if (from != d->first && !d->lost[from]) NW_TRY(take_control(m, from, bytes, at));
+    }
     return finish_sends(m);
 }
 
@@ -490,7 +542,7 @@ static nw_status collect(nw_driver *d, int from, void *data, size_t bytes)
         size_t piece = bytes - at < most ? bytes - at : most;
         m->rounds++;
         m->sharing = false;
-        if (from == 0) continue;
+        if (from == 0 || d->lost[from]) continue;
         if (d->first == from) NW_TRY(post_control(m, 0, (char *)data + at, piece));
         if (d->first == 0) NW_TRY(take_control(m, from, piece, (char *)data + at));
         NW_TRY(finish_sends(m));
@@ -511,6 +563,7 @@ static void reset(nw_driver *d)
     mpi_driver *m = (mpi_driver *)d;
     nw_message *message;
     m->failing = nw_mpi_process.echoes = false;
+    m->timer = NW_NO_TIMER;
     m->failure = NW_OK;
     m->rounds = 0;
     drop_mail(&m->early);
@@ -553,13 +606,14 @@ nw_status nw_mpi_create(nw_driver **out, const nw_driver_options *options)
 {
     int rank, size;
     *out = NULL;
-    NW_FAIL_IF(!nw_mpi_process.started, NW_E_INTERNAL, "MPI was not nw_mpi_process.started");
+    NW_FAIL_IF(!nw_mpi_process.started, NW_E_INTERNAL, "MPI was not started");
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     mpi_driver *m = calloc(1, sizeof *m);
     NW_FAIL_IF(!m, NW_E_MEMORY, "no memory for a driver");
     m->between.call = between_layers;
     m->awaited = -1;
+    m->timer = NW_NO_TIMER;
     nw_status status = nw_driver_init(&m->base, &ops, options, size, rank, 1);
     m->heard = calloc((size_t)size, sizeof *m->heard);
     m->heard_ns = calloc((size_t)size, sizeof *m->heard_ns);

@@ -15,21 +15,24 @@
  *   MESSAGE    `message` has arrived                              all; hold it to keep it after the call
  *   APPLIED    the update asked for has been made                 all
  *   TIMER      the time asked for has come                        those who asked
- *   PARKED     the rank computes nothing more for now             those whose peers should know
+ *   GO         a run begins, or shall end: `until` updates        those who hand out the work
  *   FLUSH      apply what is still held back                      those who delay updates
  *
  *   action     what shall be done
  *   COMPUTE    the gradient of the next batch at the present parameters, into the gradient vector
  *   SEND       `message` to rank `to`; the action's reference goes with it
- *   APPLY      one update with `gradient` times `scale`
- *   TIMER      a TIMER event at `at_ns`
+ *   APPLY      one update with `gradient` times `scale`, of a range where `count` is not 0
+ *   TIMER      a TIMER event at `at_ns`, instead of the one asked for before; NW_NO_TIMER: none
+ *   LOST       rank `to` is given up: nobody waits for it any more
  *
  * A rank computes one thing at a time: COMPUTE and APPLY are done in order, one after the other, and answered by
  * COMPUTED and APPLIED. Messages are handled in between, and between the layers of a computation; SEND is immediate.
  * Messages from one rank to another arrive in the order in which they were sent.
  *
- * A worker may refuse to compute for now (`wants`): an epoch is over, a checkpoint is due. The COMPUTE stays where it is
- * and the rank is parked; when its exchange is idle too, nothing is under way and everything can be saved.
+ * How a run ends. Where ranks work in step, a worker refuses to compute (`wants`): an epoch is over, a checkpoint is due.
+ * The COMPUTE stays where it is and the rank is parked; when its exchange is idle too, nothing is under way and everything
+ * can be saved. Where they do not (`hands_out`), the exchange itself decides how many gradients are computed, as GO tells
+ * it, whoever computes them; it asks for no more, and is idle when all ranks know that the run is over.
  */
 #ifndef NW_NET_PARTY_H
 #define NW_NET_PARTY_H
@@ -43,7 +46,7 @@ typedef enum nw_event_kind {
     NW_EVENT_MESSAGE,
     NW_EVENT_APPLIED,
     NW_EVENT_TIMER,
-    NW_EVENT_PARKED,
+    NW_EVENT_GO,
     NW_EVENT_FLUSH
 } nw_event_kind;
 
@@ -52,18 +55,37 @@ typedef struct nw_event {
     int64_t now_ns;      /* the driver's clock: real, virtual or recorded */
     nw_message *message; /* MESSAGE */
     size_t first;        /* READY */
+    int64_t until;       /* GO: updates of the world, all runs together; what is done already: come to rest */
 } nw_event;
 
-typedef enum nw_action_kind { NW_ACTION_COMPUTE, NW_ACTION_SEND, NW_ACTION_APPLY, NW_ACTION_TIMER } nw_action_kind;
+typedef enum nw_action_kind {
+    NW_ACTION_COMPUTE,
+    NW_ACTION_SEND,
+    NW_ACTION_APPLY,
+    NW_ACTION_TIMER,
+    NW_ACTION_LOST
+} nw_action_kind;
+#define NW_NO_TIMER INT64_MAX
+
+/* A gradient that came from a rank, for a part of the parameters. */
+typedef struct nw_given {
+    size_t first, count;  /* the range of this update; the rest is another server's */
+    int64_t number;       /* of the update, from 0 */
+    int64_t delay;        /* updates since the parameters that it was computed from */
+    int from_count;       /* ranks it is the mean of ... */
+    const int *from;      /* ... in ascending order */
+    const void **reports; /* what each said of its batch: nw_exchange_options.report_bytes */
+} nw_given;
 
 typedef struct nw_action {
     nw_action_kind kind;
-    int to;              /* SEND */
-    nw_message *message; /* SEND */
-    float *gradient;     /* APPLY: the exchange's, or NULL for the worker's own vector */
-    float scale;         /* APPLY */
-    int lag;             /* APPLY: gradients computed since the one that is applied */
-    int64_t at_ns;       /* TIMER */
+    int to;                /* SEND, LOST */
+    nw_message *message;   /* SEND */
+    float *gradient;       /* APPLY: the exchange's, or NULL for the worker's own vector */
+    float scale;           /* APPLY */
+    int lag;               /* APPLY: gradients computed since the one that is applied */
+    int64_t at_ns;         /* TIMER */
+    const nw_given *given; /* APPLY, where the work is handed out: what is applied. Valid until APPLIED is told */
 } nw_action;
 
 /* What an exchange answers to one event. `touched` is the memory that handling it read and wrote, in bytes, from which
@@ -117,13 +139,18 @@ typedef struct nw_exchange_ops {
     void (*free)(nw_exchange *exchange);
     /* After its integers were loaded: NW_E_FILE if they make no sense, or else what the vectors need. NULL: nothing. */
     nw_status (*loaded)(nw_exchange *exchange);
+    /* Updates of the world so far; at rest all ranks know it. NULL: as many as the rank has begun gradients. */
+    int64_t (*progress)(const nw_exchange *exchange);
 } nw_exchange_ops;
 
 /* The first member of every exchange's own struct. */
 struct nw_exchange {
     const nw_exchange_ops *ops;
     int rank, world;
-    bool equal; /* replicas are equal at rest, bit for bit */
+    bool equal;     /* replicas are equal at rest, bit for bit */
+    bool hands_out; /* it decides how many gradients are computed: GO */
+    bool watches;   /* it has timers and gives up ranks itself, so its driver waits twice as long before it fails */
+    size_t first, count; /* the range whose optimizer state is this rank's alone; count 0: none */
 };
 
 /* What a computation calls after each of its layers, so that messages move while it runs. `final`: the gradient is
@@ -153,5 +180,11 @@ typedef struct nw_party {
     int64_t step;      /* gradients begun */
     uint32_t sequence; /* messages made by the exchange in this process */
 } nw_party;
+
+/* What a run counts: updates of the world where the work is handed out, gradients begun elsewhere. */
+static inline int64_t nw_party_progress(const nw_party *p)
+{
+    return p->exchange->ops->progress ? p->exchange->ops->progress(p->exchange) : p->step;
+}
 
 #endif

@@ -90,6 +90,7 @@ static nw_status send_all(replay_driver *v, int from)
     nw_status status = NW_OK;
     for (int i = 0; i < actions->count; i++) {
         nw_action *a = &actions->at[i];
+        if (a->kind == NW_ACTION_LOST) nw_driver_lose(&v->base, from, a->to);
         if (a->kind != NW_ACTION_SEND) continue;
         if (status == NW_OK && (a->to < 0 || a->to >= v->base.size))
             status = NW_FAIL(NW_E_INTERNAL, "rank %d sends a message to rank %d of %d", from, a->to, v->base.size);
@@ -193,8 +194,9 @@ static nw_status perform(replay_driver *v, int rank)
     case NW_EVENT_BEGIN:
         v->parties[rank].begun = true;
         return tell(v, rank, (nw_event){.kind = NW_EVENT_BEGIN});
+    case NW_EVENT_GO:
+        return tell(v, rank, (nw_event){.kind = NW_EVENT_GO, .until = (int64_t)r->next.first});
     case NW_EVENT_TIMER:
-    case NW_EVENT_PARKED:
     case NW_EVENT_FLUSH:
         return tell(v, rank, (nw_event){.kind = (nw_event_kind)r->next.kind});
     case NW_SCHEDULE_COMPUTE:
@@ -223,8 +225,9 @@ static nw_status enter(replay_driver *v, int rank, bool flush)
         return diverged(v, rank, "it %s", flush ? "applies what it holds back" : "goes on to train");
     bool continues = v->part->skip > 0 && !p->begun; /* from a checkpoint in the middle of the log */
     if (continues) p->sequence = r->next.sequence;
-    if (r->next.step != p->step || r->next.sequence != p->sequence)
-        return diverged(v, rank, "it is at step %" PRId64 " and has made %" PRIu32 " messages", p->step, p->sequence);
+    if (r->next.step != nw_party_progress(p) || r->next.sequence != p->sequence)
+        return diverged(v, rank, "it is at step %" PRId64 " and has made %" PRIu32 " messages", nw_party_progress(p),
+                        p->sequence);
     r->runs++;
     NW_TRY(read_next(r));
     if (!continues) return NW_OK;
@@ -239,7 +242,8 @@ static nw_status leave(replay_driver *v, int rank)
     nw_action action;
     bool last = v->ranks[rank].runs == v->part->runs; /* which may have rested because it was asked to */
     if (p->busy || take(v, rank, true, &action)) return diverged(v, rank, "it has something to do");
-    if (!last && p->work->wants(p->worker)) return diverged(v, rank, "it has more to compute");
+    if (!last && !p->exchange->hands_out && p->work->wants(p->worker))
+        return diverged(v, rank, "it has more to compute");
     if (!nw_party_rests(p)) {
         nw_wait wait;
         char whom[256];
@@ -247,8 +251,8 @@ static nw_status leave(replay_driver *v, int rank)
         nw_wait_text(&wait, whom, sizeof whom);
         return diverged(v, rank, "it waits for %s", whom);
     }
-    if (v->ranks[rank].cursor.ended || v->ranks[rank].next.step != p->step)
-        return diverged(v, rank, "it is at step %" PRId64, p->step);
+    if (v->ranks[rank].cursor.ended || v->ranks[rank].next.step != nw_party_progress(p))
+        return diverged(v, rank, "it is at step %" PRId64, nw_party_progress(p));
     return read_next(&v->ranks[rank]);
 }
 
@@ -315,7 +319,7 @@ static nw_status run(nw_driver *d, nw_party *parties, bool flush)
     NW_TRY(go_on(v));
     for (int i = 0; i < d->size; i++)
         if (v->ranks[i].runs == v->runs) NW_TRY(leave(v, i));
-    if (v->runs == v->part->runs) d->stop_before = parties[0].step; /* this is all there is */
+    if (v->runs == v->part->runs) d->stop_before = nw_party_progress(&parties[0]); /* this is all there is */
     return NW_OK;
 }
 

@@ -125,6 +125,7 @@ void nw_recorder_event(nw_recorder *r, int rank, const nw_event *event)
     put_difference(k, (uint64_t)event->now_ns, (uint64_t)k->now_ns);
     k->now_ns = event->now_ns;
     if (event->kind == NW_EVENT_READY) put_number(k, event->first);
+    if (event->kind == NW_EVENT_GO) put_number(k, (uint64_t)event->until);
     if (event->kind != NW_EVENT_MESSAGE) return;
     const nw_header *h = event->message->header;
     uint32_t *last = &k->sequences[h->from < (uint32_t)r->world ? h->from : 0];

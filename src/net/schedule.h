@@ -11,7 +11,7 @@
  * says that the checkpoint of S was saved. Records of a rank:
  *
  *   RUN      nw_driver_run begins: whether it flushes, the rank's steps and messages so far
- *   an event what nw_party_tell hands to the exchange: kind, now_ns; READY: first; MESSAGE: from, sequence
+ *   an event what nw_party_tell hands to the exchange: kind, now_ns; READY: first; GO: until; MESSAGE: from, sequence
  *   COMPUTE, APPLY   what nw_party_next takes from the queue, and whether a computation was held back (parked)
  *   REST     nw_driver_run is done, and the rank rests at that step
  *   SAVED    a checkpoint was written: step, epoch
@@ -61,7 +61,7 @@ typedef struct nw_schedule_record {
     int kind;          /* nw_event_kind or nw_schedule_kind */
     bool flag;         /* RUN: flushes; COMPUTE, APPLY: a computation is held back */
     int64_t now_ns;    /* of events */
-    uint64_t first;    /* READY */
+    uint64_t first;    /* READY; of GO, until */
     int from;          /* MESSAGE */
     uint32_t sequence; /* MESSAGE; RUN: messages made so far */
     int64_t step;      /* RUN, REST, SAVED, END */

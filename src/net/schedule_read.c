@@ -230,7 +230,7 @@ static void read_message(nw_schedule_cursor *c, numbers *n, nw_schedule_record *
 static void read_numbers(nw_schedule_cursor *c, numbers *n, nw_schedule_record *r)
 {
     if (r->kind <= NW_EVENT_FLUSH) c->now_ns = r->now_ns = (int64_t)difference(n, (uint64_t)c->now_ns);
-    if (r->kind == NW_EVENT_READY) r->first = number(n);
+    if (r->kind == NW_EVENT_READY || r->kind == NW_EVENT_GO) r->first = number(n);
     if (r->kind == NW_EVENT_MESSAGE) read_message(c, n, r);
     if (r->kind == NW_SCHEDULE_RUN || r->kind >= NW_SCHEDULE_REST) r->step = count(n);
     if (r->kind == NW_SCHEDULE_SAVED) r->epoch = count(n);
@@ -265,14 +265,16 @@ nw_status nw_schedule_next(nw_schedule_cursor *c, nw_schedule_record *r)
 
 void nw_schedule_text(const nw_schedule_record *r, char *text, size_t size)
 {
-    static const char *const names[NW_SCHEDULE_KINDS] = {"begin", "ready",  "computed", "message", "applied",
-                                                         "timer", "parked", "flush",    "run",     "compute",
-                                                         "apply", "rest",   "saved",    "end"};
+    static const char *const names[NW_SCHEDULE_KINDS] = {"begin", "ready", "computed", "message", "applied",
+                                                         "timer", "go",    "flush",    "run",     "compute",
+                                                         "apply", "rest",  "saved",    "end"};
     const char *name = names[r->kind];
     if (r->kind == NW_EVENT_MESSAGE)
         snprintf(text, size, "message %" PRIu32 " from rank %d at %" PRId64 " ns", r->sequence, r->from, r->now_ns);
     else if (r->kind == NW_EVENT_READY)
         snprintf(text, size, "ready from %" PRIu64 " on at %" PRId64 " ns", r->first, r->now_ns);
+    else if (r->kind == NW_EVENT_GO)
+        snprintf(text, size, "go until %" PRIu64 " at %" PRId64 " ns", r->first, r->now_ns);
     else if (r->kind <= NW_EVENT_FLUSH)
         snprintf(text, size, "%s at %" PRId64 " ns", name, r->now_ns);
     else if (r->kind == NW_SCHEDULE_RUN)

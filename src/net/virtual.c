@@ -23,6 +23,7 @@ typedef struct entry {
     int from, to;
     size_t first;
     int64_t stolen; /* of READY and COMPUTED: what messages had taken when `time` was computed */
+    int64_t asked;  /* of TIMER: for when */
 } entry;
 
 typedef struct virtual_rank {
@@ -30,6 +31,7 @@ typedef struct virtual_rank {
     int64_t stolen;  /* from the computation under way, by messages */
     int64_t began;   /* the computation or update under way */
     int64_t waiting; /* since when it has nothing to do; -1: it has */
+    int64_t timer;   /* when it shall ring; NW_NO_TIMER: never */
     bool computing, gone;
 } virtual_rank;
 
@@ -42,7 +44,8 @@ typedef struct virtual_driver {
     entry *heap;
     int count, capacity;
     uint64_t sequence;
-    int64_t now; /* of the event that is being handled; -1: none */
+    int64_t now;   /* of the event that is being handled; -1: none */
+    bool stopping; /* all ranks were told */
     nw_party *parties;
 } virtual_driver;
 
@@ -116,7 +119,14 @@ static nw_status take_actions(virtual_driver *v, int rank, int64_t time)
     for (int i = 0; i < actions->count; i++) {
         nw_action *a = &actions->at[i];
         entry e = {.time = time, .rank = rank, .kind = DEPART, .message = a->message, .from = rank, .to = a->to};
-        if (a->kind == NW_ACTION_TIMER) e = (entry){.time = a->at_ns, .rank = rank, .kind = TIMER};
+        if (a->kind == NW_ACTION_LOST) {
+            nw_driver_lose(&v->base, rank, a->to);
+            continue;
+        }
+        if (a->kind == NW_ACTION_TIMER) {
+            v->ranks[rank].timer = a->at_ns;
+            e = (entry){.time = a->at_ns, .rank = rank, .kind = TIMER, .asked = a->at_ns};
+        }
         if (status == NW_OK) status = push(v, e);
         if (status != NW_OK && a->message) nw_message_drop(a->message);
     }
@@ -187,6 +197,12 @@ static void end_wait(virtual_driver *v, int rank)
     r->waiting = -1;
 }
 
+/* How much of all parameters an update is about. */
+static double part_of(const virtual_driver *v, const nw_action *action)
+{
+    return action->given ? (double)action->given->count / (double)v->cluster.parameters : 1;
+}
+
 /* Lets a rank do what is next in its queue. */
 static nw_status go_on(virtual_driver *v, int rank)
 {
@@ -215,7 +231,7 @@ static nw_status go_on(virtual_driver *v, int rank)
     }
     p->busy = true;
     NW_TRY(p->work->apply(p->worker, &action));
-    int64_t work = nw_time_scale(v->cluster.cost->update_ns, factor_of(v, rank));
+    int64_t work = nw_time_scale(v->cluster.cost->update_ns, factor_of(v, rank) * part_of(v, &action));
     r->clock = nw_faults_finish(v->cluster.faults, rank, step_of(v, rank), r->clock, work);
     return push(v, (entry){.time = r->clock, .rank = rank, .kind = APPLIED});
 }
@@ -257,6 +273,12 @@ static nw_status finish(virtual_driver *v, const entry *e, nw_span span, nw_even
     return tell(v, e->rank, (nw_event){.kind = kind}, e->time);
 }
 
+/* A timer that was set anew meanwhile. */
+static bool is_void(const virtual_driver *v, const entry *e)
+{
+    return e->kind == TIMER && e->asked != v->ranks[e->rank].timer;
+}
+
 /* Whether an entry has to wait: for the rank to be free, or for the computation that messages have slowed down. */
 static bool is_early(virtual_driver *v, entry *e)
 {
@@ -280,8 +302,8 @@ static nw_status dispatch(virtual_driver *v, entry *e)
         if (e->message) nw_message_drop(e->message);
         return NW_OK;
     }
-    int64_t limit = v->base.options.timeout_ns;
-    if (limit > 0 && r->waiting >= 0 && e->time - r->waiting > limit)
+    int64_t limit = v->base.options.timeout_ns * (v->parties[e->rank].exchange->watches ? 2 : 1);
+    if (limit > 0 && e->kind != TIMER && r->waiting >= 0 && e->time - r->waiting > limit)
         return nw_driver_timed_out(&v->base, &v->parties[e->rank], e->time - r->waiting);
     switch (e->kind) {
     case ARRIVE:
@@ -297,6 +319,7 @@ static nw_status dispatch(virtual_driver *v, entry *e)
         NW_TRY(finish(v, e, NW_SPAN_APPLY, NW_EVENT_APPLIED));
         break;
     case TIMER:
+        r->timer = NW_NO_TIMER;
         NW_TRY(tell(v, e->rank, (nw_event){.kind = NW_EVENT_TIMER}, e->time));
         break;
     case DEPART:
@@ -305,13 +328,32 @@ static nw_status dispatch(virtual_driver *v, entry *e)
     return r->computing ? NW_OK : go_on(v, e->rank);
 }
 
+static nw_status tell_go(virtual_driver *v, int rank, int64_t time)
+{
+    NW_TRY(nw_party_go(&v->base, &v->parties[rank], time));
+    return take_actions(v, rank, time);
+}
+
+/* Where the exchange hands out the work, it must know that there shall be no more. */
+static nw_status stop_all(virtual_driver *v)
+{
+    if (v->stopping || !v->parties[0].exchange->hands_out || !nw_driver_shall_stop(&v->base)) return NW_OK;
+    v->stopping = true;
+    for (int i = 0; i < v->base.size; i++) {
+        if (v->ranks[i].gone) continue;
+        NW_TRY(tell_go(v, i, v->ranks[i].clock > v->now ? v->ranks[i].clock : v->now));
+        if (!v->ranks[i].computing) NW_TRY(go_on(v, i));
+    }
+    return NW_OK;
+}
+
 static nw_status begin(virtual_driver *v, int rank, bool flush)
 {
     nw_party *p = &v->parties[rank];
     virtual_rank *r = &v->ranks[rank];
     if (!p->begun) NW_TRY(tell(v, rank, (nw_event){.kind = NW_EVENT_BEGIN}, r->clock));
     p->begun = true;
-    if (flush) NW_TRY(tell(v, rank, (nw_event){.kind = NW_EVENT_FLUSH}, r->clock));
+    NW_TRY(flush ? tell(v, rank, (nw_event){.kind = NW_EVENT_FLUSH}, r->clock) : tell_go(v, rank, r->clock));
     return go_on(v, rank);
 }
 
@@ -319,11 +361,12 @@ static nw_status begin(virtual_driver *v, int rank, bool flush)
 static nw_status check_rest(virtual_driver *v)
 {
     for (int i = 0; i < v->base.size; i++)
-        if (!v->ranks[i].gone && !nw_party_rests(&v->parties[i]))
+        if (!v->ranks[i].gone && !v->base.lost[i] && !nw_party_rests(&v->parties[i]))
             return nw_driver_timed_out(&v->base, &v->parties[i], v->base.options.timeout_ns);
     for (int i = 0; i < v->base.size; i++)
-        NW_FAIL_IF(v->ranks[i].gone, NW_E_PEER, "rank %d died in step %" PRId64 ", after %.3f virtual seconds", i,
-                   v->parties[i].step, (double)v->ranks[i].clock * 1e-9);
+        NW_FAIL_IF(v->ranks[i].gone && !v->base.lost[i], NW_E_PEER,
+                   "rank %d died in step %" PRId64 ", after %.3f virtual seconds", i, v->parties[i].step,
+                   (double)v->ranks[i].clock * 1e-9);
     return NW_OK;
 }
 
@@ -331,14 +374,17 @@ static nw_status run(nw_driver *d, nw_party *parties, bool flush)
 {
     virtual_driver *v = (virtual_driver *)d;
     v->parties = parties;
+    v->stopping = nw_driver_stopped(d);
     for (int i = 0; i < d->size; i++) NW_TRY(begin(v, i, flush));
     while (v->count > 0) {
         entry e = pop(v);
+        if (is_void(v, &e)) continue;
         v->now = e.time;
         if (is_early(v, &e))
             NW_TRY(push(v, e));
         else
             NW_TRY(dispatch(v, &e));
+        NW_TRY(stop_all(v));
     }
     v->now = -1;
     return check_rest(v);
@@ -432,7 +478,7 @@ static void reset(nw_driver *d)
     for (int i = 0; i < d->size; i++)
         if (v->ranks[i].clock > latest) latest = v->ranks[i].clock;
     for (int i = 0; i < d->size; i++)
-        v->ranks[i] = (virtual_rank){.clock = latest, .waiting = -1, .gone = v->ranks[i].gone};
+        v->ranks[i] = (virtual_rank){.clock = latest, .waiting = -1, .timer = NW_NO_TIMER, .gone = v->ranks[i].gone};
     v->now = -1;
 }
 
@@ -473,7 +519,7 @@ nw_status nw_virtual_create(nw_driver **out, const nw_driver_options *options, c
         nw_driver_free(&v->base);
         return status;
     }
-    for (int i = 0; i < world; i++) v->ranks[i].waiting = -1;
+    for (int i = 0; i < world; i++) v->ranks[i] = (virtual_rank){.waiting = -1, .timer = NW_NO_TIMER};
     v->now = -1;
     *out = &v->base;
     return NW_OK;

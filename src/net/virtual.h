@@ -24,6 +24,7 @@ typedef struct nw_virtual_options {
     const nw_compute_cost *cost;
     const size_t *ready; /* by stage: after its backward pass, the gradient is final from this element on */
     int passes;          /* forward and backward passes that make a gradient */
+    size_t parameters;   /* that an update of everything is about */
 } nw_virtual_options;
 
 nw_status nw_virtual_create(nw_driver **driver, const nw_driver_options *options, const nw_virtual_options *cluster);

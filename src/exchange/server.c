@@ -1,0 +1,402 @@
+/*
+ * server.c - ranks that own the parameters, and workers that compute gradients for them without waiting for each other.
+ *
+ * Asynchronously (APAM's Algorithm 1, from the master's view), for k = 1, 2, ...: a gradient g of some worker comes, computed
+ * from parameters of an earlier version, and
+ *
+ *   x(k + 1) = U(x(k), c g)          c = 1, or less for old gradients (below)
+ *
+ * where U is whatever the optimizer does. Then that worker gets x(k + 1), and a permit for one more gradient. With two
+ * permits (`in_flight`) it computes the next one while the last travels. Synchronously an update is made of the mean of one
+ * gradient of each worker, added in the order of ranks.
+ *
+ * The server hands out permits, so that exactly as many updates are made as were asked for, without surplus gradients and
+ * without a barrier anywhere: workers that are done early get more to do. At the end of a run, when every permit has been
+ * used, all workers get the last parameters, so that at rest all replicas are equal, bit for bit.
+ *
+ * Messages carry versions: the delay of a gradient is the number of updates since its parameters.
+ *
+ *   max_staleness N, wait     no update is made that would let another gradient miss more than N: see server_master.c
+ *   max_staleness N, drop     a gradient that missed more is thrown away, and its permit given anew
+ *   max_staleness N, weight   c = (N + 1) / (delay + 1) for a gradient that missed more
+ *   correction inverse        c = 1 / (delay + 1)
+ *   correction dc             g + lambda g g (x - x_old): delay compensation (Zheng et al. 2017)
+ *
+ * Several servers own one range of the parameters each, in which they do all this on their own; server 0 hands out the work.
+ * A server may be a worker, too: then its own gradients pass the same ways, but not the driver.
+ *
+ * A worker that says nothing for `deadline_ns`, although it has something to do, is given up, and its work goes to others.
+ *
+ * server_private.h lists messages and state.
+ */
+#include "exchange/server_private.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- lists of messages ---------------------------------------------------------------------------------------------------- */
+
+nw_status nw_pieces_make(pieces *p, int count)
+{
+    *p = (pieces){.at = calloc((size_t)count, sizeof(nw_message *))};
+    NW_FAIL_IF(!p->at, NW_E_MEMORY, "no memory for a list of %d messages", count);
+    return NW_OK;
+}
+
+void nw_pieces_drop(pieces *p, int count)
+{
+    for (int i = 0; p->here > 0 && i < count; i++) {
+        if (p->at[i]) nw_message_drop(p->at[i]);
+        p->at[i] = NULL;
+    }
+    p->here = 0;
+}
+
+void nw_pieces_free(pieces *p, int count)
+{
+    if (p->at) nw_pieces_drop(p, count);
+    free(p->at);
+    *p = (pieces){0};
+}
+
+nw_status nw_pieces_add(pieces *p, int index, nw_message *m)
+{
+    const nw_header *h = m->header;
+    NW_FAIL_IF(p->at[index] || (p->here > 0 && p->version != (int64_t)h->version), NW_E_MESSAGE,
+               "rank %u sent bucket %u of version %" PRIu64 " twice, or in the middle of version %" PRId64, h->from,
+               h->segment, h->version, p->version);
+    p->version = (int64_t)h->version;
+    p->at[index] = nw_message_hold(m);
+    p->here++;
+    return NW_OK;
+}
+
+/* ---- making and reading messages ------------------------------------------------------------------------------------------ */
+
+static nw_status take_message(server *s, nw_actions *actions, nw_message *m);
+
+nw_status nw_server_send(server *s, nw_actions *actions, int to, nw_message *m)
+{
+    if (to != s->base.rank) {
+        nw_actions_add(actions, (nw_action){.kind = NW_ACTION_SEND, .to = to, .message = m});
+        return NW_OK;
+    }
+    nw_status status = take_message(s, actions, m);
+    nw_message_drop(m);
+    return status;
+}
+
+static void fill_header(const server *s, nw_message *m, int kind, int64_t step, int64_t version)
+{
+    m->header->kind = (uint8_t)kind;
+    m->header->codec = NW_CODEC_NONE;
+    m->header->from = (uint32_t)s->base.rank;
+    m->header->step = (uint64_t)step;
+    m->header->version = (uint64_t)version;
+}
+
+nw_status nw_server_tell(server *s, nw_actions *actions, int to, int kind, int64_t number, int64_t version)
+{
+    nw_message *m;
+    NW_TRY(nw_message_take(actions->pool, 0, &m));
+    fill_header(s, m, kind, number, version);
+    return nw_server_send(s, actions, to, m);
+}
+
+nw_status nw_server_encode(server *s, nw_actions *actions, const nw_codec *codec, int kind, int index, int64_t step,
+                           int64_t version, const float *in, nw_message **out)
+{
+    const piece *p = &s->pieces[index];
+    nw_codec_key key = {(uint64_t)step, (uint32_t)p->bucket, (uint32_t)p->server, (uint32_t)s->base.rank};
+    nw_encoded encoded;
+    NW_TRY(nw_message_take(actions->pool, codec->ops->bound(codec, p->count), out));
+    nw_status status = codec->ops->encode(codec, &key, in, p->count, (*out)->payload, &encoded);
+    if (status != NW_OK) {
+        nw_message_drop(*out);
+        return status;
+    }
+    fill_header(s, *out, kind, step, version);
+    nw_header *h = (*out)->header;
+    h->codec = (uint8_t)codec->ops->id;
+    h->segment = (uint32_t)p->bucket;
+    h->part = (uint32_t)p->server;
+    h->count = (uint32_t)p->count;
+    h->bytes = (uint32_t)encoded.bytes;
+    h->index_bytes = (uint32_t)encoded.index_bytes;
+    h->scale_bytes = (uint32_t)encoded.scale_bytes;
+    actions->touched += p->count * sizeof(float) + encoded.bytes;
+    return NW_OK;
+}
+
+nw_status nw_server_decode(server *s, nw_actions *actions, const nw_message *m, float *out, bool add)
+{
+    const nw_header *h = m->header;
+    nw_codec_key key = {h->step, h->segment, h->part, h->from};
+    const nw_codec *codec = h->codec == NW_CODEC_NONE ? s->exact : s->codec;
+    actions->touched += h->bytes + h->count * sizeof(float) * (add ? 2 : 1);
+    return add ? codec->ops->decode_add(codec, &key, m->payload, h->bytes, out, h->count)
+               : codec->ops->decode(codec, &key, m->payload, h->bytes, out, h->count);
+}
+
+/* ---- messages that come ----------------------------------------------------------------------------------------------------- */
+
+static bool is_for_master(int kind) { return kind == GRADIENT || kind == REPORT || kind == CLOSE; }
+static bool has_values(int kind) { return kind == GRADIENT || kind == MODEL || kind == DIFFERENCE; }
+
+static nw_status check_message(const server *s, const nw_header *h)
+{
+    NW_FAIL_IF(h->kind < GRADIENT || h->kind > DROPPED, NW_E_MESSAGE,
+               "rank %u sent a message of kind %u, which a parameter server does not know; do all ranks run the same "
+               "--exchange?",
+               h->from, h->kind);
+    NW_FAIL_IF(h->from >= (uint32_t)s->base.world || !(is_for_master(h->kind) ? s->serves : s->works), NW_E_MESSAGE,
+               "rank %u sent a message of kind %u to rank %d, which is no %s", h->from, h->kind, s->base.rank,
+               is_for_master(h->kind) ? "server" : "worker");
+    bool from_worker = h->kind == GRADIENT || h->kind == REPORT;
+    NW_FAIL_IF(from_worker ? (int)h->from < s->first_worker : (int)h->from >= s->servers, NW_E_MESSAGE,
+               "rank %u sent a message of kind %u, but is no %s", h->from, h->kind, from_worker ? "worker" : "server");
+    NW_FAIL_IF(h->version > (uint64_t)INT64_MAX / 2 || h->step > (uint64_t)INT64_MAX / 2, NW_E_MESSAGE,
+               "rank %u sent a message of version %" PRIu64 ", step %" PRIu64 ", which cannot be", h->from, h->version,
+               h->step);
+    if (!has_values(h->kind)) return NW_OK;
+    NW_FAIL_IF(h->codec != s->codec->ops->id && h->codec != NW_CODEC_NONE, NW_E_MESSAGE,
+               "rank %u encodes with codec %u, this rank with %d (%s)", h->from, h->codec, (int)s->codec->ops->id,
+               s->codec->ops->name);
+    NW_FAIL_IF(h->segment >= (uint32_t)s->buckets.count || h->part >= (uint32_t)s->servers, NW_E_MESSAGE,
+               "rank %u sent part %u of bucket %u; there are %d parts and %d buckets", h->from, h->part, h->segment,
+               s->servers, s->buckets.count);
+    int index = s->index[(int)h->segment * s->servers + (int)h->part];
+    NW_FAIL_IF(index < 0 || h->count != s->pieces[index].count, NW_E_MESSAGE,
+               "rank %u sent %u values for part %u of bucket %u, which has %zu", h->from, h->count, h->part, h->segment,
+               index < 0 ? 0 : s->pieces[index].count);
+    NW_FAIL_IF((int)h->part != (h->kind == GRADIENT ? s->base.rank : (int)h->from), NW_E_MESSAGE,
+               "rank %u sent part %u of bucket %u, which is not %s", h->from, h->part, h->segment,
+               h->kind == GRADIENT ? "of this server" : "its own");
+    return NW_OK;
+}
+
+static nw_status take_message(server *s, nw_actions *actions, nw_message *m)
+{
+    NW_TRY(check_message(s, m->header));
+    if (is_for_master(m->header->kind)) return nw_master_take(s, actions, m);
+    return nw_worker_take(s, actions, m);
+}
+
+/* ---- the state machine ------------------------------------------------------------------------------------------------------ */
+
+static nw_status go_on(server *s, nw_actions *actions)
+{
+    if (s->serves) NW_TRY(nw_master_go_on(s, actions));
+    return s->works ? nw_worker_go_on(s, actions) : NW_OK;
+}
+
+static void go(server *s, int64_t until)
+{
+    if (s->works && !s->worker.active) { /* before the servers, who may hand out work at once */
+        s->worker.active = true;
+        for (int i = 0; i < s->servers; i++) s->worker.from[i].rests = false;
+    }
+    if (s->serves) nw_master_go(s, until);
+}
+
+static nw_status handle(nw_exchange *e, const nw_event *event, nw_actions *actions)
+{
+    server *s = (server *)e;
+    s->now_ns = event->now_ns;
+    switch (event->kind) {
+    case NW_EVENT_GO:
+        go(s, event->until);
+        break;
+    case NW_EVENT_READY:
+        return nw_worker_give(s, actions, event->first);
+    case NW_EVENT_COMPUTED:
+        NW_TRY(nw_worker_computed(s, actions));
+        break;
+    case NW_EVENT_MESSAGE:
+        NW_TRY(take_message(s, actions, event->message));
+        break;
+    case NW_EVENT_APPLIED:
+        NW_TRY(nw_master_applied(s, actions));
+        break;
+    case NW_EVENT_TIMER:
+        NW_TRY(nw_master_rang(s, actions));
+        break;
+    case NW_EVENT_BEGIN:
+    case NW_EVENT_FLUSH:
+        return NW_OK;
+    }
+    return go_on(s, actions);
+}
+
+static bool idle(const nw_exchange *e)
+{
+    const server *s = (const server *)e;
+    bool serving = s->serves && (s->master.active || s->master.applying || s->master.queue_count > 0);
+    return !serving && !(s->works && s->worker.active);
+}
+
+static void waits(const nw_exchange *e, nw_wait *wait)
+{
+    const server *s = (const server *)e;
+    *wait = (nw_wait){0};
+    if (s->serves) nw_master_waits(s, wait);
+    if (wait->count > 0 || !s->works || !s->worker.active) {
+        if (wait->count == 0) snprintf(wait->what, sizeof wait->what, "nothing");
+        return;
+    }
+    for (int i = 0; i < s->servers; i++)
+        if (i != s->base.rank && (i == 0 || s->worker.from[i].answered < s->worker.sent)) nw_wait_add(wait, i);
+    snprintf(wait->what, sizeof wait->what, "parameters after %" PRId64 " gradients, or the end of the run",
+             s->worker.sent);
+}
+
+static int64_t progress(const nw_exchange *e)
+{
+    const server *s = (const server *)e;
+    return s->serves ? s->master.version : s->worker.from[0].version;
+}
+
+/* The number of updates is all that outlives a run. Those who only work keep it as the version of what they have. */
+static void state(nw_exchange *e, nw_exchange_state *out)
+{
+    server *s = (server *)e;
+    int64_t *version = s->serves ? &s->master.version : &s->worker.from[0].version;
+    *out = (nw_exchange_state){.integers = {{"version", version}}, .integer_count = 1};
+}
+
+static nw_status loaded(nw_exchange *e)
+{
+    server *s = (server *)e;
+    int64_t version = progress(e);
+    NW_FAIL_IF(version < 0 || version > INT64_MAX / 4, NW_E_FILE,
+               "the checkpoint holds a parameter server after %" PRId64
+               " updates, which cannot be; take an earlier one",
+               version);
+    for (int i = 0; s->works && i < s->servers; i++) s->worker.from[i].version = version;
+    s->master.serial = version;
+    return NW_OK;
+}
+
+/* ---- life --------------------------------------------------------------------------------------------------------------------- */
+
+static void server_free(nw_exchange *e)
+{
+    server *s = (server *)e;
+    nw_worker_free(s);
+    nw_master_free(s);
+    nw_codec_free(s->exact);
+    nw_buckets_free(&s->buckets);
+    free(s->pieces);
+    free(s->index);
+    free(s->of_server);
+    free(s->range);
+    free(s);
+}
+
+static int servers_of(const nw_exchange_options *o) { return o->servers > 0 ? o->servers : 1; }
+static bool servers_compute(const nw_exchange_options *o) { return o->server_computes || o->world == 1; }
+
+int nw_server_workers(const nw_exchange_options *o) { return servers_compute(o) ? o->world : o->world - servers_of(o); }
+
+int nw_server_worker_of(const nw_exchange_options *o, int rank)
+{
+    int first = servers_compute(o) ? 0 : servers_of(o);
+    return rank >= first ? rank - first : -1;
+}
+
+static nw_status check_options(const nw_exchange_options *o)
+{
+    int servers = servers_of(o);
+    bool bounds = o->max_staleness >= 0 && o->staleness != NW_STALE_WEIGHT;
+    NW_FAIL_IF(servers > o->world || nw_server_workers(o) < 1, NW_E_ARGUMENT,
+               "%d servers in a world of %d ranks leave nobody to compute; use fewer, or --server-computes", servers,
+               o->world);
+    NW_FAIL_IF(o->in_flight < 0 || o->in_flight > IN_FLIGHT_MOST, NW_E_ARGUMENT,
+               "%d gradients of a worker under way: there can be 1 to %d", o->in_flight, IN_FLIGHT_MOST);
+    NW_FAIL_IF(o->sync && o->in_flight > 1, NW_E_ARGUMENT,
+               "in step, a worker has one gradient under way; leave --in-flight away, or use --communication async");
+    NW_FAIL_IF(o->sync && (o->max_staleness >= 0 || o->correction != NW_CORRECT_NONE), NW_E_ARGUMENT,
+               "in step, no gradient is old; --max-staleness and --server-correction are for --communication async");
+    NW_FAIL_IF(o->differences && o->correction == NW_CORRECT_DC, NW_E_ARGUMENT,
+               "dc-asgd compares with the models that were sent; leave --send-down differences away");
+    NW_FAIL_IF(bounds && servers > 1, NW_E_ARGUMENT,
+               "only one server can make gradients wait or drop them, since several would decide differently; use "
+               "--servers 1, or --staleness weight");
+    return NW_OK;
+}
+
+static nw_status cut(server *s)
+{
+    size_t floats = s->params->learned.floats;
+    NW_TRY(nw_buckets_make(&s->buckets, &s->params->learned, s->o.bucket_bytes, s->servers));
+    size_t most = (size_t)s->buckets.count * (size_t)s->servers;
+    s->pieces = calloc(most, sizeof *s->pieces);
+    s->index = calloc(most, sizeof *s->index);
+    s->of_server = calloc((size_t)s->servers, sizeof *s->of_server);
+    s->range = calloc((size_t)s->servers + 1, sizeof *s->range);
+    NW_FAIL_IF(!s->pieces || !s->index || !s->of_server || !s->range, NW_E_MEMORY, "no memory for %zu pieces", most);
+    for (int i = 0; i <= s->servers; i++)
+        s->range[i] = i == s->servers ? floats : floats / 16 * (size_t)i / (size_t)s->servers * 16;
+    for (int b = 0; b < s->buckets.count; b++) {
+        const nw_bucket *at = &s->buckets.at[b];
+        for (int i = s->servers - 1; i >= 0; i--) {
+            size_t first = at->first > s->range[i] ? at->first : s->range[i], end = at->first + at->count;
+            if (end > s->range[i + 1]) end = s->range[i + 1];
+            s->index[b * s->servers + i] = first < end ? s->piece_count : -1;
+            if (first >= end) continue;
+            s->pieces[s->piece_count++] = (piece){b, i, first, end - first};
+            s->of_server[i]++;
+        }
+    }
+    for (int i = 0; i < s->servers; i++)
+        NW_FAIL_IF(s->of_server[i] == 0, NW_E_ARGUMENT, "%zu parameters are too few for %d servers; use fewer of them",
+                   floats, s->servers);
+    return NW_OK;
+}
+
+static nw_status make(server *s)
+{
+    nw_codec_options exact = {.name = "none"};
+    NW_TRY(nw_codec_create(&s->exact, &exact));
+    NW_TRY(cut(s));
+    if (s->serves) NW_TRY(nw_master_make(s));
+    return s->works ? nw_worker_make(s) : NW_OK;
+}
+
+nw_status nw_server_create(nw_exchange **out, const nw_exchange_options *o)
+{
+    static const nw_exchange_ops ops = {"server", handle, idle, waits, state, server_free, loaded, progress};
+    NW_TRY(check_options(o));
+    server *s = calloc(1, sizeof *s);
+    NW_FAIL_IF(!s, NW_E_MEMORY, "no memory for an exchange");
+    s->o = *o;
+    if (s->o.in_flight == 0) s->o.in_flight = o->sync ? 1 : 2;
+    s->params = o->params;
+    s->codec = o->codec;
+    s->servers = servers_of(o);
+    s->first_worker = servers_compute(o) ? 0 : s->servers;
+    s->workers = nw_server_workers(o);
+    s->serves = o->rank < s->servers;
+    s->works = nw_server_worker_of(o, o->rank) >= 0;
+    s->sync = o->sync;
+    s->differs = o->differences && !o->codec->exact;
+    s->base = (nw_exchange){.ops = &ops,
+                            .rank = o->rank,
+                            .world = o->world,
+                            .equal = true,
+                            .hands_out = true,
+                            .watches = o->deadline_ns > 0};
+    nw_status status = make(s);
+    if (status != NW_OK) {
+        server_free(&s->base);
+        return status;
+    }
+    if (s->serves && s->servers > 1) {
+        s->base.first = s->range[o->rank];
+        s->base.count = s->range[o->rank + 1] - s->range[o->rank];
+    }
+    *out = &s->base;
+    return NW_OK;
+}

@@ -1,0 +1,176 @@
+/*
+ * server_private.h - the inside of the parameter server, shared by the files that make it: server.c (the state machine, life),
+ * server_master.c (a rank that owns parameters) and server_worker.c (a rank that computes gradients).
+ *
+ * Ranks 0 .. S - 1 are servers, and own one range of the parameters each; the ranks behind them are workers, and, with
+ * `computes`, all ranks are. What goes between a rank's own two roles passes the same functions, but not the driver.
+ *
+ *   kind         from -> to              says
+ *   GRADIENT     worker -> each server   a piece of a gradient; step: its permit, version: the model it was computed from
+ *   REPORT       worker -> server 0      what the worker has to tell of that batch; after the pieces
+ *   MODEL        server -> worker        a piece of the parameters of that version
+ *   DIFFERENCE   server -> worker        a piece of what to add to what the worker has
+ *   PERMIT       server 0 -> worker      compute one gradient, with the newest model that has come; step: its number
+ *   REST         server -> worker        the run is over, the parameters are those of that version; ranks that are lost
+ *   CLOSE        server 0 -> server      the run is over after that many updates
+ *   DROPPED      server 0 -> worker      you are given up
+ *
+ * A piece is the part of a bucket that one server owns (header: segment is the bucket, part the server).
+ */
+#ifndef NW_EXCHANGE_SERVER_PRIVATE_H
+#define NW_EXCHANGE_SERVER_PRIVATE_H
+
+#include "exchange/exchange.h"
+
+enum { GRADIENT = NW_KIND_FIRST, REPORT, MODEL, DIFFERENCE, PERMIT, REST, CLOSE, DROPPED };
+enum { IN_FLIGHT_MOST = 8 };
+
+typedef struct piece {
+    int bucket, server;
+    size_t first, count;
+} piece;
+
+/* All pieces of one vector that belong to one server, or to one gradient of it: messages by piece, NULL where it is not
+ * there. */
+typedef struct pieces {
+    nw_message **at;
+    int here;
+    int64_t version;
+} pieces;
+
+/* ---- the worker's side ---- */
+
+/* What comes from one server. */
+typedef struct source {
+    pieces coming;
+    pieces ready[IN_FLIGHT_MOST + 2]; /* complete, and not yet put in place, in the order in which they came */
+    int ready_count;
+    int64_t version;  /* of what is in place */
+    int64_t answered; /* gradients */
+    bool rests;       /* it has said that the run is over */
+} source;
+
+typedef struct worker {
+    bool active, computing;
+    int64_t permits[IN_FLIGHT_MOST]; /* not yet used, in order */
+    int permit_count;
+    int64_t number; /* the permit of the gradient under way */
+    int64_t sent;   /* gradients */
+    int given;      /* pieces of the gradient under way that were sent */
+    source *from;   /* by server */
+} worker;
+
+/* ---- the server's side ---- */
+
+/* A gradient of one worker. */
+typedef struct gradient {
+    pieces pieces;
+    nw_message *report;
+    int64_t number;
+    int from; /* the rank */
+} gradient;
+
+/* A worker, as a server sees it. */
+typedef struct client {
+    bool lost;
+    int rank;
+    int permits;      /* that were given and whose gradients are not applied */
+    int waiting;      /* of these, gradients that are here and wait */
+    int64_t has;      /* the version that was last sent to it */
+    int64_t heard_ns; /* when it last said something, or was given something to do */
+    gradient coming;
+    pieces backups[IN_FLIGHT_MOST + 2]; /* models that it may have computed from, for dc-asgd; in order of version */
+    int backup_count;
+    int64_t handed[IN_FLIGHT_MOST]; /* versions that its permits were given at, the oldest first */
+    float *shadow;                  /* what the worker has, where differences are sent; this server's range */
+} client;
+
+typedef struct master {
+    bool active, applying;
+    bool closed;     /* not server 0: all gradients of the run are known ... */
+    int64_t closing; /* ... to be so many, all runs together */
+    int64_t version; /* updates made */
+    int64_t until;
+    int64_t serial; /* the next permit's number */
+    int permits;    /* of all clients */
+    int turn;       /* the client that is served first when there is not enough for all */
+    client *clients;
+    gradient *queue; /* complete, in the order in which they came */
+    int queue_count;
+    pieces *spare; /* lists that are not used */
+    int spare_count;
+    int64_t dropped; /* gradients that were too old */
+    gradient *taken; /* that are being applied */
+    int taken_count;
+    float *sum;    /* what is applied: as long as all parameters, but used in this server's range only */
+    float *was;    /* for dc-asgd: a piece of an old model */
+    pieces model;  /* the parameters of `version`, encoded; empty: not yet */
+    int64_t timer; /* NW_NO_TIMER: none */
+    nw_given given;
+    int *given_from;
+    const void **given_reports;
+} master;
+
+typedef struct server {
+    nw_exchange base;
+    nw_exchange_options o;
+    const nw_params *params;
+    const nw_codec *codec;
+    nw_codec *exact; /* for what must arrive as it is */
+    nw_buckets buckets;
+    piece *pieces; /* from the end of the vectors to their beginning */
+    int piece_count;
+    int *index;     /* [bucket * servers + server]: of the piece; -1: it is empty */
+    int *of_server; /* by server: pieces that it has */
+    size_t *range;  /* by server: where its range begins; one more for the end */
+    int servers, first_worker, workers;
+    bool serves, works; /* this rank's roles */
+    bool sync, differs; /* differs: differences travel down */
+    int64_t now_ns;     /* of the event that is being handled */
+    worker worker;
+    master master;
+} server;
+
+/* ---- server.c ---- */
+
+/* Sends a message, or hands it over where the receiver is this rank's other role. Takes over the reference. */
+nw_status nw_server_send(server *s, nw_actions *actions, int to, nw_message *message);
+/* A message without values. */
+nw_status nw_server_tell(server *s, nw_actions *actions, int to, int kind, int64_t number, int64_t version);
+/* A piece of `in`, which begins at the piece's first element. */
+nw_status nw_server_encode(server *s, nw_actions *actions, const nw_codec *codec, int kind, int index, int64_t step,
+                           int64_t version, const float *in, nw_message **message);
+nw_status nw_server_decode(server *s, nw_actions *actions, const nw_message *message, float *out, bool add);
+
+nw_status nw_pieces_make(pieces *p, int count);
+void nw_pieces_drop(pieces *p, int count); /* the messages */
+void nw_pieces_free(pieces *p, int count);
+/* Takes a reference to a message of this piece. NW_E_MESSAGE if it is there already. */
+nw_status nw_pieces_add(pieces *p, int index, nw_message *message);
+
+/* ---- server_worker.c ---- */
+
+nw_status nw_worker_make(server *s);
+void nw_worker_free(server *s);
+nw_status nw_worker_give(server *s, nw_actions *actions, size_t first); /* pieces that are final from there on */
+nw_status nw_worker_computed(server *s, nw_actions *actions);
+nw_status nw_worker_take(server *s, nw_actions *actions, nw_message *message);
+nw_status nw_worker_go_on(server *s, nw_actions *actions);
+
+/* ---- server_master.c ---- */
+
+nw_status nw_master_make(server *s);
+void nw_master_free(server *s);
+void nw_master_go(server *s, int64_t until);
+/* This rank's other role begins to compute, from what is in place. */
+nw_status nw_master_own_begins(server *s, nw_actions *actions);
+nw_status nw_master_take(server *s, nw_actions *actions, nw_message *message);
+nw_status nw_master_applied(server *s, nw_actions *actions);
+nw_status nw_master_rang(server *s, nw_actions *actions);
+nw_status nw_master_go_on(server *s, nw_actions *actions);
+void nw_master_waits(const server *s, nw_wait *wait);
+
+static inline int server_of(const server *s, int index) { return s->pieces[index].server; }
+static inline float *values_of(const server *s, int index) { return s->params->values + s->pieces[index].first; }
+
+#endif
