@@ -153,6 +153,11 @@ typedef struct nw_settings {
     /* several replicas, and what travels between them */
     const char *exchange, *cluster, *faults, *calibrate, *bn_sync, *method; /* "" (cluster, faults, calibrate): none */
     int world_size, virtual_ranks, delay, recalibrate_batches;              /* virtual_ranks 0: none */
+    const char *communication, *staleness, *server_correction, *send_down; /* of a parameter server */
+    int servers, in_flight, server_threads;
+    int64_t max_staleness;
+    double dc_lambda;
+    bool server_computes;
     int64_t bucket_bytes, compare_every, trace_events;
     double timeout; /* seconds; 0: none */
     bool trace, record_schedule;

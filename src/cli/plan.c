@@ -230,6 +230,61 @@ static nw_norm_sync plan_norms(const nw_settings *s)
                                        : NW_NORMS_RECALIBRATE;
 }
 
+static nw_exchange_options plan_exchange(const nw_settings *s, const nw_world *w)
+{
+    bool sync = is(s->communication, "sync");
+    return (nw_exchange_options){.name = s->exchange,
+                                 .rank = w ? w->rank : 0,
+                                 .world = w ? w->size : 1,
+                                 .bucket_bytes = (size_t)s->bucket_bytes,
+                                 .delay = s->delay,
+                                 .sync = sync,
+                                 .servers = s->servers,
+                                 .server_computes = s->server_computes,
+                                 .in_flight = s->in_flight,
+                                 .max_staleness = s->max_staleness,
+                                 .staleness = is(s->staleness, "wait")   ? NW_STALE_WAIT
+                                              : is(s->staleness, "drop") ? NW_STALE_DROP
+                                                                         : NW_STALE_WEIGHT,
+                                 .correction = is(s->server_correction, "none")      ? NW_CORRECT_NONE
+                                               : is(s->server_correction, "inverse") ? NW_CORRECT_INVERSE
+                                                                                     : NW_CORRECT_DC,
+                                 .dc_lambda = s->dc_lambda,
+                                 .differences = is(s->send_down, "differences"),
+                                 .deadline_ns = (int64_t)(s->timeout * 1e9)};
+}
+
+/* Replicas whose batches make one update. */
+static int replicas_of(const nw_settings *s, const nw_world *w)
+{
+    nw_exchange_options e = plan_exchange(s, w);
+    if (!is(s->exchange, "server")) return e.world;
+    int workers = nw_server_workers(&e);
+    return e.sync && workers > 0 ? workers : 1;
+}
+
+static nw_status check_server(const nw_settings *s)
+{
+    bool serves = is(s->exchange, "server");
+    const char *alone = !is(s->communication, "sync")       ? "communication"
+                        : s->servers > 1                    ? "servers"
+                        : s->server_computes                ? "server-computes"
+                        : s->max_staleness >= 0             ? "max-staleness"
+                        : !is(s->server_correction, "none") ? "server-correction"
+                        : !is(s->send_down, "models")       ? "send-down"
+                        : s->in_flight > 0                  ? "in-flight"
+                        : s->server_threads > 0             ? "server-threads"
+                                                            : NULL;
+    NW_FAIL_IF(!serves && alone, NW_E_ARGUMENT, "--%s is for a parameter server; add --exchange server", alone);
+    NW_FAIL_IF(serves && s->servers > 1 && s->clip_norm > 0, NW_E_ARGUMENT,
+               "--clip-norm needs the whole gradient, of which each of %d servers has a part; use --servers 1",
+               s->servers);
+    NW_FAIL_IF(serves && s->servers > 1 && s->ema_decay > 0, NW_E_ARGUMENT,
+               "an average of the weights needs all of them, of which each of %d servers has a part; use --servers 1",
+               s->servers);
+    return NW_OK;
+}
+
 static nw_status plan_crew(const nw_settings *s, const nw_world *w, nw_crew_options *o)
 {
     bool several = w && w->size > 1;
@@ -237,8 +292,8 @@ static nw_status plan_crew(const nw_settings *s, const nw_world *w, nw_crew_opti
     o->world = w ? w->size : 1;
     o->cluster = w ? w->cluster : NULL;
     o->faults = w ? w->faults : NULL;
-    o->exchange = (nw_exchange_options){
-        .name = s->exchange, .rank = w ? w->rank : 0, .bucket_bytes = (size_t)s->bucket_bytes, .delay = s->delay};
+    o->exchange = plan_exchange(s, w);
+    NW_TRY(check_server(s));
     o->codec = (nw_codec_options){.name = s->method, .seed = (uint64_t)s->seed};
     o->norms = plan_norms(s);
     o->recalibrate_batches = s->recalibrate_batches;
@@ -272,8 +327,10 @@ nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, const nw_world 
     int most = nw_max(s->batch_size, nw_max(o->test_batch_size, s->train_metrics ? o->train_eval_batch_size : 0));
     NW_TRY(nw_plan_net(s, d, &augment, most, &r->net));
     if (w) r->net.threads = w->threads;
+    bool serves = w && w->place == NW_CREW_MPI && is(s->exchange, "server") && !s->server_computes && w->rank < s->servers;
+    if (serves && s->server_threads > 0) r->net.threads = s->server_threads;
     NW_TRY(plan_optimizer(s, &r->optimizer));
-    plan_schedule(s, d, w ? w->size : 1, &r->schedule);
+    plan_schedule(s, d, replicas_of(s, w), &r->schedule);
     r->loader = (nw_loader_options){.dataset = d,
                                     .split = NW_SPLIT_TRAIN,
                                     .batch_size = s->batch_size,

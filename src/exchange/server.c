@@ -151,7 +151,7 @@ static nw_status check_message(const server *s, const nw_header *h)
                "rank %u sent a message of kind %u, which a parameter server does not know; do all ranks run the same "
                "--exchange?",
                h->from, h->kind);
-    NW_FAIL_IF(h->from >= (uint32_t)s->base.world || !(is_for_master(h->kind) ? s->serves : s->works), NW_E_MESSAGE,
+    NW_FAIL_IF(h->from >= (uint32_t)s->base.world || !(is_for_master(h->kind) ? s->serves : s->hears), NW_E_MESSAGE,
                "rank %u sent a message of kind %u to rank %d, which is no %s", h->from, h->kind, s->base.rank,
                is_for_master(h->kind) ? "server" : "worker");
     bool from_worker = h->kind == GRADIENT || h->kind == REPORT;
@@ -192,13 +192,13 @@ static nw_status go_on(server *s, nw_actions *actions)
     return s->works ? nw_worker_go_on(s, actions) : NW_OK;
 }
 
-static void go(server *s, int64_t until)
+static nw_status go(server *s, nw_actions *actions, int64_t until)
 {
-    if (s->works && !s->worker.active) { /* before the servers, who may hand out work at once */
+    if (s->hears && !s->worker.active) { /* before the servers, who may hand out work at once */
         s->worker.active = true;
-        for (int i = 0; i < s->servers; i++) s->worker.from[i].rests = false;
+        for (int i = 0; i < s->servers; i++) s->worker.from[i].rests = !s->works && i == s->base.rank;
     }
-    if (s->serves) nw_master_go(s, until);
+    return s->serves ? nw_master_go(s, actions, until) : NW_OK;
 }
 
 static nw_status handle(nw_exchange *e, const nw_event *event, nw_actions *actions)
@@ -207,7 +207,7 @@ static nw_status handle(nw_exchange *e, const nw_event *event, nw_actions *actio
     s->now_ns = event->now_ns;
     switch (event->kind) {
     case NW_EVENT_GO:
-        go(s, event->until);
+        NW_TRY(go(s, actions, event->until));
         break;
     case NW_EVENT_READY:
         return nw_worker_give(s, actions, event->first);
@@ -234,7 +234,7 @@ static bool idle(const nw_exchange *e)
 {
     const server *s = (const server *)e;
     bool serving = s->serves && (s->master.active || s->master.applying || s->master.queue_count > 0);
-    return !serving && !(s->works && s->worker.active);
+    return !serving && !(s->hears && s->worker.active);
 }
 
 static void waits(const nw_exchange *e, nw_wait *wait)
@@ -242,12 +242,12 @@ static void waits(const nw_exchange *e, nw_wait *wait)
     const server *s = (const server *)e;
     *wait = (nw_wait){0};
     if (s->serves) nw_master_waits(s, wait);
-    if (wait->count > 0 || !s->works || !s->worker.active) {
+    if (wait->count > 0 || !s->hears || !s->worker.active) {
         if (wait->count == 0) snprintf(wait->what, sizeof wait->what, "nothing");
         return;
     }
     for (int i = 0; i < s->servers; i++)
-        if (i != s->base.rank && (i == 0 || s->worker.from[i].answered < s->worker.sent)) nw_wait_add(wait, i);
+        if (i != s->base.rank && !s->worker.from[i].rests) nw_wait_add(wait, i);
     snprintf(wait->what, sizeof wait->what, "parameters after %" PRId64 " gradients, or the end of the run",
              s->worker.sent);
 }
@@ -274,7 +274,7 @@ static nw_status loaded(nw_exchange *e)
                "the checkpoint holds a parameter server after %" PRId64
                " updates, which cannot be; take an earlier one",
                version);
-    for (int i = 0; s->works && i < s->servers; i++) s->worker.from[i].version = version;
+    for (int i = 0; s->hears && i < s->servers; i++) s->worker.from[i].version = version;
     s->master.serial = version;
     return NW_OK;
 }
@@ -362,7 +362,7 @@ static nw_status make(server *s)
     NW_TRY(nw_codec_create(&s->exact, &exact));
     NW_TRY(cut(s));
     if (s->serves) NW_TRY(nw_master_make(s));
-    return s->works ? nw_worker_make(s) : NW_OK;
+    return s->hears ? nw_worker_make(s) : NW_OK;
 }
 
 nw_status nw_server_create(nw_exchange **out, const nw_exchange_options *o)
@@ -380,6 +380,7 @@ nw_status nw_server_create(nw_exchange **out, const nw_exchange_options *o)
     s->workers = nw_server_workers(o);
     s->serves = o->rank < s->servers;
     s->works = nw_server_worker_of(o, o->rank) >= 0;
+    s->hears = s->works || s->servers > 1;
     s->sync = o->sync;
     s->differs = o->differences && !o->codec->exact;
     s->base = (nw_exchange){.ops = &ops,

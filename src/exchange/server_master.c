@@ -39,10 +39,10 @@ static nw_status encode_model(server *s, nw_actions *actions, const nw_codec *co
     return NW_OK;
 }
 
-static nw_status send_model(server *s, nw_actions *actions, client *c)
+static nw_status send_model(server *s, nw_actions *actions, int to)
 {
     for (int i = 0; i < s->piece_count; i++)
-        if (s->master.model.at[i]) NW_TRY(nw_server_send(s, actions, c->rank, nw_message_hold(s->master.model.at[i])));
+        if (s->master.model.at[i]) NW_TRY(nw_server_send(s, actions, to, nw_message_hold(s->master.model.at[i])));
     return NW_OK;
 }
 
@@ -106,7 +106,7 @@ static nw_status update_client(server *s, nw_actions *actions, client *c)
     c->has = s->master.version;
     if (s->differs) return send_difference(s, actions, c);
     NW_TRY(encode_model(s, actions, s->codec));
-    return send_model(s, actions, c);
+    return send_model(s, actions, c->rank);
 }
 
 nw_status nw_master_own_begins(server *s, nw_actions *actions)
@@ -166,7 +166,7 @@ static nw_status give_permits(server *s, nw_actions *actions)
 
 /* ---- the end of a run ------------------------------------------------------------------------------------------------------ */
 
-static nw_status send_rest(server *s, nw_actions *actions, const client *c)
+static nw_status send_rest(server *s, nw_actions *actions, int to)
 {
     master *m = &s->master;
     nw_message *message;
@@ -184,7 +184,7 @@ static nw_status send_rest(server *s, nw_actions *actions, const client *c)
         memcpy(at, &rank, sizeof rank);
         at += sizeof rank;
     }
-    return nw_server_send(s, actions, c->rank, message);
+    return nw_server_send(s, actions, to, message);
 }
 
 /* The last parameters, exactly, so that all are equal at rest. */
@@ -194,14 +194,14 @@ static nw_status send_last(server *s, nw_actions *actions, client *c)
     bool has_it = c->has == m->version && s->codec->exact;
     if (!has_it && !is_own(s, c)) {
         NW_TRY(encode_model(s, actions, s->exact));
-        NW_TRY(send_model(s, actions, c));
+        NW_TRY(send_model(s, actions, c->rank));
         if (c->shadow)
             memcpy(c->shadow, s->params->values + s->range[s->base.rank],
                    (s->range[s->base.rank + 1] - s->range[s->base.rank]) * sizeof(float));
     }
     c->has = m->version;
     drop_backups(s, c, INT64_MAX);
-    return send_rest(s, actions, c);
+    return send_rest(s, actions, c->rank);
 }
 
 static nw_status end_run(server *s, nw_actions *actions)
@@ -211,6 +211,12 @@ static nw_status end_run(server *s, nw_actions *actions)
     if (!s->codec->exact) nw_pieces_drop(&m->model, s->piece_count);
     for (int i = 0; i < s->workers; i++)
         if (!m->clients[i].lost) NW_TRY(send_last(s, actions, &m->clients[i]));
+    for (int i = 0; s->first_worker > 0 && i < s->servers; i++) { /* those who do not work have had nothing yet */
+        if (i == s->base.rank) continue;
+        NW_TRY(encode_model(s, actions, s->exact));
+        NW_TRY(send_model(s, actions, i));
+        NW_TRY(send_rest(s, actions, i));
+    }
     nw_pieces_drop(&m->model, s->piece_count);
     for (int i = 1; is_first(s) && i < s->servers; i++) NW_TRY(nw_server_tell(s, actions, i, CLOSE, 0, m->version));
     set_timer(s, actions);
@@ -456,14 +462,18 @@ nw_status nw_master_go_on(server *s, nw_actions *actions)
     return NW_OK;
 }
 
-void nw_master_go(server *s, int64_t until)
+nw_status nw_master_go(server *s, nw_actions *actions, int64_t until)
 {
     master *m = &s->master;
-    if (!m->active)
-        for (int i = 0; i < s->workers; i++) m->clients[i].has = m->version; /* all are equal at rest */
+    for (int i = 0; !m->active && i < s->workers; i++) {
+        client *c = &m->clients[i];
+        c->has = m->version; /* all are equal at rest */
+        if (!is_own(s, c)) NW_TRY(keep_backup(s, actions, c));
+    }
     int64_t under_way = m->version + (s->sync ? m->permits > 0 : m->permits);
     m->active = true;
     m->until = until > under_way ? until : under_way;
+    return NW_OK;
 }
 
 /* ---- ranks that say nothing --------------------------------------------------------------------------------------------------- */

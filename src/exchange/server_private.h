@@ -8,10 +8,10 @@
  *   kind         from -> to              says
  *   GRADIENT     worker -> each server   a piece of a gradient; step: its permit, version: the model it was computed from
  *   REPORT       worker -> server 0      what the worker has to tell of that batch; after the pieces
- *   MODEL        server -> worker        a piece of the parameters of that version
+ *   MODEL        server -> worker        a piece of the parameters of that version; at the end of a run also to servers
  *   DIFFERENCE   server -> worker        a piece of what to add to what the worker has
  *   PERMIT       server 0 -> worker      compute one gradient, with the newest model that has come; step: its number
- *   REST         server -> worker        the run is over, the parameters are those of that version; ranks that are lost
+ *   REST         server -> all           the run is over, the parameters are those of that version; ranks that are lost
  *   CLOSE        server 0 -> server      the run is over after that many updates
  *   DROPPED      server 0 -> worker      you are given up
  *
@@ -125,6 +125,7 @@ typedef struct server {
     size_t *range;  /* by server: where its range begins; one more for the end */
     int servers, first_worker, workers;
     bool serves, works; /* this rank's roles */
+    bool hears;         /* it gets parameters of other servers: as a worker, or at rest, as one of several servers */
     bool sync, differs; /* differs: differences travel down */
     int64_t now_ns;     /* of the event that is being handled */
     worker worker;
@@ -161,7 +162,7 @@ nw_status nw_worker_go_on(server *s, nw_actions *actions);
 
 nw_status nw_master_make(server *s);
 void nw_master_free(server *s);
-void nw_master_go(server *s, int64_t until);
+nw_status nw_master_go(server *s, nw_actions *actions, int64_t until);
 /* This rank's other role begins to compute, from what is in place. */
 nw_status nw_master_own_begins(server *s, nw_actions *actions);
 nw_status nw_master_take(server *s, nw_actions *actions, nw_message *message);

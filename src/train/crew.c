@@ -18,9 +18,11 @@ static nw_party *party_of(const nw_member *m) { return &m->crew->parties[m - m->
 
 /* ---- the worker that a driver calls ---------------------------------------------------------------------------------- */
 
+/* Where the work is handed out, whoever asks has decided. */
 static bool wants(void *worker)
 {
     const nw_member *m = worker;
+    if (m->exchange->hands_out) return true;
     const nw_replica *r = m->replica;
     return party_of(m)->step < m->crew->until && r->at.batch < nw_replica_batches(r);
 }
@@ -63,6 +65,25 @@ static nw_status compute_batches(nw_member *m, bool *complete)
     return NW_OK;
 }
 
+/* A gradient that was handed out, whatever epoch this replica is in; and what there is to report. */
+static nw_status compute_handed(nw_member *m)
+{
+    nw_replica *r = m->replica;
+    const nw_params *p = params_of(m);
+    nw_replica_step step;
+    nw_tally tally = {0};
+    do {
+        NW_TRY(nw_replica_compute(r, &step));
+        if (step.epoch_over)
+            NW_TRY(nw_replica_end_epoch(r));
+        else
+            nw_tally_add(&tally, &step.result, r->options.net.loss_sum);
+    } while (!step.update_due);
+    memcpy(m->report, &tally, sizeof tally);
+    if (p->running.floats > 0) memcpy(m->report + sizeof tally, p->buffers, p->running.floats * sizeof(float));
+    return NW_OK;
+}
+
 static nw_status compute(void *worker, nw_between *between, bool *complete)
 {
     nw_member *m = worker;
@@ -71,7 +92,7 @@ static nw_status compute(void *worker, nw_between *between, bool *complete)
     m->between = between;
     m->final = SIZE_MAX;
     if (between) pass->hook = (nw_stage_hook){after_stage, m};
-    nw_status status = compute_batches(m, complete);
+    nw_status status = m->exchange->hands_out ? compute_handed(m) : compute_batches(m, complete);
     pass->hook = (nw_stage_hook){0};
     if (status == NW_OK || nw_crew_world(m->crew) == 1) return status;
     char reason[512];
@@ -79,9 +100,59 @@ static nw_status compute(void *worker, nw_between *between, bool *complete)
     return NW_FAIL(status, "rank %d: %s", rank_of(m), reason);
 }
 
+/* Takes note of what workers reported. */
+static void take_report(nw_crew *crew, int rank, const uint8_t *report, nw_tally *sum)
+{
+    size_t floats = params_of(&crew->members[0])->running.floats;
+    int worker = nw_server_worker_of(&crew->options.exchange, rank);
+    nw_tally tally;
+    memcpy(&tally, report, sizeof tally);
+    sum->loss += tally.loss;
+    sum->images += tally.images;
+    sum->top1 += tally.top1;
+    sum->top5 += tally.top5;
+    if (floats > 0) memcpy(crew->statistics + (size_t)worker * floats, report + sizeof tally, floats * sizeof(float));
+    crew->reported[worker] = true;
+}
+
+/* The world goes on by one update. An epoch that is over stays where it is until the next update, so that the last one of a
+ * run stands at its end. */
+static nw_status count_update(nw_crew *crew, const nw_given *given)
+{
+    nw_place *at = &crew->place;
+    nw_crew_update u = {.number = given->number, .delay = given->delay, .from = given->from[0]};
+    if (at->batch >= crew->epoch_batches) {
+        at->batch -= crew->epoch_batches;
+        at->epoch++;
+        at->tally = (nw_tally){0};
+    }
+    for (int i = 0; i < given->from_count; i++) take_report(crew, given->from[i], given->reports[i], &u.tally);
+    at->batch += crew->options.replica.accumulation;
+    at->batches += crew->options.replica.accumulation;
+    at->steps++;
+    at->images += u.tally.images;
+    at->tally.loss += u.tally.loss;
+    at->tally.images += u.tally.images;
+    at->tally.top1 += u.tally.top1;
+    at->tally.top5 += u.tally.top5;
+    nw_histogram_add(&crew->delays, given->delay);
+    u.lr = nw_replica_lr_of(nw_crew_first(crew), given->number);
+    u.epoch_over = at->batch >= crew->epoch_batches;
+    if (u.epoch_over) nw_replica_start_average(nw_crew_first(crew), at->epoch + 1);
+    return crew->options.updated ? crew->options.updated(crew->options.context, &u) : NW_OK;
+}
+
+static nw_status apply_given(nw_member *m, const nw_action *action)
+{
+    const nw_given *g = action->given;
+    NW_TRY(nw_replica_update_range(m->replica, action->gradient, (double)action->scale, g->number, g->first, g->count));
+    return rank_of(m) == 0 ? count_update(m->crew, g) : NW_OK;
+}
+
 static nw_status apply(void *worker, const nw_action *action)
 {
     nw_member *m = worker;
+    if (action->given) return apply_given(m, action);
     return nw_replica_update(m->replica, action->gradient, (double)action->scale, action->lag);
 }
 
@@ -154,7 +225,9 @@ static nw_status make_driver(nw_crew *crew, int first, int world)
                                  .beats_dir = crew->options.place == NW_CREW_MPI ? crew->options.beats_dir : NULL,
                                  .world = world,
                                  .first = first,
-                                 .count = crew->count};
+                                 .count = crew->count,
+                                 .lost = crew->options.lost,
+                                 .context = crew->options.context};
     NW_TRY(nw_crew_taps_open(&crew->taps, &taps, &options.taps, crew->note, sizeof crew->note));
     if (crew->options.place == NW_CREW_ALONE) return nw_local_create(&crew->driver, &options);
     if (crew->options.place == NW_CREW_MPI) return nw_mpi_create(&crew->driver, &options);
@@ -165,7 +238,8 @@ static nw_status make_driver(nw_crew *crew, int first, int world)
                             .faults = crew->options.faults,
                             .cost = &crew->cost,
                             .ready = crew->ready,
-                            .passes = r->options.accumulation};
+                            .passes = r->options.accumulation,
+                            .parameters = r->net->model.params.learned.floats};
     return nw_virtual_create(&crew->driver, &options, &v);
 }
 
@@ -177,20 +251,44 @@ static nw_status make_exchange(nw_crew *crew, int index, int rank, int world)
     e.world = world;
     e.params = params_of(m);
     e.codec = crew->codec;
+    e.report = m->report;
+    e.report_bytes = sizeof(nw_tally) + params_of(m)->running.floats * sizeof(float);
     NW_TRY(nw_exchange_create(&m->exchange, &e));
     crew->parties[index] = (nw_party){.exchange = m->exchange, .worker = m, .work = &work};
     return NW_OK;
+}
+
+static bool has_servers(const nw_crew *crew) { return strcmp(crew->options.exchange.name, "server") == 0; }
+
+/* Batches of an epoch of the whole world, as updates count them: in step each is one of every worker's. */
+static int64_t find_epoch_batches(const nw_crew *crew, int workers)
+{
+    const nw_replica_options *o = &crew->options.replica;
+    int64_t samples = o->loader.dataset->split[o->loader.split].count;
+    int64_t size = (int64_t)o->loader.batch_size * (crew->options.exchange.sync ? workers : 1);
+    int64_t batches = o->loader.drop_last ? samples / size : (samples + size - 1) / size;
+    if (batches < 1) batches = 1;
+    return o->max_batches > 0 && o->max_batches < batches ? o->max_batches : batches;
 }
 
 static nw_status make_member(nw_crew *crew, int index, int rank, int world)
 {
     nw_member *m = &crew->members[index];
     nw_replica_options o = crew->options.replica;
-    o.loader.rank = rank;
-    o.loader.world = world > 1 ? world : 0;
-    o.schedule.replicas = world;
+    int workers = world, worker = rank;
+    if (has_servers(crew)) {
+        crew->options.exchange.world = world;
+        workers = nw_server_workers(&crew->options.exchange);
+        worker = nw_server_worker_of(&crew->options.exchange, rank);
+        o.epoch_batches = crew->epoch_batches = find_epoch_batches(crew, workers);
+    }
+    o.loader.rank = worker > 0 ? worker : 0;
+    o.loader.world = workers > 1 ? workers : 0;
+    o.schedule.replicas = has_servers(crew) && !crew->options.exchange.sync ? 1 : workers;
     m->crew = crew;
     NW_TRY(nw_replica_create(&m->replica, &o, index > 0 ? crew->members[0].replica : NULL));
+    m->report = calloc(1, sizeof(nw_tally) + (params_of(m)->running.floats + 1) * sizeof(float));
+    NW_FAIL_IF(!m->report, NW_E_MEMORY, "no memory for a report");
     return make_exchange(crew, index, rank, world);
 }
 
@@ -213,6 +311,11 @@ static nw_status create(nw_crew *crew)
     NW_TRY(make_driver(crew, first, world));
     crew->scratch = calloc((size_t)(world + 1) * model->params.running.floats + 1, sizeof *crew->scratch);
     NW_FAIL_IF(!crew->scratch, NW_E_MEMORY, "no memory for the statistics of %d replicas", world);
+    crew->lost = crew->driver->lost;
+    crew->statistics = calloc((size_t)world * model->params.running.floats + 1, sizeof *crew->statistics);
+    crew->reported = calloc((size_t)world, sizeof *crew->reported);
+    NW_FAIL_IF(!crew->statistics || !crew->reported, NW_E_MEMORY, "no memory for the reports of %d ranks", world);
+    crew->place.lr_factor = 1;
     crew->started_ns = nw_now_ns();
     return NW_OK;
 }
@@ -238,6 +341,7 @@ void nw_crew_free(nw_crew *crew)
     for (int i = crew->count - 1; crew->members && i >= 0; i--) { /* the eldest last: the others use its memory */
         nw_exchange_free(crew->members[i].exchange); /* drops messages, so before the driver and its pool */
         nw_replica_free(crew->members[i].replica);
+        free(crew->members[i].report);
     }
     nw_driver_free(crew->driver);
     nw_ledger_free(crew->ledger);
@@ -247,6 +351,8 @@ void nw_crew_free(nw_crew *crew)
     nw_compute_cost_free(&crew->cost);
     free(crew->ready);
     free(crew->scratch);
+    free(crew->statistics);
+    free(crew->reported);
     free(crew->members);
     free(crew->parties);
     free(crew);
@@ -281,14 +387,55 @@ nw_status nw_crew_go_back(nw_crew *crew, nw_checkpoint *checkpoint, double lr_fa
 
 nw_status nw_crew_advance(nw_crew *crew, int64_t until)
 {
-    crew->until = until;
+    crew->until = crew->driver->until = until;
     return nw_driver_run(crew->driver, crew->parties, false);
+}
+
+int64_t nw_crew_epoch_batches(const nw_crew *crew)
+{
+    return nw_crew_hands_out(crew) ? crew->epoch_batches : nw_replica_batches(nw_crew_first(crew));
+}
+
+int64_t nw_crew_updates(const nw_crew *crew, int64_t epochs)
+{
+    int64_t most = INT64_MAX / crew->epoch_batches;
+    return (epochs < most ? epochs : most) * crew->epoch_batches / crew->options.replica.accumulation;
 }
 
 bool nw_crew_epoch_is_over(const nw_crew *crew)
 {
-    const nw_replica *r = nw_crew_first(crew);
-    return r->at.batch >= nw_replica_batches(r);
+    return nw_crew_place_of(crew)->batch >= nw_crew_epoch_batches(crew);
+}
+
+nw_status nw_crew_agree_on_place(nw_crew *crew)
+{
+    nw_place *all = calloc((size_t)nw_crew_world(crew), sizeof *all);
+    NW_FAIL_IF(!all, NW_E_MEMORY, "no memory for the places of %d ranks", nw_crew_world(crew));
+    for (int i = 0; i < crew->count; i++) all[crew->driver->first + i] = crew->place;
+    nw_place mine = crew->place;
+    nw_status status = crew->options.place == NW_CREW_MPI ? nw_driver_share(crew->driver, &mine, sizeof mine, all) : NW_OK;
+    if (status == NW_OK) crew->place = all[0];
+    free(all);
+    return status;
+}
+
+void nw_crew_copy(nw_crew *crew, float *values, float *buffers)
+{
+    nw_replica *r = nw_crew_first(crew);
+    const nw_params *p = params_of(&crew->members[0]);
+    size_t floats = p->running.floats;
+    int workers = nw_server_workers(&crew->options.exchange), count = 0;
+    nw_replica_swap_average(r);
+    memcpy(values, p->values, p->learned.floats * sizeof *values);
+    memcpy(buffers, p->buffers, floats * sizeof *buffers);
+    nw_replica_swap_average(r);
+    for (int w = 0; w < workers; w++) { /* in the order of ranks */
+        const float *said = crew->statistics + (size_t)w * floats;
+        if (!crew->reported[w] || (count > 0 && crew->options.norms == NW_NORMS_LOCAL)) continue;
+        for (size_t i = 0; i < floats; i++) buffers[i] = count > 0 ? buffers[i] + said[i] : said[i];
+        count++;
+    }
+    for (size_t i = 0; count > 1 && i < floats; i++) buffers[i] /= (float)count;
 }
 
 nw_status nw_crew_flush(nw_crew *crew)
@@ -359,7 +506,7 @@ nw_status nw_crew_compare(nw_crew *crew)
     NW_TRY(share_numbers(crew, hash_weights, all));
     for (int i = 1; i < nw_crew_world(crew); i++)
         NW_FAIL_IF(
-            all[i] != all[0], NW_E_NUMERIC,
+            all[i] != all[0] && !crew->lost[i], NW_E_NUMERIC,
             "after step %lld the weights of rank %d are not those of rank 0, although all apply the same updates: "
             "a fault of memory, of the network, or different machines; resume from the last checkpoint",
             (long long)nw_crew_computed(crew), i);
@@ -414,17 +561,28 @@ static nw_status gather_buffers(nw_crew *crew, float *const *mine)
     return status;
 }
 
-/* Makes them the mean over all ranks, in the order of ranks. */
+/* Whether a rank has statistics of its own: servers that do not compute and ranks that are lost have none. */
+static bool has_statistics(const nw_crew *crew, int rank)
+{
+    bool works = !has_servers(crew) || nw_server_worker_of(&crew->options.exchange, rank) >= 0;
+    return works && !crew->lost[rank];
+}
+
+/* Makes them the mean over all ranks that have some, in the order of ranks. */
 static nw_status average_buffers(nw_crew *crew, float *const *mine)
 {
     size_t floats = params_of(&crew->members[0])->running.floats;
-    int world = nw_crew_world(crew);
+    int world = nw_crew_world(crew), count = 0;
     if (floats == 0 || world == 1) return NW_OK;
     NW_TRY(gather_buffers(crew, mine));
     float *sum = crew->scratch;
-    for (int r = 1; r < world; r++)
-        for (size_t i = 0; i < floats; i++) sum[i] += crew->scratch[(size_t)r * floats + i];
-    for (size_t i = 0; i < floats; i++) sum[i] /= (float)world;
+    for (int r = 0; r < world; r++) {
+        const float *theirs = crew->scratch + (size_t)r * floats;
+        if (!has_statistics(crew, r)) continue;
+        for (size_t i = 0; i < floats; i++) sum[i] = count > 0 ? sum[i] + theirs[i] : theirs[i];
+        count++;
+    }
+    for (size_t i = 0; i < floats; i++) sum[i] /= (float)count;
     for (int m = 0; m < crew->count; m++) memcpy(mine[m], sum, floats * sizeof *sum);
     return NW_OK;
 }
@@ -468,7 +626,9 @@ static nw_status recalibrate_all(nw_crew *crew)
 
 nw_status nw_crew_sync_norms(nw_crew *crew)
 {
-    if (params_of(&crew->members[0])->running.floats == 0 || crew->options.norms == NW_NORMS_LOCAL) return NW_OK;
+    bool served = has_servers(crew) && nw_server_worker_of(&crew->options.exchange, 0) < 0; /* rank 0 has none */
+    bool local = crew->options.norms == NW_NORMS_LOCAL && !served;
+    if (params_of(&crew->members[0])->running.floats == 0 || local) return NW_OK;
     if (crew->options.norms == NW_NORMS_RECALIBRATE) NW_TRY(recalibrate_all(crew));
     float *mine[NW_CLUSTER_RANKS];
     for (int i = 0; i < crew->count; i++) mine[i] = params_of(&crew->members[i])->buffers;

@@ -6,6 +6,11 @@
  * nothing is under way, and whoever called may look, evaluate, save. What happens at such a rest is the same code
  * everywhere: loops over the replicas here, and nw_driver_share where all ranks must know something.
  *
+ * Where the exchange hands out the work (a parameter server), replicas go through the data at their own pace: a worker whose
+ * epoch is over begins the next. The world's place is then the crew's own: an epoch is as many updates as the data have
+ * batches, and rank 0, which makes the updates, counts. Each worker tells with its gradient what it saw (report): sums of
+ * losses and right answers, and its running statistics.
+ *
  * Rank 0's replica is the one that is looked at; where the exchange keeps replicas equal, that is all there is to see,
  * and nw_crew_compare finds out whether it is so.
  *
@@ -16,6 +21,7 @@
 #ifndef NW_TRAIN_CREW_H
 #define NW_TRAIN_CREW_H
 
+#include "base/histogram.h"
 #include "exchange/exchange.h"
 #include "net/replay.h"
 #include "net/virtual.h"
@@ -26,6 +32,15 @@ typedef enum nw_crew_place { NW_CREW_ALONE, NW_CREW_MPI, NW_CREW_VIRTUAL, NW_CRE
 typedef enum nw_norm_sync { NW_NORMS_LOCAL, NW_NORMS_AVERAGE, NW_NORMS_RECALIBRATE } nw_norm_sync;
 
 typedef struct nw_crew nw_crew;
+
+typedef struct nw_crew_update {
+    int64_t number; /* of the update, from 0 */
+    int64_t delay;
+    int from;       /* the rank whose gradient it was; of several, the first */
+    nw_tally tally; /* of the batches that it was made of */
+    double lr;
+    bool epoch_over; /* it was the last of its epoch */
+} nw_crew_update;
 
 typedef struct nw_crew_options {
     nw_replica_options replica; /* of each; the loader's rank and world are filled in */
@@ -44,6 +59,9 @@ typedef struct nw_crew_options {
     const char *beats_dir; /* where MPI ranks keep their heartbeats; NULL: nowhere */
     /* After each batch of rank 0's replica, if that is here. */
     void (*stepped)(void *context, const nw_replica *replica, const nw_replica_step *step);
+    /* Where the work is handed out, after each update that rank 0 makes, if that is here; and when a rank is given up. */
+    nw_status (*updated)(void *context, const nw_crew_update *update);
+    void (*lost)(void *context, int rank);
     void *context;
 } nw_crew_options;
 
@@ -54,6 +72,7 @@ typedef struct nw_member {
     nw_faults_state faults; /* of a real rank */
     nw_between *between;    /* of the computation under way */
     size_t final;           /* its gradient is final from here on, as was told */
+    uint8_t *report;        /* where the work is handed out: of its last gradient */
 } nw_member;
 
 struct nw_crew {
@@ -73,6 +92,13 @@ struct nw_crew {
     int64_t until;
     int64_t started_ns;
     float *scratch; /* as long as the buffers, for each rank of the world */
+    /* Where the work is handed out: */
+    nw_place place;        /* of the world */
+    int64_t epoch_batches; /* of all workers together */
+    nw_histogram delays;   /* of gradients that rank 0 applied */
+    float *statistics;     /* the last that each worker reported, and ... */
+    bool *reported;        /* ... whether it did */
+    bool *lost;            /* by rank */
 };
 
 nw_status nw_crew_create(nw_crew **crew, const nw_crew_options *options);
@@ -82,8 +108,17 @@ static inline nw_replica *nw_crew_first(const nw_crew *crew) { return crew->memb
 static inline int nw_crew_world(const nw_crew *crew) { return crew->driver->size; }
 /* Whether this process holds rank 0, which speaks for all. */
 static inline bool nw_crew_leads(const nw_crew *crew) { return crew->driver->first == 0; }
-/* Gradients computed so far by each replica; what a checkpoint's step counts. */
-static inline int64_t nw_crew_computed(const nw_crew *crew) { return crew->parties[0].step; }
+/* Gradients computed so far by each replica, or updates where the work is handed out; what a checkpoint's step counts. */
+static inline int64_t nw_crew_computed(const nw_crew *crew) { return nw_party_progress(&crew->parties[0]); }
+static inline bool nw_crew_hands_out(const nw_crew *crew) { return crew->members[0].exchange->hands_out; }
+/* Where the run is. */
+static inline const nw_place *nw_crew_place_of(const nw_crew *crew)
+{
+    return nw_crew_hands_out(crew) ? &crew->place : &crew->members[0].replica->at;
+}
+int64_t nw_crew_epoch_batches(const nw_crew *crew); /* as nw_place counts them */
+/* Updates that so many epochs have, where the work is handed out. */
+int64_t nw_crew_updates(const nw_crew *crew, int64_t epochs);
 double nw_crew_virtual_seconds(const nw_crew *crew); /* the latest clock; NAN in real time */
 
 /* What an MPI rank does now, for its heartbeat. */
@@ -97,6 +132,12 @@ bool nw_crew_epoch_is_over(const nw_crew *crew);
 /* Applies updates that are held back. */
 nw_status nw_crew_flush(nw_crew *crew);
 nw_status nw_crew_end_epoch(nw_crew *crew);
+
+/* Where the work is handed out, after an advance: all ranks learn where the world is. */
+nw_status nw_crew_agree_on_place(nw_crew *crew);
+/* The parameters of rank 0 as evaluation uses them (their average, if there is one), and the running statistics that the
+ * workers reported: their mean, or the first one's. To vectors of their lengths. */
+void nw_crew_copy(nw_crew *crew, float *values, float *buffers);
 
 /* Whether any rank was asked to stop. All ranks get the same answer. */
 nw_status nw_crew_agree_to_stop(nw_crew *crew, bool *stop);

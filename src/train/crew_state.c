@@ -6,6 +6,7 @@
  *   exchange.safetensors                      vectors that the exchange holds back, of rank 0
  *   virtual.bin                               clocks and queues of a virtual cluster
  *   ledger.bin                                bytes sent so far
+ *   delays.bin                                of gradients, where the work is handed out
  *
  * Rank 0 writes everything; what is elsewhere comes to it replica by replica, into one more replica that is made for
  * the purpose. Every rank reads for itself.
@@ -19,6 +20,7 @@
 #define EXCHANGE_FILE "exchange.safetensors"
 #define VIRTUAL_FILE  "virtual.bin"
 #define LEDGER_FILE   "ledger.bin"
+#define DELAYS_FILE   "delays.bin"
 
 /* ---- saving ----------------------------------------------------------------------------------------------------------- */
 
@@ -216,11 +218,73 @@ static nw_status save_ledger(nw_crew *crew, nw_checkpoint_writer *w)
     return status;
 }
 
+/* The place of the world, where it is not that of rank 0's replica. */
+typedef struct place_key {
+    const char *key;
+    int64_t *integer;
+    double *real;
+} place_key;
+enum { PLACE_KEYS = 9 };
+
+static void list_place(nw_place *at, place_key keys[PLACE_KEYS])
+{
+    const place_key all[PLACE_KEYS] = {{"world.epoch", &at->epoch, NULL},
+                                       {"world.batch", &at->batch, NULL},
+                                       {"world.batches", &at->batches, NULL},
+                                       {"world.steps", &at->steps, NULL},
+                                       {"world.images", &at->images, NULL},
+                                       {"world.tally_loss", NULL, &at->tally.loss},
+                                       {"world.tally_images", &at->tally.images, NULL},
+                                       {"world.tally_top1", &at->tally.top1, NULL},
+                                       {"world.tally_top5", &at->tally.top5, NULL}};
+    memcpy(keys, all, sizeof all);
+}
+
+static nw_status save_place(nw_crew *crew, nw_checkpoint_writer *w)
+{
+    place_key keys[PLACE_KEYS];
+    list_place(&crew->place, keys);
+    for (int i = 0; i < PLACE_KEYS; i++)
+        NW_TRY(keys[i].integer ? nw_checkpoint_add_int(w, keys[i].key, *keys[i].integer)
+                               : nw_checkpoint_add_double(w, keys[i].key, *keys[i].real));
+    NW_TRY(nw_checkpoint_add_int(w, "world.epoch_batches", crew->epoch_batches));
+    nw_packer packer = {0};
+    nw_histogram_pack(&crew->delays, &packer);
+    nw_status status = packer.failed ? NW_FAIL(NW_E_MEMORY, "no memory for a histogram")
+                                     : nw_checkpoint_add_file(w, DELAYS_FILE, packer.data, packer.size);
+    free(packer.data);
+    return status;
+}
+
+/* What each server knows of its range comes to rank 0, whose vectors then are complete. All ranks call. */
+static nw_status bring_ranges(nw_crew *crew)
+{
+    const nw_exchange *mine = crew->members[0].exchange;
+    int64_t range[2] = {(int64_t)mine->first, (int64_t)mine->count}, all[2 * NW_CLUSTER_RANKS] = {0};
+    nw_replica *first = nw_crew_first(crew);
+    if (crew->options.place == NW_CREW_MPI) NW_TRY(nw_driver_share(crew->driver, range, sizeof range, all));
+    for (int rank = 1; rank < nw_crew_world(crew); rank++) {
+        const nw_exchange *theirs = crew->options.place == NW_CREW_MPI ? NULL : crew->members[rank].exchange;
+        size_t begin = theirs ? theirs->first : (size_t)all[2 * rank];
+        size_t count = theirs ? theirs->count : (size_t)all[2 * rank + 1];
+        for (int i = 0; count > 0 && i < nw_optimizer_states(first->net->optimizer); i++) {
+            float *to = nw_optimizer_state_at(first->net->optimizer, i).data + begin;
+            NW_TRY(nw_driver_collect(crew->driver, rank, to, count * sizeof *to));
+            if (!theirs) continue;
+            const nw_optimizer *other = crew->members[rank].replica->net->optimizer;
+            memcpy(to, nw_optimizer_state_at(other, i).data + begin, count * sizeof *to);
+        }
+    }
+    return NW_OK;
+}
+
 nw_status nw_crew_save(nw_crew *crew, nw_checkpoint_writer *w)
 {
     const nw_replica *first = nw_crew_first(crew);
+    if (nw_crew_hands_out(crew)) NW_TRY(bring_ranges(crew));
+    if (w && nw_crew_hands_out(crew)) NW_TRY(save_place(crew, w));
     if (w) {
-        NW_TRY(nw_checkpoint_add_model(w, &first->net->model.params, first->at.batches));
+        NW_TRY(nw_checkpoint_add_model(w, &first->net->model.params, nw_crew_place_of(crew)->batches));
         NW_TRY(nw_replica_save(nw_crew_first(crew), w, 0, NW_SAVED_LEADER));
         NW_TRY(nw_checkpoint_add_int(w, "world_size", nw_crew_world(crew)));
         NW_TRY(save_exchange(crew, w));
@@ -313,8 +377,46 @@ static nw_status load_exchange(nw_crew *crew, nw_member *m, nw_checkpoint *c, co
         NW_TRY(nw_checkpoint_read_segments(c, EXCHANGE_FILE, prefix, &m->replica->net->model.params.learned,
                                            s.vectors[i].data));
     }
-    crew->parties[m - crew->members].step = m->replica->at.steps + s.vector_count;
+    const nw_place *at = &m->replica->at;
+    crew->parties[m - crew->members].step =
+        e->hands_out ? at->batches / m->replica->options.accumulation : at->steps + s.vector_count;
     return NW_OK;
+}
+
+/* A world of another size goes on at the same place; its workers share what is left of the epoch. */
+static nw_status load_place(nw_crew *crew, nw_checkpoint *c, bool same_world)
+{
+    place_key keys[PLACE_KEYS];
+    int64_t batches = 0;
+    list_place(&crew->place, keys);
+    for (int i = 0; i < PLACE_KEYS; i++)
+        NW_TRY(keys[i].integer ? nw_checkpoint_get_int(c, keys[i].key, keys[i].integer)
+                               : nw_checkpoint_get_double(c, keys[i].key, keys[i].real));
+    NW_TRY(nw_checkpoint_get_int(c, "world.epoch_batches", &batches));
+    nw_place *at = &crew->place;
+    NW_FAIL_IF(batches < 1 || at->batch < 0 || at->batch > batches + crew->options.replica.accumulation || at->epoch < 0,
+               NW_E_FILE, "%s: the world cannot be at batch %lld of %lld in epoch %lld; take an earlier checkpoint",
+               nw_checkpoint_path(c), (long long)at->batch, (long long)batches, (long long)at->epoch);
+    if (batches != crew->epoch_batches) /* another batch size or number of workers in step */
+        at->batch = (int64_t)((double)at->batch * (double)crew->epoch_batches / (double)batches);
+    int workers = nw_server_workers(&crew->options.exchange);
+    for (int i = 0; !same_world && i < crew->count; i++) {
+        nw_place *place = &crew->members[i].replica->at;
+        int64_t all = nw_replica_batches(crew->members[i].replica), done = at->batch;
+        if (!crew->options.exchange.sync) done = (done + workers - 1) / workers;
+        place->epoch = at->epoch;
+        place->batch = done < all ? done : all;
+        place->batches = place->epoch * all + place->batch;
+    }
+    if (!nw_checkpoint_has_file(c, DELAYS_FILE)) return NW_OK;
+    char *bytes;
+    size_t size;
+    NW_TRY(nw_checkpoint_read_file(c, DELAYS_FILE, &bytes, &size));
+    nw_unpacker unpacker = {.data = (const uint8_t *)bytes, .size = size};
+    crew->delays = (nw_histogram){0};
+    nw_status status = nw_histogram_unpack_merge(&crew->delays, &unpacker, nw_checkpoint_path(c));
+    free(bytes);
+    return status;
 }
 
 static nw_status load_driver(nw_crew *crew, nw_checkpoint *c, bool same_world)
@@ -358,12 +460,17 @@ nw_status nw_crew_load(nw_crew *crew, nw_checkpoint *c, const char **note)
     if (nw_checkpoint_has(c, "world_size")) NW_TRY(nw_checkpoint_get_int(c, "world_size", &world));
     NW_FAIL_IF(world < 1 || world > NW_CLUSTER_RANKS, NW_E_FILE, "%s: a world of %lld ranks makes no sense",
                nw_checkpoint_path(c), (long long)world);
-    bool same = world == nw_crew_world(crew);
+    bool same = world == nw_crew_world(crew), handed = nw_checkpoint_has(c, "world.epoch");
+    NW_FAIL_IF(handed != nw_crew_hands_out(crew), NW_E_ARGUMENT,
+               "%s was written %s a parameter server, and cannot be continued %s one; --init starts a new run from its "
+               "weights",
+               nw_checkpoint_path(c), handed ? "with" : "without", handed ? "without" : "with");
     for (int i = 0; i < crew->count; i++) {
         NW_TRY(load_member(crew, &crew->members[i], c, (int)world));
         crew->parties[i].step = crew->members[i].replica->at.steps;
         NW_TRY(load_exchange(crew, &crew->members[i], c, note));
     }
+    if (handed) NW_TRY(load_place(crew, c, same));
     if (!same)
         *note =
             "the checkpoint was written by a world of another size: this one goes on at the next whole batch of the "

@@ -52,10 +52,18 @@ static void begins(void *context, int rank, nw_span kind, int64_t step, const nw
     nw_heartbeat_set(t->heart, states[kind], step, what);
 }
 
+static void lost(void *context, int by, int rank, int64_t now_ns)
+{
+    const nw_crew_taps *t = context;
+    (void)by, (void)now_ns;
+    t->lost(t->context, rank);
+}
+
 nw_status nw_crew_taps_open(nw_crew_taps *t, const nw_crew_taps_options *o, nw_taps *taps, char *note, size_t note_size)
 {
     char host[64] = "";
-    *t = (nw_crew_taps){0};
+    *t = (nw_crew_taps){.lost = o->lost, .context = o->context};
+    if (o->lost) taps->lost = lost;
     note[0] = '\0';
     gethostname(host, sizeof host - 1);
     taps->context = t;

@@ -1,5 +1,5 @@
 /*
- * crew_taps.h - who listens to a crew's driver: the trace, and the heartbeats of MPI ranks. See crew.h.
+ * crew_taps.h - who listens to a crew's driver: the trace, the heartbeats of MPI ranks, and the run. See crew.h.
  */
 #ifndef NW_TRAIN_CREW_TAPS_H
 #define NW_TRAIN_CREW_TAPS_H
@@ -14,12 +14,16 @@ typedef struct nw_crew_taps_options {
     const char *beats_dir; /* a run's directory; NULL: no heartbeats */
     int world, first, count;
     int64_t first_step;
+    void (*lost)(void *context, int rank); /* a rank was given up; NULL: nobody asks */
+    void *context;
 } nw_crew_taps_options;
 
 typedef struct nw_crew_taps {
     nw_trace *trace;     /* NULL: none */
     nw_heartbeat *heart; /* of this process's one rank; NULL: none */
     int names[8]; /* of slices, in the trace */
+    void (*lost)(void *context, int rank);
+    void *context;
 } nw_crew_taps;
 
 /* Opens them and fills `taps` for a driver. A heart that cannot be opened is done without: `note`, if not empty then, is

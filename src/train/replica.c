@@ -21,7 +21,8 @@ nw_status nw_replica_create(nw_replica **out, const nw_replica_options *options,
         elder ? nw_net_create_sibling(&r->net, elder->net, &parts) : nw_net_create_from(&r->net, &options->net, &parts);
     if (status == NW_OK) status = nw_loader_create(&r->loader, &options->loader);
     if (status == NW_OK) {
-        r->options.schedule.batches_per_epoch = nw_replica_batches(r);
+        r->options.schedule.batches_per_epoch =
+            options->epoch_batches > 0 ? options->epoch_batches : nw_replica_batches(r);
         status = nw_schedule_make(&r->schedule, &r->options.schedule);
     }
     if (status != NW_OK) {
@@ -46,17 +47,16 @@ int64_t nw_replica_batches(const nw_replica *r)
     return most > 0 && most < all ? most : all;
 }
 
-/* The average begins with the first epoch that it sees. */
-static void start_average(nw_replica *r)
+void nw_replica_start_average(nw_replica *r, int64_t epoch)
 {
-    if (!nw_net_average(r->net) || r->ema_running || r->at.epoch < r->options.ema_from) return;
+    if (!nw_net_average(r->net) || r->ema_running || epoch < r->options.ema_from) return;
     nw_ema_start(nw_net_average(r->net), &r->net->model.pass.exec, &r->net->model.params);
     r->ema_running = true;
 }
 
 nw_status nw_replica_begin(nw_replica *r)
 {
-    start_average(r);
+    nw_replica_start_average(r, r->at.epoch);
     return nw_loader_start(r->loader, r->at.epoch, r->at.batch);
 }
 
@@ -124,6 +124,32 @@ nw_status nw_replica_update(nw_replica *r, float *gradient, double scale, int la
     params->gradients = own;
     NW_TRY(status);
     if (r->ema_running) NW_TRY(nw_ema_step(nw_net_average(r->net), &r->net->model.pass.exec, params));
+    r->at.steps++;
+    return NW_OK;
+}
+
+double nw_replica_lr_of(const nw_replica *r, int64_t number)
+{
+    return r->at.lr_factor * nw_schedule_lr(&r->schedule, (number + 1) * r->options.accumulation - 1);
+}
+
+nw_status nw_replica_update_range(nw_replica *r, float *gradient, double scale, int64_t number, size_t first,
+                                  size_t count)
+{
+    if (r->options.averaging) scale /= (double)r->options.accumulation;
+    nw_params *params = &r->net->model.params;
+    nw_exec *exec = &r->net->model.pass.exec;
+    float *own = params->gradients;
+    double lr = nw_replica_lr_of(r, number);
+    params->gradients = gradient;
+    nw_status status = count == params->learned.floats
+                           ? nw_net_apply(r->net, lr, scale)
+                           : nw_optimizer_step_range(r->net->optimizer, exec, params, lr, scale, (uint64_t)number + 1,
+                                                     first, count);
+    params->gradients = own;
+    NW_TRY(status);
+    if (r->ema_running) NW_TRY(nw_ema_step(nw_net_average(r->net), exec, params));
+    *nw_optimizer_steps(r->net->optimizer) = (uint64_t)number + 1;
     r->at.steps++;
     return NW_OK;
 }

@@ -28,6 +28,7 @@ typedef struct nw_replica_options {
     double ema_decay; /* 0: no average of the weights */
     int ema_every;
     int64_t ema_from; /* the first epoch whose updates it sees */
+    int64_t epoch_batches; /* of the schedule of rates, where it is not that of this replica; 0: it is */
     bool watch;       /* stop where a loss or gradient is not finite, */
     double diverged;  /* or where its running mean is so many times what guessing gives, or the first one; 0: never */
 } nw_replica_options;
@@ -78,6 +79,13 @@ double nw_replica_lr(const nw_replica *replica);
 /* Applies a gradient times `scale`: the replica's own, or another vector (NULL: its own), which was complete `lag`
  * gradients before the last complete one and keeps the learning rate of its time. */
 nw_status nw_replica_update(nw_replica *replica, float *gradient, double scale, int lag);
+/* Applies another's gradient as update `number` of all, from 0, to a range; the rest of the vector is somebody else's. */
+nw_status nw_replica_update_range(nw_replica *replica, float *gradient, double scale, int64_t number, size_t first,
+                                  size_t count);
+/* The learning rate of that update. */
+double nw_replica_lr_of(const nw_replica *replica, int64_t number);
+/* Lets the average of the weights begin, if this epoch is the first that it sees. */
+void nw_replica_start_average(nw_replica *replica, int64_t epoch);
 /* Goes to the next epoch. */
 nw_status nw_replica_end_epoch(nw_replica *replica);
 

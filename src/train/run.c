@@ -48,7 +48,7 @@ static nw_status make_loader(run *r, nw_split split, int batch_size, nw_loader *
                                  .augment = o->test_augment,
                                  .workers = o->workers,
                                  .decode = nw_image_decode};
-    if (o->crew.place == NW_CREW_MPI) { /* each rank evaluates its share */
+    if (o->crew.place == NW_CREW_MPI && !nw_crew_hands_out(r->crew)) { /* each rank evaluates its share */
         options.rank = o->crew.exchange.rank;
         options.world = o->crew.world > 1 ? o->crew.world : 0;
     }
@@ -61,6 +61,8 @@ static nw_status prepare(run *r, nw_checkpoint *c)
     nw_crew_options crew = o->crew;
     crew.driver.stop = o->stop;
     crew.stepped = nw_run_tell_step;
+    crew.updated = nw_run_updated;
+    crew.lost = nw_run_lost;
     crew.context = r;
     crew.beats_dir = o->run_dir;
     if (o->run_dir) NW_TRY(nw_path_join(&r->dump_dir, o->run_dir, "dumps"));
@@ -82,6 +84,8 @@ static nw_status prepare(run *r, nw_checkpoint *c)
         replica->at.epoch = o->start_epoch;
         replica->at.batches = o->start_epoch * nw_replica_batches(replica);
     }
+    NW_FAIL_IF(o->start_epoch > 0 && nw_crew_hands_out(r->crew), NW_E_ARGUMENT,
+               "a parameter server counts updates from the first; resume a run with --resume instead of --epoch");
     NW_TRY(nw_run_add_images(r));
     return nw_crew_begin(r->crew);
 }
@@ -147,7 +151,7 @@ static nw_status open_observers(run *r, const nw_checkpoint *c)
     record.train_images = r->options->dataset->split[NW_SPLIT_TRAIN].count;
     record.test_images = r->options->dataset->split[NW_SPLIT_TEST].count;
     record.batch_size = o->loader.batch_size;
-    record.batches_per_epoch = nw_replica_batches(first(r));
+    record.batches_per_epoch = nw_crew_epoch_batches(r->crew);
     record.max_epoch = r->options->epochs;
     if (r->options->max_steps > 0) record.max_steps = r->options->max_steps;
     record.seed = (int64_t)o->net.seed;
@@ -278,6 +282,7 @@ nw_status nw_run_train(const nw_run_options *options, nw_run_result *result)
              .best_step = -1,
              .saved_step = -1,
              .diverged_step = -1,
+             .judged_step = -1,
              .lock = -1,
              .ticks = nw_machine_ticks()};
     nw_record_clear(NW_RECORD_EPOCH, &r.epoch);
@@ -286,8 +291,9 @@ nw_status nw_run_train(const nw_run_options *options, nw_run_result *result)
     if (status == NW_OK) status = train(&r, checkpoint);
     nw_checkpoint_close(checkpoint);
     nw_observers_close(&r.observers);
-    nw_loader *loaders[] = {r.test, r.validation, r.train_eval};
-    for (int i = 0; i < 3; i++)
+    nw_run_close_judge(&r);
+    nw_loader *loaders[] = {r.test, r.validation, r.train_eval, r.recalibrate};
+    for (int i = 0; i < 4; i++)
         if (loaders[i]) nw_loader_free(loaders[i]);
     if (status != NW_OK && status != NW_E_INTERRUPTED && r.crew && r.crew->driver) {
         char reason[512];

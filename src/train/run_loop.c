@@ -44,7 +44,7 @@ static nw_status evaluate_on(run *r, nw_loader *loader, nw_tally *tally, bool *c
     return nw_crew_evaluate(r->crew, loader, r->options->both_views, tally, complete);
 }
 
-static void note_best(run *r, const nw_tally *tally)
+static void note_best(run *r, const nw_tally *tally, int64_t step, int64_t epoch)
 {
     const nw_best_rule *rule = &r->options->best;
     double value = rule->by == NW_BEST_TOP1   ? nw_tally_top1(tally)
@@ -52,43 +52,69 @@ static void note_best(run *r, const nw_tally *tally)
                                               : -nw_tally_loss(tally);
     if (rule->none || !isfinite(value) || (isfinite(r->best) && value <= r->best)) return;
     r->best = value;
-    r->best_step = nw_crew_computed(r->crew);
-    r->best_epoch = place(r)->epoch + 1;
+    r->best_step = step;
+    r->best_epoch = epoch;
+}
+
+void nw_run_fill_results(run *r, const nw_results *results, nw_epoch_record *record)
+{
+    const nw_tally *test = &results->test, *validation = &results->validation, *train = &results->train;
+    record->test_loss = nw_tally_loss(test);
+    record->test_top1 = nw_tally_top1(test);
+    record->test_top5 = nw_tally_top5(test);
+    record->validation_loss = nw_tally_loss(validation);
+    record->validation_top1 = nw_tally_top1(validation);
+    record->validation_top5 = nw_tally_top5(validation);
+    record->train_eval_loss = nw_tally_loss(train);
+    record->train_eval_top1 = nw_tally_top1(train);
+    record->train_eval_top5 = nw_tally_top5(train);
+    note_best(r, r->options->best.validation ? validation : test, record->step, record->epoch);
+    if (!(record->test_top1 <= r->best_top1)) r->best_top1 = record->test_top1;
+    record->test_top1_best = r->best_top1;
+    if (!r->options->best.none) record->best_epoch = r->best_epoch;
 }
 
 /* Fills the record's test fields. *complete is false if the run was asked to stop meanwhile. */
 static nw_status evaluate(run *r, nw_epoch_record *record, bool *complete)
 {
-    nw_tally test = {0}, validation = {0}, train = {0};
+    nw_results results = {0};
     NW_TRY(nw_crew_sync_norms(r->crew));
-    NW_TRY(evaluate_on(r, r->test, &test, complete));
-    if (r->validation && *complete) NW_TRY(evaluate_on(r, r->validation, &validation, complete));
-    if (r->train_eval && *complete) NW_TRY(evaluate_on(r, r->train_eval, &train, complete));
-    if (!*complete) return NW_OK;
-    record->test_loss = nw_tally_loss(&test);
-    record->test_top1 = nw_tally_top1(&test);
-    record->test_top5 = nw_tally_top5(&test);
-    record->validation_loss = nw_tally_loss(&validation);
-    record->validation_top1 = nw_tally_top1(&validation);
-    record->validation_top5 = nw_tally_top5(&validation);
-    record->train_eval_loss = nw_tally_loss(&train);
-    record->train_eval_top1 = nw_tally_top1(&train);
-    record->train_eval_top5 = nw_tally_top5(&train);
-    note_best(r, r->options->best.validation ? &validation : &test);
-    if (!(record->test_top1 <= r->best_top1)) r->best_top1 = record->test_top1;
-    record->test_top1_best = r->best_top1;
-    if (!r->options->best.none) record->best_epoch = r->best_epoch;
+    NW_TRY(evaluate_on(r, r->test, &results.test, complete));
+    if (r->validation && *complete) NW_TRY(evaluate_on(r, r->validation, &results.validation, complete));
+    if (r->train_eval && *complete) NW_TRY(evaluate_on(r, r->train_eval, &results.train, complete));
+    if (*complete) nw_run_fill_results(r, &results, record);
     return NW_OK;
 }
 
 /* ---- the loop ---------------------------------------------------------------------------------------------------- */
+
+void nw_run_send_step(run *r, const nw_tally *tally, nw_step_record *record)
+{
+    int64_t now = nw_now_ns();
+    record->loss = nw_tally_loss(tally);
+    record->top1 = nw_tally_top1(tally);
+    record->top5 = nw_tally_top5(tally);
+    record->total_seconds = nw_phase_total_seconds(times(r));
+    record->step_seconds = (double)(now - r->step_began) * 1e-9;
+    record->images_per_second = (double)record->batch_images / record->step_seconds;
+    record->virtual_seconds = nw_crew_virtual_seconds(r->crew);
+    if (r->crew->ledger) { /* of this process's ranks, since the step before */
+        nw_account sent = nw_ledger_take_step(r->crew->ledger);
+        int64_t waited = r->crew->driver->waited_ns;
+        record->bytes_sent = (int64_t)nw_account_bytes(&sent);
+        record->messages_sent = (int64_t)sent.messages;
+        record->exchange_seconds = (double)(waited - r->waited_ns) * 1e-9;
+        r->waited_ns = waited;
+    }
+    r->step_began = now;
+    nw_run_tell(r, nw_observers_step(&r->observers, record));
+}
 
 /* The crew calls this after each batch of rank 0. A batch that completes a gradient belongs to the step that applies it. */
 void nw_run_tell_step(void *context, const nw_replica *replica, const nw_replica_step *step)
 {
     run *r = context;
     const nw_place *at = &replica->at;
-    int64_t now = nw_now_ns();
     nw_step_record record;
     nw_record_clear(NW_RECORD_STEP, &record);
     record.step = nw_crew_computed(r->crew) - (step->update_due ? 0 : 1);
@@ -98,33 +124,18 @@ void nw_run_tell_step(void *context, const nw_replica *replica, const nw_replica
     record.batch_images = (int64_t)step->result.images * nw_crew_world(r->crew);
     nw_tally tally = {0};
     nw_tally_add(&tally, &step->result, r->options->crew.replica.net.loss_sum);
-    record.loss = nw_tally_loss(&tally);
-    record.top1 = nw_tally_top1(&tally);
-    record.top5 = nw_tally_top5(&tally);
     record.lr = nw_replica_lr(replica);
-    record.total_seconds = nw_phase_total_seconds(times(r));
-    record.step_seconds = (double)(now - r->step_began) * 1e-9;
     record.data_wait_seconds = (double)step->wait_ns * 1e-9;
-    record.images_per_second = (double)record.batch_images / record.step_seconds;
-    record.virtual_seconds = nw_crew_virtual_seconds(r->crew);
-    if (r->crew->ledger) { /* of this process's ranks, since the step before */
-        nw_account sent = nw_ledger_take_step(r->crew->ledger);
-        int64_t waited = r->crew->driver->waited_ns;
-        record.bytes_sent = (int64_t)nw_account_bytes(&sent);
-        record.messages_sent = (int64_t)sent.messages;
-        record.exchange_seconds = (double)(waited - r->waited_ns) * 1e-9;
-        r->waited_ns = waited;
-    }
-    r->step_began = now;
-    nw_run_tell(r, nw_observers_step(&r->observers, &record));
+    nw_run_send_step(r, &tally, &record);
 }
 
 /* The step before which the crew rests: the last one, or one after which something is due. */
-static int64_t next_rest(const run *r)
+int64_t nw_run_next_rest(const run *r)
 {
     const nw_run_options *o = r->options;
     int64_t done = nw_crew_computed(r->crew), next = o->max_steps > 0 ? o->max_steps : INT64_MAX;
-    int64_t every[] = {o->checkpoint_every, nw_crew_world(r->crew) > 1 ? o->compare_every : 0};
+    bool compares = nw_crew_world(r->crew) > 1 && !nw_crew_hands_out(r->crew); /* where ranks rest, they are equal */
+    int64_t every[] = {o->checkpoint_every, compares ? o->compare_every : 0};
     for (int i = 0; i < 2; i++)
         if (every[i] > 0 && (done / every[i] + 1) * every[i] < next) next = (done / every[i] + 1) * every[i];
     return next;
@@ -137,7 +148,7 @@ static nw_status train_on(run *r)
     int64_t before = nw_crew_computed(r->crew);
     enter(r, NW_PHASE_TRAIN);
     r->step_began = nw_now_ns();
-    nw_status status = nw_crew_advance(r->crew, next_rest(r));
+    nw_status status = nw_crew_advance(r->crew, nw_run_next_rest(r));
     if (status == NW_OK && (nw_crew_epoch_is_over(r->crew) || reached_steps(r))) status = nw_crew_flush(r->crew);
     leave(r, NW_PHASE_TRAIN);
     NW_TRY(status);
@@ -161,14 +172,46 @@ static nw_status train_epoch(run *r, bool *epoch_over)
     return NW_OK;
 }
 
+bool nw_run_evaluates(const run *r, bool last)
+{
+    int64_t epoch = place(r)->epoch;
+    return last || epoch == 0 || (epoch + 1) % r->options->eval_every == 0;
+}
+
+/* All but the results. */
+void nw_run_fill_epoch(run *r, const nw_tally *tally, double lr, nw_epoch_record *record)
+{
+    nw_phase_times now = times(r), lap = nw_phase_times_since(now, r->epoch_began);
+    record->step = nw_crew_hands_out(r->crew) ? place(r)->steps : nw_crew_computed(r->crew);
+    record->epoch = place(r)->epoch + 1;
+    record->images = images_seen(r);
+    record->lr = lr;
+    record->train_loss = nw_tally_loss(tally);
+    record->train_top1 = nw_tally_top1(tally);
+    record->train_top5 = nw_tally_top5(tally);
+    record->epoch_train_seconds = nw_phase_seconds(lap, NW_PHASE_TRAIN);
+    record->epoch_validation_seconds = nw_phase_seconds(lap, NW_PHASE_VALIDATION);
+    record->dawnbench_seconds = nw_phase_dawnbench_seconds(now);
+    record->total_seconds = nw_phase_total_seconds(now);
+    record->peak_memory_bytes = (int64_t)nw_machine_peak_memory();
+    record->virtual_seconds = nw_crew_virtual_seconds(r->crew);
+    if (r->crew->ledger) {
+        nw_account sent = nw_ledger_total(r->crew->ledger, NW_SENT);
+        record->bytes_sent = (int64_t)nw_account_bytes(&sent);
+    }
+    r->epoch_began = now;
+}
+
 static nw_status tell_epoch(run *r, bool last, bool *complete)
 {
     const nw_place *at = place(r);
     nw_epoch_record record;
     nw_tally tally;
     nw_record_clear(NW_RECORD_EPOCH, &record);
+    record.step = nw_crew_computed(r->crew);
+    record.epoch = at->epoch + 1;
     *complete = true;
-    if (last || at->epoch == 0 || (at->epoch + 1) % r->options->eval_every == 0) {
+    if (nw_run_evaluates(r, last)) {
         enter(r, NW_PHASE_VALIDATION);
         nw_crew_beat(r->crew, NW_RANK_EVALUATING, "");
         nw_status status = evaluate(r, &record, complete);
@@ -178,31 +221,13 @@ static nw_status tell_epoch(run *r, bool last, bool *complete)
     }
     NW_TRY(nw_crew_tally(r->crew, &tally, &r->images));
     r->first_images = at->images;
-    nw_phase_times now = times(r), lap = nw_phase_times_since(now, r->epoch_began);
-    record.step = nw_crew_computed(r->crew);
-    record.epoch = at->epoch + 1;
-    record.images = r->images;
-    record.lr = nw_replica_lr(first(r));
-    record.train_loss = nw_tally_loss(&tally);
-    record.train_top1 = nw_tally_top1(&tally);
-    record.train_top5 = nw_tally_top5(&tally);
-    record.epoch_train_seconds = nw_phase_seconds(lap, NW_PHASE_TRAIN);
-    record.epoch_validation_seconds = nw_phase_seconds(lap, NW_PHASE_VALIDATION);
-    record.dawnbench_seconds = nw_phase_dawnbench_seconds(now);
-    record.total_seconds = nw_phase_total_seconds(now);
-    record.peak_memory_bytes = (int64_t)nw_machine_peak_memory();
-    record.virtual_seconds = nw_crew_virtual_seconds(r->crew);
-    if (r->crew->ledger) {
-        nw_account sent = nw_ledger_total(r->crew->ledger, NW_SENT);
-        record.bytes_sent = (int64_t)nw_account_bytes(&sent);
-    }
+    nw_run_fill_epoch(r, &tally, nw_replica_lr(first(r)), &record);
     nw_run_tell(r, nw_observers_epoch(&r->observers, &record));
-    r->epoch_began = now;
     r->epoch = record;
     return NW_OK;
 }
 
-static nw_status interrupted(run *r)
+nw_status nw_run_interrupted(run *r)
 {
     NW_TRY(nw_run_save(r));
     NW_TRY(nw_run_save_named(r));
@@ -221,10 +246,10 @@ static nw_status loop(run *r)
     while (!r->ended) {
         bool epoch_over, complete = true;
         NW_TRY(train_epoch(r, &epoch_over));
-        if (!epoch_over && !reached_steps(r)) return interrupted(r);
+        if (!epoch_over && !reached_steps(r)) return nw_run_interrupted(r);
         bool last = reached_steps(r) || is_last_epoch(r);
         NW_TRY(tell_epoch(r, last, &complete));
-        if (!complete) return interrupted(r);
+        if (!complete) return nw_run_interrupted(r);
         r->ended = last;
         if (!last) NW_TRY(nw_crew_end_epoch(r->crew));
         if (last || o->checkpoint_every == 0 || r->best_step == nw_crew_computed(r->crew)) NW_TRY(nw_run_save(r));
@@ -237,7 +262,7 @@ nw_status nw_run_loop(run *r)
 {
     const nw_run_options *o = r->options;
     for (;;) {
-        nw_status status = loop(r);
+        nw_status status = nw_crew_hands_out(r->crew) ? nw_run_loop_handed(r) : loop(r);
         bool again = status == NW_E_NUMERIC && r->rolled_back < o->rollbacks && r->saved_count > 0;
         if (!again) return status;
         char why[512];

@@ -5,6 +5,7 @@
 #ifndef NW_TRAIN_RUN_PRIVATE_H
 #define NW_TRAIN_RUN_PRIVATE_H
 
+#include "train/judge.h"
 #include "train/run.h"
 
 #include "base/clock.h"
@@ -37,12 +38,15 @@ typedef struct run {
     nw_account sent;              /* by all ranks, at the end */
     const char *note;             /* about the checkpoint that it continues; NULL: none */
     char *dump_dir;               /* of the driver, or NULL */
+    nw_judge *judge;              /* where the work is handed out, on rank 0 */
+    nw_loader *recalibrate;       /* for it; NULL: none */
+    int64_t judged_step;          /* the last that was handed to it; -1: none */
     nw_cpu_ticks ticks;
     int lock; /* on the run's directory; -1: none */
 } run;
 
 static inline nw_replica *first(const run *r) { return nw_crew_first(r->crew); }
-static inline const nw_place *place(const run *r) { return &first(r)->at; }
+static inline const nw_place *place(const run *r) { return nw_crew_place_of(r->crew); }
 static inline bool leads(const run *r) { return nw_crew_leads(r->crew); }
 
 static inline int64_t finished_epochs(const run *r)
@@ -57,6 +61,7 @@ static inline bool reached_steps(const run *r)
 /* Seen by all replicas; between two sums, as if all had as many as the first. */
 static inline int64_t images_seen(const run *r)
 {
+    if (nw_crew_hands_out(r->crew)) return place(r)->images;
     return r->images + (place(r)->images - r->first_images) * nw_crew_world(r->crew);
 }
 
@@ -80,6 +85,24 @@ nw_status nw_run_loop(run *r);
 void nw_run_tell_step(void *context, const nw_replica *replica, const nw_replica_step *step);
 /* Adds up the images of all replicas. */
 nw_status nw_run_add_images(run *r);
+/* The step before which the crew rests: the last one, or one after which something is due. */
+int64_t nw_run_next_rest(const run *r);
+/* Saves, and says how to go on. */
+nw_status nw_run_interrupted(run *r);
+/* Whether the epoch that has just ended is one that is evaluated. */
+bool nw_run_evaluates(const run *r, bool last);
+/* A step's record: loss and accuracies, times and bytes since the last one; and away with it. */
+void nw_run_send_step(run *r, const nw_tally *tally, nw_step_record *record);
+/* An epoch's record: what was trained, until now; and what evaluation found, of the record's own step and epoch. */
+void nw_run_fill_epoch(run *r, const nw_tally *tally, double lr, nw_epoch_record *record);
+void nw_run_fill_results(run *r, const nw_results *results, nw_epoch_record *record);
+
+/* ---- run_handed.c: where the exchange hands out the work ---- */
+
+nw_status nw_run_loop_handed(run *r);
+nw_status nw_run_updated(void *context, const nw_crew_update *update);
+void nw_run_lost(void *context, int rank);
+void nw_run_close_judge(run *r);
 
 /* ---- run_checkpoint.c; all ranks call, rank 0 writes what the others bring ---- */
 

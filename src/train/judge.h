@@ -1,0 +1,55 @@
+/*
+ * judge.h - evaluates copies of a network's parameters while it goes on training.
+ *
+ * Whoever trains hands over parameters and running statistics with the record that the results belong into, and goes on. In
+ * the background a thread of the judge's own, with a network of its own, evaluates one copy after the other; without, the
+ * copy is evaluated at once, in memory of the trained network, which must not be computing then. Records come back in the
+ * order in which they were handed over.
+ *
+ * Threads: nw_judge_* are called from one thread. The loaders are the judge's alone while it lives.
+ */
+#ifndef NW_TRAIN_JUDGE_H
+#define NW_TRAIN_JUDGE_H
+
+#include "data/loader.h"
+#include "observe/record.h"
+#include "train/evaluate.h"
+
+typedef struct nw_judge nw_judge;
+
+typedef struct nw_judge_options {
+    nw_net *like; /* what is evaluated is made like this one */
+    bool background;
+    nw_loader *test, *validation, *train_eval; /* NULL where there is none */
+    bool both_views;
+    nw_loader *recalibrate; /* training batches from which running statistics are measured anew; NULL: given ones count */
+    int recalibrate_batches;
+} nw_judge_options;
+
+/* What an evaluation finds. */
+typedef struct nw_results {
+    nw_tally test, validation, train;
+} nw_results;
+
+/* A copy and what it is. */
+typedef struct nw_case {
+    nw_epoch_record record;
+    bool evaluated; /* else there was nothing to do but wait for those before it */
+    nw_results results;
+    struct nw_case *next;
+    float *values, *buffers;
+} nw_case;
+
+nw_status nw_judge_create(nw_judge **judge, const nw_judge_options *options);
+/* Waits for the copy that is being evaluated, and forgets the others. */
+void nw_judge_free(nw_judge *judge);
+
+/* A case with room for a copy, to be filled and handed over. */
+nw_status nw_judge_open(nw_judge *judge, nw_case **opened);
+/* Takes the case over. evaluate false: it only keeps its place in the order. */
+nw_status nw_judge_submit(nw_judge *judge, nw_case *submitted, bool evaluate);
+/* The next one that is done, or, with `wait`, will be; NULL: there is none. It goes back with nw_judge_close. */
+nw_status nw_judge_take(nw_judge *judge, bool wait, nw_case **done);
+void nw_judge_close(nw_judge *judge, nw_case *done);
+
+#endif
