@@ -327,7 +327,8 @@ nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, const nw_world 
     int most = nw_max(s->batch_size, nw_max(o->test_batch_size, s->train_metrics ? o->train_eval_batch_size : 0));
     NW_TRY(nw_plan_net(s, d, &augment, most, &r->net));
     if (w) r->net.threads = w->threads;
-    bool serves = w && w->place == NW_CREW_MPI && is(s->exchange, "server") && !s->server_computes && w->rank < s->servers;
+    bool serves =
+        w && w->place == NW_CREW_MPI && is(s->exchange, "server") && !s->server_computes && w->rank < s->servers;
     if (serves && s->server_threads > 0) r->net.threads = s->server_threads;
     NW_TRY(plan_optimizer(s, &r->optimizer));
     plan_schedule(s, d, replicas_of(s, w), &r->schedule);

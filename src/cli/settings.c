@@ -296,7 +296,7 @@ nw_status nw_settings_finish(nw_settings *s)
 /* Choices of which this version has only some. */
 static const struct {
     const char *option, *built[4];
-} choices[] = {{"exchange", {"none", "allreduce"}}, {"method", {"none", "fp16", "bf16"}}};
+} choices[] = {{"exchange", {"none", "allreduce", "server"}}, {"method", {"none", "fp16", "bf16"}}};
 
 static nw_status check_choice(const nw_settings *s, const char *option, const char *const built[4])
 {

@@ -231,8 +231,7 @@ static nw_status make_driver(nw_crew *crew, int first, int world)
     NW_TRY(nw_crew_taps_open(&crew->taps, &taps, &options.taps, crew->note, sizeof crew->note));
     if (crew->options.place == NW_CREW_ALONE) return nw_local_create(&crew->driver, &options);
     if (crew->options.place == NW_CREW_MPI) return nw_mpi_create(&crew->driver, &options);
-    if (crew->options.place == NW_CREW_REPLAY)
-        return nw_replay_create(&crew->driver, &options, crew->options.schedule);
+    if (crew->options.place == NW_CREW_REPLAY) return nw_replay_create(&crew->driver, &options, crew->options.schedule);
     NW_TRY(find_cost(crew, r));
     nw_virtual_options v = {.cluster = crew->options.cluster,
                             .faults = crew->options.faults,
@@ -402,10 +401,7 @@ int64_t nw_crew_updates(const nw_crew *crew, int64_t epochs)
     return (epochs < most ? epochs : most) * crew->epoch_batches / crew->options.replica.accumulation;
 }
 
-bool nw_crew_epoch_is_over(const nw_crew *crew)
-{
-    return nw_crew_place_of(crew)->batch >= nw_crew_epoch_batches(crew);
-}
+bool nw_crew_epoch_is_over(const nw_crew *crew) { return nw_crew_place_of(crew)->batch >= nw_crew_epoch_batches(crew); }
 
 nw_status nw_crew_agree_on_place(nw_crew *crew)
 {
@@ -413,7 +409,8 @@ nw_status nw_crew_agree_on_place(nw_crew *crew)
     NW_FAIL_IF(!all, NW_E_MEMORY, "no memory for the places of %d ranks", nw_crew_world(crew));
     for (int i = 0; i < crew->count; i++) all[crew->driver->first + i] = crew->place;
     nw_place mine = crew->place;
-    nw_status status = crew->options.place == NW_CREW_MPI ? nw_driver_share(crew->driver, &mine, sizeof mine, all) : NW_OK;
+    nw_status status =
+        crew->options.place == NW_CREW_MPI ? nw_driver_share(crew->driver, &mine, sizeof mine, all) : NW_OK;
     if (status == NW_OK) crew->place = all[0];
     free(all);
     return status;

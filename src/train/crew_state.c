@@ -394,7 +394,8 @@ static nw_status load_place(nw_crew *crew, nw_checkpoint *c, bool same_world)
                                : nw_checkpoint_get_double(c, keys[i].key, keys[i].real));
     NW_TRY(nw_checkpoint_get_int(c, "world.epoch_batches", &batches));
     nw_place *at = &crew->place;
-    NW_FAIL_IF(batches < 1 || at->batch < 0 || at->batch > batches + crew->options.replica.accumulation || at->epoch < 0,
+    NW_FAIL_IF(batches < 1 || at->batch < 0 || at->batch > batches + crew->options.replica.accumulation ||
+                   at->epoch < 0,
                NW_E_FILE, "%s: the world cannot be at batch %lld of %lld in epoch %lld; take an earlier checkpoint",
                nw_checkpoint_path(c), (long long)at->batch, (long long)batches, (long long)at->epoch);
     if (batches != crew->epoch_batches) /* another batch size or number of workers in step */

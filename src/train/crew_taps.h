@@ -21,7 +21,7 @@ typedef struct nw_crew_taps_options {
 typedef struct nw_crew_taps {
     nw_trace *trace;     /* NULL: none */
     nw_heartbeat *heart; /* of this process's one rank; NULL: none */
-    int names[8]; /* of slices, in the trace */
+    int names[8];        /* of slices, in the trace */
     void (*lost)(void *context, int rank);
     void *context;
 } nw_crew_taps;

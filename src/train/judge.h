@@ -22,7 +22,8 @@ typedef struct nw_judge_options {
     bool background;
     nw_loader *test, *validation, *train_eval; /* NULL where there is none */
     bool both_views;
-    nw_loader *recalibrate; /* training batches from which running statistics are measured anew; NULL: given ones count */
+    nw_loader
+        *recalibrate; /* training batches from which running statistics are measured anew; NULL: given ones count */
     int recalibrate_batches;
 } nw_judge_options;
 

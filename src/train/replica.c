@@ -142,10 +142,10 @@ nw_status nw_replica_update_range(nw_replica *r, float *gradient, double scale, 
     float *own = params->gradients;
     double lr = nw_replica_lr_of(r, number);
     params->gradients = gradient;
-    nw_status status = count == params->learned.floats
-                           ? nw_net_apply(r->net, lr, scale)
-                           : nw_optimizer_step_range(r->net->optimizer, exec, params, lr, scale, (uint64_t)number + 1,
-                                                     first, count);
+    nw_status status =
+        count == params->learned.floats
+            ? nw_net_apply(r->net, lr, scale)
+            : nw_optimizer_step_range(r->net->optimizer, exec, params, lr, scale, (uint64_t)number + 1, first, count);
     params->gradients = own;
     NW_TRY(status);
     if (r->ema_running) NW_TRY(nw_ema_step(nw_net_average(r->net), exec, params));

@@ -27,10 +27,10 @@ typedef struct nw_replica_options {
     bool averaging;
     double ema_decay; /* 0: no average of the weights */
     int ema_every;
-    int64_t ema_from; /* the first epoch whose updates it sees */
+    int64_t ema_from;      /* the first epoch whose updates it sees */
     int64_t epoch_batches; /* of the schedule of rates, where it is not that of this replica; 0: it is */
-    bool watch;       /* stop where a loss or gradient is not finite, */
-    double diverged;  /* or where its running mean is so many times what guessing gives, or the first one; 0: never */
+    bool watch;            /* stop where a loss or gradient is not finite, */
+    double diverged; /* or where its running mean is so many times what guessing gives, or the first one; 0: never */
 } nw_replica_options;
 
 /* Where a replica is. Epochs and batches count from 0 here. */

@@ -3,7 +3,8 @@
  *
  * Nobody waits for anybody at the end of an epoch: rank 0, which makes the updates, copies the parameters when one is over,
  * and a judge evaluates the copy while all go on (judge.h); the epoch's record follows when it is done. Ranks rest only where
- * a checkpoint is asked for, when the run is asked to stop, and at its end.
+ * a checkpoint is asked for, when the run is asked to stop, and at its end. Of several servers, rank 0 has but one range of the
+ * parameters while they work: then all rest at the end of an epoch.
  */
 #include "train/run_private.h"
 
@@ -68,6 +69,9 @@ static nw_status judge(run *r, double lr, bool last)
     return nw_judge_submit(r->judge, c, nw_run_evaluates(r, last));
 }
 
+/* Whether rank 0 has all parameters only at rest. */
+static bool is_divided(const run *r) { return r->options->crew.exchange.servers > 1; }
+
 /* ---- what the crew tells -------------------------------------------------------------------------------------------------- */
 
 static int64_t total_updates(const run *r)
@@ -90,7 +94,7 @@ nw_status nw_run_updated(void *context, const nw_crew_update *u)
     record.batch_images = u->tally.images;
     record.lr = u->lr;
     nw_run_send_step(r, &u->tally, &record);
-    if (u->epoch_over) {
+    if (u->epoch_over && !is_divided(r)) {
         leave(r, NW_PHASE_TRAIN); /* what is done here and not in the background is validation */
         enter(r, NW_PHASE_VALIDATION);
         nw_status status = judge(r, u->lr, u->number + 1 == total_updates(r));
@@ -114,6 +118,15 @@ void nw_run_lost(void *context, int rank)
 }
 
 /* ---- the loop -------------------------------------------------------------------------------------------------------------- */
+
+/* Where ranks rest next. */
+static int64_t next_rest(const run *r)
+{
+    int64_t total = total_updates(r), rest = nw_run_next_rest(r);
+    int64_t epoch = nw_crew_updates(r->crew, place(r)->epoch + (nw_crew_epoch_is_over(r->crew) ? 2 : 1));
+    if (is_divided(r) && epoch < rest) rest = epoch;
+    return rest < total ? rest : total;
+}
 
 /* Lets the crew work until something is due. */
 static nw_status train_until(run *r, int64_t until)
@@ -144,15 +157,19 @@ nw_status nw_run_loop_handed(run *r)
     r->ended = false;
     NW_TRY(nw_crew_agree_to_stop(r->crew, &stop));
     while (nw_crew_computed(r->crew) < total) {
-        int64_t rest = nw_run_next_rest(r), until = rest < total ? rest : total;
+        int64_t until = next_rest(r);
         if (stop) return stop_here(r);
         NW_TRY(train_until(r, until));
         NW_TRY(nw_crew_agree_to_stop(r->crew, &stop));
         int64_t done = nw_crew_computed(r->crew);
+        if (done < total && is_divided(r) && nw_crew_epoch_is_over(r->crew) && leads(r))
+            NW_TRY(judge(r, nw_replica_lr_of(first(r), done - 1), false));
+        NW_TRY(tell_judged(r, false));
         if (done < total && o->checkpoint_every > 0 && done % o->checkpoint_every == 0) NW_TRY(nw_run_save(r));
         stop |= done < until;
     }
-    if (leads(r) && r->judged_step != nw_crew_computed(r->crew)) /* in the middle of an epoch, or judged before a resume */
+    if (leads(r) &&
+        r->judged_step != nw_crew_computed(r->crew)) /* in the middle of an epoch, or judged before a resume */
         NW_TRY(judge(r, nw_replica_lr_of(first(r), nw_crew_computed(r->crew) - 1), true));
     NW_TRY(tell_judged(r, true));
     r->ended = true;
