@@ -59,7 +59,7 @@ static int64_t heavy(const nw_delay_options *o, int64_t update, int64_t choices)
 static int64_t of_worker(const nw_delay_options *o, int64_t update)
 {
     int64_t last = o->workers - 1, oldest = o->models - 1;
-    return last == 0 ? oldest : (update % o->workers * oldest + last / 2) / last;
+    return last == 0 ? oldest : ((last - update % o->workers) * oldest + last / 2) / last;
 }
 
 int64_t nw_delay_at(const nw_delay_options *o, int64_t update)

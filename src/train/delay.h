@@ -9,7 +9,8 @@
  *   fixed     the oldest: min(D - 1, t)
  *   heavy     a truncated Pareto law with exponent a: most are short, a few long. With n = min(D, t + 1),
  *             P(delay >= k) = ((k + 1)^-a - (n + 1)^-a) / (1 - (n + 1)^-a),  k in [0, n]
- *   worker    W workers take turns, and worker t mod W is always as late: w (D - 1) / (W - 1), rounded, or D - 1 if W = 1
+ *   worker    W workers take turns, and worker w = t mod W is always as late: (W - 1 - w) (D - 1) / (W - 1), rounded, or
+ *             D - 1 if W = 1. The first is the slowest: then no two of a turn read the same parameters.
  */
 #ifndef NW_TRAIN_DELAY_H
 #define NW_TRAIN_DELAY_H
