@@ -159,7 +159,10 @@ typedef struct nw_settings {
     double dc_lambda;
     bool server_computes;
     int64_t bucket_bytes, compare_every, trace_events;
-    double timeout; /* seconds; 0: none */
+    double timeout;               /* seconds; 0: none */
+    int max_delay, delay_workers; /* of one replica: models that gradients are taken at, 1: the newest alone */
+    const char *delay_law;        /* uniform, fixed, heavy, worker */
+    double delay_tail;
     bool trace, record_schedule;
 
     /* benchmarks, eval, predict, data, sweep, reproduce */

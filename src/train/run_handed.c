@@ -93,6 +93,7 @@ nw_status nw_run_updated(void *context, const nw_crew_update *u)
     record.batch = at->batch;
     record.batch_images = u->tally.images;
     record.lr = u->lr;
+    record.delay = u->delay;
     nw_run_send_step(r, &u->tally, &record);
     if (u->epoch_over && !is_divided(r)) {
         leave(r, NW_PHASE_TRAIN); /* what is done here and not in the background is validation */

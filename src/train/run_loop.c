@@ -125,6 +125,7 @@ void nw_run_tell_step(void *context, const nw_replica *replica, const nw_replica
     nw_tally tally = {0};
     nw_tally_add(&tally, &step->result, r->options->crew.replica.net.loss_sum);
     record.lr = nw_replica_lr(replica);
+    if (replica->history) record.delay = step->delay;
     record.data_wait_seconds = (double)step->wait_ns * 1e-9;
     nw_run_send_step(r, &tally, &record);
 }
