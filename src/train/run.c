@@ -188,8 +188,8 @@ static void tell_end(run *r, nw_status status)
     end->peak_memory_bytes = (int64_t)nw_machine_peak_memory();
     end->bytes_sent = (int64_t)nw_account_bytes(&r->sent);
     end->messages_sent = (int64_t)r->sent.messages;
-    if (first(r)->history) {
-        r->result->delays = *nw_history_delays(first(r)->history);
+    if (first(r)->history || nw_crew_hands_out(r->crew)) {
+        r->result->delays = nw_crew_hands_out(r->crew) ? r->crew->delays : *nw_history_delays(first(r)->history);
         end->delays = &r->result->delays;
     }
     end->weights_sha256 = r->result->weights_sha256;

@@ -1,0 +1,112 @@
+#!/bin/sh
+# server.sh - the parameter server in one process: one worker is serial training bit for bit; delays are measured and bounded;
+# workers that do not wait are as fast as they should be; runs resume and repeat exactly; dead workers are given up.
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/runs.sh"
+
+common="--dataset synthetic --model lenet5 --batch-size 16 --limit 320 --max-epoch 2 --threads 1 --optimizer apam --lr 1e-3 --seed 3"
+serve="--exchange server --communication"
+trained() { # NAME OPTIONS...
+    name=$1
+    shift
+    run 0 "$NOWAIT" train $common --quiet --run-dir "$runs/$name" "$@"
+}
+same() { equal "weights of $1 and $2" "$(weights "$1")" "$(weights "$2")"; }
+number() { sed -n "s/^ *\"$2\": \([-0-9.e+]*\),*\$/\1/p" "$runs/$1/summary.json" | head -n 1; }
+delay() { sed -n "/\"delays\": {/,/}/s/^ *\"$2\": \([-0-9.e+]*\),*\$/\1/p" "$runs/$1/summary.json" | head -n 1; }
+
+# ---- equal to training alone ----
+trained serial
+trained alone-sync $serve sync
+trained alone $serve async --in-flight 1
+trained one $serve async --in-flight 1 --virtual 2
+trained one-sync $serve sync --virtual 2
+trained divided $serve async --in-flight 1 --servers 2 --virtual 3
+for name in alone-sync alone one one-sync divided; do
+    same serial $name
+    equal "accuracy of $name" "$(number serial test_top1)" "$(number $name test_top1)"
+    equal "steps of $name" 40 "$(number $name steps)"
+done
+is "$(delay one max) == 0" "one worker with one gradient under way has no delays"
+
+# ---- exactly the updates asked for, delays measured and bounded; the same again, from its schedule, and after a resume ----
+trained many $serve async --virtual 6 --checkpoint-every 13
+equal "updates" 40 "$(number many steps)"
+equal "gradients" 40 "$(delay many count)"
+is "$(delay many max) >= 4" "five workers with two gradients under way have delays"
+trained again $serve async --virtual 6 --checkpoint-every 13
+same many again
+run 0 "$NOWAIT" replay "$runs/many" --threads 1 --quiet
+out_has 'same weights as summary.json'
+trained part $serve async --virtual 6 --checkpoint-every 13 --max-steps 26
+run 0 "$NOWAIT" train --quiet --resume "$runs/part" --max-steps 0
+same many part
+equal "delays after a resume" "$(delay many mean)" "$(delay part mean)"
+trained bounded $serve async --virtual 6 --max-staleness 2
+is "$(delay bounded max) == 2" "no gradient misses more than two updates"
+trained dropped $serve async --virtual 6 --max-staleness 2 --staleness drop
+is "$(delay dropped max) <= 2" "older gradients are dropped"
+equal "updates in spite of drops" 40 "$(number dropped steps)"
+for options in '--staleness weight --max-staleness 1' '--server-correction inverse' '--server-correction dc-asgd' \
+    '--server-computes' '--servers 2' '--method bf16' '--method fp16 --send-down differences' '--optimizer sgd' \
+    '--optimizer apam-paper --scheduler inverse-sqrt --lr 1e-4' '--optimizer adam' '--bn-sync recalibrate --model resnet20 --limit 64'; do
+    rm -rf "$runs/variant"
+    trained variant $serve async --virtual 4 $options
+    is "$(delay variant count) > 0" "$options"
+done
+
+# ---- time: a slow worker holds up those who wait for it, and nobody else ----
+cat >"$work/cluster.yaml" <<END
+nic: 9.4 Gbit/s
+memory: unlimited
+compute:
+  forward: 30 ms
+  backward: 70 ms
+  update: 100 us
+END
+sed 's/^memory/ranks:\n  - rank: 3\n    slowdown: 4x\nmemory/' "$work/cluster.yaml" >"$work/slow.yaml"
+clocked() { # NAME CLUSTER OPTIONS...
+    name=$1 cluster=$2
+    shift 2
+    trained "$name" --max-epoch 100 --eval-every 1000 --virtual 9 --cluster "$work/$cluster.yaml" "$@"
+}
+clocked even cluster $serve async --max-steps 400
+clocked uneven slow $serve async --max-steps 400
+clocked even-sync cluster $serve sync --max-steps 20
+clocked uneven-sync slow $serve sync --max-steps 20
+is "$(number uneven virtual_seconds) * 0.88 < $(number even virtual_seconds)" "a straggler costs its own share (7.25 of 8)"
+is "$(number uneven-sync virtual_seconds) > 3.5 * $(number even-sync virtual_seconds)" "in step all wait for it"
+clocked single cluster --virtual 2 $serve async --max-steps 60
+is "$(number single virtual_seconds) / 60 > 7.5 * $(number even virtual_seconds) / 400" "eight workers are nearly eight times as fast"
+
+# ---- a worker dies ----
+cat >"$work/dies.yaml" <<END
+faults:
+  - {kind: die, rank: 2, at: step 3}
+END
+run 0 "$NOWAIT" train $common --run-dir "$runs/dead" $serve async --virtual 5 --timeout 5 --faults "$work/dies.yaml"
+err_has 'rank 2 has said nothing for too long and is given up'
+equal "updates without rank 2" 40 "$(number dead steps)"
+run 0 "$NOWAIT" train $common --quiet --run-dir "$runs/dead-sync" $serve sync --virtual 5 --timeout 5 --faults "$work/dies.yaml"
+run 5 "$NOWAIT" train $common --quiet --run-dir "$runs/dead-server" $serve async --servers 2 --virtual 5 --timeout 5 \
+    --faults "$work/dies.yaml"
+err_has 'rank 2'
+
+# ---- refused ----
+refuses() { # SENTENCE OPTIONS...
+    sentence=$1
+    shift
+    run 2 "$NOWAIT" train $common --quiet "$@"
+    err_has "$sentence"
+    err_lines 1
+}
+refuses 'add --exchange server' --communication async
+refuses 'add --exchange server' --in-flight 2
+refuses 'nobody to compute' $serve async --servers 3 --virtual 3
+refuses 'one gradient under way' $serve sync --in-flight 2 --virtual 3
+refuses 'no gradient is old' $serve sync --max-staleness 2 --virtual 3
+refuses '--staleness weight' $serve async --max-staleness 2 --servers 2 --virtual 4
+refuses '--clip-norm' $serve async --clip-norm 1 --servers 2 --virtual 4
+refuses '--max-delay' $serve async --max-delay 3 --virtual 4
+refuses 'without a parameter server' --resume "$runs/serial" $serve async
+finish

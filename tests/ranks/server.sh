@@ -1,0 +1,69 @@
+#!/bin/sh
+# server.sh - the parameter server over MPI: one worker is serial training, in step is what a virtual cluster computes, runs
+# without order are replayed, stopped and resumed; a worker that is stopped is given up and the others go on.
+. "$(dirname "$0")/lib.sh"
+
+common="--dataset synthetic --model lenet5 --batch-size 16 --limit 320 --max-epoch 2 --threads 1 --optimizer apam --lr 1e-3 --seed 3"
+serve="--exchange server --communication"
+served() { # RANKS NAME OPTIONS...
+    n=$1 name=$2
+    shift 2
+    run 0 mpirun -np "$n" "$NOWAIT" train $common --quiet --run-dir "$runs/$name" "$@"
+}
+alone() { # NAME OPTIONS...
+    name=$1
+    shift
+    run 0 "$NOWAIT" train $common --quiet --run-dir "$runs/$name" "$@"
+}
+
+alone serial
+served 2 one $serve async --in-flight 1
+served 3 divided $serve async --in-flight 1 --servers 2
+same_weights serial one
+same_weights serial divided
+equal "accuracy" "$(value serial test_top1)" "$(value one test_top1)"
+
+served 4 sync $serve sync
+alone sync-virtual $serve sync --virtual 4
+same_weights sync sync-virtual
+served 3 shared $serve sync --server-computes
+alone shared-virtual $serve sync --server-computes --virtual 3
+same_weights shared shared-virtual
+
+# Without order: exactly the updates asked for, all ranks equal (compared at rest), and the same again from the schedule.
+served 4 async $serve async --checkpoint-every 11 --keep 100
+equal "updates" 40 "$(value async steps)"
+run 0 "$NOWAIT" replay "$runs/async" --threads 1 --quiet
+out_has 'same weights as summary.json'
+served 3 bf16 $serve async --method bf16 --send-down differences --server-computes
+equal "updates" 40 "$(value bf16 steps)"
+for way in sent received; do
+    equal "bytes and transport, $way" "$(ledger async $way bytes)" "$(ledger async $way transport_bytes)"
+done
+equal "bytes sent and received" "$(ledger async sent bytes)" "$(ledger async received bytes)"
+
+# Stopped by a signal, resumed with as many ranks and with others.
+mpirun -np 3 "$NOWAIT" train $common --quiet --max-epoch 2000 --run-dir "$runs/stopped" $serve async >/dev/null 2>"$work/err" &
+job=$!
+for i in $(seq 100); do
+    [ -s "$runs/stopped/metrics.jsonl" ] && [ "$(grep -c '"step"' "$runs/stopped/metrics.jsonl")" -gt 30 ] && break
+    sleep 0.2
+done
+kill -USR1 $job
+wait $job
+ls "$runs/stopped/checkpoints" | grep -q '[0-9]' || complain "there is no checkpoint after a signal"
+run 0 mpirun -np 3 "$NOWAIT" train --quiet --resume "$runs/stopped" --max-epoch 3
+run 0 mpirun -np 4 "$NOWAIT" train --quiet --resume "$runs/async" --max-epoch 3
+equal "updates after a resume" 60 "$(value async steps)"
+run 0 "$NOWAIT" train --quiet --resume "$runs/async" --virtual 3 --max-epoch 4
+equal "updates after a resume in another world" 80 "$(value async steps)"
+
+# A worker that is stopped says nothing: it is given up, named, and its work is done by the others.
+cat >"$work/stops.yaml" <<END
+faults:
+  - {kind: stop, rank: 2, at: step 4}
+END
+run 0 timeout 60 mpirun -np 4 "$NOWAIT" train $common --run-dir "$runs/silent" $serve async --timeout 3 --faults "$work/stops.yaml"
+err_has 'rank 2 has said nothing for too long and is given up'
+equal "updates without rank 2" 40 "$(value silent steps)"
+finish
