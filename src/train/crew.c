@@ -79,6 +79,7 @@ static nw_status compute_handed(nw_member *m)
         else
             nw_tally_add(&tally, &step.result, r->options.net.loss_sum);
     } while (!step.update_due);
+    r->at.steps++; /* gradients, here: others make updates of them */
     memcpy(m->report, &tally, sizeof tally);
     if (p->running.floats > 0) memcpy(m->report + sizeof tally, p->buffers, p->running.floats * sizeof(float));
     return NW_OK;

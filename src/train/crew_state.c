@@ -104,6 +104,7 @@ static nw_status gather_packed(nw_crew *crew, uint8_t *packed, size_t size, take
     int64_t sizes[NW_CLUSTER_RANKS] = {0}, mine = (int64_t)size;
     nw_status status = nw_driver_share(crew->driver, &mine, sizeof mine, sizes);
     for (int rank = 0; rank < nw_crew_world(crew) && status == NW_OK; rank++) {
+        if (crew->lost[rank]) continue;
         uint8_t *bytes = packed;
         if (nw_crew_leads(crew) && rank > 0) bytes = malloc((size_t)sizes[rank] + 1);
         if (!bytes) status = NW_FAIL(NW_E_MEMORY, "no memory for what rank %d counted", rank);
@@ -378,8 +379,7 @@ static nw_status load_exchange(nw_crew *crew, nw_member *m, nw_checkpoint *c, co
                                            s.vectors[i].data));
     }
     const nw_place *at = &m->replica->at;
-    crew->parties[m - crew->members].step =
-        e->hands_out ? at->batches / m->replica->options.accumulation : at->steps + s.vector_count;
+    crew->parties[m - crew->members].step = at->steps + s.vector_count;
     return NW_OK;
 }
 

@@ -168,7 +168,6 @@ nw_status nw_replica_update_range(nw_replica *r, float *gradient, double scale, 
     NW_TRY(status);
     if (r->ema_running) NW_TRY(nw_ema_step(nw_net_average(r->net), exec, params));
     *nw_optimizer_steps(r->net->optimizer) = (uint64_t)number + 1;
-    r->at.steps++;
     return NW_OK;
 }
 

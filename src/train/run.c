@@ -219,7 +219,7 @@ static nw_status settle(run *r)
     NW_TRY(nw_crew_world_ledger(r->crew, &world));
     if (!world) return NW_OK;
     nw_ledger_run run_counts = {.steps = nw_crew_computed(r->crew), .images = images_seen(r)};
-    nw_status status = nw_ledger_check_links(world);
+    nw_status status = nw_ledger_check_links(world, r->crew->lost);
     char *path = NULL;
     r->sent = nw_ledger_total(world, NW_SENT);
     if (status == NW_OK && r->options->run_dir) status = nw_path_join(&path, r->options->run_dir, "ledger.json");

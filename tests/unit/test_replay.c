@@ -97,7 +97,7 @@ static nw_status handle(nw_exchange *e, const nw_event *event, nw_actions *actio
     case NW_EVENT_FLUSH:
         t->x += time;
         return send_x(t, actions, next);
-    case NW_EVENT_PARKED:
+    case NW_EVENT_GO:
         return NW_OK;
     }
     return NW_OK;

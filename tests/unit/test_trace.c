@@ -579,7 +579,6 @@ TEST(test_adding_allocates_nothing)
     nw_trace_free(trace);
 }
 
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
