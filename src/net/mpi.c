@@ -118,6 +118,7 @@ static void lose(mpi_driver *m, int rank)
 {
     int kept = 0;
     nw_driver_lose(&m->base, m->base.first, rank);
+    nw_mpi_process.fewer = true;
     for (int i = 0; i < m->send_count; i++) {
         if (m->sends[i].to == rank) {
             MPI_Request_free(&m->send_requests[i]);

@@ -185,10 +185,22 @@ static void finalize(int exit_code)
     alarm(0);
 }
 
+/* The others did their work without ranks that were given up. These may come back at any time, and MPI_Finalize would wait
+ * for them: rank 0 ends them all when everything is written. */
+static void end_without_all(int exit_code)
+{
+    const int64_t seconds = nw_mpi_process.rank == 0 ? 1 : 10;
+    fflush(NULL);
+    nanosleep(&(struct timespec){.tv_sec = seconds}, NULL);
+    if (nw_mpi_process.rank == 0) MPI_Abort(MPI_COMM_WORLD, exit_code);
+    _exit(exit_code);
+}
+
 void nw_mpi_end(int exit_code)
 {
     if (!nw_mpi_process.started || nw_mpi_process.size == 1) let_first_speak(exit_code);
     if (!nw_mpi_process.started) return;
+    if (nw_mpi_process.fewer && exit_code == 0) end_without_all(exit_code);
     bool lost =
         !nw_mpi_process.echoes && exit_code == nw_status_exit_code(NW_E_PEER); /* who says so: not all will come */
     int64_t patience = exit_code == 0 ? 60000000000 : leaving.begun ? 0 : LEAVE_NS;

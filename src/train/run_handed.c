@@ -114,7 +114,6 @@ void nw_run_lost(void *context, int rank)
     snprintf(text, sizeof text,
              "rank %d has said nothing for too long and is given up; the others go on without it (--timeout)", rank);
     if (!leads(r)) return;
-    nw_observers_message(&r->observers, text);
     nw_run_tell_fault(r, "peer", text);
 }
 
