@@ -165,8 +165,8 @@ static const struct task {
     const char *dataset, *recipe, *stand_in, *stand_in_text;
     int epochs, batch;
 } tasks[] = {
-    {"cinic10", "apam/cinic10-resnet18-async", "--dataset cifar10", "CIFAR-10 stands in for CINIC-10", 200, 80},
-    {"imagenet32", "apam/imagenet32-wrn28-5-async", "--dataset synthetic --normalise auto",
+    {"cinic10", "apam/cinic10-resnet18", "--dataset cifar10", "CIFAR-10 stands in for CINIC-10", 200, 80},
+    {"imagenet32", "apam/imagenet32-wrn28-5", "--dataset synthetic --normalise auto",
      "made images of 10 classes stand in for ImageNet32", 40, 100},
 };
 enum { TASKS = sizeof tasks / sizeof tasks[0] };
@@ -189,9 +189,8 @@ static nw_status add_accuracy(nw_grid *grid, const struct task *task, const char
     snprintf(trial->label, sizeof trial->label, "%d worker%s%s", workers, workers == 1 ? "" : "s",
              async ? "" : ", sync");
     if (async) snprintf(trial->variant, sizeof trial->variant, "%s %d", task->dataset, workers);
-    NW_TRY(nw_trial_options(trial, "--recipe %s", task->recipe));
-    if (!async)
-        NW_TRY(nw_trial_options(trial, "--communication=sync --in-flight=1 --batch-size=%d", task->batch / workers));
+    NW_TRY(nw_trial_options(trial, "--recipe %s " SERVER, task->recipe, communication, async ? 2 : 1));
+    if (!async) NW_TRY(nw_trial_options(trial, "--batch-size=%d", task->batch / workers));
     NW_TRY(nw_trial_options(trial, "--virtual=%d --cluster apam-paper", workers + 1));
     if (stands_in) NW_TRY(nw_trial_options(trial, "%s", task->stand_in));
     return nw_trial_shorten(grid, trial, task->epochs);
