@@ -18,6 +18,7 @@ typedef enum nw_purpose {
     NW_PURPOSE_SHUFFLE = 8, /* a: epoch */
     NW_PURPOSE_AUGMENT = 9, /* a: epoch, b: sample */
     NW_PURPOSE_SPLIT = 32,  /* a: class; which images validate */
+    NW_PURPOSE_DELAY = 33,  /* a: update, b: law; how old the parameters of its gradient are */
 
     NW_PURPOSE_STEP_TIME = 40, /* a: step, b: rank; of a virtual cluster */
     NW_PURPOSE_JITTER = 41,    /* a: message, b: sender and receiver */

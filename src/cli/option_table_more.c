@@ -9,16 +9,18 @@
 #include "cli/option_table.h"
 
 #include "base/suggest.h"
+#include "train/delay.h"
 
 #include <string.h>
 
 #define RUNS (NW_COMMAND_TRAIN | NW_COMMAND_SWEEP | NW_COMMAND_REPRODUCE)
 
-#define LATER(topic)  NW_NO_FIELD, 0, 1e18, RUNS, NW_TOPIC_##topic, NW_OPTION_LATER
-#define IGNORED       NW_NO_FIELD, -1e18, 1e18, RUNS, NW_TOPIC_ELSEWHERE, NW_OPTION_IGNORED
+#define LATER(topic) NW_NO_FIELD, 0, 1e18, RUNS, NW_TOPIC_##topic, NW_OPTION_LATER
+#define IGNORED      NW_NO_FIELD, -1e18, 1e18, RUNS, NW_TOPIC_ELSEWHERE, NW_OPTION_IGNORED
 #define ACTS(field, low, high, topic) \
     NW_AT(field), low, high, RUNS | NW_COMMAND_BENCH_EXCHANGE, NW_TOPIC_##topic, NW_OPTION_LIVE
-#define SIGNED(topic) NW_NO_FIELD, -1e18, 1e18, RUNS, NW_TOPIC_##topic, NW_OPTION_LATER
+#define DELAYS(field, low, high) NW_AT(field), low, high, RUNS, NW_TOPIC_EXCHANGE, NW_OPTION_LIVE
+#define SIGNED(topic)            NW_NO_FIELD, -1e18, 1e18, RUNS, NW_TOPIC_##topic, NW_OPTION_LATER
 
 #define FLAG    NW_OPTION_FLAG
 #define INT     NW_OPTION_INT
@@ -77,7 +79,14 @@ const nw_option nw_option_more_rows[] = {
      "events of a rank that it holds at most"},
     {"record-schedule", NULL, 0, FLAG, NULL, "true", ACTS(record_schedule, 0, 0, EXCHANGE),
      "of several ranks: write schedule/, from which 'nowait replay' repeats the run"},
-    {"max-delay", NULL, 0, INT, "D", "1", LATER(EXCHANGE), "draw each gradient from one of the last D models"},
+    {"max-delay", NULL, 0, INT, "D", "1", DELAYS(max_delay, 1, NW_DELAY_MODELS_MOST),
+     "one replica: take each gradient at one of the last D models; 1: the newest"},
+    {"delay-law", NULL, 0, CHOICE, "uniform|fixed|heavy|worker", "uniform", DELAYS(delay_law, 0, 0),
+     "max-delay: which of them"},
+    {"delay-tail", NULL, 0, NUMBER, "A", "1", DELAYS(delay_tail, 0.01, 100),
+     "delay-law heavy: exponent of the tail, small for many long delays"},
+    {"delay-workers", NULL, 0, INT, "W", "10", DELAYS(delay_workers, 1, NW_DELAY_MODELS_MOST),
+     "delay-law worker: how many take turns, each with a delay of its own"},
     {"max-staleness", NULL, 0, INT, "N", "0", LATER(EXCHANGE), "server: bound of a gradient's age; 0: none"},
     {"in-flight", NULL, 0, INT, "N", "1", LATER(EXCHANGE), "gradients of a worker under way, 1 or 2"},
     {"server-correction", NULL, 0, TEXT, "NAME", "none", LATER(EXCHANGE), "against the age of a gradient"},

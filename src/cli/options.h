@@ -155,7 +155,10 @@ typedef struct nw_settings {
     const char *exchange, *cluster, *faults, *calibrate, *bn_sync, *method; /* "" (cluster, faults, calibrate): none */
     int world_size, virtual_ranks, delay, recalibrate_batches;              /* virtual_ranks 0: none */
     int64_t bucket_bytes, compare_every, trace_events;
-    double timeout; /* seconds; 0: none */
+    double timeout;               /* seconds; 0: none */
+    int max_delay, delay_workers; /* of one replica: models that gradients are taken at, 1: the newest alone */
+    const char *delay_law;        /* uniform, fixed, heavy, worker */
+    double delay_tail;
     bool trace, record_schedule;
 
     /* benchmarks, eval, predict, data, sweep, reproduce */

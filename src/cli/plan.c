@@ -256,6 +256,29 @@ static nw_status plan_crew(const nw_settings *s, const nw_world *w, nw_crew_opti
     return NW_OK;
 }
 
+/* Options of one law are refused beside another, since they would do nothing there. A run that goes on has all options
+ * in its file, so they count where they differ from what the table says. */
+static nw_status plan_delays(const nw_settings *s, int replicas, nw_delay_options *o)
+{
+    const int usual_workers = 10;
+    const double usual_tail = 1;
+    *o = (nw_delay_options){
+        .models = s->max_delay, .tail = s->delay_tail, .workers = s->delay_workers, .seed = (uint64_t)s->seed};
+    NW_TRY(nw_delay_law_find(s->delay_law, &o->law));
+    NW_FAIL_IF(s->max_delay > 1 && (replicas > 1 || !is(s->exchange, "none")), NW_E_ARGUMENT,
+               "--max-delay %d simulates delays in one replica alone, but there are %d, with --exchange %s; start one "
+               "process, with --exchange none",
+               s->max_delay, replicas, s->exchange);
+    NW_FAIL_IF(!nw_settings_is_set(s, "max-delay") && nw_settings_is_set(s, "delay-law"), NW_E_ARGUMENT,
+               "--delay-law %s says which of the last D models a gradient is taken at; give D with --max-delay",
+               s->delay_law);
+    NW_FAIL_IF(s->delay_tail != usual_tail && o->law != NW_DELAY_HEAVY, NW_E_ARGUMENT,
+               "--delay-tail %g is for heavy-tailed delays; add --delay-law heavy, and --max-delay", s->delay_tail);
+    NW_FAIL_IF(s->delay_workers != usual_workers && o->law != NW_DELAY_WORKER, NW_E_ARGUMENT,
+               "--delay-workers %d is for delays by worker; add --delay-law worker, and --max-delay", s->delay_workers);
+    return nw_delay_check(o);
+}
+
 nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, const nw_world *w, nw_run_options *o)
 {
     memset(o, 0, sizeof *o);
@@ -292,6 +315,7 @@ nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, const nw_world 
     r->ema_from = s->ema_epochs > 0 ? s->epochs - s->ema_epochs : 0;
     r->watch = !is(s->on_divergence, "continue");
     r->diverged = s->divergence_factor;
+    NW_TRY(plan_delays(s, w ? w->size : 1, &r->delay));
     o->rollbacks = is(s->on_divergence, "rollback") ? s->max_rollbacks : 0;
     o->rollback_lr = s->rollback_lr;
     NW_TRY(plan_crew(s, w, &o->crew));

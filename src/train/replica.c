@@ -20,6 +20,8 @@ nw_status nw_replica_create(nw_replica **out, const nw_replica_options *options,
     nw_status status =
         elder ? nw_net_create_sibling(&r->net, elder->net, &parts) : nw_net_create_from(&r->net, &options->net, &parts);
     if (status == NW_OK) status = nw_loader_create(&r->loader, &options->loader);
+    if (status == NW_OK && options->delay.models > 1)
+        status = nw_history_create(&r->history, &options->delay, r->net->model.params.learned.floats);
     if (status == NW_OK) {
         r->options.schedule.batches_per_epoch = nw_replica_batches(r);
         status = nw_schedule_make(&r->schedule, &r->options.schedule);
@@ -36,6 +38,7 @@ void nw_replica_free(nw_replica *r)
 {
     if (!r) return;
     if (r->loader) nw_loader_free(r->loader);
+    nw_history_free(r->history);
     nw_net_free(r->net);
     free(r);
 }
@@ -77,6 +80,20 @@ static nw_status watch_loss(nw_replica *r, const nw_step_result *result)
     return NW_OK;
 }
 
+/* At the parameters that the delay says, which stand in for the newest meanwhile: weights are packed from them anew in
+ * every pass. */
+static nw_status compute_gradient(nw_replica *r, const nw_batch *batch, nw_replica_step *step)
+{
+    nw_params *params = &r->net->model.params;
+    float *newest = params->values, *old = r->history ? nw_history_read(r->history) : NULL;
+    if (r->history) step->delay = nw_history_delay(r->history);
+    if (old) params->values = old;
+    nw_status status =
+        nw_net_gradients(r->net, batch->images, batch->labels, batch->n, r->at.pending > 0, &step->result);
+    params->values = newest;
+    return status;
+}
+
 nw_status nw_replica_compute(nw_replica *r, nw_replica_step *step)
 {
     *step = (nw_replica_step){0};
@@ -91,7 +108,7 @@ nw_status nw_replica_compute(nw_replica *r, nw_replica_step *step)
     NW_FAIL_IF(batch.n == 0, NW_E_INTERNAL, "epoch %lld ended after %lld batches instead of %lld",
                (long long)r->at.epoch, (long long)r->at.batch, (long long)nw_replica_batches(r));
     r->net->batches = (uint64_t)r->at.batches;
-    NW_TRY(nw_net_gradients(r->net, batch.images, batch.labels, batch.n, r->at.pending > 0, &step->result));
+    NW_TRY(compute_gradient(r, &batch, step));
     if (r->options.watch) {
         NW_TRY(nw_health_check(r->net, step->result.loss, r->at.steps + 1));
         NW_TRY(watch_loss(r, &step->result));
@@ -119,6 +136,7 @@ nw_status nw_replica_update(nw_replica *r, float *gradient, double scale, int la
     if (r->options.averaging) scale /= (double)r->options.accumulation;
     nw_params *params = &r->net->model.params;
     float *own = params->gradients;
+    if (r->history) NW_TRY(nw_history_keep(r->history, params->values));
     if (gradient) params->gradients = gradient;
     nw_status status = nw_net_apply(r->net, lr_before(r, lag), scale);
     params->gradients = own;
@@ -250,7 +268,8 @@ nw_status nw_replica_save(nw_replica *r, nw_checkpoint_writer *writer, int index
     file_name(file, sizeof file, index);
     if (status == NW_OK && count > 0) status = nw_checkpoint_add_tensors(writer, file, &list, NULL, 0);
     nw_saved_list_free(&list);
-    return status;
+    NW_TRY(status);
+    return r->history ? nw_history_save(r->history, writer, index) : NW_OK;
 }
 
 nw_status nw_replica_load(nw_replica *r, nw_checkpoint *checkpoint, int index, nw_saved_as as, bool same_world)
@@ -283,7 +302,7 @@ nw_status nw_replica_load(nw_replica *r, nw_checkpoint *checkpoint, int index, n
                NW_E_FILE, "%s: it cannot be at batch %lld of %lld in epoch %lld; take an earlier checkpoint",
                nw_checkpoint_path(checkpoint), (long long)r->at.batch, (long long)nw_replica_batches(r),
                (long long)r->at.epoch);
-    return NW_OK;
+    return r->history ? nw_history_load(r->history, checkpoint, index, r->at.steps) : NW_OK;
 }
 
 nw_status nw_replica_move(nw_replica *r, nw_checkpoint *checkpoint, int index, int from_world, int to_world)

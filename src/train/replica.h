@@ -8,6 +8,9 @@
  *
  * Accumulation: `accumulation` batches make one update, of the sum of their gradients, or of the mean with `averaging`.
  * A group that is not full at the end of an epoch goes on in the next one.
+ *
+ * Artificial delays: with delay.models > 1, gradients are computed at earlier parameters and applied to the newest; all
+ * batches of a gradient are computed at the same ones.
  */
 #ifndef NW_TRAIN_REPLICA_H
 #define NW_TRAIN_REPLICA_H
@@ -16,6 +19,7 @@
 #include "optim/schedule.h"
 #include "train/checkpoint.h"
 #include "train/evaluate.h"
+#include "train/history.h"
 
 typedef struct nw_replica_options {
     nw_net_options net;
@@ -30,6 +34,7 @@ typedef struct nw_replica_options {
     int64_t ema_from; /* the first epoch whose updates it sees */
     bool watch;       /* stop where a loss or gradient is not finite, */
     double diverged;  /* or where its running mean is so many times what guessing gives, or the first one; 0: never */
+    nw_delay_options delay; /* of gradients; models 0 or 1: none */
 } nw_replica_options;
 
 /* Where a replica is. Epochs and batches count from 0 here. */
@@ -50,6 +55,7 @@ typedef struct nw_replica {
     nw_schedule schedule;
     nw_place at;
     bool ema_running;
+    nw_history *history; /* NULL: no delays */
 } nw_replica;
 
 /* elder: a replica whose memory for activations this one shares (nw_net_create_sibling), or NULL. */
@@ -66,6 +72,7 @@ typedef struct nw_replica_step {
     bool update_due; /* the gradient is complete */
     nw_step_result result;
     int64_t wait_ns; /* for the batch */
+    int64_t delay;   /* updates since the parameters that the gradient was computed at */
 } nw_replica_step;
 
 /* The gradient of the next batch, added to what is pending. When it is complete, nothing is pending any more. NW_E_NUMERIC

@@ -184,6 +184,10 @@ static void tell_end(run *r, nw_status status)
     end->peak_memory_bytes = (int64_t)nw_machine_peak_memory();
     end->bytes_sent = (int64_t)nw_account_bytes(&r->sent);
     end->messages_sent = (int64_t)r->sent.messages;
+    if (first(r)->history) {
+        r->result->delays = *nw_history_delays(first(r)->history);
+        end->delays = &r->result->delays;
+    }
     end->weights_sha256 = r->result->weights_sha256;
     end->steal_percent = nw_machine_steal_percent(r->ticks, nw_machine_ticks());
     end->load = nw_machine_load();

@@ -61,7 +61,8 @@ typedef struct nw_run_result {
     nw_end_record end;
     nw_epoch_record last; /* the last evaluated epoch */
     char weights_sha256[65];
-    bool nothing_to_do; /* the checkpoint had already reached the end */
+    nw_histogram delays; /* what end.delays points to, unless that is NULL */
+    bool nothing_to_do;  /* the checkpoint had already reached the end */
 } nw_run_result;
 
 nw_status nw_run_train(const nw_run_options *options, nw_run_result *result);

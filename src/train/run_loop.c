@@ -102,6 +102,7 @@ void nw_run_tell_step(void *context, const nw_replica *replica, const nw_replica
     record.top1 = nw_tally_top1(&tally);
     record.top5 = nw_tally_top5(&tally);
     record.lr = nw_replica_lr(replica);
+    if (replica->history) record.delay = step->delay;
     record.total_seconds = nw_phase_total_seconds(times(r));
     record.step_seconds = (double)(now - r->step_began) * 1e-9;
     record.data_wait_seconds = (double)step->wait_ns * 1e-9;

@@ -13,22 +13,12 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "support/net_fixture.h"
+#include "support/replica_fixture.h"
 #include "support/scratch.h"
 #include "train/health.h"
 #include "train/run.h"
 
 #define TEST(name) static void name(void **state __attribute__((unused)))
-
-#define OK(call)                                                            \
-    do {                                                                    \
-        if ((call) != NW_OK) fail_msg("%s: %s", #call, nw_error_message()); \
-    } while (0)
-
-static void assert_says(const char *part)
-{
-    if (!strstr(nw_error_message(), part)) fail_msg("expected '%s' in: %s", part, nw_error_message());
-}
 
 /* ---- sums ---- */
 
@@ -61,15 +51,6 @@ TEST(test_first_not_finite)
 }
 
 /* ---- evaluation ---- */
-
-static nw_dataset *make_dataset(int limit, int channels, int size)
-{
-    nw_dataset *d;
-    nw_dataset_options o = {
-        .name = "synthetic", .dir = ".", .limit = limit, .channels = channels, .image_size = size, .seed = 3};
-    OK(nw_dataset_open(&d, &o));
-    return d;
-}
 
 static nw_loader *make_test_loader(const nw_dataset *d, int batch_size)
 {
@@ -222,76 +203,6 @@ TEST(test_health_names_the_first)
 }
 
 /* ---- replicas ---- */
-
-static nw_replica_options replica_options(const nw_dataset *d, const char *model)
-{
-    nw_replica_options o = {.net = narrow(model, 3, 2),
-                            .optimizer = nw_optimizer_options_default("adam"),
-                            .schedule = nw_schedule_options_default(),
-                            .accumulation = 3,
-                            .averaging = true,
-                            .ema_decay = 0.9,
-                            .ema_every = 2,
-                            .watch = true};
-    o.net.seed = 5;
-    o.optimizer.amsgrad = true;
-    o.schedule.name = "cosine";
-    o.schedule.lr = 0.01;
-    o.schedule.epochs = 2;
-    o.loader = (nw_loader_options){.dataset = d,
-                                   .split = NW_SPLIT_TRAIN,
-                                   .batch_size = 3,
-                                   .shuffle = true,
-                                   .augmented = true,
-                                   .augment = nw_augment_plain(d),
-                                   .seed = 5,
-                                   .workers = 1};
-    o.loader.augment.flip = true;
-    o.loader.augment.pad = 2;
-    return o;
-}
-
-static nw_replica *make_replica(const nw_replica_options *o)
-{
-    nw_replica *r;
-    OK(nw_replica_create(&r, o, NULL));
-    return r;
-}
-
-static void compute(nw_replica *r, int batches)
-{
-    while (batches > 0) {
-        nw_replica_step step;
-        OK(nw_replica_compute(r, &step));
-        if (step.epoch_over) {
-            OK(nw_replica_end_epoch(r));
-            continue;
-        }
-        if (step.update_due) OK(nw_replica_update(r, NULL, 1.0, 0));
-        batches--;
-    }
-}
-
-static void save(nw_replica *r, const char *path)
-{
-    nw_checkpoint_writer *w;
-    nw_checkpoint_info info = {.step = r->at.steps};
-    snprintf(info.model, sizeof info.model, "%s", r->options.net.model);
-    OK(nw_checkpoint_begin(&w, path, &info));
-    OK(nw_checkpoint_add_model(w, &r->net->model.params, r->at.batches));
-    OK(nw_replica_save(r, w, 0, NW_SAVED_LEADER));
-    OK(nw_checkpoint_commit(w));
-}
-
-static nw_status load(nw_replica *r, const char *path)
-{
-    nw_checkpoint *c;
-    OK(nw_checkpoint_open(&c, path));
-    OK(nw_checkpoint_read_model(c, r->options.net.model, &r->net->model.params, NULL));
-    nw_status status = nw_replica_load(r, c, 0, NW_SAVED_LEADER, true);
-    nw_checkpoint_close(c);
-    return status;
-}
 
 static void assert_same(nw_replica *a, nw_replica *b)
 {

@@ -1,0 +1,231 @@
+/*
+ * history.c - see history.h.
+ *
+ * A table of 2 D places says, for version v at place v mod 2 D, which update reads it last and where it is held. Before
+ * update t all updates up to t + D - 1 have been foreseen. No later one can read version t or an older one, so it is
+ * known at this moment whether they are needed. Foreseen readers belong to versions t - D + 1 to t + D - 2: that is why
+ * the table has 2 D places. A place is never cleared: a last reader below v was an earlier version's.
+ *
+ * In a checkpoint: history<r>.safetensors has each version held as one vector "version.<v>", delays<r>.bin the packed
+ * histogram of delays so far. Which versions are needed follows from the options and the number of updates.
+ */
+#include "train/history.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ALIGNMENT = 64 };
+
+typedef struct place {
+    int64_t last_reader; /* -1: none yet */
+    float *data;         /* NULL: not held */
+} place;
+
+struct nw_history {
+    nw_delay_options options;
+    size_t floats;
+    int64_t update; /* the next one */
+    place *places;
+    float **spare; /* vectors that hold nothing */
+    int spare_count, held, vectors;
+    nw_histogram delays;
+};
+
+static int64_t models_of(const nw_history *h) { return h->options.models > 1 ? h->options.models : 1; }
+static place *place_of(const nw_history *h, int64_t version) { return &h->places[version % (2 * models_of(h))]; }
+static bool is_needed(const nw_history *h, int64_t version)
+{
+    return place_of(h, version)->last_reader >= h->update && place_of(h, version)->last_reader > version;
+}
+/* The oldest version that any update from the next one on could read. */
+static int64_t oldest(const nw_history *h) { return h->update >= models_of(h) ? h->update - models_of(h) + 1 : 0; }
+
+/* Readers of the newest version need no copy of it. */
+static void foresee(nw_history *h, int64_t update)
+{
+    int64_t delay = nw_delay_at(&h->options, update);
+    if (delay > 0) place_of(h, update - delay)->last_reader = update;
+}
+
+static void release(nw_history *h, place *p)
+{
+    if (!p->data) return;
+    h->spare[h->spare_count++] = p->data;
+    p->data = NULL;
+    h->held--;
+}
+
+static nw_status take(nw_history *h, int64_t version)
+{
+    if (h->spare_count == 0) {
+        size_t bytes = (h->floats * sizeof(float) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+        float *vector = aligned_alloc(ALIGNMENT, bytes);
+        NW_FAIL_IF(!vector, NW_E_MEMORY,
+                   "no memory for earlier parameters beside the %d vectors of %zu bytes that are held; a smaller "
+                   "--max-delay needs fewer",
+                   h->vectors, bytes);
+        h->spare[h->spare_count++] = vector;
+        h->vectors++;
+    }
+    place_of(h, version)->data = h->spare[--h->spare_count];
+    h->held++;
+    return NW_OK;
+}
+
+/* Forgets all versions, and foresees what will be read from `update` on. */
+static void begin_at(nw_history *h, int64_t update)
+{
+    for (int64_t i = 0; i < 2 * models_of(h); i++) {
+        release(h, &h->places[i]);
+        h->places[i].last_reader = -1;
+    }
+    h->update = update;
+    h->delays = (nw_histogram){0};
+    for (int64_t i = 0; i < models_of(h); i++) foresee(h, update + i);
+}
+
+nw_status nw_history_create(nw_history **out, const nw_delay_options *options, size_t floats)
+{
+    *out = NULL;
+    NW_TRY(nw_delay_check(options));
+    nw_history *h = calloc(1, sizeof *h);
+    NW_FAIL_IF(!h, NW_E_MEMORY, "no memory for a table of earlier parameters");
+    h->options = *options;
+    h->floats = floats;
+    h->places = calloc(2 * (size_t)models_of(h), sizeof *h->places);
+    h->spare = calloc((size_t)models_of(h), sizeof *h->spare);
+    if (!h->places || !h->spare) {
+        nw_history_free(h);
+        return NW_FAIL(NW_E_MEMORY, "no memory for a table of %d earlier parameters", options->models);
+    }
+    begin_at(h, 0);
+    *out = h;
+    return NW_OK;
+}
+
+void nw_history_free(nw_history *h)
+{
+    if (!h) return;
+    for (int64_t i = 0; h->places && h->spare && i < 2 * models_of(h); i++) release(h, &h->places[i]);
+    for (int i = 0; i < h->spare_count; i++) free(h->spare[i]);
+    free(h->places);
+    free(h->spare);
+    free(h);
+}
+
+int64_t nw_history_delay(const nw_history *h) { return nw_delay_at(&h->options, h->update); }
+
+float *nw_history_read(const nw_history *h)
+{
+    int64_t delay = nw_history_delay(h);
+    return delay > 0 ? place_of(h, h->update - delay)->data : NULL;
+}
+
+nw_status nw_history_keep(nw_history *h, const float *newest)
+{
+    int64_t delay = nw_history_delay(h), now = h->update;
+    place *read = place_of(h, now - delay);
+    if (delay > 0 && read->last_reader == now) release(h, read); /* first, so that its vector can be used again */
+    if (place_of(h, now)->last_reader > now) {
+        NW_TRY(take(h, now));
+        memcpy(place_of(h, now)->data, newest, h->floats * sizeof *newest);
+    }
+    nw_histogram_add(&h->delays, delay);
+    h->update++;
+    foresee(h, now + models_of(h));
+    return NW_OK;
+}
+
+const nw_histogram *nw_history_delays(const nw_history *h) { return &h->delays; }
+int nw_history_held(const nw_history *h) { return h->held; }
+int nw_history_vectors(const nw_history *h) { return h->vectors; }
+
+/* ---- saving and loading ------------------------------------------------------------------------------------------ */
+
+typedef struct file_names {
+    char versions[64], delays[64];
+} file_names;
+
+static file_names names_of(int index)
+{
+    file_names n;
+    snprintf(n.versions, sizeof n.versions, "history%d.safetensors", index);
+    snprintf(n.delays, sizeof n.delays, "delays%d.bin", index);
+    return n;
+}
+
+static void tensor_name(char *name, size_t size, int64_t version)
+{
+    snprintf(name, size, "version.%lld", (long long)version);
+}
+
+static nw_status save_delays(const nw_history *h, nw_checkpoint_writer *writer, const char *file)
+{
+    nw_packer packer = {0};
+    nw_histogram_pack(&h->delays, &packer);
+    nw_status status = packer.failed ? NW_FAIL(NW_E_MEMORY, "no memory for %s", file)
+                                     : nw_checkpoint_add_file(writer, file, packer.data, packer.size);
+    free(packer.data);
+    return status;
+}
+
+nw_status nw_history_save(const nw_history *h, nw_checkpoint_writer *writer, int index)
+{
+    file_names files = names_of(index);
+    nw_saved_list list = {0};
+    nw_status status = save_delays(h, writer, files.delays);
+    for (int64_t v = oldest(h); v < h->update && status == NW_OK; v++) {
+        char name[64];
+        int64_t shape[] = {(int64_t)h->floats};
+        if (!is_needed(h, v)) continue;
+        tensor_name(name, sizeof name, v);
+        status = nw_saved_list_add(&list, name, NW_SAVED_F32, 1, shape, place_of(h, v)->data);
+    }
+    if (status == NW_OK && list.count > 0) status = nw_checkpoint_add_tensors(writer, files.versions, &list, NULL, 0);
+    nw_saved_list_free(&list);
+    return status;
+}
+
+static nw_status load_delays(nw_history *h, const nw_checkpoint *checkpoint, const char *file)
+{
+    char *bytes;
+    size_t size;
+    if (!nw_checkpoint_has_file(checkpoint, file)) return NW_OK;
+    NW_TRY(nw_checkpoint_read_file(checkpoint, file, &bytes, &size));
+    nw_unpacker unpacker = {.data = (const uint8_t *)bytes, .size = size};
+    char source[512];
+    snprintf(source, sizeof source, "%.400s/%s", nw_checkpoint_path(checkpoint), file);
+    nw_status status = nw_histogram_unpack_merge(&h->delays, &unpacker, source);
+    free(bytes);
+    return status;
+}
+
+static nw_status load_version(nw_history *h, nw_checkpoint *checkpoint, const char *file, int64_t version)
+{
+    const nw_safetensors *tensors = NULL;
+    char name[64];
+    int64_t shape[] = {(int64_t)h->floats};
+    tensor_name(name, sizeof name, version);
+    if (nw_checkpoint_has_file(checkpoint, file)) NW_TRY(nw_checkpoint_tensors(checkpoint, file, &tensors));
+    NW_FAIL_IF(!tensors || nw_safetensors_find(tensors, name) < 0, NW_E_ARGUMENT,
+               "%s: it has not kept the parameters after %lld updates, at which update %lld is to be computed; give "
+               "--max-delay, --delay-law and --seed as in the run that wrote it, or start a new run from its weights "
+               "with --init",
+               nw_checkpoint_path(checkpoint), (long long)version, (long long)place_of(h, version)->last_reader + 1);
+    NW_TRY(take(h, version));
+    return nw_checkpoint_read_tensor(checkpoint, file, name, 1, shape, place_of(h, version)->data);
+}
+
+nw_status nw_history_load(nw_history *h, nw_checkpoint *checkpoint, int index, int64_t update)
+{
+    file_names files = names_of(index);
+    NW_FAIL_IF(update < 0 || update > INT64_MAX / 4, NW_E_FILE,
+               "%s: it cannot be after %lld updates; take an earlier checkpoint", nw_checkpoint_path(checkpoint),
+               (long long)update);
+    begin_at(h, update);
+    NW_TRY(load_delays(h, checkpoint, files.delays));
+    for (int64_t v = oldest(h); v < update; v++)
+        if (is_needed(h, v)) NW_TRY(load_version(h, checkpoint, files.versions, v));
+    return NW_OK;
+}

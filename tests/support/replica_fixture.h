@@ -1,0 +1,103 @@
+/*
+ * replica_fixture.h - narrow replicas on generated images that are saved and loaded, for the tests of training. Include
+ * after cmocka.
+ */
+#ifndef NW_TESTS_REPLICA_FIXTURE_H
+#define NW_TESTS_REPLICA_FIXTURE_H
+
+#include "support/net_fixture.h"
+#include "train/replica.h"
+
+#include <stdio.h>
+
+#define OK(call)                                                            \
+    do {                                                                    \
+        if ((call) != NW_OK) fail_msg("%s: %s", #call, nw_error_message()); \
+    } while (0)
+
+static inline void assert_says(const char *part)
+{
+    if (!strstr(nw_error_message(), part)) fail_msg("expected '%s' in: %s", part, nw_error_message());
+}
+
+static inline nw_dataset *make_dataset(int limit, int channels, int size)
+{
+    nw_dataset *d;
+    nw_dataset_options o = {
+        .name = "synthetic", .dir = ".", .limit = limit, .channels = channels, .image_size = size, .seed = 3};
+    OK(nw_dataset_open(&d, &o));
+    return d;
+}
+
+/* Of updates of three batches, with every kind of state. */
+static inline nw_replica_options replica_options(const nw_dataset *d, const char *model)
+{
+    nw_replica_options o = {.net = narrow(model, 3, 2),
+                            .optimizer = nw_optimizer_options_default("adam"),
+                            .schedule = nw_schedule_options_default(),
+                            .accumulation = 3,
+                            .averaging = true,
+                            .ema_decay = 0.9,
+                            .ema_every = 2,
+                            .watch = true};
+    o.net.seed = 5;
+    o.optimizer.amsgrad = true;
+    o.schedule.name = "cosine";
+    o.schedule.lr = 0.01;
+    o.schedule.epochs = 2;
+    o.loader = (nw_loader_options){.dataset = d,
+                                   .split = NW_SPLIT_TRAIN,
+                                   .batch_size = 3,
+                                   .shuffle = true,
+                                   .augmented = true,
+                                   .augment = nw_augment_plain(d),
+                                   .seed = 5,
+                                   .workers = 1};
+    o.loader.augment.flip = true;
+    o.loader.augment.pad = 2;
+    return o;
+}
+
+static inline nw_replica *make_replica(const nw_replica_options *o)
+{
+    nw_replica *r;
+    OK(nw_replica_create(&r, o, NULL));
+    return r;
+}
+
+static inline void compute(nw_replica *r, int batches)
+{
+    while (batches > 0) {
+        nw_replica_step step;
+        OK(nw_replica_compute(r, &step));
+        if (step.epoch_over) {
+            OK(nw_replica_end_epoch(r));
+            continue;
+        }
+        if (step.update_due) OK(nw_replica_update(r, NULL, 1.0, 0));
+        batches--;
+    }
+}
+
+static inline void save(nw_replica *r, const char *path)
+{
+    nw_checkpoint_writer *w;
+    nw_checkpoint_info info = {.step = r->at.steps};
+    snprintf(info.model, sizeof info.model, "%s", r->options.net.model);
+    OK(nw_checkpoint_begin(&w, path, &info));
+    OK(nw_checkpoint_add_model(w, &r->net->model.params, r->at.batches));
+    OK(nw_replica_save(r, w, 0, NW_SAVED_LEADER));
+    OK(nw_checkpoint_commit(w));
+}
+
+static inline nw_status load(nw_replica *r, const char *path)
+{
+    nw_checkpoint *c;
+    OK(nw_checkpoint_open(&c, path));
+    OK(nw_checkpoint_read_model(c, r->options.net.model, &r->net->model.params, NULL));
+    nw_status status = nw_replica_load(r, c, 0, NW_SAVED_LEADER, true);
+    nw_checkpoint_close(c);
+    return status;
+}
+
+#endif
