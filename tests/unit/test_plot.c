@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include "cli/published.h"
+#include "observe/curve.h"
 #include "observe/plot.h"
 #include "support/own_folder.h"
 
@@ -165,6 +166,48 @@ TEST(test_a_file_is_whole_or_absent)
     assert_non_null(strstr(nw_error_message(), "absent/plot.svg"));
 }
 
+/* ---- curves of runs ---------------------------------------------------------------------------------------------- */
+
+static nw_status read_curve(const char *text, nw_curve *curve)
+{
+    FILE *file = fopen("metrics.jsonl", "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+    nw_status status = nw_curve_read(curve, ".", "test_top1");
+    unlink("metrics.jsonl");
+    return status;
+}
+
+TEST(test_a_curve_comes_from_the_epochs_of_a_run)
+{
+    nw_curve curve = {0};
+    assert_int_equal(read_curve("{\"record\":\"run\",\"step\":0}\n"
+                                "{\"record\":\"step\",\"step\":1,\"epoch\":1,\"test_top1\":5}\n"
+                                "{\"record\":\"epoch\",\"step\":9,\"epoch\":1,\"test_top1\":12.5}\n"
+                                "{\"record\":\"epoch\",\"step\":19,\"epoch\":2,\"test_top1\":null}\n"
+                                "{\"record\":\"epoch\",\"step\":29,\"epoch\":3}\n"
+                                "{\"record\":\"epoch\",\"step\":39,\"epoch\":4,\"test_top1\":50}\n"
+                                "{\"record\":\"epoch\",\"step\":49,\"epoch\":5,\"test_t",
+                                &curve),
+                     NW_OK);
+    assert_int_equal(curve.count, 2);
+    assert_float_equal(nw_curve_at(&curve, 1), 12.5, 0);
+    assert_float_equal(nw_curve_at(&curve, 4), 50, 0);
+    assert_true(isnan(nw_curve_at(&curve, 2)));
+    nw_curve_free(&curve);
+
+    assert_int_equal(nw_curve_read(&curve, ".", "test_top1"), NW_E_FILE);
+    assert_non_null(strstr(nw_error_message(), "metrics.jsonl"));
+    assert_int_equal(read_curve("{\"record\":\"epoch\",\"epoch\":\n", &curve), NW_E_FILE);
+    assert_int_equal(read_curve("{\"record\":\"epoch\",\"epoch\":\"one\"}\n", &curve), NW_E_FILE);
+    assert_int_equal(curve.count, 0);
+
+    for (int i = 0; i < 1000; i++) assert_int_equal(nw_curve_add(&curve, i, 2 * i), NW_OK);
+    assert_float_equal(nw_curve_at(&curve, 999), 1998, 0);
+    nw_curve_free(&curve);
+}
+
 /* ---- published numbers ------------------------------------------------------------------------------------------- */
 
 static double published(const char *experiment, const char *variant, const char *quantity, double x)
@@ -223,9 +266,13 @@ TEST(test_published_lines_are_sound)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(test_a_chart_says_what_it_should), CASE(test_logarithmic_ticks_are_round),
-        CASE(test_odd_numbers_are_drawn),       CASE(test_a_file_is_whole_or_absent),
-        CASE(test_published_numbers),           CASE(test_published_lines_are_sound),
+        CASE(test_a_chart_says_what_it_should),
+        CASE(test_logarithmic_ticks_are_round),
+        CASE(test_odd_numbers_are_drawn),
+        CASE(test_a_file_is_whole_or_absent),
+        CASE(test_a_curve_comes_from_the_epochs_of_a_run),
+        CASE(test_published_numbers),
+        CASE(test_published_lines_are_sound),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
