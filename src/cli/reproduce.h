@@ -105,6 +105,6 @@ int nw_scale_epochs(nw_scale scale, int epochs);
 nw_status nw_grid_chart(nw_grid *grid, nw_chart **chart, const char *file, const char *title, const char *x,
                         const char *y, int decimals);
 nw_status nw_grid_chart_epochs(nw_grid *grid, const char *prefix, const char *file, const char *title, const char *y,
-                               const char *field);
+                               const char *field, const char *quantity);
 
 #endif

@@ -185,7 +185,7 @@ static nw_status read_mean(const nw_grid *grid, const nw_trial *trial, const cha
 }
 
 nw_status nw_grid_chart_epochs(nw_grid *grid, const char *prefix, const char *file, const char *title, const char *y,
-                               const char *field)
+                               const char *field, const char *quantity)
 {
     nw_chart *chart;
     NW_TRY(nw_grid_chart(grid, &chart, file, title, "epoch", y, 2));
@@ -193,7 +193,7 @@ nw_status nw_grid_chart_epochs(nw_grid *grid, const char *prefix, const char *fi
     for (int t = 0; t < grid->count; t++) {
         const nw_trial *trial = &grid->trials[t];
         if (strncmp(trial->name, prefix, strlen(prefix)) != 0) continue;
-        const nw_published *published = nw_published_find(grid->experiment->name, trial->variant, field);
+        const nw_published *published = nw_published_find(grid->experiment->name, trial->variant, quantity);
         if (!trial->done && !published) continue;
         nw_chart_line *line;
         NW_TRY(nw_chart_line_add(chart, published, &line, "%s", trial->label));
