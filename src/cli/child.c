@@ -3,34 +3,43 @@
 
 #include "base/file.h"
 #include "base/json_read.h"
+#include "cli/option_table.h"
 #include "train/checkpoint.h"
 
 #include <errno.h>
+#include <math.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 enum { MOST_SUMMARY = 1 << 20 };
 
+static double number_of(const nw_json_document *d, const char *key)
+{
+    const nw_json_value *value = nw_json_find(d->values, key);
+    return value && value->type == NW_JSON_NUMBER ? value->number : NAN;
+}
+
 static nw_status read_fields(const nw_json_document *d, bool *done, nw_child_result *result)
 {
-    const nw_json_value *value;
     const char *state;
     NW_TRY(nw_json_get_text(d, d->values, "status", &state));
     *done = strcmp(state, "done") == 0;
     if (!*done) return NW_OK;
-    NW_TRY(nw_json_get(d, d->values, "test_top1", NW_JSON_NUMBER, &value));
-    result->test_top1 = value->number;
-    NW_TRY(nw_json_get(d, d->values, "train_seconds", NW_JSON_NUMBER, &value));
-    result->train_seconds = value->number;
+    *result = (nw_child_result){.test_top1 = number_of(d, "test_top1"),
+                                .train_loss = number_of(d, "train_loss"),
+                                .train_seconds = number_of(d, "train_seconds"),
+                                .virtual_seconds = number_of(d, "virtual_seconds"),
+                                .steps = number_of(d, "steps")};
     return NW_OK;
 }
 
-/* Whether the run is done, and what it reached. */
-static nw_status read_summary(const char *dir, bool *done, nw_child_result *result)
+nw_status nw_child_done(const char *dir, bool *done, nw_child_result *result)
 {
     char *path, *text = NULL;
     size_t size;
@@ -106,41 +115,86 @@ static nw_status run(char *const *arguments, int *exit_code)
     return NW_OK;
 }
 
-static nw_status train(const char *dir, char *const *arguments, int count)
+static bool is_word(const char *text) { return text && text[0] != '-'; }
+
+int nw_child_keep(unsigned command, const char *const *own, int argc, char **argv, char **kept)
 {
-    enum { OWN = 8 };
-    char **all = calloc((size_t)count + OWN, sizeof *all);
-    NW_FAIL_IF(!all, NW_E_MEMORY, "no memory for the arguments");
-    int n = 0, exit_code = 0;
-    all[n++] = (char *)"nowait";
-    all[n++] = (char *)"train";
-    for (int i = 0; i < count; i++) all[n++] = arguments[i];
-    all[n++] = (char *)"--run-dir";
-    all[n++] = (char *)dir;
-    if (nw_checkpoint_exists(dir)) {
-        all[n++] = (char *)"--resume";
-        all[n++] = (char *)dir;
+    int count = 0;
+    for (int i = 0; i < argc; i++) {
+        int index = strncmp(argv[i], "--", 2) == 0 && argv[i][2] ? nw_option_find(argv[i] + 2, command).index : -1;
+        bool skip = false;
+        for (int k = 0; own[k] && index >= 0; k++) skip |= strcmp(nw_option_at(index)->name, own[k]) == 0;
+        if (!skip) {
+            kept[count++] = argv[i];
+            continue;
+        }
+        if (strchr(argv[i], '=')) continue;
+        nw_option_kind kind = nw_option_at(index)->kind;
+        bool list = kind == NW_OPTION_TEXTS || kind == NW_OPTION_INTS || kind == NW_OPTION_NUMBERS;
+        bool flag = kind == NW_OPTION_FLAG; /* may have a value: --x True */
+        const char *next = i + 1 < argc ? argv[i + 1] : NULL;
+        if (flag && (!next || (strcasecmp(next, "true") != 0 && strcasecmp(next, "false") != 0))) continue;
+        if (is_word(next)) i++; /* its value */
+        while (list && i + 1 < argc && is_word(argv[i + 1])) i++;
     }
-    nw_status status = run(all, &exit_code);
-    free(all);
+    return count;
+}
+
+static nw_status make_line(const nw_child *c, nw_words *line)
+{
+    NW_TRY(nw_words_add(line, "nowait"));
+    if (c->ranks > 1) {
+        NW_TRY(nw_words_add(line, "launch"));
+        NW_TRY(nw_words_add_format(line, "--ranks=%d", c->ranks));
+        if (c->quiet) NW_TRY(nw_words_add(line, "--quiet"));
+        NW_TRY(nw_words_add(line, "--"));
+    }
+    NW_TRY(nw_words_add(line, "train"));
+    for (int i = 0; i < c->count; i++) NW_TRY(nw_words_add(line, c->arguments[i]));
+    NW_TRY(nw_words_add(line, "--run-dir"));
+    NW_TRY(nw_words_add(line, c->dir));
+    if (!nw_checkpoint_exists(c->dir)) return NW_OK;
+    NW_TRY(nw_words_add(line, "--resume"));
+    return nw_words_add(line, c->dir);
+}
+
+static nw_status train(const nw_child *c)
+{
+    nw_words line = {0};
+    int exit_code = 0;
+    nw_status status = make_line(c, &line);
+    if (status == NW_OK) status = run(line.at, &exit_code);
+    nw_words_free(&line);
     NW_TRY(status);
     NW_FAIL_IF(exit_code == nw_status_exit_code(NW_E_INTERRUPTED), NW_E_INTERRUPTED,
-               "interrupted in %s; the same command goes on", dir);
+               "interrupted in %s; the same command goes on", c->dir);
     NW_FAIL_IF(exit_code == 128 + SIGINT || exit_code == 128 + SIGTERM, NW_E_INTERRUPTED,
-               "interrupted before %s had its first checkpoint; the same command begins it again", dir);
-    NW_FAIL_IF(exit_code != 0, NW_E_SYSTEM, "the run in %s ended with exit code %d; see its message above", dir,
+               "interrupted before %s had its first checkpoint; the same command begins it again", c->dir);
+    NW_FAIL_IF(exit_code != 0, NW_E_SYSTEM, "the run in %s ended with exit code %d; see its message above", c->dir,
                exit_code);
     return NW_OK;
 }
 
-nw_status nw_child_train(const char *dir, char *const *arguments, int count, bool quiet, nw_child_result *result)
+nw_status nw_child_train(const nw_child *c, nw_child_result *result)
 {
     bool done;
-    NW_TRY(read_summary(dir, &done, result));
+    NW_TRY(nw_child_done(c->dir, &done, result));
     if (done) return NW_OK;
-    if (!quiet) fprintf(stderr, "nowait: training in %s\n", dir);
-    NW_TRY(train(dir, arguments, count));
-    NW_TRY(read_summary(dir, &done, result));
-    NW_FAIL_IF(!done, NW_E_INTERNAL, "the run in %s ended well but its summary.json does not say so", dir);
+    if (!c->quiet) fprintf(stderr, "nowait: training in %s\n", c->dir);
+    NW_TRY(train(c));
+    NW_TRY(nw_child_done(c->dir, &done, result));
+    NW_FAIL_IF(!done, NW_E_INTERNAL, "the run in %s ended well but its summary.json does not say so", c->dir);
     return NW_OK;
+}
+
+nw_status nw_child_print(const nw_child *c)
+{
+    nw_words line = {0};
+    char *text = NULL;
+    nw_status status = make_line(c, &line);
+    if (status == NW_OK) status = nw_words_quote(&line, &text);
+    if (status == NW_OK) printf("%s\n", text);
+    free(text);
+    nw_words_free(&line);
+    return status;
 }

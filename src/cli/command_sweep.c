@@ -105,28 +105,13 @@ static void combination_name(const sweep *w, int combination, char *name, size_t
 
 /* ---- arguments --------------------------------------------------------------------------------------------------- */
 
-static bool is_option(const char *text, const char *name)
-{
-    if (strncmp(text, "--", 2) != 0) return false;
-    for (text += 2; *name; text++, name++)
-        if (*text != *name && !(*text == '_' && *name == '-')) return false;
-    return *text == 0 || *text == '=';
-}
-
 /* Leaves out the sweep's own options; train would not know them. */
 static nw_status keep_arguments(sweep *w, int argc, char **argv)
 {
-    static const char *const own[] = {"grid", "seeds", "run-dir", "format"};
+    static const char *const own[] = {"grid", "seeds", "run-dir", "format", NULL};
     w->arguments = calloc((size_t)argc + MOST_GRIDS + 2, sizeof *w->arguments);
     NW_FAIL_IF(!w->arguments, NW_E_MEMORY, "no memory for the arguments");
-    for (int i = 0; i < argc; i++) {
-        bool skip = false;
-        for (size_t k = 0; k < sizeof own / sizeof own[0]; k++) skip |= is_option(argv[i], own[k]);
-        if (!skip)
-            w->arguments[w->argument_count++] = argv[i];
-        else if (!strchr(argv[i], '='))
-            while (i + 1 < argc && argv[i + 1][0] != '-') i++; /* its values */
-    }
+    w->argument_count = nw_child_keep(NW_COMMAND_SWEEP, own, argc, argv, w->arguments);
     return NW_OK;
 }
 
@@ -145,7 +130,8 @@ static nw_status visit(sweep *w, int combination, int64_t seed)
     }
     snprintf(number, sizeof number, "--seed=%lld", (long long)seed);
     w->arguments[count++] = number;
-    NW_TRY(nw_child_train(dir, w->arguments, count, w->settings->quiet, &child));
+    NW_TRY(nw_child_train(
+        &(nw_child){.dir = dir, .arguments = w->arguments, .count = count, .quiet = w->settings->quiet}, &child));
     result *r = &w->results[combination];
     r->sum += child.test_top1;
     r->squares += child.test_top1 * child.test_top1;

@@ -71,6 +71,8 @@ const nw_option nw_option_rows[] = {
     /* the model */
     {"model", "model-name network", 'n', TEXT, "NAME", "resnet18", AT(model), 0, 0, RUNS | BENCH, IN(MODEL), MAIN,
      "which network; 'nowait info --models' lists them"},
+    {"model", NULL, 'n', TEXT, "NAME", "", AT(model), 0, 0, NW_COMMAND_BENCH_UPDATE, IN(MODEL), MAIN,
+     "whose parameters are updated; none: one long vector"},
     {"width", NULL, 0, INT, "W", "0", AT(width), 0, 8192, RUNS | BENCH | INFO, IN(MODEL), MAIN,
      "channels of the first stage, the others in proportion; 0: its own"},
     {"stem", NULL, 0, CHOICE, "auto|small|imagenet", "auto", AT(stem), 0, 0, RUNS | BENCH | INFO, IN(MODEL), LIVE,
@@ -194,6 +196,8 @@ const nw_option nw_option_rows[] = {
     /* the update */
     {"optimizer", "opt-name optimizer-name", 0, CHOICE, "sgd|lars|adam|apam|apam-paper|dgc-sgd", "sgd", AT(optimizer),
      0, 0, RUNS, IN(OPTIMIZER), MAIN, "the update rule"},
+    {"optimizer", NULL, 0, CHOICE, "sgd|lars|adam|apam|apam-paper|dgc-sgd", "apam", AT(optimizer), 0, 0,
+     NW_COMMAND_BENCH_UPDATE, IN(OPTIMIZER), MAIN, "the update rule"},
     {"lr", "alpha learning-rate", 0, NUMBER, "X", "0.1", AT(lr), 0, 1e6, RUNS, IN(OPTIMIZER), MAIN,
      "learning rate, before scaling"},
     {"momentum", NULL, 0, NUMBER, "M", "0.9", AT(momentum), 0, 0.999999, RUNS, IN(OPTIMIZER), MAIN, "sgd, lars"},
@@ -283,14 +287,16 @@ const nw_option nw_option_rows[] = {
 
     /* measuring */
     {"format", NULL, 0, CHOICE, "table|json", "table", AT(format), 0, 0,
-     BENCH | LOADS | NW_COMMAND_BENCH_CODEC | EVALS | DATA | NW_COMMAND_SWEEP, IN(MEASURE), LIVE,
-     "of the result on stdout"},
+     BENCH | LOADS | NW_COMMAND_BENCH_CODEC | NW_COMMAND_BENCH_UPDATE | EVALS | DATA | NW_COMMAND_SWEEP, IN(MEASURE),
+     LIVE, "of the result on stdout"},
     {"steps", NULL, 0, INT, "N", "10", AT(steps), 1, 1 << 30,
      NW_COMMAND_BENCH_TRAIN | NW_COMMAND_BENCH_EXCHANGE | LOADS, IN(MEASURE), LIVE,
      "timed steps, after two that are not"},
     {"repeats", NULL, 0, INT, "N", "5", AT(repeats), 1, 1 << 20,
-     NW_COMMAND_BENCH_CONV | NW_COMMAND_BENCH_CODEC | NW_COMMAND_BENCH_EXCHANGE, IN(MEASURE), LIVE,
-     "timed rounds over all layers, or all codecs"},
+     NW_COMMAND_BENCH_CONV | NW_COMMAND_BENCH_CODEC | NW_COMMAND_BENCH_EXCHANGE | NW_COMMAND_BENCH_UPDATE, IN(MEASURE),
+     LIVE, "timed rounds over all layers, codecs or loops"},
+    {"floats", NULL, 0, INT64, "N", "0", AT(floats), 0, 1 << 30, NW_COMMAND_BENCH_UPDATE, IN(MEASURE), LIVE,
+     "length of the vector; 0: far beyond the caches"},
     {"fused", NULL, 0, FLAG, NULL, "false", AT(fused), 0, 0, NW_COMMAND_BENCH_CONV, IN(MEASURE), LIVE,
      "with what training fuses in: normalise, statistics, gates"},
     {"profile", NULL, 0, FLAG, NULL, "false", AT(profile), 0, 0, NW_COMMAND_BENCH_TRAIN, IN(MEASURE), LIVE,
@@ -310,6 +316,10 @@ const nw_option nw_option_rows[] = {
      "repeat each run with this many seeds"},
     {"scale", NULL, 0, CHOICE, "tiny|small|paper", "small", AT(scale), 0, 0, NW_COMMAND_REPRODUCE, IN(MEASURE), MAIN,
      "how much of the published experiment to run"},
+    {"real", NULL, 0, FLAG, NULL, "false", AT(real), 0, 0, NW_COMMAND_REPRODUCE, IN(MEASURE), MAIN,
+     "apam/speed: real ranks on this machine instead of a virtual cluster"},
+    {"dry-run", NULL, 0, FLAG, NULL, "false", AT(dry_run), 0, 0, NW_COMMAND_REPRODUCE, IN(MEASURE), MAIN,
+     "print the command lines of the runs and stop"},
 
     /* replaying */
     {"steps", NULL, 0, INT, "N", "0", AT(steps), 0, 1 << 30, NW_COMMAND_REPLAY, IN(MEASURE), LIVE,

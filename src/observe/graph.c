@@ -2,16 +2,14 @@
  * graph.c - draws a network as SVG; see graph.h.
  *
  * Everything hangs on one vertical line: boxes of one height, one gap apart, so that the picture of any network is laid
- * out by counting. The drawing is made in memory and written at the end: a file is whole or absent.
+ * out by counting.
  */
-#define _GNU_SOURCE 1
 #include "observe/graph.h"
 
-#include <errno.h>
-#include <stdio.h>
+#include "observe/svg.h"
+
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 enum {
     WIDTH = 620,
@@ -38,31 +36,10 @@ static int colour_of(const nw_graph_node *node)
     return node->reversible ? 0 : i;
 }
 
-/* Text as XML has it. */
-static void put_text(FILE *out, const char *text)
-{
-    for (; *text; text++) switch (*text) {
-        case '&':
-            fputs("&amp;", out);
-            break;
-        case '<':
-            fputs("&lt;", out);
-            break;
-        case '>':
-            fputs("&gt;", out);
-            break;
-        case '"':
-            fputs("&quot;", out);
-            break;
-        default:
-            fputc((unsigned char)*text < ' ' ? ' ' : *text, out);
-        }
-}
-
 static void text_at(FILE *out, int x, int y, const char *style, const char *text)
 {
     fprintf(out, "<text x=\"%d\" y=\"%d\" class=\"%s\">", x, y, style);
-    put_text(out, text);
+    nw_svg_text(out, text);
     fputs("</text>\n", out);
 }
 
@@ -136,8 +113,9 @@ static void draw_box(FILE *out, const nw_graph_node *node, int y)
     text_at(out, right - 12, y + 41, "count", line);
 }
 
-static void draw(FILE *out, const nw_graph *g)
+static void draw(FILE *out, const void *drawing)
 {
+    const nw_graph *g = drawing;
     int step = BOX_HEIGHT + GAP, height = TOP + g->count * step + 12;
     draw_head(out, g, height);
     for (int i = 0; i < g->count; i++) draw_paths(out, &g->nodes[i], TOP + i * step, i == 0);
@@ -150,30 +128,10 @@ static void draw(FILE *out, const nw_graph *g)
 
 nw_status nw_graph_write(const nw_graph *graph, const char *path)
 {
-    char *text = NULL;
-    size_t size = 0;
-    FILE *memory = open_memstream(&text, &size);
-    NW_FAIL_IF(!memory, NW_E_MEMORY, "no memory for a drawing of %d stages", graph->count);
-    draw(memory, graph);
-    if (fclose(memory)) {
-        free(text);
-        return NW_FAIL(NW_E_MEMORY, "no memory for a drawing of %d stages", graph->count);
-    }
-    FILE *file = fopen(path, "w");
-    if (!file) {
-        free(text);
-        return NW_FAIL(NW_E_SYSTEM, "'%s' cannot be written: %s; name a file in a folder that exists and is yours",
-                       path, strerror(errno));
-    }
-    struct stat status;
-    bool regular = fstat(fileno(file), &status) == 0 && S_ISREG(status.st_mode); /* a device is not ours to remove */
-    bool written = fwrite(text, 1, size, file) == size;
-    written = fclose(file) == 0 && written;
-    int error = errno;
+    char *text;
+    size_t size;
+    NW_TRY(nw_svg_draw(&text, &size, draw, graph, "a network"));
+    nw_status status = nw_svg_save(path, text, size);
     free(text);
-    if (!written) {
-        if (regular) remove(path);
-        return NW_FAIL(NW_E_SYSTEM, "'%s' could not be written whole: %s; is the disk full?", path, strerror(error));
-    }
-    return NW_OK;
+    return status;
 }

@@ -64,6 +64,22 @@ err_has 'repeats'
 run 0 "$NOWAIT" bench codec --help
 out_has 'beside memcpy'
 
+run 0 "$NOWAIT" bench update --floats 100000 --repeats 1
+out_has 'apam: 100000 parameters, 5 vectors, 36 bytes a parameter'
+for loop in update scale add mix; do
+    out_has "^$loop +[0-9.]+ +[0-9.]+ +[0-9.]+ +[0-9.]+ "
+done
+out_has 'the update reaches [0-9.]+ of it'
+for bytes in sgd:20 lars:28 adam:28 apam-paper:36 dgc-sgd:20; do
+    run 0 "$NOWAIT" bench update --optimizer ${bytes%:*} --floats 1003 --repeats 2 --threads 2 --format json
+    out_has "\"bytes_per_parameter\": ${bytes#*:},"
+    out_has '"share_of_bound": [0-9.]+'
+done
+run 0 "$NOWAIT" bench update --model lenet5 --repeats 1 --format json
+out_has '"parameters": 44426'
+run 2 "$NOWAIT" bench update --model lenet5 --floats 10
+err_has '--model lenet5 has a number of parameters already'
+
 # The same seed gives the same loss, whatever the number of threads.
 losses=""
 for threads in 1 0; do

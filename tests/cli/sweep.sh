@@ -1,5 +1,5 @@
 #!/bin/sh
-# sweep.sh - `nowait sweep` and `nowait reproduce`: many runs as one job that goes on where it was stopped.
+# sweep.sh - `nowait sweep`: many runs as one job that goes on where it was stopped.
 tests=$(cd "$(dirname "$0")" && pwd)
 . "$tests/lib.sh"
 . "$tests/runs.sh"
@@ -73,24 +73,5 @@ run 2 "$NOWAIT" sweep $tiny --grid lr=0.1,,0.2
 err_has "empty value"
 run 2 "$NOWAIT" sweep $tiny --grid momentun=0.1,0.2 --run-dir "$runs/typo"
 err_has "the nearest is --momentum|nearest is 'momentum'"
-
-# ---- reproduce ----
-run 0 "$NOWAIT" reproduce list
-out_has '^apam/mnist-lenet5 +apam/mnist-lenet5 +200 +98\.95%'
-out_has '^cifar10-fast/resnet9 '
-run 2 "$NOWAIT" reproduce
-err_has "name a paper or an experiment first"
-run 2 "$NOWAIT" reproduce apma/mnist-lenet5
-err_has "no experiment 'apma/mnist-lenet5'"
-data=${NOWAIT_DATA:-$tests/../../../shared/data}
-if "$NOWAIT" data info mnist --data-dir "$data" >/dev/null 2>&1; then
-    run 0 "$NOWAIT" reproduce apam/mnist-lenet5 --scale tiny --quiet --no-download --data-dir "$data" \
-        --run-dir "$runs/reproduced"
-    out_has '^apam/mnist-lenet5 +98\.95% +[0-9.]+% +1 .*it runs, no more'
-    run 0 "$NOWAIT" reproduce apam/mnist-lenet5 --scale tiny --quiet --no-download --data-dir "$data" \
-        --run-dir "$runs/reproduced" # done already
-else
-    echo "not tried: reproduce, since MNIST is not in $data (NOWAIT_DATA names another folder)"
-fi
 
 finish
