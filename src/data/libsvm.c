@@ -291,16 +291,16 @@ static bool find_in(const char *dir, char path[NW_PATH_SIZE])
 /* The test file beside a training file: rcv1_train.binary and rcv1_test.binary, a9a.gz and a9a.t.gz. */
 static void find_test(const char *train, char path[NW_PATH_SIZE])
 {
-    const char *slash = strrchr(train, '/'), *name = slash ? slash + 1 : train, *word = strstr(name, "train");
+    const char *slash = strrchr(train, '/'), *name = slash ? slash + 1 : train, *stem = strstr(name, "train");
     size_t length = strlen(train);
     bool packed = length > 3 && strcmp(train + length - 3, ".gz") == 0;
     if (packed) length -= 3;
     for (int i = 0; i < 4; i++) { /* packed as the training file is, then the other way */
         const char *end = (i % 2 == 1) == packed ? "" : ".gz";
         int wrote = -1;
-        if (i < 2 && word)
-            wrote = snprintf(path, NW_PATH_SIZE, "%.*stest%.*s%s", (int)(word - train), train,
-                             (int)(length - (size_t)(word + 5 - train)), word + 5, end);
+        if (i < 2 && stem)
+            wrote = snprintf(path, NW_PATH_SIZE, "%.*stest%.*s%s", (int)(stem - train), train,
+                             (int)(length - (size_t)(stem + 5 - train)), stem + 5, end);
         else if (i >= 2)
             wrote = snprintf(path, NW_PATH_SIZE, "%.*s.t%s", (int)length, train, end);
         if (wrote > 0 && wrote < NW_PATH_SIZE && nw_file_is_regular(path)) return;
