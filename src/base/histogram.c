@@ -56,11 +56,10 @@ double nw_histogram_mean(const nw_histogram *h) { return h->count > 0 ? h->sum /
 
 int64_t nw_histogram_quantile(const nw_histogram *h, double share)
 {
-    double wanted = share * (double)h->count;
-    int64_t seen = 0;
+    int64_t wanted = share < 1 ? (int64_t)ceil(share * (double)h->count) : h->count, seen = 0;
     for (int i = 0; i < NW_HISTOGRAM_BUCKETS; i++) {
         seen += h->counts[i];
-        if (h->counts[i] == 0 || (double)seen < wanted) continue;
+        if (h->counts[i] == 0 || seen < wanted) continue;
         return nw_histogram_last(i) < h->max ? nw_histogram_last(i) : h->max;
     }
     return h->max;

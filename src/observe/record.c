@@ -74,6 +74,10 @@ nw_field_value nw_record_value(const nw_field *field, const void *record)
         memcpy(&value.text, at, sizeof value.text);
         value.known = value.text != NULL;
         break;
+    case NW_FIELD_COUNTS:
+        memcpy(&value.counts, at, sizeof value.counts);
+        value.known = value.counts != NULL;
+        break;
     }
     return value;
 }
@@ -86,6 +90,8 @@ void nw_value_json(nw_json *json, nw_field_value value)
         nw_json_int(json, value.integer);
     } else if (value.kind == NW_FIELD_REAL) {
         nw_json_double(json, value.real);
+    } else if (value.kind == NW_FIELD_COUNTS) {
+        nw_histogram_json(json, value.counts);
     } else {
         nw_json_string(json, value.text);
     }
@@ -103,6 +109,7 @@ void nw_record_clear(nw_record_kind kind, void *record)
     static const int64_t no_integer = NW_UNKNOWN;
     static const double no_real = (double)NAN;
     static const char *const no_text = NULL;
+    static const nw_histogram *const no_counts = NULL;
     const nw_record_type *type = &types[kind];
     memset(record, 0, type->size);
     for (int i = 0; i < type->count; i++) {
@@ -116,6 +123,9 @@ void nw_record_clear(nw_record_kind kind, void *record)
             break;
         case NW_FIELD_TEXT:
             memcpy(at, &no_text, sizeof no_text);
+            break;
+        case NW_FIELD_COUNTS:
+            memcpy(at, &no_counts, sizeof no_counts);
             break;
         }
     }

@@ -5,7 +5,8 @@
  * and, where it names them, a scalar of TensorBoard and a key of summary.json: a new quantity is one new line.
  *
  *   X(kind, name, scalar, summary)
- *     kind     INT (int64_t, NW_UNKNOWN if unknown), REAL (double, NAN if unknown), TEXT (const char *, NULL if unknown)
+ *     kind     INT (int64_t, NW_UNKNOWN if unknown), REAL (double, NAN if unknown), TEXT (const char *, NULL if unknown),
+ *              COUNTS (const nw_histogram *, NULL if unknown)
  *     name     of the member and of the key in metrics.jsonl
  *     scalar   TensorBoard's name, or NULL
  *     summary  the key in summary.json, which keeps the last value known, or NULL
@@ -20,6 +21,7 @@
 #ifndef NW_OBSERVE_RECORD_H
 #define NW_OBSERVE_RECORD_H
 
+#include "base/histogram.h"
 #include "base/json.h"
 #include "base/status.h"
 
@@ -60,8 +62,9 @@
     X(TEXT, version, NULL, "version")          \
     X(TEXT, commit, NULL, "commit")
 
-/* One update. Loss and accuracies are those of this batch alone; bytes_sent, messages_sent and exchange_seconds those of
- * this step. exchange_seconds and virtual_seconds are on the simulated clock in a virtual cluster. */
+/* One update. Loss and accuracies are those of this batch alone; delay is how many updates lie between the parameters of
+ * its gradient and those that it is applied to; bytes_sent, messages_sent and exchange_seconds are those of this step.
+ * exchange_seconds and virtual_seconds are on the simulated clock in a virtual cluster. */
 #define NW_STEP_FIELDS(X)                                      \
     NW_HEAD_FIELDS(X)                                          \
     X(INT, batch, NULL, NULL)                                  \
@@ -70,6 +73,7 @@
     X(REAL, top1, "acc/train_top1", NULL)                      \
     X(REAL, top5, "acc/train_top5", NULL)                      \
     X(REAL, lr, "train/lr", NULL)                              \
+    X(INT, delay, "train/delay", NULL)                         \
     X(REAL, total_seconds, NULL, NULL)                         \
     X(REAL, step_seconds, "time/step_seconds", NULL)           \
     X(REAL, data_wait_seconds, "time/data_wait_seconds", NULL) \
@@ -143,6 +147,7 @@
     X(INT, peak_memory_bytes, NULL, "peak_memory_bytes")    \
     X(INT, bytes_sent, NULL, "bytes_sent")                  \
     X(INT, messages_sent, NULL, "messages_sent")            \
+    X(COUNTS, delays, NULL, "delays")                       \
     X(TEXT, weights_sha256, NULL, "weights_sha256")         \
     X(REAL, steal_percent, NULL, "steal_percent")           \
     X(REAL, load, NULL, "load")
@@ -163,12 +168,13 @@ typedef enum nw_record_kind {
         NW_RECORD_KINDS
 } nw_record_kind;
 
-typedef enum nw_field_kind { NW_FIELD_INT, NW_FIELD_REAL, NW_FIELD_TEXT } nw_field_kind;
+typedef enum nw_field_kind { NW_FIELD_INT, NW_FIELD_REAL, NW_FIELD_TEXT, NW_FIELD_COUNTS } nw_field_kind;
 
 /* nw_run_record, nw_step_record, nw_epoch_record, nw_checkpoint_record, nw_fault_record, nw_end_record */
 #define NW_TYPE_INT                                    int64_t
 #define NW_TYPE_REAL                                   double
 #define NW_TYPE_TEXT                                   const char *
+#define NW_TYPE_COUNTS                                 const nw_histogram *
 #define NW_FIELD_MEMBER(kind, member, scalar, summary) NW_TYPE_##kind member;
 #define NW_RECORD_STRUCT(identifier, name, table) \
     typedef struct nw_##name##_record {           \
@@ -201,9 +207,10 @@ typedef struct nw_record_head {
 typedef struct nw_field_value {
     nw_field_kind kind;
     bool known;
-    int64_t integer;  /* of an INT, else 0 */
-    double real;      /* of a REAL or INT, else NAN */
-    const char *text; /* of a TEXT, else NULL; as long as the record's */
+    int64_t integer;            /* of an INT, else 0 */
+    double real;                /* of a REAL or INT, else NAN */
+    const char *text;           /* of a TEXT, else NULL; as long as the record's */
+    const nw_histogram *counts; /* of COUNTS, else NULL; as long as the record's */
 } nw_field_value;
 
 const nw_record_type *nw_record_type_of(nw_record_kind kind);
@@ -219,7 +226,7 @@ void nw_record_clear(nw_record_kind kind, void *record);
 typedef struct nw_observer nw_observer;
 
 typedef struct nw_observer_ops {
-    /* Takes what it wants from a record, whose texts live only during the call. */
+    /* Takes what it wants from a record, whose texts and counts live only during the call. */
     nw_status (*record)(nw_observer *self, nw_record_kind kind, const void *record);
     /* Writes what is left and frees, also after a failure. */
     nw_status (*close)(nw_observer *self);

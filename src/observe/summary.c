@@ -18,7 +18,7 @@ enum { MOST_KEYS = 128 };
 
 typedef struct summary_entry {
     const char *key;
-    nw_field_value value; /* its text is ours */
+    nw_field_value value; /* its text and counts are ours */
 } summary_entry;
 
 typedef struct summary {
@@ -52,16 +52,25 @@ static void list_keys(summary *self)
     }
 }
 
+static void forget(summary_entry *entry)
+{
+    free((char *)entry->value.text);
+    free((nw_histogram *)entry->value.counts);
+}
+
 static nw_status keep(summary *self, const nw_field *field, const void *record)
 {
     nw_field_value value = nw_record_value(field, record);
     if (!value.known) return NW_OK;
     summary_entry *entry = find(self, field->summary);
-    if (value.kind == NW_FIELD_TEXT) {
-        char *copy = strdup(value.text);
+    if (value.kind == NW_FIELD_TEXT || value.kind == NW_FIELD_COUNTS) {
+        void *copy = value.text != NULL ? (void *)strdup(value.text) : malloc(sizeof *value.counts);
         NW_FAIL_IF(copy == NULL, NW_E_MEMORY, "no memory for the value of '%s' in %s", field->summary, self->path);
-        free((char *)entry->value.text);
-        value.text = copy;
+        if (value.text != NULL)
+            value.text = copy;
+        else
+            value.counts = memcpy(copy, value.counts, sizeof *value.counts);
+        forget(entry);
     }
     entry->value = value;
     return NW_OK;
@@ -103,7 +112,7 @@ static nw_status observe(nw_observer *observer, nw_record_kind kind, const void 
 static nw_status close_summary(nw_observer *observer)
 {
     summary *self = (summary *)observer;
-    for (int i = 0; i < self->count; i++) free((char *)self->entries[i].value.text);
+    for (int i = 0; i < self->count; i++) forget(&self->entries[i]);
     free(self->path);
     free(self);
     return NW_OK;

@@ -62,7 +62,7 @@ TEST(test_jsonl_lines)
     play(&observers, 3, 3);
     static const char want[] =
         "{\"record\":\"step\",\"step\":3,\"epoch\":1,\"images\":24,\"batch\":3,\"batch_images\":8,"
-        "\"loss\":3,\"top1\":50,\"top5\":75.5,\"lr\":0.05,\"total_seconds\":1.5,"
+        "\"loss\":3,\"top1\":50,\"top5\":75.5,\"lr\":0.05,\"delay\":null,\"total_seconds\":1.5,"
         "\"step_seconds\":0.5,\"data_wait_seconds\":0.125,\"images_per_second\":16,"
         "\"exchange_seconds\":null,\"virtual_seconds\":null,\"bytes_sent\":null,\"messages_sent\":null}\n";
     assert_string_equal(content("metrics.jsonl"), want); /* on the disk before anything is closed */
@@ -363,6 +363,11 @@ TEST(test_summary)
     assert_int_equal(nw_observers_epoch(&observers, &last), NW_OK);
     assert_false(exists("summary.json"));
     nw_end_record end = make_end(30);
+    nw_histogram delays = {0};
+    nw_histogram_add(&delays, 3);
+    end.delays = &delays;
+    assert_int_equal(nw_observers_end(&observers, &end), NW_OK);
+    nw_histogram_add(&delays, 700); /* the last value counts */
     assert_int_equal(nw_observers_end(&observers, &end), NW_OK);
     const char *text = content("summary.json");
     static const char *const lines[] = {
@@ -384,6 +389,8 @@ TEST(test_summary)
         "\n  \"images_per_second\": null,\n",
         "\n  \"bytes_sent\": 12345,\n",
         "\n  \"messages_sent\": null,\n",
+        "\n  \"delays\": {\n    \"count\": 2,\n    \"mean\": 351.5,\n    \"max\": 700,\n"
+        "    \"counts\": {\n      \"3\": 1,\n      \"512-1023\": 1\n    }\n  },\n",
         "\n  \"weights_sha256\": null,\n",
         "\n  \"world_size\": null,\n",
         "\n  \"precision\": null,\n",
