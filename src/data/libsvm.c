@@ -47,11 +47,10 @@ typedef struct digits {
 
 static void read_digits(text *t, digits *d)
 {
-    for (; t->at < t->end && is_digit(*t->at); t->at++) {
+    for (; t->at < t->end && is_digit(*t->at) && d->all < NUMBER_BYTES; t->at++) {
         d->all++;
         if (d->significant > 0 || *t->at != '0') d->significant++;
         if (d->significant <= EXACT_DIGITS) d->mantissa = d->mantissa * 10 + (uint64_t)(*t->at - '0');
-        if (d->all >= NUMBER_BYTES) return;
     }
 }
 
@@ -71,8 +70,9 @@ static word word_at(const text *t, const uint8_t *start)
 
 static nw_status bad_number(const text *t, const uint8_t *start, const char *what)
 {
-    return NW_FAIL(NW_E_FILE, "%s:%lld: the %s '%s' is not a finite number in decimal digits; correct the line",
-                   t->name, (long long)t->line, what, word_at(t, start).text);
+    return NW_FAIL(NW_E_FILE,
+                   "%s:%lld: the %s '%s' is not a finite number of less than %d decimal digits; correct the line",
+                   t->name, (long long)t->line, what, word_at(t, start).text, NUMBER_BYTES);
 }
 
 static nw_status long_number(const uint8_t *start, size_t length, double *value)
@@ -106,7 +106,7 @@ static nw_status read_number(text *t, const char *what, double *value)
         read_digits(t, &e);
         good = e.all > 0;
     }
-    if (!good || t->at - start > NUMBER_BYTES) return bad_number(t, start, what);
+    if (!good || t->at - start >= NUMBER_BYTES) return bad_number(t, start, what);
     int64_t power = (negative_power ? -1 : 1) * (int64_t)e.mantissa - (d.all - before);
     if (d.significant <= EXACT_DIGITS && e.significant <= 3 && power >= -EXACT_POWER && power <= EXACT_POWER) {
         double mantissa = (double)d.mantissa;

@@ -186,6 +186,7 @@ TEST(test_find)
     put_file(".", "libsvm/rcv1_test.binary", "1\n", 2);
     check_find(".", "", "./libsvm/rcv1_train.binary.gz", "./libsvm/rcv1_test.binary");
     check_find("libsvm", "", "libsvm/rcv1_train.binary.gz", "libsvm/rcv1_test.binary");
+    remove_tree("libsvm");
 }
 
 TEST(test_gzip)
