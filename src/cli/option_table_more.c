@@ -56,6 +56,8 @@ const nw_option nw_option_more_rows[] = {
      "how replicas agree; none is for one replica"},
     {"communication", NULL, 0, CHOICE, "sync|async", "sync", LATER(EXCHANGE),
      "server: wait for all workers, or for none"},
+    {"servers", NULL, 0, INT, "S", "1", ACTS(servers, 1, 1024, EXCHANGE),
+     "that own the parameters, each a range of them"},
     {"world-size", NULL, 'w', INT, "N", "1", ACTS(world_size, 1, 1024, EXCHANGE),
      "ranks that are expected; the launcher or --virtual makes them"},
     {"virtual", NULL, 0, INT, "N", "0", ACTS(virtual_ranks, 0, 1024, EXCHANGE), "simulate N ranks in this process"},
