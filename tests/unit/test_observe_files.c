@@ -371,7 +371,7 @@ TEST(test_summary)
     assert_int_equal(nw_observers_end(&observers, &end), NW_OK);
     const char *text = content("summary.json");
     static const char *const lines[] = {
-        "{\n",
+        "{\n  \"started\": ",
         "\n  \"model\": \"resnet9\",\n",
         "\n  \"seed\": 42,\n",
         "\n  \"test_top1\": 52,\n",
