@@ -3,7 +3,7 @@
 JOBS := $(shell nproc)
 CTEST := ctest --output-on-failure --no-tests=error -j $(JOBS)
 
-.PHONY: all setup build demo faults fuzz test test-sanitize test-aarch64 test-mpich check-long bench-peers against-pytorch golden format clean help
+.PHONY: all setup build demo faults fuzz test test-sanitize test-threads test-aarch64 test-mpich check-long bench-peers against-pytorch golden format clean help
 
 all: build
 
@@ -13,6 +13,7 @@ help:
 	@echo "make demo           set up, build, train on Fashion-MNIST, evaluate"
 	@echo "make fuzz           every parser of untrusted bytes, a minute each, under the sanitizers"
 	@echo "make test-sanitize  unit tests under the address and undefined-behaviour sanitizers"
+	@echo "make test-threads   threads that share weights, under the thread sanitizer"
 	@echo "make test-aarch64   cross-compile and run the unit tests under qemu-user"
 	@echo "make test-mpich     build with MPICH instead of Open MPI and run the tests of several ranks"
 	@echo "make faults         kill and stop ranks of jobs, twenty times each way"
@@ -36,6 +37,11 @@ test-sanitize: setup
 	@cmake --preset sanitize --log-level=WARNING
 	@cmake --build --preset sanitize -j $(JOBS)
 	@cd build-sanitize && $(CTEST) -L unit
+
+test-threads: setup
+	@cmake --preset default --log-level=WARNING
+	@cmake --build --preset default -j $(JOBS) --target test_logit_tsan
+	@build/test_logit_tsan
 
 test-aarch64:
 	@scripts/setup aarch64
@@ -68,7 +74,7 @@ faults: build
 	@cd build && TRIALS=$(FAULT_TRIALS) $(CTEST) --verbose -L fault >faults.log 2>&1; code=$$?; \
 	    grep -E 'silent ranks:|FAILED|Skipped|tests passed' faults.log; exit $$code
 
-check-long: test test-sanitize test-aarch64 test-mpich fuzz faults
+check-long: test test-sanitize test-threads test-aarch64 test-mpich fuzz faults
 
 bench-peers: build
 	@scripts/setup peers

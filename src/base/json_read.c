@@ -11,12 +11,11 @@
 #define _GNU_SOURCE 1
 #include "base/json_read.h"
 
+#include "base/number.h"
 #include "base/utf8.h"
 
 #include <inttypes.h>
-#include <locale.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -147,10 +146,6 @@ static nw_status parse_string(parser *p, const char **text)
 
 /* ---- numbers ---- */
 
-static pthread_once_t locale_once = PTHREAD_ONCE_INIT;
-static locale_t plain_locale;
-static void make_locale(void) { plain_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0); }
-
 static size_t digits(parser *p)
 {
     size_t start = p->at;
@@ -198,9 +193,7 @@ static nw_status parse_number(parser *p, nw_json_value *value)
     memcpy(text, p->bytes + start, p->at - start);
     text[p->at - start] = '\0';
 
-    pthread_once(&locale_once, make_locale);
-    NW_FAIL_IF(!plain_locale, NW_E_MEMORY, "no memory for the C library's plain locale");
-    value->number = strtod_l(text, NULL, plain_locale);
+    NW_TRY(nw_number_convert(text, &value->number));
     if (!isfinite(value->number)) return BAD(p, start, "a number too large for a double");
     value->is_integer = exact_integer(text, &value->integer);
     if (!value->is_integer && fabs(value->number) <= 0x1p53 && value->number == trunc(value->number)) {

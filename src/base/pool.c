@@ -66,17 +66,6 @@ struct nw_pool {
     worker workers[]; /* [0] is the caller and has no thread */
 };
 
-static void pause_briefly(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("isb" ::: "memory"); /* `yield` does nothing on most cores */
-#else
-    atomic_signal_fence(memory_order_seq_cst);
-#endif
-}
-
 /* Returns when *word is no longer `value`, and perhaps earlier: the caller looks again. */
 static void futex_wait(atomic_word *word, uint32_t value)
 {
@@ -95,7 +84,7 @@ static bool spin_until(atomic_word *word, bool zero)
     do {
         for (int i = 0; i < PAUSES; i++) {
             if ((atomic_load_explicit(word, memory_order_acquire) == 0) == zero) return true;
-            pause_briefly();
+            nw_pause();
         }
     } while (nw_now_ns() - start < SPIN_NS);
     return false;

@@ -66,6 +66,17 @@ uint32_t nw_rng_below(nw_rng *rng, uint32_t bound)
     return (uint32_t)(product >> 32);
 }
 
+/* Fisher and Yates. */
+void nw_rng_shuffle(nw_rng *rng, uint32_t *order, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; i++) order[i] = i;
+    for (uint32_t i = count; i-- > 1;) {
+        uint32_t j = nw_rng_below(rng, i + 1), kept = order[i];
+        order[i] = order[j];
+        order[j] = kept;
+    }
+}
+
 float nw_rng_uniform(nw_rng *rng) { return (float)(nw_rng_u32(rng) >> 8) * 0x1p-24f; }
 
 /* In double, then rounded once: mathematics libraries differ in the last bits of a double, which the rounding to float

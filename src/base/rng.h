@@ -36,8 +36,9 @@ void nw_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]
 
 nw_rng nw_rng_make(uint64_t seed, nw_purpose purpose, uint64_t a, uint32_t b);
 uint32_t nw_rng_u32(nw_rng *rng);
-uint32_t nw_rng_below(nw_rng *rng, uint32_t bound); /* uniform in [0, bound), without bias; bound >= 1 */
-float nw_rng_uniform(nw_rng *rng);                  /* [0, 1), 24 bits */
-float nw_rng_normal(nw_rng *rng);                   /* Box-Muller; two uniforms a number */
+uint32_t nw_rng_below(nw_rng *rng, uint32_t bound);                /* uniform in [0, bound), without bias; bound >= 1 */
+void nw_rng_shuffle(nw_rng *rng, uint32_t *order, uint32_t count); /* a permutation of 0 .. count - 1 */
+float nw_rng_uniform(nw_rng *rng);                                 /* [0, 1), 24 bits */
+float nw_rng_normal(nw_rng *rng);                                  /* Box-Muller; two uniforms a number */
 
 #endif

@@ -12,6 +12,8 @@ static const char *or_null(const char *text) { return text[0] ? text : NULL; }
 
 nw_status nw_plan_dataset(const nw_settings *s, nw_dataset **dataset)
 {
+    NW_FAIL_IF(is(s->dataset, "libsvm"), NW_E_ARGUMENT,
+               "--dataset libsvm has rows of numbers, not images: it is for 'nowait train --model logit' only");
     nw_download_talk talk = {0};
     nw_dataset_options o = {.name = s->dataset,
                             .dir = s->data_dir,
@@ -176,7 +178,7 @@ static nw_status plan_optimizer(const nw_settings *s, nw_optimizer_options *o)
     return NW_OK;
 }
 
-static void plan_schedule(const nw_settings *s, const nw_dataset *d, int replicas, nw_schedule_options *o)
+void nw_plan_schedule(const nw_settings *s, const char *dataset, int replicas, nw_schedule_options *o)
 {
     *o = nw_schedule_options_default();
     o->name = s->scheduler;
@@ -194,12 +196,13 @@ static void plan_schedule(const nw_settings *s, const nw_dataset *d, int replica
     o->milestones = s->milestones.at;
     o->milestone_count = s->milestones.count;
     o->factor = s->lr_decay_fact;
-    o->cifar_milestones = strncmp(d->name, "cifar", 5) == 0;
+    o->cifar_milestones = strncmp(dataset, "cifar", 5) == 0;
     o->compat = s->compat_ref;
     o->t_max = s->t_max;
     o->per_step = !s->schedule_lr_per_epoch;
     o->knots = (const double *)s->lr_knots.at; /* a knot is two doubles */
     o->knot_count = s->lr_knots.count;
+    o->lr_max = s->lr_max;
 }
 
 static nw_status plan_best(const nw_settings *s, const nw_dataset *d, nw_best_rule *rule)
@@ -354,7 +357,7 @@ nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, const nw_world 
         w && w->place == NW_CREW_MPI && is(s->exchange, "server") && !s->server_computes && w->rank < s->servers;
     if (serves && s->server_threads > 0) r->net.threads = s->server_threads;
     NW_TRY(plan_optimizer(s, &r->optimizer));
-    plan_schedule(s, d, replicas_of(s, w), &r->schedule);
+    nw_plan_schedule(s, d->name, replicas_of(s, w), &r->schedule);
     r->loader = (nw_loader_options){.dataset = d,
                                     .split = NW_SPLIT_TRAIN,
                                     .batch_size = s->batch_size,

@@ -100,13 +100,7 @@ static uint64_t stream_epoch(const nw_loader *l, int64_t epoch)
 static void shuffle(const nw_loader *l, int64_t epoch, uint32_t *order)
 {
     nw_rng rng = nw_rng_make(l->options.seed, NW_PURPOSE_SHUFFLE, stream_epoch(l, epoch), 0);
-    uint32_t count = (uint32_t)l->images.count;
-    for (uint32_t i = 0; i < count; i++) order[i] = i;
-    for (uint32_t i = count - 1; i > 0; i--) {
-        uint32_t j = nw_rng_below(&rng, i + 1), kept = order[i];
-        order[i] = order[j];
-        order[j] = kept;
-    }
+    nw_rng_shuffle(&rng, order, (uint32_t)l->images.count);
 }
 
 /* Which of the two orders is that of the epoch; makes it in the one that the running sequence does not use. */

@@ -90,21 +90,17 @@ static nw_status prepare(run *r, nw_checkpoint *c)
     return nw_crew_begin(r->crew);
 }
 
-/* Makes the run's directory and keeps other processes out of it until r->lock is closed; a file system without locks
- * has to do without. config.yaml goes there; a run that goes on keeps the one that it was started with. */
-static nw_status open_directory(run *r, bool resumes)
+nw_status nw_run_open_directory(const char *dir, const char *config, bool resumes, int *lock)
 {
-    const char *dir = r->options->run_dir;
-    if (!dir || !leads(r)) return NW_OK;
     NW_TRY(nw_directory_make(dir));
-    r->lock = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    NW_FAIL_IF(r->lock >= 0 && flock(r->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK, NW_E_ARGUMENT,
+    *lock = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    NW_FAIL_IF(*lock >= 0 && flock(*lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK, NW_E_ARGUMENT,
                "another process is training in %s; wait until it ends, or choose another --run-dir", dir);
-    if (!r->options->config) return NW_OK;
+    if (!config) return NW_OK;
     char *path;
     NW_TRY(nw_path_join(&path, dir, NW_CHECKPOINT_CONFIG));
     bool keeps = resumes && nw_file_is_regular(path);
-    nw_status status = keeps ? NW_OK : nw_file_replace(path, r->options->config, strlen(r->options->config));
+    nw_status status = keeps ? NW_OK : nw_file_replace(path, config, strlen(config));
     free(path);
     return status;
 }
@@ -167,14 +163,8 @@ static nw_status open_observers(run *r, const nw_checkpoint *c)
     return NW_OK;
 }
 
-static void tell_end(run *r, nw_status status)
+void nw_run_fill_end(nw_end_record *end, nw_status status, nw_phase_times t, nw_cpu_ticks began)
 {
-    nw_end_record *end = &r->result->end;
-    nw_phase_times t = times(r);
-    nw_net_weights_sha256(first(r)->net, r->result->weights_sha256);
-    end->step = nw_crew_computed(r->crew);
-    end->epoch = finished_epochs(r);
-    end->images = images_seen(r);
     end->status = status == NW_OK ? "done" : status == NW_E_INTERRUPTED ? "interrupted" : "failed";
     end->preprocess_seconds = nw_phase_seconds(t, NW_PHASE_PREPROCESS);
     end->train_seconds = nw_phase_seconds(t, NW_PHASE_TRAIN);
@@ -184,8 +174,20 @@ static void tell_end(run *r, nw_status status)
     end->total_seconds = nw_phase_total_seconds(t);
     end->dawnbench_seconds = nw_phase_dawnbench_seconds(t);
     if (end->train_seconds > 0) end->images_per_second = (double)end->images / end->train_seconds;
-    end->virtual_seconds = nw_crew_virtual_seconds(r->crew);
     end->peak_memory_bytes = (int64_t)nw_machine_peak_memory();
+    end->steal_percent = nw_machine_steal_percent(began, nw_machine_ticks());
+    end->load = nw_machine_load();
+}
+
+static void tell_end(run *r, nw_status status)
+{
+    nw_end_record *end = &r->result->end;
+    nw_net_weights_sha256(first(r)->net, r->result->weights_sha256);
+    end->step = nw_crew_computed(r->crew);
+    end->epoch = finished_epochs(r);
+    end->images = images_seen(r);
+    nw_run_fill_end(end, status, times(r), r->ticks);
+    end->virtual_seconds = nw_crew_virtual_seconds(r->crew);
     end->bytes_sent = (int64_t)nw_account_bytes(&r->sent);
     end->messages_sent = (int64_t)r->sent.messages;
     if (first(r)->history || nw_crew_hands_out(r->crew)) {
@@ -193,8 +195,6 @@ static void tell_end(run *r, nw_status status)
         end->delays = &r->result->delays;
     }
     end->weights_sha256 = r->result->weights_sha256;
-    end->steal_percent = nw_machine_steal_percent(r->ticks, nw_machine_ticks());
-    end->load = nw_machine_load();
     nw_run_tell(r, nw_observers_end(&r->observers, end));
     r->result->last = r->epoch;
 }
@@ -250,7 +250,7 @@ static nw_status train(run *r, nw_checkpoint *c)
     nw_stopwatch_leave(o->watch, NW_PHASE_PREPROCESS, nw_now_ns());
     NW_TRY(has_nothing_to_do(r, &r->result->nothing_to_do));
     if (r->result->nothing_to_do) return NW_OK;
-    NW_TRY(open_directory(r, c != NULL));
+    if (o->run_dir && leads(r)) NW_TRY(nw_run_open_directory(o->run_dir, o->config, c != NULL, &r->lock));
     NW_TRY(nw_run_open_schedule(r));
     NW_TRY(open_observers(r, c));
     nw_status status = nw_run_loop(r);

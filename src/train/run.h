@@ -14,6 +14,7 @@
 #ifndef NW_TRAIN_RUN_H
 #define NW_TRAIN_RUN_H
 
+#include "base/machine.h"
 #include "observe/observers.h"
 #include "observe/stopwatch.h"
 #include "train/crew.h"
@@ -66,5 +67,18 @@ typedef struct nw_run_result {
 } nw_run_result;
 
 nw_status nw_run_train(const nw_run_options *options, nw_run_result *result);
+
+/* ---- what runs of every kind do; see also logit_run.h ---- */
+
+/* Makes a run's directory and keeps other processes out of it until *lock is closed; a file system without locks has to do
+ * without (-1). config.yaml goes there (NULL: none); a run that goes on keeps the one that it was started with. */
+nw_status nw_run_open_directory(const char *dir, const char *config, bool resumes, int *lock);
+
+/* Fills status, times and what the machine did since `began`; images must be known. */
+void nw_run_fill_end(nw_end_record *end, nw_status status, nw_phase_times times, nw_cpu_ticks began);
+
+/* The times of a run's phases into a checkpoint, and from one, added to what the watch has measured. */
+nw_status nw_run_save_times(nw_checkpoint_writer *writer, nw_phase_times times);
+nw_status nw_run_load_times(const nw_checkpoint *checkpoint, nw_stopwatch *watch);
 
 #endif

@@ -11,6 +11,21 @@
 /* Keys of the phases' times in a checkpoint, in the order of nw_phase. */
 static const char *const phases[NW_PHASES] = {"other_ns", "preprocess_ns", "train_ns", "validation_ns",
                                               "checkpoint_ns"};
+
+nw_status nw_run_save_times(nw_checkpoint_writer *w, nw_phase_times t)
+{
+    for (int i = 0; i < NW_PHASES; i++) NW_TRY(nw_checkpoint_add_int(w, phases[i], t.ns[i]));
+    return NW_OK;
+}
+
+nw_status nw_run_load_times(const nw_checkpoint *c, nw_stopwatch *watch)
+{
+    nw_phase_times before = {0};
+    for (int i = 0; i < NW_PHASES; i++) NW_TRY(nw_checkpoint_get_int(c, phases[i], &before.ns[i]));
+    for (int i = 0; i < NW_PHASES; i++) watch->times.ns[i] += before.ns[i];
+    return NW_OK;
+}
+
 /* What a program needs to know to use the weights without the dataset at hand. */
 static nw_status add_dataset(nw_checkpoint_writer *w, const nw_dataset *d)
 {
@@ -44,7 +59,6 @@ static nw_status add_dataset(nw_checkpoint_writer *w, const nw_dataset *d)
 static nw_status add_state(run *r, nw_checkpoint_writer *w)
 {
     const nw_run_options *o = r->options;
-    nw_phase_times t = times(r);
     if (o->config) NW_TRY(nw_checkpoint_add_file(w, NW_CHECKPOINT_CONFIG, o->config, strlen(o->config)));
     NW_TRY(add_dataset(w, o->dataset));
     if (o->run_dir) NW_TRY(nw_checkpoint_add_text(w, "run_dir", o->run_dir));
@@ -53,8 +67,7 @@ static nw_status add_state(run *r, nw_checkpoint_writer *w)
     NW_TRY(nw_checkpoint_add_int(w, "best_step", r->best_step));
     NW_TRY(nw_checkpoint_add_int(w, "best_epoch", r->best_epoch));
     NW_TRY(nw_checkpoint_add_int(w, "ended", r->ended));
-    for (int i = 0; i < NW_PHASES; i++) NW_TRY(nw_checkpoint_add_int(w, phases[i], t.ns[i]));
-    return NW_OK;
+    return nw_run_save_times(w, times(r));
 }
 
 static nw_status write_files(run *r, const char *path)
@@ -200,8 +213,5 @@ nw_status nw_run_load(run *r, nw_checkpoint *c)
     NW_TRY(nw_crew_load(r->crew, c, &r->note));
     NW_TRY(load_best(r, c));
     if (r->options->run_dir) note_own_checkpoint(r, c);
-    nw_phase_times before = {0};
-    for (int i = 0; i < NW_PHASES; i++) NW_TRY(nw_checkpoint_get_int(c, phases[i], &before.ns[i]));
-    for (int i = 0; i < NW_PHASES; i++) r->options->watch->times.ns[i] += before.ns[i];
-    return NW_OK;
+    return nw_run_load_times(c, r->options->watch);
 }
