@@ -169,11 +169,6 @@ static int64_t finish(const nw_faults *faults, const subject *s, int64_t start, 
 
 /* ---- questions ---- */
 
-double nw_faults_slowdown(const nw_faults *faults, int rank, int64_t step, int64_t now_ns)
-{
-    return slowdown(faults, &(subject){.rank = rank, .step = step}, now_ns);
-}
-
 int64_t nw_faults_finish(const nw_faults *faults, int rank, int64_t step, int64_t start_ns, int64_t work_ns)
 {
     return finish(faults, &(subject){.rank = rank, .step = step}, start_ns, work_ns);
@@ -202,24 +197,9 @@ nw_rank_health nw_faults_health(const nw_faults *faults, int rank, int64_t step,
     return health;
 }
 
-int64_t nw_faults_end_time(const nw_faults *faults, int rank)
-{
-    int64_t first = NW_NEVER;
-    for (int i = 0; faults && i < faults->count; i++) {
-        const nw_fault *f = &faults->at[i];
-        if (is_end(f) && !f->by_step && meets(f->rank, rank) && f->at < first) first = f->at;
-    }
-    return first;
-}
-
 int64_t nw_faults_link_up(const nw_faults *faults, int from, int to, int64_t t)
 {
     return free_from(faults, &(subject){.link = true, .rank = from, .peer = to}, t);
-}
-
-double nw_faults_link_slowdown(const nw_faults *faults, int from, int to, int64_t t)
-{
-    return slowdown(faults, &(subject){.link = true, .rank = from, .peer = to}, t);
 }
 
 int64_t nw_faults_link_finish(const nw_faults *faults, int from, int to, int64_t start_ns, int64_t work_ns)

@@ -58,9 +58,6 @@ const char *nw_fault_name(nw_fault_kind kind);
 
 /* In all queries faults may be NULL: nothing goes wrong. */
 
-/* By how much the rank's local work is slower at that step and time. */
-double nw_faults_slowdown(const nw_faults *faults, int rank, int64_t step, int64_t now_ns);
-
 /* When local work of `work_ns` (slowdown and noise of the cluster already in it), begun at `start_ns`, is done: slow
  * and pause windows by time stretch it, slow by step multiplies it. NW_NEVER if a pause does not end. Does not look at
  * stop and die, nor at pauses by step. */
@@ -71,12 +68,9 @@ int64_t nw_faults_step_pause(const nw_faults *faults, int rank, int64_t step);
 /* Whether the rank has stopped or died: at a time <= now, or before a step <= step. */
 typedef enum nw_rank_health { NW_RANK_LIVES, NW_RANK_STOPPED, NW_RANK_DEAD } nw_rank_health;
 nw_rank_health nw_faults_health(const nw_faults *faults, int rank, int64_t step, int64_t now_ns);
-/* The first time at which a fault by time stops or kills the rank; NW_NEVER: none. For an event in the loop. */
-int64_t nw_faults_end_time(const nw_faults *faults, int rank);
 
 /* The first time >= t at which the link is up. */
 int64_t nw_faults_link_up(const nw_faults *faults, int from, int to, int64_t t);
-double nw_faults_link_slowdown(const nw_faults *faults, int from, int to, int64_t t);
 /* When a transfer of `work_ns`, begun at `start_ns`, is through: it rests while the link is down. */
 int64_t nw_faults_link_finish(const nw_faults *faults, int from, int to, int64_t start_ns, int64_t work_ns);
 

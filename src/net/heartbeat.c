@@ -275,13 +275,6 @@ void nw_heartbeat_set(nw_heartbeat *heart, nw_rank_state state, int64_t step, co
     end_change(heart);
 }
 
-void nw_heartbeat_touch(nw_heartbeat *heart)
-{
-    if (!heart) return;
-    begin_change(heart);
-    end_change(heart);
-}
-
 void nw_heartbeat_flush(nw_heartbeat *heart)
 {
     if (!heart || atomic_load(&heart->lost)) return;
@@ -421,12 +414,4 @@ nw_status nw_heartbeat_clear(const char *run_dir)
     nw_names_free(&names);
     free(dir);
     return status;
-}
-
-void nw_beat_print(const nw_beat *beat, int64_t now_ns, char *text, size_t size)
-{
-    double seconds = ((double)now_ns - (double)beat->changed_ns) * 1e-9; /* the file may say anything */
-    snprintf(text, size, "rank %d on %s (process %lld): %s, step %lld, for %.1f s%s%s", beat->rank, beat->host,
-             (long long)beat->pid, nw_rank_state_name(beat->state), (long long)beat->step, seconds > 0 ? seconds : 0,
-             beat->what[0] ? ": " : "", beat->what);
 }

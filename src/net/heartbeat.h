@@ -81,8 +81,6 @@ void nw_heartbeat_close(nw_heartbeat *heart); /* leaves the file */
 
 /* Text that is too long is cut; NULL is empty. No system call, no lock. */
 void nw_heartbeat_set(nw_heartbeat *heart, nw_rank_state state, int64_t step, const char *what);
-/* Nothing new, but alive: for loops that wait. Counts as a change of the beats, not of changed_ns. */
-void nw_heartbeat_touch(nw_heartbeat *heart);
 
 /* Hands the page to the file system (msync). May take long; not for the thread that computes. */
 void nw_heartbeat_flush(nw_heartbeat *heart);
@@ -106,9 +104,7 @@ int nw_heartbeat_read_all(const char *run_dir, int world, nw_beat *beats);
 /* Removes the files of all ranks, of any world, that earlier jobs left. A run without any is fine. */
 nw_status nw_heartbeat_clear(const char *run_dir);
 
-/* "rank 2 on node3 (process 4711): computing, step 40, for 12.3 s", and ": " with the words where there are some. now_ns
- * is of CLOCK_REALTIME (nw_heartbeat_now). */
-void nw_beat_print(const nw_beat *beat, int64_t now_ns, char *text, size_t size);
+/* What times in beats are of: CLOCK_REALTIME. */
 int64_t nw_heartbeat_now(void);
 
 #endif

@@ -168,14 +168,6 @@ void nw_ledger_free(nw_ledger *ledger)
     free(ledger);
 }
 
-size_t nw_ledger_bytes(const nw_ledger *ledger)
-{
-    size_t links = NW_DIRECTIONS * (size_t)ledger->ranks * (size_t)ledger->world;
-    size_t segments = (size_t)ledger->segment_count + 1, names = segments * sizeof(char *);
-    for (int i = 0; i < ledger->segment_count; i++) names += strlen(ledger->names[i]) + 1;
-    return sizeof *ledger + (links + segments) * sizeof(nw_account) + names;
-}
-
 /* ---- counting ---- */
 
 /* NULL where the rank that counts this link in this direction is not here. */
@@ -205,14 +197,6 @@ void nw_ledger_received(nw_ledger *ledger, int from, int to, const nw_header *he
     require(link != NULL, "a message arrives that does not end at a rank here or begin in the world, at rank", to);
     account_add(link, &account);
     account_add(&ledger->total[NW_RECEIVED], &account);
-}
-
-void nw_ledger_collective(nw_ledger *ledger, int rank, nw_traffic direction, uint64_t bytes)
-{
-    require(find_link(ledger, direction, rank, rank) != NULL, "a collective of a rank that is not here", rank);
-    nw_account account = {.messages = 1, .bytes = {[NW_OWNER_CONTROL] = bytes}};
-    account_add(&ledger->total[direction], &account);
-    if (direction == NW_SENT) account_add(&ledger->step, &account);
 }
 
 void nw_ledger_transport(nw_ledger *ledger, nw_traffic direction, uint64_t bytes)

@@ -65,17 +65,12 @@ typedef struct nw_ledger nw_ledger;
 
 nw_status nw_ledger_create(nw_ledger **ledger, const nw_ledger_options *options);
 void nw_ledger_free(nw_ledger *ledger);
-size_t nw_ledger_bytes(const nw_ledger *ledger); /* of memory */
 
 /* ---- Counting ---- */
 
 /* Whole messages. sent: `from` is a rank here; received: `to` is. Segments and steps count what is sent. */
 void nw_ledger_sent(nw_ledger *ledger, int from, int to, const nw_header *header);
 void nw_ledger_received(nw_ledger *ledger, int from, int to, const nw_header *header);
-
-/* What a rank here put into (NW_SENT) or took out of (NW_RECEIVED) a collective of the transport, such as a barrier or
- * the comparison of hashes: control, one message, of no link and no segment. */
-void nw_ledger_collective(nw_ledger *ledger, int rank, nw_traffic direction, uint64_t bytes);
 
 /* What the transport was asked to move, by its own count. */
 void nw_ledger_transport(nw_ledger *ledger, nw_traffic direction, uint64_t bytes);

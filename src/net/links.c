@@ -205,13 +205,6 @@ int64_t nw_links_send(nw_links *l, int from, int to, size_t bytes, int64_t now, 
     return p->arrival = arrival;
 }
 
-int64_t nw_links_alone(const nw_links *l, int from, int to, size_t bytes)
-{
-    if (from == to) return 0;
-    const way w = find_way(l, from, to, bytes);
-    return nw_time_add(w.pair_length, w.link->latency_ns);
-}
-
 /* ---- the state ----
  *   version, world, resources, pairs that were used
  *   for each of these pairs: its index, free, arrival

@@ -41,9 +41,6 @@ void nw_links_free(nw_links *links);
  * (from, to) and is what jitter is drawn from. A message to oneself arrives at once. Allocates nothing. */
 int64_t nw_links_send(nw_links *links, int from, int to, size_t bytes, int64_t now, uint64_t sequence);
 
-/* The arrival that nw_links_send would have on an idle network without jitter or faults. */
-int64_t nw_links_alone(const nw_links *links, int from, int to, size_t bytes);
-
 /* The queues as numbers, for checkpoints: now nw_links_state_count of them, which save writes. Load
  * takes them back for a cluster of the same shape; NW_E_FILE where they are none. Then sends go on as if nothing had
  * happened. */

@@ -33,7 +33,7 @@ typedef struct nw_header {
     uint32_t magic;
     uint8_t kind;         /* nw_message_kind, or the exchange's own */
     uint8_t codec;        /* how the payload is encoded: nw_codec_id */
-    uint16_t generation; /* of the sender: what was sent before all went back to a checkpoint is dropped */
+    uint16_t generation;  /* of the sender: what was sent before all went back to a checkpoint is dropped */
     uint32_t from;        /* the rank that sent it */
     uint32_t segment;     /* what range of the vectors it is about: the exchange's bucket or segment */
     uint32_t part;        /* of that range */

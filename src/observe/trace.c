@@ -98,17 +98,6 @@ void nw_trace_free(nw_trace *trace)
     free(trace);
 }
 
-size_t nw_trace_bytes(const nw_trace *trace)
-{
-    size_t bytes = sizeof *trace + NW_TRACE_MOST_NAMES * sizeof *trace->names;
-    bytes += (size_t)trace->world * sizeof(nw_trace_rank *);
-    for (int rank = 0; rank < trace->world; rank++) {
-        const nw_trace_rank *r = trace->ranks[rank];
-        if (r != NULL) bytes += sizeof *r + (r->capacity + 1) * sizeof *r->events;
-    }
-    return bytes;
-}
-
 /* The rank's events, or NULL without a trace. */
 static nw_trace_rank *rank_of(const nw_trace *trace, int rank)
 {
@@ -179,12 +168,6 @@ static void add_event(nw_trace *trace, int rank, nw_trace_event event)
     } else {
         r->events[r->count++] = event;
     }
-}
-
-bool nw_trace_wants(const nw_trace *trace, int rank, int64_t step)
-{
-    const nw_trace_rank *r = rank_of(trace, rank);
-    return r != NULL && keeps(trace, r, nw_trace_clamp(step, 0, NW_TRACE_MOST_STEP));
 }
 
 /* ---- events ---- */

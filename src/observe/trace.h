@@ -60,15 +60,11 @@ typedef struct nw_trace nw_trace;
 
 nw_status nw_trace_create(nw_trace **trace, const nw_trace_options *options);
 void nw_trace_free(nw_trace *trace);
-size_t nw_trace_bytes(const nw_trace *trace); /* of memory */
 void nw_trace_set_host(nw_trace *trace, int rank, const char *host);
 
 /* The number that stands for a name in the calls below: made once, at the start. The same text gives the same number;
  * past NW_TRACE_MOST_NAMES, and for a NULL trace, it is 0, which stands for "other". */
 int nw_trace_name(nw_trace *trace, const char *text);
-
-/* Whether events of that step would be kept now: for callers that must do work to know what they would add. */
-bool nw_trace_wants(const nw_trace *trace, int rank, int64_t step);
 
 /* Slices of one thread may nest and even overlap; those that overlap are drawn side by side. */
 void nw_trace_span(nw_trace *trace, int rank, nw_trace_thread thread, int name, int64_t step, int64_t start_ns,

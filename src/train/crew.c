@@ -361,6 +361,7 @@ void nw_crew_free(nw_crew *crew)
 void nw_crew_beat(nw_crew *crew, nw_rank_state state, const char *what)
 {
     nw_heartbeat_set(crew->taps.heart, state, nw_crew_computed(crew), what);
+    nw_heartbeat_flush(crew->taps.heart); /* these are rare: file systems of other machines shall see them soon */
 }
 
 /* ---- work ---------------------------------------------------------------------------------------------------------------- */

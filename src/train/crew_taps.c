@@ -6,8 +6,9 @@
 #include <unistd.h>
 
 /* Names of slices: one a span, then messages of exchanges and of drivers. */
-enum { EXCHANGE_MESSAGE = NW_SPAN_WAIT + 1, CONTROL_MESSAGE, NAMES };
-static const char *const names[NAMES] = {"compute", "update", "handle message", "wait", "message", "control message"};
+enum { EXCHANGE_MESSAGE = NW_SPAN_WAIT + 1, CONTROL_MESSAGE, LOSS, NAMES };
+static const char *const names[NAMES] = {"compute",         "update", "handle message", "wait", "message",
+                                         "control message", "loss"};
 
 static void span(void *context, int rank, nw_span kind, int64_t begin_ns, int64_t end_ns, int64_t step)
 {
@@ -86,6 +87,11 @@ nw_status nw_crew_taps_open(nw_crew_taps *t, const nw_crew_taps_options *o, nw_t
         taps->begins = begins;
     }
     return NW_OK;
+}
+
+void nw_crew_taps_loss(nw_crew_taps *t, int64_t step, int64_t now_ns, double loss)
+{
+    nw_trace_counter(t->trace, 0, t->names[LOSS], step, now_ns, loss);
 }
 
 void nw_crew_taps_close(nw_crew_taps *t)

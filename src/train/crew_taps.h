@@ -30,6 +30,8 @@ typedef struct nw_crew_taps {
  * to be told. */
 nw_status nw_crew_taps_open(nw_crew_taps *self, const nw_crew_taps_options *options, nw_taps *taps, char *note,
                             size_t note_size);
+/* Draws a curve of the loss beside rank 0. */
+void nw_crew_taps_loss(nw_crew_taps *self, int64_t step, int64_t now_ns, double loss);
 void nw_crew_taps_close(nw_crew_taps *self);
 
 #endif

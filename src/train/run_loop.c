@@ -107,6 +107,9 @@ void nw_run_send_step(run *r, const nw_tally *tally, nw_step_record *record)
         r->waited_ns = waited;
     }
     r->step_began = now;
+    nw_crew_taps_loss(&r->crew->taps, record->step, nw_driver_now(r->crew->driver, 0), record->loss);
+    if (nw_heartbeat_lost(r->crew->taps.heart))
+        nw_observers_message(&r->observers, "heartbeats can no longer be written: 'nowait launch' does not see them");
     nw_run_tell(r, nw_observers_step(&r->observers, record));
 }
 

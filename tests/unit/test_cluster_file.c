@@ -287,7 +287,7 @@ static void test_examples(void **state)
     assert_true(nw_faults_link_up(f, 2, 1, 5 * SECOND) == 8 * SECOND && f->at[0].both_ways);
     tear_down(NULL);
     ok(nw_faults_load(&f, "worker-dies", 4));
-    assert_int_equal(nw_faults_end_time(f, 2), 30 * SECOND);
+    assert_int_equal(nw_faults_health(f, 2, 0, 30 * SECOND), NW_RANK_DEAD);
     tear_down(NULL);
     ok(nw_faults_load(&f, "everything", 4));
     assert_int_equal(f->count, 7);
@@ -481,9 +481,9 @@ static void test_fault_meaning(void **state)
     read_faults("faults:\n- {kind: slow, rank: any, at: step 5, for: 10 steps, factor: 2x}\n"
                 "- {kind: pause, rank: 1, at: 1 s, for: 20 ms}\n"
                 "- {kind: link_slow, from: 1, to: any, at: 0 s, factor: 3x}\n");
-    assert_true(nw_faults_slowdown(f, 2, 14, 0) == 2 && nw_faults_slowdown(f, 2, 15, 0) == 1);
+    assert_true(nw_faults_finish(f, 2, 14, 0, 100) == 200 && nw_faults_finish(f, 2, 15, 0, 100) == 100);
     assert_int_equal(nw_faults_finish(f, 1, 0, SECOND, 5), SECOND + 20000005);
-    assert_true(nw_faults_link_slowdown(f, 1, 3, 99) == 3 && nw_faults_link_slowdown(f, 3, 1, 99) == 1);
+    assert_true(nw_faults_link_finish(f, 1, 3, 0, 100) == 300 && nw_faults_link_finish(f, 3, 1, 0, 100) == 100);
     for (int i = 0; i < f->count; i++) assert_in_range(f->at[i].line, 2, 4);
 }
 

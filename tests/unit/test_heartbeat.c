@@ -74,11 +74,6 @@ TEST(what_is_told_is_read)
         assert_int_equal(beat.beats, beats + 1);
         assert_true(beat.changed_ns >= beat.started_ns);
     }
-    nw_heartbeat_touch(heart);
-    nw_beat touched = beat_of(3);
-    assert_int_equal(touched.beats, beat.beats + 1);
-    assert_int_equal(touched.changed_ns, beat.changed_ns);
-    assert_string_equal(touched.what, "gradient bucket 3");
     nw_heartbeat_flush(heart);
     assert_false(nw_heartbeat_lost(heart));
     nw_heartbeat_close(heart);
@@ -171,7 +166,6 @@ TEST(readers_never_see_a_mixture)
 TEST(no_heart_is_fine)
 {
     nw_heartbeat_set(NULL, NW_RANK_COMPUTING, 1, "nobody");
-    nw_heartbeat_touch(NULL);
     nw_heartbeat_flush(NULL);
     assert_false(nw_heartbeat_lost(NULL));
     nw_heartbeat_close(NULL);
@@ -365,15 +359,6 @@ TEST(all_ranks_at_once)
 
 TEST(in_words)
 {
-    nw_beat beat = {.rank = 2, .world = 4, .pid = 4711, .host = "node3", .state = NW_RANK_WAITING, .step = 40};
-    char text[400];
-    beat.changed_ns = 1000;
-    nw_beat_print(&beat, 12300001000, text, sizeof text);
-    assert_string_equal(text, "rank 2 on node3 (process 4711): waiting, step 40, for 12.3 s");
-    strcpy(beat.what, "for ranks 2, 5: gradient bucket 3");
-    nw_beat_print(&beat, 0, text, sizeof text); /* a clock that went back */
-    assert_string_equal(
-        text, "rank 2 on node3 (process 4711): waiting, step 40, for 0.0 s: for ranks 2, 5: gradient bucket 3");
     assert_string_equal(nw_rank_state_name(NW_RANK_INTERRUPTED), "interrupted");
     assert_string_equal(nw_rank_state_name((nw_rank_state)99), "in an unknown state");
     int ends = 0;
