@@ -499,6 +499,21 @@ static void remove_unlocked(const char *path)
     close(lock);
 }
 
+nw_status nw_directory_sweep(const char *directory)
+{
+    nw_names names;
+    NW_TRY(nw_directory_list(&names, directory));
+    for (int i = 0; i < names.count; i++) {
+        char *path;
+        if (names.at[i][0] != '.' || !strstr(names.at[i], ".tmp-")) continue;
+        if (nw_path_join(&path, directory, names.at[i]) != NW_OK) break;
+        if (nw_file_is_regular(path)) (void)unlink(path); /* what resists does no harm */
+        free(path);
+    }
+    nw_names_free(&names);
+    return NW_OK;
+}
+
 nw_status nw_directory_clean(const char *target)
 {
     beside b;

@@ -118,17 +118,33 @@ nw_status nw_train_place(const nw_settings *s, char **run_dir, char **resume)
 
 /* ---- what the user sees ------------------------------------------------------------------------------------------ */
 
-static void print_world(const nw_settings *s, const nw_world *w)
+static void print_servers(const nw_settings *s, const nw_run_options *o)
 {
+    const nw_exchange_options *e = &o->crew.exchange;
+    int workers = nw_server_workers(e);
+    fprintf(stderr, ", %d %s%s and %d %s, %s", e->servers, e->servers == 1 ? "server" : "servers",
+            workers == e->world ? " among them" : "", workers, workers == 1 ? "worker" : "workers",
+            e->sync ? "in step" : "asynchronous");
+    if (o->crew.replica.loader.batch_size != s->batch_size)
+        fprintf(stderr, "; batches of %d are divided among them, as APAM does in step: %d images each", s->batch_size,
+                o->crew.replica.loader.batch_size);
+}
+
+static void print_world(const nw_settings *s, const nw_run_options *o, const nw_world *w)
+{
+    bool served = strcmp(s->exchange, "server") == 0;
     if (w->place != NW_CREW_MPI && w->threads > nw_machine_allowed_cpus())
         fprintf(stderr, "nowait: %d threads share %d CPUs, which is slower than %d\n", w->threads,
                 nw_machine_allowed_cpus(), nw_machine_allowed_cpus());
     if (w->place == NW_CREW_ALONE) return;
     fprintf(stderr, "world     %d %s ranks", w->size, w->place == NW_CREW_MPI ? "MPI" : "virtual");
     if (w->cluster) fprintf(stderr, " of cluster %s", w->cluster->name);
-    fprintf(stderr, ", %s%s, %s on the wire; a step is %lld images\n", s->exchange, s->delay ? " one step late" : "",
-            strcmp(s->method, "none") == 0 ? "f32" : s->method,
-            (long long)w->size * s->batch_size * s->accumulation_steps);
+    if (served)
+        print_servers(s, o);
+    else
+        fprintf(stderr, ", %s%s", s->exchange, s->delay ? " one step late" : "");
+    fprintf(stderr, ", %s on the wire; a step is %lld images\n", strcmp(s->method, "none") == 0 ? "f32" : s->method,
+            (long long)nw_plan_replicas(s, w) * o->crew.replica.loader.batch_size * s->accumulation_steps);
 }
 
 static void print_start(const nw_settings *s, const nw_run_options *o, const nw_world *w, const nw_dataset *d,
@@ -138,7 +154,7 @@ static void print_start(const nw_settings *s, const nw_run_options *o, const nw_
     nw_settings_print(s, stderr);
     fprintf(stderr, "data      %s: %lld training and %lld test images, %d classes (%s)\n", d->name,
             (long long)d->split[NW_SPLIT_TRAIN].count, (long long)d->split[NW_SPLIT_TEST].count, d->classes, d->source);
-    print_world(s, w);
+    print_world(s, o, w);
     fprintf(stderr, "run       %s%s\n", run_dir, o->resume ? " (continued)" : "");
 }
 

@@ -257,8 +257,7 @@ static nw_exchange_options plan_exchange(const nw_settings *s, const nw_world *w
                                  .deadline_ns = (int64_t)(s->timeout * 1e9)};
 }
 
-/* Replicas whose batches make one update. */
-static int replicas_of(const nw_settings *s, const nw_world *w)
+int nw_plan_replicas(const nw_settings *s, const nw_world *w)
 {
     nw_exchange_options e = plan_exchange(s, w);
     if (!is(s->exchange, "server")) return e.world;
@@ -357,10 +356,12 @@ nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, const nw_world 
         w && w->place == NW_CREW_MPI && is(s->exchange, "server") && !s->server_computes && w->rank < s->servers;
     if (serves && s->server_threads > 0) r->net.threads = s->server_threads;
     NW_TRY(plan_optimizer(s, &r->optimizer));
-    nw_plan_schedule(s, d->name, replicas_of(s, w), &r->schedule);
+    nw_plan_schedule(s, d->name, nw_plan_replicas(s, w), &r->schedule);
+    bool divides = is(s->defaults, "apam") && is(s->exchange, "server"); /* its batches are global in step */
+    int shared = divides ? nw_plan_replicas(s, w) : 1;
     r->loader = (nw_loader_options){.dataset = d,
                                     .split = NW_SPLIT_TRAIN,
-                                    .batch_size = s->batch_size,
+                                    .batch_size = nw_max(1, s->batch_size / shared),
                                     .shuffle = true,
                                     .drop_last = s->drop_last,
                                     .augmented = true,

@@ -28,6 +28,8 @@ nw_status nw_plan_net(const nw_settings *settings, const nw_dataset *dataset, co
 /* The learning rate over time, of a run with so many replicas; the batches of an epoch are not known here. */
 void nw_plan_schedule(const nw_settings *settings, const char *dataset, int replicas, nw_schedule_options *options);
 
+/* Replicas whose batches make one update. */
+int nw_plan_replicas(const nw_settings *settings, const nw_world *world);
 /* Everything that decides the numbers of a run in a world (NULL: alone), which outlives the options. Texts point into
  * settings. What the caller adds: directories, texts, observers, stop, watch. */
 nw_status nw_plan_run(const nw_settings *settings, const nw_dataset *dataset, const nw_world *world,

@@ -83,8 +83,8 @@ static nw_status add_speed(nw_grid *grid, const struct method *method, int worke
     if (!async && steps > 200) steps = 200; /* every one takes as long as the other */
     NW_TRY(nw_trial_options(trial, "--defaults apam --optimizer apam --lr=1e-4 --dataset synthetic --limit=2000"));
     NW_TRY(nw_trial_options(trial, SERVER, method->communication, method->in_flight));
-    NW_TRY(nw_trial_options(trial, "--batch-size=%d --max-steps=%d --max-epoch=100000 --eval-every=100000",
-                            async ? BATCH : BATCH / workers, steps));
+    NW_TRY(nw_trial_options(trial, "--batch-size=%d --max-steps=%d --max-epoch=100000 --eval-every=100000", BATCH,
+                            steps)); /* in step divided among the workers */
     if (grid->settings->real) {
         trial->ranks = workers + 1;
         return nw_trial_options(trial, "--model resnet18 --threads=1");
@@ -163,11 +163,11 @@ static nw_status report_speed(nw_grid *grid)
 
 static const struct task {
     const char *dataset, *recipe, *stand_in, *stand_in_text;
-    int epochs, batch;
+    int epochs;
 } tasks[] = {
-    {"cinic10", "apam/cinic10-resnet18", "--dataset cifar10", "CIFAR-10 stands in for CINIC-10", 200, 80},
+    {"cinic10", "apam/cinic10-resnet18", "--dataset cifar10", "CIFAR-10 stands in for CINIC-10", 200},
     {"imagenet32", "apam/imagenet32-wrn28-5", "--dataset synthetic --normalise auto",
-     "made images of 10 classes stand in for ImageNet32", 40, 100},
+     "made images of 10 classes stand in for ImageNet32", 40},
 };
 enum { TASKS = sizeof tasks / sizeof tasks[0] };
 
@@ -190,7 +190,6 @@ static nw_status add_accuracy(nw_grid *grid, const struct task *task, const char
              async ? "" : ", sync");
     if (async) snprintf(trial->variant, sizeof trial->variant, "%s %d", task->dataset, workers);
     NW_TRY(nw_trial_options(trial, "--recipe %s " SERVER, task->recipe, communication, async ? 2 : 1));
-    if (!async) NW_TRY(nw_trial_options(trial, "--batch-size=%d", task->batch / workers));
     NW_TRY(nw_trial_options(trial, "--virtual=%d --cluster apam-paper", workers + 1));
     if (stands_in) NW_TRY(nw_trial_options(trial, "%s", task->stand_in));
     return nw_trial_shorten(grid, trial, task->epochs);

@@ -96,6 +96,7 @@ nw_status nw_run_open_directory(const char *dir, const char *config, bool resume
     *lock = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     NW_FAIL_IF(*lock >= 0 && flock(*lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK, NW_E_ARGUMENT,
                "another process is training in %s; wait until it ends, or choose another --run-dir", dir);
+    if (*lock >= 0) NW_TRY(nw_directory_sweep(dir)); /* of a process that was killed */
     if (!config) return NW_OK;
     char *path;
     NW_TRY(nw_path_join(&path, dir, NW_CHECKPOINT_CONFIG));

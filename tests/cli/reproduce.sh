@@ -31,7 +31,7 @@ out_has '--max-delay=101 --shorten=1 --limit=2048 --seed=5 --run-dir runs/reprod
 run 0 "$NOWAIT" reproduce apam/speed --dry-run
 equal "runs of the speeds" "$(wc -l <"$work/out")" 12
 out_has '--exchange=server --servers=1 --communication=async --in-flight=2 --batch-size=80 .*--virtual=21 --cluster apam-paper-lenet5'
-out_has '--communication=sync --in-flight=1 --batch-size=4 .*--virtual=21'
+out_has '--communication=sync --in-flight=1 --batch-size=80 .*--virtual=21'
 err_has 'lenet5 is computed in place of resnet18'
 run 0 "$NOWAIT" reproduce apam/speed --real --dry-run
 out_has '^nowait launch --ranks=3 -- train .*--communication=async .*--model resnet18 --threads=1'

@@ -95,6 +95,12 @@ run 5 "$NOWAIT" train $common --quiet --run-dir "$runs/dead-server" $serve async
     --faults "$work/dies.yaml"
 err_has 'rank 2'
 
+# ---- APAM's batches are global in step ----
+run 0 "$NOWAIT" train --defaults apam $common --run-dir "$runs/global" --exchange server --communication sync --virtual 5 --max-steps 3
+err_has '1 server and 4 workers, in step; batches of 16 are divided among them.*: 4 images each.* a step is 16 images'
+run 0 "$NOWAIT" train --defaults apam $common --run-dir "$runs/own" --exchange server --communication async --virtual 5 --max-steps 3
+err_has '1 server and 4 workers, asynchronous, f32 on the wire; a step is 16 images'
+
 # ---- refused ----
 refuses() { # SENTENCE OPTIONS...
     sentence=$1
