@@ -167,6 +167,10 @@ static void print_result(const nw_settings *s, const nw_run_result *r, const cha
                e->images_per_second);
     if (isfinite(e->virtual_seconds))
         printf("virtual time %.3f s, %.0f images/s\n", e->virtual_seconds, (double)e->images / e->virtual_seconds);
+    if (e->delays && e->delays->count > 0)
+        printf("delays mean %.2f, median %lld, nine of ten at most %lld, all at most %lld\n",
+               nw_histogram_mean(e->delays), (long long)nw_histogram_quantile(e->delays, 0.5),
+               (long long)nw_histogram_quantile(e->delays, 0.9), (long long)e->delays->max);
     if (s->quiet) return;
     printf("results in %s: summary.json, metrics.jsonl, logs.tsv, checkpoints/; weights %.16s...\n", run_dir,
            r->weights_sha256);

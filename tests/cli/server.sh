@@ -33,6 +33,7 @@ is "$(delay one max) == 0" "one worker with one gradient under way has no delays
 trained many $serve async --virtual 6 --checkpoint-every 13
 equal "updates" 40 "$(number many steps)"
 equal "gradients" 40 "$(delay many count)"
+out_has '^delays mean [0-9.]+, median [0-9]+, nine of ten at most [0-9]+, all at most [0-9]+$'
 is "$(delay many max) >= 4" "five workers with two gradients under way have delays"
 trained again $serve async --virtual 6 --checkpoint-every 13
 same many again
