@@ -77,7 +77,7 @@ int main(int count, char **arguments)
     free(path);
     require(nw_path_join(&path, arguments[1], "ledger.json"));
     require(nw_ledger_check(ledger));
-    require(nw_ledger_check_links(ledger));
+    require(nw_ledger_check_links(ledger, NULL));
     require(nw_ledger_save_json(ledger, run, path));
     require(nw_ledger_print(ledger, run, stdout));
     free(path);

@@ -104,7 +104,7 @@ static void toy_waits(const nw_exchange *e, nw_wait *wait)
 }
 static void toy_state(nw_exchange *e, nw_exchange_state *state) { (void)e, *state = (nw_exchange_state){0}; }
 static void toy_free(nw_exchange *e) { (void)e; }
-static const nw_exchange_ops toy_ops = {"toy", toy_handle, toy_idle, toy_waits, toy_state, toy_free, NULL};
+static const nw_exchange_ops toy_ops = {"toy", toy_handle, toy_idle, toy_waits, toy_state, toy_free, NULL, NULL};
 
 static void act(nw_actions *actions, nw_action_kind kind)
 {
