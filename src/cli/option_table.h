@@ -41,6 +41,7 @@ typedef enum nw_option_status {
     X(CHECKPOINT, "checkpoint", "what is saved, and going on from it")              \
     X(GRADIENT, "gradient", "how one replica gets gradients: backprop, PETRA, ...") \
     X(EXCHANGE, "exchange", "how replicas agree")                                   \
+    X(SERVER, "server", "the parameter server, and delays as it would have them")   \
     X(CODEC, "codec", "what travels between them, and how it is compressed")        \
     X(MEASURE, "measure", "benchmarks, evaluation, many runs")                      \
     X(LAUNCH, "launch", "jobs of several ranks, and what happens when one is lost") \

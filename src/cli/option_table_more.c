@@ -19,7 +19,7 @@
 #define IGNORED      NW_NO_FIELD, -1e18, 1e18, RUNS, NW_TOPIC_ELSEWHERE, NW_OPTION_IGNORED
 #define ACTS(field, low, high, topic) \
     NW_AT(field), low, high, RUNS | NW_COMMAND_BENCH_EXCHANGE, NW_TOPIC_##topic, NW_OPTION_LIVE
-#define TRAINS(field, low, high) NW_AT(field), low, high, RUNS, NW_TOPIC_EXCHANGE, NW_OPTION_LIVE
+#define TRAINS(field, low, high) NW_AT(field), low, high, RUNS, NW_TOPIC_SERVER, NW_OPTION_LIVE
 #define SIGNED(topic)            NW_NO_FIELD, -1e18, 1e18, RUNS, NW_TOPIC_##topic, NW_OPTION_LATER
 
 #define FLAG    NW_OPTION_FLAG
@@ -56,11 +56,6 @@ const nw_option nw_option_more_rows[] = {
     /* several replicas */
     {"exchange", NULL, 0, CHOICE, "none|allreduce|server|gossip|local", "none", ACTS(exchange, 0, 0, EXCHANGE),
      "how replicas agree; none is for one replica"},
-    {"communication", NULL, 0, CHOICE, "sync|async", "sync", TRAINS(communication, 0, 0),
-     "server: an update is made of one gradient of each worker, or of any"},
-    {"servers", NULL, 0, INT, "S", "1", TRAINS(servers, 1, 1024), "that own the parameters, each a range of them"},
-    {"server-computes", NULL, 0, FLAG, NULL, "false", TRAINS(server_computes, 0, 0),
-     "server: its ranks compute gradients as well, when there is nothing to apply"},
     {"world-size", NULL, 'w', INT, "N", "1", ACTS(world_size, 1, 1024, EXCHANGE),
      "ranks that are expected; the launcher or --virtual makes them"},
     {"virtual", NULL, 0, INT, "N", "0", ACTS(virtual_ranks, 0, 1024, EXCHANGE), "simulate N ranks in this process"},
@@ -82,28 +77,6 @@ const nw_option nw_option_more_rows[] = {
      "events of a rank that it holds at most"},
     {"record-schedule", NULL, 0, FLAG, NULL, "true", ACTS(record_schedule, 0, 0, EXCHANGE),
      "of several ranks: write schedule/, from which 'nowait replay' repeats the run"},
-    {"max-delay", NULL, 0, INT, "D", "1", TRAINS(max_delay, 1, NW_DELAY_MODELS_MOST),
-     "one replica: take each gradient at one of the last D models; 1: the newest"},
-    {"delay-law", NULL, 0, CHOICE, "uniform|fixed|heavy|worker", "uniform", TRAINS(delay_law, 0, 0),
-     "max-delay: which of them"},
-    {"delay-tail", NULL, 0, NUMBER, "A", "1", TRAINS(delay_tail, 0.01, 100),
-     "delay-law heavy: exponent of the tail, small for many long delays"},
-    {"delay-workers", NULL, 0, INT, "W", "10", TRAINS(delay_workers, 1, NW_DELAY_MODELS_MOST),
-     "delay-law worker: how many take turns, each with a delay of its own"},
-    {"max-staleness", NULL, 0, INT64, "N", "-1", TRAINS(max_staleness, -1, 1e15),
-     "server: updates that a gradient may miss; -1: any number"},
-    {"staleness", NULL, 0, CHOICE, "wait|drop|weight", "wait", TRAINS(staleness, 0, 0),
-     "server: what becomes of gradients that would miss more"},
-    {"in-flight", NULL, 0, INT, "N", "0", TRAINS(in_flight, 0, 8),
-     "server: gradients of a worker under way; 0: 2, and 1 in step"},
-    {"server-correction", NULL, 0, CHOICE, "none|inverse|dc-asgd", "none", TRAINS(server_correction, 0, 0),
-     "against the age of a gradient"},
-    {"dc-lambda", NULL, 0, NUMBER, "X", "0.04", TRAINS(dc_lambda, 0, 1e9), "dc-asgd: how much is compensated"},
-    {"send-down", NULL, 0, CHOICE, "models|differences", "models", TRAINS(send_down, 0, 0),
-     "server: what workers get where --method loses something"},
-    {"server-threads", "master-num-threads", 0, INT, "N", "0", TRAINS(server_threads, 0, 1024),
-     "of ranks that only serve; 0: as --threads"},
-    {"use-sparse", NULL, 0, FLAG, NULL, "false", LATER(EXCHANGE), "server: leave zeros out of messages"},
     {"apply-acid", NULL, 0, FLAG, NULL, "false", LATER(EXCHANGE), "gossip: continuous momentum"},
     {"acid-params", NULL, 0, NUMBERS, "ETA,ALPHA", "", LATER(EXCHANGE), "its constants; default from the graph"},
     {"graph-topology", NULL, 0, CHOICE, "complete|cycle=ring|exponential", "complete", LATER(EXCHANGE),
@@ -116,6 +89,35 @@ const nw_option nw_option_more_rows[] = {
      "running statistics for evaluation: rank 0's, the mean, measured anew"},
     {"recalibrate-batches", NULL, 0, INT, "N", "16", ACTS(recalibrate_batches, 1, 1 << 20, EXCHANGE),
      "bn-sync recalibrate: of each rank"},
+
+    /* servers, and delays */
+    {"communication", NULL, 0, CHOICE, "sync|async", "sync", TRAINS(communication, 0, 0),
+     "server: an update is made of one gradient of each worker, or of any"},
+    {"servers", NULL, 0, INT, "S", "1", TRAINS(servers, 1, 1024), "that own the parameters, each a range of them"},
+    {"server-computes", NULL, 0, FLAG, NULL, "false", TRAINS(server_computes, 0, 0),
+     "server: its ranks compute gradients as well, when there is nothing to apply"},
+    {"in-flight", NULL, 0, INT, "N", "0", TRAINS(in_flight, 0, 8),
+     "server: gradients of a worker under way; 0: 2, and 1 in step"},
+    {"max-staleness", NULL, 0, INT64, "N", "-1", TRAINS(max_staleness, -1, 1e15),
+     "server: updates that a gradient may miss; -1: any number"},
+    {"staleness", NULL, 0, CHOICE, "wait|drop|weight", "wait", TRAINS(staleness, 0, 0),
+     "server: what becomes of gradients that would miss more"},
+    {"server-correction", NULL, 0, CHOICE, "none|inverse|dc-asgd", "none", TRAINS(server_correction, 0, 0),
+     "against the age of a gradient"},
+    {"dc-lambda", NULL, 0, NUMBER, "X", "0.04", TRAINS(dc_lambda, 0, 1e9), "dc-asgd: how much is compensated"},
+    {"send-down", NULL, 0, CHOICE, "models|differences", "models", TRAINS(send_down, 0, 0),
+     "server: what workers get where --method loses something"},
+    {"server-threads", "master-num-threads", 0, INT, "N", "0", TRAINS(server_threads, 0, 1024),
+     "of ranks that only serve; 0: as --threads"},
+    {"use-sparse", NULL, 0, FLAG, NULL, "false", LATER(SERVER), "server: leave zeros out of messages"},
+    {"max-delay", NULL, 0, INT, "D", "1", TRAINS(max_delay, 1, NW_DELAY_MODELS_MOST),
+     "one replica: take each gradient at one of the last D models; 1: the newest"},
+    {"delay-law", NULL, 0, CHOICE, "uniform|fixed|heavy|worker", "uniform", TRAINS(delay_law, 0, 0),
+     "max-delay: which of them"},
+    {"delay-tail", NULL, 0, NUMBER, "A", "1", TRAINS(delay_tail, 0.01, 100),
+     "delay-law heavy: exponent of the tail, small for many long delays"},
+    {"delay-workers", NULL, 0, INT, "W", "10", TRAINS(delay_workers, 1, NW_DELAY_MODELS_MOST),
+     "delay-law worker: how many take turns, each with a delay of its own"},
 
     /* what travels */
     {"compress", NULL, 'c', CHOICE, "none|layerwise|bucket|entiremodel", "none", LATER(CODEC),

@@ -270,7 +270,7 @@ static void test_every_seed_option(void **state)
         "--max-staleness 4",
         "--in-flight 2",
         "--bn-sync average",
-        "--server-correction x",
+        "--server-correction inverse",
         "--stage-correction lwp",
         "--sampling replicate",
         "--calibrate f",
@@ -375,7 +375,7 @@ static void test_refusals(void **state)
     /* what later versions bring, in one place */
     refused("--model x --exchange gossip", "--exchange gossip (command line) is not part of this version");
     refused("--model x --method topk", "not part of this version");
-    refused("--model x --in-flight 2", "not part of this version");
+    refused("--model x --rate-com 2", "not part of this version");
     refused("--model x --algorithm petra", "algorithm a5");
     refused("--model x --remove-ctx-param --remove-ctx-input", "algorithm a5");
     refused("--defaults petra", "algorithm a2 (defaults petra)");
