@@ -98,10 +98,11 @@ static entry pop(virtual_driver *v)
 
 /* The step that a rank is in: the last that it began, counted from 0; -1 before the first. */
 static int64_t step_of(const virtual_driver *v, int rank) { return v->parties[rank].step - 1; }
-/* What multiplies local work in that step. */
+/* What multiplies local work in that step. A rank that only serves has no steps: there it is that update. */
 static double factor_of(const virtual_driver *v, int rank)
 {
-    int64_t step = step_of(v, rank);
+    const nw_party *p = &v->parties[rank];
+    int64_t step = step_of(v, rank) + (p->exchange->hands_out ? nw_party_progress(p) : 0);
     return nw_cluster_factor(v->cluster.cluster, rank, (uint64_t)(step > 0 ? step : 0));
 }
 
