@@ -18,7 +18,7 @@ begin() {
 }
 process_of() { # RANK
     for pid in $(pgrep -f -- "--run-dir $dir\\b"); do
-        tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -qx "OMPI_COMM_WORLD_RANK=$1" && echo "$pid" && return
+        tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -Eqx "(OMPI_COMM_WORLD_RANK|PMI_RANK)=$1" && echo "$pid" && return
     done
 }
 state_of() { sed 's/.*) //; s/ .*//' "/proc/$1/stat" 2>/dev/null; }
@@ -47,8 +47,9 @@ check_end() {
     ended=$((ended + 1))
     sleep 0.2
     [ -z "$(pgrep -f -- "--run-dir $dir\\b")" ] || complain "processes are left"
-    if [ "$2" = 0 ]; then # the launcher noticed
-        grep -Eq "rank $1 .*signal 9" "$work/err" && named=$((named + 1)) || complain "rank $1 is not named"
+    if [ "$2" = 0 ]; then # the launcher noticed; MPICH's names the process and its host ('nowait launch' names the rank)
+        grep -Eq "rank $1 .*signal 9" "$work/err" || grep -q 'PID [0-9]* RUNNING AT' "$work/out" &&
+            named=$((named + 1)) || complain "rank $1 is not named"
         return
     fi
     grep -Eq "waited [0-9.]+ s for ranks? ([0-9]+, )*$1[,:]" "$work/err" && named=$((named + 1)) ||
