@@ -336,6 +336,21 @@ static nw_status plan_delays(const nw_settings *s, int replicas, nw_delay_option
     return nw_delay_check(o);
 }
 
+void nw_plan_record(const nw_settings *s, const char *dataset, nw_run_record *record)
+{
+    nw_record_clear(NW_RECORD_RUN, record);
+    record->model = s->model;
+    record->dataset = dataset;
+    record->algorithm = s->algorithm;
+    record->exchange = s->exchange;
+    record->optimizer = s->optimizer;
+    record->scheduler = s->scheduler;
+    record->loss_reduction = s->loss_reduction;
+    record->name = s->run_name;
+    record->version = nw_version();
+    record->commit = nw_build_commit();
+}
+
 nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, const nw_world *w, nw_run_options *o)
 {
     memset(o, 0, sizeof *o);
@@ -397,17 +412,7 @@ nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, const nw_world 
     o->checkpoint_every = s->checkpoint_every;
     o->keep = s->keep;
     o->record_schedule = s->record_schedule;
-    nw_record_clear(NW_RECORD_RUN, &o->record);
-    o->record.model = s->model;
-    o->record.dataset = d->name;
-    o->record.algorithm = s->algorithm;
-    o->record.exchange = s->exchange;
-    o->record.optimizer = s->optimizer;
-    o->record.scheduler = s->scheduler;
-    o->record.loss_reduction = s->loss_reduction;
-    o->record.name = s->run_name;
-    o->record.version = nw_version();
-    o->record.commit = nw_build_commit();
+    nw_plan_record(s, d->name, &o->record);
     return NW_OK;
 }
 

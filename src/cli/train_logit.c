@@ -130,18 +130,8 @@ static nw_status plan(const nw_settings *s, const rows *r, nw_logit_run_options 
                "--servers %d, but --threads %d: the threads that own the parameters are some of all threads",
                l->masters, l->threads);
     nw_plan_schedule(s, s->dataset, 1, &l->schedule);
-    nw_record_clear(NW_RECORD_RUN, &o->record);
-    o->record.model = s->model;
-    o->record.dataset = s->dataset;
-    o->record.algorithm = s->algorithm;
-    o->record.exchange = s->exchange;
-    o->record.optimizer = s->optimizer;
-    o->record.scheduler = s->scheduler;
-    o->record.loss_reduction = s->loss_reduction;
-    o->record.name = s->run_name;
+    nw_plan_record(s, s->dataset, &o->record);
     o->record.isa = "any"; /* the same bits with every one */
-    o->record.version = nw_version();
-    o->record.commit = nw_build_commit();
     return NW_OK;
 }
 

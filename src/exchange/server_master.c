@@ -453,7 +453,6 @@ nw_status nw_master_go_on(server *s, nw_actions *actions)
             NW_TRY(apply(s, actions));
             break;
         }
-        m->dropped++;
         finish(s);
     }
     NW_TRY(give_permits(s, actions));

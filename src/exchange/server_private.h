@@ -99,7 +99,6 @@ typedef struct master {
     int queue_count;
     pieces *spare; /* lists that are not used */
     int spare_count;
-    int64_t dropped; /* gradients that were too old */
     gradient *taken; /* that are being applied */
     int taken_count;
     float *sum;    /* what is applied: as long as all parameters, but used in this server's range only */

@@ -586,40 +586,23 @@ static nw_status average_buffers(nw_crew *crew, float *const *mine)
     return NW_OK;
 }
 
-/* Statistics of `batches` training batches at the present weights. From statistics of zero, one batch leaves a tenth of
- * its own (momentum 0.1). */
-static nw_status recalibrate(nw_member *m, int batches, double *sums)
+static nw_status recalibrate(const nw_crew *crew, const nw_replica *r)
 {
-    nw_params *p = params_of(m);
-    const nw_replica *r = m->replica;
-    int64_t all = nw_replica_batches(r);
-    if (batches > all) batches = (int)all;
-    memset(sums, 0, p->running.floats * sizeof *sums);
-    for (int b = 0; b < batches; b++) {
-        nw_batch batch;
-        NW_TRY(nw_loader_batch(r->loader, r->at.epoch, b, &batch));
-        memset(p->buffers, 0, p->running.floats * sizeof *p->buffers);
-        NW_TRY(nw_net_observe(r->net, batch.images, batch.labels, batch.n));
-        for (size_t i = 0; i < p->running.floats; i++) sums[i] += 10.0 * (double)p->buffers[i];
-    }
-    for (size_t i = 0; i < p->running.floats; i++) p->buffers[i] = (float)(sums[i] / batches);
-    return NW_OK;
+    int64_t batches = crew->options.recalibrate_batches, all = nw_replica_batches(r);
+    return nw_measure_statistics(r->net, r->loader, r->at.epoch, (int)(batches < all ? batches : all));
 }
 
 static nw_status recalibrate_all(nw_crew *crew)
 {
-    double *sums = calloc(params_of(&crew->members[0])->running.floats + 1, sizeof *sums);
-    NW_FAIL_IF(!sums, NW_E_MEMORY, "no memory for statistics");
     nw_status status = NW_OK;
     for (int i = 0; i < crew->count && status == NW_OK; i++) {
         nw_replica *r = crew->members[i].replica;
         nw_replica_swap_average(r);
-        status = recalibrate(&crew->members[i], crew->options.recalibrate_batches, sums);
+        status = recalibrate(crew, r);
         nw_replica_swap_average(r);
         if (status == NW_OK && r->ema_running) /* both sets of weights have statistics of their own */
-            status = recalibrate(&crew->members[i], crew->options.recalibrate_batches, sums);
+            status = recalibrate(crew, r);
     }
-    free(sums);
     return status;
 }
 

@@ -25,4 +25,7 @@ double nw_tally_top5(const nw_tally *tally);
 nw_status nw_evaluate(nw_net *net, nw_loader *loader, bool both_views, const volatile sig_atomic_t *stop,
                       nw_tally *tally, bool *complete);
 
+/* Makes batch norm's running statistics the mean over the first batches of a training epoch, at the present weights. */
+nw_status nw_measure_statistics(nw_net *net, nw_loader *loader, int64_t epoch, int batches);
+
 #endif

@@ -44,34 +44,14 @@ static nw_case *line_take(line *l)
 
 /* ---- evaluating ------------------------------------------------------------------------------------------------------ */
 
-/* Statistics of some training batches at these weights. From statistics of zero, one batch leaves a tenth of its own. */
-static nw_status measure_statistics(nw_judge *j, int64_t epoch)
-{
-    nw_params *p = &j->net->model.params;
-    int64_t all = nw_loader_batches(j->options.recalibrate);
-    int batches = j->options.recalibrate_batches < all ? j->options.recalibrate_batches : (int)all;
-    double *sums = calloc(j->buffers + 1, sizeof *sums);
-    NW_FAIL_IF(!sums, NW_E_MEMORY, "no memory for statistics");
-    nw_status status = NW_OK;
-    for (int b = 0; b < batches && status == NW_OK; b++) {
-        nw_batch batch;
-        status = nw_loader_batch(j->options.recalibrate, epoch, b, &batch);
-        memset(p->buffers, 0, j->buffers * sizeof *p->buffers);
-        if (status == NW_OK) status = nw_net_observe(j->net, batch.images, batch.labels, batch.n);
-        for (size_t i = 0; i < j->buffers; i++) sums[i] += 10.0 * (double)p->buffers[i];
-    }
-    for (size_t i = 0; i < j->buffers; i++) p->buffers[i] = (float)(sums[i] / batches);
-    free(sums);
-    return status;
-}
-
 static nw_status evaluate(nw_judge *j, nw_case *c)
 {
     const nw_judge_options *o = &j->options;
     nw_params *p = &j->net->model.params;
     memcpy(p->values, c->values, j->floats * sizeof *p->values);
     if (j->buffers > 0) memcpy(p->buffers, c->buffers, j->buffers * sizeof *p->buffers);
-    if (o->recalibrate && j->buffers > 0) NW_TRY(measure_statistics(j, c->record.epoch));
+    if (o->recalibrate && j->buffers > 0)
+        NW_TRY(nw_measure_statistics(j->net, o->recalibrate, c->record.epoch, o->recalibrate_batches));
     NW_TRY(nw_evaluate(j->net, o->test, o->both_views, NULL, &c->results.test, NULL));
     if (o->validation) NW_TRY(nw_evaluate(j->net, o->validation, o->both_views, NULL, &c->results.validation, NULL));
     if (o->train_eval) NW_TRY(nw_evaluate(j->net, o->train_eval, o->both_views, NULL, &c->results.train, NULL));
