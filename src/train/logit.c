@@ -321,7 +321,6 @@ void nw_logit_advance(nw_logit *l, int64_t step, const volatile sig_atomic_t *st
 }
 
 int64_t nw_logit_batches(const nw_logit *l) { return l->batches; }
-int64_t nw_logit_parameters(const nw_logit *l) { return l->count; }
 double nw_logit_rate(const nw_logit *l) { return nw_schedule_lr(&l->schedule, l->step > 0 ? l->step - 1 : 0); }
 const char *nw_logit_warning(const nw_logit *l) { return l->schedule.warning; }
 

@@ -55,8 +55,7 @@ typedef struct nw_logit nw_logit;
 nw_status nw_logit_create(nw_logit **logit, const nw_logit_options *options);
 void nw_logit_free(nw_logit *logit);
 
-int64_t nw_logit_batches(const nw_logit *logit); /* of an epoch */
-int64_t nw_logit_parameters(const nw_logit *logit);
+int64_t nw_logit_batches(const nw_logit *logit);     /* of an epoch */
 double nw_logit_rate(const nw_logit *logit);         /* of the last update */
 const char *nw_logit_warning(const nw_logit *logit); /* about the schedule; "" if nothing */
 
