@@ -94,8 +94,10 @@ typedef struct nw_net_options {
     int base_width; /* channels of the first stage, the others in proportion, in multiples of 8; 0: the model's own */
     nw_model_variant variant;
     nw_precision precision;
-    int threads;   /* 0: all CPUs this process may use */
-    uint64_t seed; /* of the initial weights, and of dropout */
+    bool
+        direct_convolution; /* never Winograd's algorithm, which f32 sums of 3 x 3 filters else use where it is faster */
+    int threads;            /* 0: all CPUs this process may use */
+    uint64_t seed;          /* of the initial weights, and of dropout */
     /* SGD as PyTorch defines it */
     float learning_rate, momentum, dampening, weight_decay;
     bool nesterov;

@@ -2,9 +2,9 @@
  * bench_conv.c - `nowait bench conv`: each different convolution of a model, in its three directions, against the peak.
  *
  * The peak (peak.h) is measured in every round between the layers, so that both see the same neighbours; the best of
- * all rounds counts on either side. Times include weight packing and layout moves. GFLOP/s count every tap, as
- * everybody does; "of peak" counts them too, and "executed" only the taps that fall inside the image, which are what is
- * really computed.
+ * all rounds counts on either side. Times include weight packing, transforms and layout moves. GFLOP/s count every tap,
+ * as everybody does; "of peak" counts them too, so that it may pass 100 % where Winograd's algorithm needs fewer
+ * products, and "executed" counts only what is really multiplied.
  */
 #include "cli/bench.h"
 #include "cli/plan.h"
@@ -22,9 +22,9 @@ enum { MAX_LAYERS = 64 };
 
 typedef struct layer {
     nw_conv conv;
-    int times;      /* how often the model has it */
-    double inside;  /* share of the taps that fall inside */
-    double best[3]; /* seconds */
+    int times;          /* how often the model has it */
+    double executed[3]; /* share of the products that is really computed */
+    double best[3];     /* seconds */
     nw_tensor x, y, dx, g;
     float *w, *dw;
     float *x_scale, *x_shift, *c1, *c2, *c3;
@@ -41,15 +41,6 @@ typedef struct bench {
     double peak; /* operations per second, the best */
 } bench;
 
-/* Share of (output, tap) pairs along one axis whose source lies inside. */
-static double inside_axis(int in, int out, int taps, int stride, int pad)
-{
-    int hits = 0;
-    for (int o = 0; o < out; o++)
-        for (int t = 0; t < taps; t++) hits += o * stride + t - pad >= 0 && o * stride + t - pad < in;
-    return (double)hits / ((double)out * taps);
-}
-
 static void collect(bench *b)
 {
     for (int i = 0; i < b->model.count; i++) {
@@ -63,8 +54,10 @@ static void collect(bench *b)
             if (at == MAX_LAYERS) continue;
             if (at == b->count) {
                 b->layers[b->count++] = (layer){.conv = *v, .best = {INFINITY, INFINITY, INFINITY}};
-                b->layers[at].inside = inside_axis(v->h, v->oh, v->r, v->stride, v->pad) *
-                                       inside_axis(v->w, v->ow, v->s, v->stride, v->pad);
+                for (nw_direction d = NW_FORWARD; d <= NW_BACKWARD_WEIGHTS; d++)
+                    b->layers[at].executed[d] =
+                        2 * b->exec.kernels->conv_products(v, b->settings->batch_size, d, b->exec.direct) /
+                        nw_conv_flops(v, b->settings->batch_size);
             }
             b->layers[at].times++;
         }
@@ -173,7 +166,7 @@ static double mean_share(const bench *b, nw_direction d, bool executed)
         const layer *l = &b->layers[i];
         if (l->conv.c < 16) continue;
         double share = nw_conv_flops(&l->conv, b->settings->batch_size) / l->best[d] / b->peak;
-        sum += l->times * log(executed ? share * l->inside : share);
+        sum += l->times * log(executed ? share * l->executed[d] : share);
         n += l->times;
     }
     return n ? exp(sum / n) : 0;
@@ -196,7 +189,7 @@ static void print_table(const bench *b, nw_cpu_ticks before)
         for (int d = 0; d < 3; d++) {
             double flops = nw_conv_flops(v, s->batch_size) / l->best[d];
             printf("%-30s %5d  %-17s %9.3f %9.1f %6.1f %% %7.1f %%\n", d ? "" : name, l->times, direction_text[d],
-                   l->best[d] * 1e3, flops * 1e-9, 100 * flops / b->peak, 100 * flops / b->peak * l->inside);
+                   l->best[d] * 1e3, flops * 1e-9, 100 * flops / b->peak, 100 * flops / b->peak * l->executed[d]);
         }
     }
     printf("geometric mean of the peak (executed), layers of 16 and more channels:\n");
@@ -219,6 +212,7 @@ static void print_json(const bench *b, nw_cpu_ticks before)
     nw_json_put_string(&json, "isa", b->exec.kernels->isa);
     nw_json_put_int(&json, "threads", nw_pool_threads(b->exec.pool));
     nw_json_put_bool(&json, "fused", s->fused);
+    nw_json_put_string(&json, "convolution", s->convolution);
     nw_json_put_double(&json, "peak_gflops", b->peak * 1e-9);
     nw_json_key(&json, "layers");
     nw_json_array(&json);
@@ -233,7 +227,6 @@ static void print_json(const bench *b, nw_cpu_ticks before)
                      {"s", v->s}, {"stride", v->stride}, {"pad", v->pad}, {"times", l->times}};
         for (size_t j = 0; j < sizeof shape / sizeof shape[0]; j++)
             nw_json_put_int(&json, shape[j].key, shape[j].value);
-        nw_json_put_double(&json, "taps_inside", l->inside);
         for (int d = 0; d < 3; d++) {
             double flops = nw_conv_flops(v, s->batch_size) / l->best[d];
             nw_json_key(&json, key[d]);
@@ -241,6 +234,7 @@ static void print_json(const bench *b, nw_cpu_ticks before)
             nw_json_put_double(&json, "ms", l->best[d] * 1e3);
             nw_json_put_double(&json, "gflops", flops * 1e-9);
             nw_json_put_double(&json, "percent_of_peak", 100 * flops / b->peak);
+            nw_json_put_double(&json, "percent_executed", 100 * flops / b->peak * l->executed[d]);
             nw_json_object_end(&json);
         }
         nw_json_object_end(&json);
@@ -274,6 +268,7 @@ static nw_status run(bench *b)
     nw_plan_variant_free(&o.variant);
     NW_TRY(made);
     b->exec.kernels = kernels;
+    b->exec.direct = strcmp(s->convolution, "direct") == 0;
     collect(b);
     nw_arena measure_arena = nw_arena_measure();
     bind(b, &measure_arena);

@@ -56,6 +56,8 @@ const nw_option nw_option_rows[] = {
      "0 means all CPUs this process may use"},
     {"precision", NULL, 0, CHOICE, "f32|bf16|auto", "auto", AT(precision), 0, 0, RUNS | EVALS | BENCH, IN(RUN), MAIN,
      "of activations; auto is bf16 where AMX is usable"},
+    {"convolution", NULL, 0, CHOICE, "auto|direct", "auto", AT(convolution), 0, 0, RUNS | EVALS | BENCH, IN(RUN), LIVE,
+     "of 3x3 filters in f32; auto: by Winograd's algorithm where faster"},
     {"quiet", NULL, 'q', FLAG, NULL, "false", AT(quiet), 0, 0, ALL, IN(RUN), MAIN, "no progress on stderr"},
     {"print-freq", NULL, 'p', INT, "N", "10", AT(print_freq), 1, 1 << 30, RUNS, IN(RUN), LIVE,
      "steps between two progress lines, where stderr is no terminal"},

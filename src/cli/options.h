@@ -80,8 +80,9 @@ typedef struct nw_settings {
     int64_t seed;
     int threads; /* 0: all CPUs this process may use */
     bool quiet, git, compat_ref, print_config;
-    const char *precision; /* f32, bf16, auto: nw_settings_precision */
-    const char *format;    /* table, json */
+    const char *precision;   /* f32, bf16, auto: nw_settings_precision */
+    const char *convolution; /* auto, direct */
+    const char *format;      /* table, json */
 
     /* the model */
     const char *model, *stem, *init_scheme, *init;
@@ -155,7 +156,7 @@ typedef struct nw_settings {
     /* several replicas, and what travels between them */
     const char *exchange, *cluster, *faults, *calibrate, *bn_sync, *method; /* "" (cluster, faults, calibrate): none */
     int world_size, virtual_ranks, delay, recalibrate_batches;              /* virtual_ranks 0: none */
-    const char *communication, *staleness, *server_correction, *send_down; /* of a parameter server */
+    const char *communication, *staleness, *server_correction, *send_down;  /* of a parameter server */
     int servers, in_flight, server_threads;
     int64_t max_staleness;
     double dc_lambda;

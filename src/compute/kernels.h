@@ -128,6 +128,7 @@ typedef struct nw_exec {
     unsigned char *worker_scratch; /* worker_bytes for each thread of the pool */
     size_t worker_bytes;
     unsigned char *shared_scratch; /* packed weights, partial weight gradients */
+    bool direct; /* convolutions sum what they are defined by, also where Winograd's products are fewer */
     bool profile;
     int64_t work_ns[NW_WORK_KINDS]; /* wall time of the calling thread */
     int64_t *fused_ns;              /* [threads][8]: time inside convolutions spent on sources, by worker */
@@ -184,6 +185,8 @@ typedef struct nw_kernels {
 
     /* Scratch of a convolution in one direction for tensors of n images in blocks of `block`. */
     nw_need (*conv_need)(const nw_conv *conv, int n, int block, nw_direction direction, int threads);
+    /* Multiply-adds that it really does: taps inside of the image, or Winograd's. */
+    double (*conv_products)(const nw_conv *conv, int n, nw_direction direction, bool direct);
 
     /* y = conv(x) + bias. w is OIHW; bias, moments may be NULL. y is f32 or bf16. `work` books it. */
     void (*conv_forward)(nw_exec *exec, const nw_conv *conv, const nw_source *x, const float *w, const float *bias,

@@ -110,6 +110,7 @@ static nw_status create(nw_net *net, const nw_net_options *o, const nw_net_parts
     bind_state(net, &net->arena);
     bind_work(net, &net->arena);
     net->model.pass.exec.pool = net->pool;
+    net->model.pass.exec.direct = o->direct_convolution;
     net->model.pass.seed = o->seed;
     nw_params_init(&net->model.params, o->seed);
     return NW_OK;

@@ -19,6 +19,7 @@ typedef struct conv_case {
     int n;
     nw_dtype table;
     bool linear;
+    bool direct; /* without Winograd's algorithm */
 } conv_case;
 
 static fx_shape input_shape(const conv_case *c) { return (fx_shape){c->n, c->conv.c, c->conv.h, c->conv.w}; }
@@ -28,8 +29,8 @@ static fx_shape filter_shape(const conv_case *c) { return (fx_shape){c->conv.k, 
 static void describe(const conv_case *c, const char *what, const char *details)
 {
     const nw_conv *v = &c->conv;
-    fx_describe("%s of %d x %d x %d x %d, filter %d x %d x %d x %d, stride %d, pad %d, %s", what, c->n, v->c, v->h,
-                v->w, v->k, v->c, v->r, v->s, v->stride, v->pad, details);
+    fx_describe("%s of %d x %d x %d x %d, filter %d x %d x %d x %d, stride %d, pad %d, %s%s", what, c->n, v->c, v->h,
+                v->w, v->k, v->c, v->r, v->s, v->stride, v->pad, details, c->direct ? ", direct" : "");
 }
 
 /* ---- shapes ----------------------------------------------------------------------------------------------------- */
@@ -45,9 +46,16 @@ static const int special_shapes[][9] = {
     {2, 1, 32, 32, 1, 32, 32, 1, 0},
 };
 
-static conv_case special_case(int index, nw_dtype table)
+/* Of Winograd's kind: whole tiles and parts of them, every padding, blocks that are not full, several tiles and several
+ * chunks in a task, channels that fill no panel. In f32 they are run both ways. */
+static const int winograd_shapes[][9] = {
+    {32, 16, 4, 4, 16, 3, 3, 1, 1},  {33, 17, 9, 13, 33, 3, 3, 1, 0},   {19, 48, 7, 8, 40, 3, 3, 1, 2},
+    {70, 33, 4, 8, 130, 3, 3, 1, 1}, {5, 64, 12, 12, 48, 3, 3, 1, 1},   {3, 24, 3, 61, 20, 3, 3, 1, 1},
+    {2, 16, 40, 40, 16, 3, 3, 1, 1}, {17, 130, 10, 10, 16, 3, 3, 1, 0}, {16, 40, 17, 4, 96, 3, 3, 1, 1},
+};
+
+static conv_case given_case(const int *v, nw_dtype table)
 {
-    const int *v = special_shapes[index];
     conv_case c = {.n = v[0], .table = table};
     assert_int_equal(nw_conv_make(&c.conv, v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8]), NW_OK);
     return c;
@@ -76,10 +84,18 @@ static void for_cases(nw_direction direction, void (*run)(conv_case c, nw_rng *r
     for (int i = 0; i < COUNT(special_shapes) + RANDOM_SHAPES; i++)
         for (int table = NW_F32; table <= NW_BF16; table++) {
             nw_rng rng = nw_rng_make(SEED, NW_PURPOSE_TEST, (uint64_t)i, (uint32_t)direction * 2 + (uint32_t)table);
-            run(i < COUNT(special_shapes) ? special_case(i, (nw_dtype)table) : random_case(&rng, (nw_dtype)table),
+            run(i < COUNT(special_shapes) ? given_case(special_shapes[i], (nw_dtype)table)
+                                          : random_case(&rng, (nw_dtype)table),
                 &rng);
             fx_release(0);
         }
+    for (int i = 0; i < 2 * COUNT(winograd_shapes); i++) {
+        nw_rng rng = nw_rng_make(SEED, NW_PURPOSE_TEST, (uint64_t)i, (uint32_t)(200 + (int)direction));
+        conv_case c = given_case(winograd_shapes[i / 2], NW_F32);
+        c.direct = i % 2;
+        run(c, &rng);
+        fx_release(0);
+    }
 }
 
 static fx_source_values random_source(nw_rng *rng, fx_shape shape, nw_dtype table)
@@ -167,6 +183,7 @@ static uint64_t forward_body(const fx_run *run, void *context)
     nw_source x = fx_source(&f->x, run->block, tensors);
     nw_moments moments = {f->moments ? fx_alloc(nw_moments_floats(&y) * sizeof(float), "moments") : NULL};
     nw_exec exec = fx_exec(run, run->kernels->conv_need(&f->c.conv, f->c.n, run->block, NW_FORWARD, run->threads));
+    exec.direct = f->c.direct;
     run->kernels->conv_forward(&exec, &f->c.conv, &x, f->w, f->bias, &y, f->moments ? &moments : NULL,
                                NW_WORK_CONV_FORWARD);
     fx_compare_tensor("y", &y, f->want);
@@ -228,6 +245,7 @@ static uint64_t data_body(const fx_run *run, void *context)
     if (!f->no_sink) fx_sink_open(&f->sink, &dx, &sink);
     nw_exec exec =
         fx_exec(run, run->kernels->conv_need(&f->c.conv, f->c.n, run->block, NW_BACKWARD_DATA, run->threads));
+    exec.direct = f->c.direct;
     run->kernels->conv_backward_data(&exec, &f->c.conv, &dy, f->w, &dx, f->no_sink ? NULL : &sink.sink,
                                      NW_WORK_CONV_DATA);
     fx_compare_tensor("dx", &dx, f->want);
@@ -292,6 +310,7 @@ static uint64_t weights_body(const fx_run *run, void *context)
                                    : fx_alloc(k * sizeof(float), "dbias");
     nw_exec exec =
         fx_exec(run, run->kernels->conv_need(&f->c.conv, f->c.n, run->block, NW_BACKWARD_WEIGHTS, run->threads));
+    exec.direct = f->c.direct;
     run->kernels->conv_backward_weights(&exec, &f->c.conv, &x, &dy, dw, dbias, f->accumulate, NW_WORK_CONV_WEIGHTS);
     fx_compare("dw", dw, f->want, filter_shape(&f->c), NW_F32);
     uint64_t hash = fx_hash(FX_HASH_START, dw, filter * sizeof(float));
@@ -342,6 +361,33 @@ static void test_backward_weights(void **state)
 {
     (void)state;
     for_cases(NW_BACKWARD_WEIGHTS, weights_case_run);
+}
+
+/* ---- which way -------------------------------------------------------------------------------------------------- */
+
+/* Products by counting, and that the shapes above are really done in two ways where the table can. */
+static void test_products(void **state)
+{
+    (void)state;
+    for (int i = 0; i < nw_isa_count(); i++)
+        for (int shape = 0; shape < COUNT(winograd_shapes); shape++)
+            for (int d = NW_FORWARD; d <= NW_BACKWARD_WEIGHTS; d++) {
+                const nw_kernels *k = nw_isa_kernels(i);
+                conv_case c = given_case(winograd_shapes[shape], k->dtype);
+                const nw_conv *v = &c.conv;
+                int rows = 0, columns = 0;
+                for (int tap = 0; tap < 3; tap++) {
+                    for (int y = 0; y < v->oh; y++) rows += y + tap >= v->pad && y + tap < v->pad + v->h;
+                    for (int x = 0; x < v->ow; x++) columns += x + tap >= v->pad && x + tap < v->pad + v->w;
+                }
+                double direct = (double)rows * columns * v->c * v->k * c.n;
+                double automatic = k->conv_products(v, c.n, (nw_direction)d, false);
+                assert_float_equal(k->conv_products(v, c.n, (nw_direction)d, true), direct, 0);
+                if (k->dtype == NW_F32)
+                    assert_true(automatic < direct);
+                else
+                    assert_float_equal(automatic, direct, 0);
+            }
 }
 
 /* ---- linear ----------------------------------------------------------------------------------------------------- */
@@ -421,7 +467,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_geometry),         cmocka_unit_test(test_forward), cmocka_unit_test(test_backward_data),
-        cmocka_unit_test(test_backward_weights), cmocka_unit_test(test_linear),
+        cmocka_unit_test(test_backward_weights), cmocka_unit_test(test_linear),  cmocka_unit_test(test_products),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -255,33 +255,6 @@ static void run_pixels(pixels_job *job, nw_work work)
     nw_exec_run(exec, work, nw_tensor_blocks(job->out) * job->plan.bands * job->plan.parts, pixels_task, job);
 }
 
-static void conv_forward(nw_exec *exec, const nw_conv *v, const nw_source *x, const float *w, const float *bias,
-                         nw_tensor *y, const nw_moments *moments, nw_work work)
-{
-    pixels_job job = {.plan = plan_pixels(v, y->n, y->block, false, nw_pool_threads(exec->pool)),
-                      .exec = exec,
-                      .conv = v,
-                      .source = x,
-                      .weights = w,
-                      .out = y,
-                      .bias = bias,
-                      .moments = moments};
-    run_pixels(&job, work);
-}
-
-static void conv_backward_data(nw_exec *exec, const nw_conv *v, const nw_source *dy, const float *w, nw_tensor *dx,
-                               const nw_sink *sink, nw_work work)
-{
-    pixels_job job = {.plan = plan_pixels(v, dx->n, dx->block, true, nw_pool_threads(exec->pool)),
-                      .exec = exec,
-                      .conv = v,
-                      .source = dy,
-                      .weights = w,
-                      .out = dx,
-                      .sink = sink};
-    run_pixels(&job, work);
-}
-
 static nw_need pixels_need(const nw_conv *v, int n, int block, bool backward, int threads)
 {
     pixels_plan p = plan_pixels(v, n, block, backward, threads);

@@ -93,6 +93,17 @@ static span inside(int out, int in, int tap, int stride, int pad)
     return (span){pad > tap ? nw_div_up(pad - tap, stride) : 0, end < 0 ? 0 : nw_min(out, end / stride + 1)};
 }
 
+/* (output, tap) pairs along one axis whose source lies inside. */
+static double taps_inside(int out, int in, int taps, int stride, int pad)
+{
+    int pairs = 0;
+    for (int tap = 0; tap < taps; tap++) {
+        span outputs = inside(out, in, tap, stride, pad);
+        pairs += nw_max(0, outputs.last - outputs.first);
+    }
+    return pairs;
+}
+
 static nw_need weights_need(const nw_conv *v, int n, int block, int threads)
 {
     weights_plan p = plan_weights(v, n, block, threads);
@@ -234,6 +245,12 @@ static void weights_gather_task(void *context, int panel, int worker)
         }
 }
 
+static void run_weights(const weights_job *job, nw_work work)
+{
+    nw_exec_run(job->exec, work, job->plan.partials * job->plan.groups, weights_task, (void *)job);
+    nw_exec_run(job->exec, NW_WORK_PACK, job->plan.k_panels, weights_gather_task, (void *)job);
+}
+
 /* ---- bias ------------------------------------------------------------------------------------------------------- */
 
 typedef struct bias_job {
@@ -263,25 +280,4 @@ static void bias_task(void *context, int index, int worker)
         }
     for (int c = 0; c < count; c++)
         job->dbias[c0 + c] = (float)total[c] + (job->accumulate ? job->dbias[c0 + c] : 0.0f);
-}
-
-static void conv_backward_weights(nw_exec *exec, const nw_conv *v, const nw_source *x, const nw_source *dy, float *dw,
-                                  float *dbias, bool accumulate, nw_work work)
-{
-    const nw_tensor *out = dy->a.t;
-    weights_job job = {.plan = plan_weights(v, out->n, out->block, nw_pool_threads(exec->pool)),
-                       .exec = exec,
-                       .x = x,
-                       .dy = dy,
-                       .out = out,
-                       .sums = (float *)exec->shared_scratch,
-                       .dw = dw,
-                       .accumulate = accumulate};
-    job.gathered = (pixels_job){.conv = v, .source = x, .plan = {.scratch_pitch = job.plan.row_pitch}};
-    nw_exec_run(exec, work, job.plan.partials * job.plan.groups, weights_task, &job);
-    nw_exec_run(exec, NW_WORK_PACK, job.plan.k_panels, weights_gather_task, &job);
-    if (dbias) {
-        bias_job bias = {dy, dbias, accumulate};
-        nw_exec_run(exec, work, nw_div_up(out->c, 16), bias_task, &bias);
-    }
 }

@@ -13,20 +13,17 @@
 #include MICRO_KERNEL
 #include "compute/isa/conv_pixels.h"
 #include "compute/isa/conv_weights.h"
+#include "compute/isa/conv_winograd.h"
+#include "compute/isa/conv.h"
 #include "compute/isa/pointwise.h"
 #include "compute/isa/update.h"
 #include "compute/isa/peak.h"
-
-static nw_need conv_need(const nw_conv *v, int n, int block, nw_direction direction, int threads)
-{
-    if (direction == NW_BACKWARD_WEIGHTS) return weights_need(v, n, block, threads);
-    return pixels_need(v, n, block, direction == NW_BACKWARD_DATA, threads);
-}
 
 const nw_kernels NW_TABLE = {
     .isa = ISA_NAME,
     .dtype = BF16 ? NW_BF16 : NW_F32,
     .conv_need = conv_need,
+    .conv_products = conv_products,
     .conv_forward = conv_forward,
     .conv_backward_data = conv_backward_data,
     .conv_backward_weights = conv_backward_weights,
