@@ -504,6 +504,38 @@ static void test_copies(void **state)
     assert_true(held > 100);
 }
 
+/* Until a server has two copies under way, and then it says whom it waits for. */
+static void waits_for(world *w, int server_rank, int whom)
+{
+    nw_status status = NW_OK;
+    nw_wait wait;
+    const nw_exchange *e = w->nodes[server_rank].exchange;
+    while (w->given[server_rank] < 2 && move(w, &status)) ok(status);
+    assert_int_equal(w->taken, 0);
+    e->ops->waits(e, &wait);
+    assert_int_equal(wait.count, 1);
+    assert_int_equal(wait.ranks[0], whom);
+    assert_non_null(strstr(wait.what, "copies of the parameters"));
+}
+
+static void test_waiting_for_copies(void **state)
+{
+    (void)state;
+    world w;
+    nw_status status = NW_OK;
+    nw_exchange_options o = ASYNC;
+    o.servers = 2;
+    make_world(&w, 4, o, "none", 8);
+    w.every = 1;
+    w.late[1 * 4 + 0] = true;
+    go(&w, 10);
+    waits_for(&w, 1, 0);
+    waits_for(&w, 0, 1);
+    while (move(&w, &status)) ok(status);
+    check_rest(&w, 10);
+    free_world(&w);
+}
+
 /* g + lambda g g (w - w_old), for the gradient that comes second. */
 static void test_delay_compensation(void **state)
 {
@@ -699,6 +731,7 @@ int main(void)
         cmocka_unit_test(test_waiting_bounds_delays),
         cmocka_unit_test(test_stops_when_asked),
         cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_waiting_for_copies),
         cmocka_unit_test(test_delay_compensation),
         cmocka_unit_test(test_lost_workers),
         cmocka_unit_test(test_nobody_left),
