@@ -38,6 +38,10 @@ typedef struct nw_exchange_options {
     int64_t deadline_ns; /* after which a worker that says nothing is given up; 0: never */
     const void *report;  /* of this rank's last gradient, filled by whoever computes; travels to server 0 */
     size_t report_bytes;
+    /* Several servers: whether rank 0 is to get all parameters as they are after so many updates, while all go on (COPY).
+     * The same on all ranks, and the same whenever it is asked during a run. NULL: never. */
+    bool (*copies)(const void *context, int64_t updates);
+    const void *copies_context;
 } nw_exchange_options;
 
 /* NW_E_UNKNOWN names the nearest; NW_E_ARGUMENT if the world is not one for it. */

@@ -23,6 +23,7 @@
  *   correction dc             g + lambda g g (x - x_old): delay compensation (Zheng et al. 2017)
  *
  * Several servers own one range of the parameters each, in which they do all this on their own; server 0 hands out the work.
+ * Where copies of all parameters are asked for, they come together at server 0 while all go on: see server_copies.c.
  * A server may be a worker, too: then its own gradients pass the same ways, but not the driver.
  *
  * A worker that says nothing for `deadline_ns`, although it has something to do, is given up, and its work goes to others.
@@ -142,12 +143,16 @@ nw_status nw_server_decode(server *s, nw_actions *actions, const nw_message *m, 
 
 /* ---- messages that come ----------------------------------------------------------------------------------------------------- */
 
-static bool is_for_master(int kind) { return kind == GRADIENT || kind == REPORT || kind == CLOSE; }
-static bool has_values(int kind) { return kind == GRADIENT || kind == MODEL || kind == DIFFERENCE; }
+static bool is_for_master(int kind)
+{
+    return kind == GRADIENT || kind == REPORT || kind == CLOSE || kind == COPY || kind == TAKEN;
+}
+
+static bool has_values(int kind) { return kind == GRADIENT || kind == MODEL || kind == DIFFERENCE || kind == COPY; }
 
 static nw_status check_message(const server *s, const nw_header *h)
 {
-    NW_FAIL_IF(h->kind < GRADIENT || h->kind > DROPPED, NW_E_MESSAGE,
+    NW_FAIL_IF(h->kind < GRADIENT || h->kind > TAKEN, NW_E_MESSAGE,
                "rank %u sent a message of kind %u, which a parameter server does not know; do all ranks run the same "
                "--exchange?",
                h->from, h->kind);
@@ -233,7 +238,8 @@ static nw_status handle(nw_exchange *e, const nw_event *event, nw_actions *actio
 static bool idle(const nw_exchange *e)
 {
     const server *s = (const server *)e;
-    bool serving = s->serves && (s->master.active || s->master.applying || s->master.queue_count > 0);
+    const master *m = &s->master;
+    bool serving = s->serves && (m->active || m->applying || m->queue_count > 0 || m->copying > 0);
     return !serving && !(s->hears && s->worker.active);
 }
 
@@ -373,6 +379,7 @@ nw_status nw_server_create(nw_exchange **out, const nw_exchange_options *o)
     NW_FAIL_IF(!s, NW_E_MEMORY, "no memory for an exchange");
     s->o = *o;
     if (s->o.in_flight == 0) s->o.in_flight = o->sync ? 1 : 2;
+    if (servers_of(o) == 1) s->o.copies = NULL; /* it has all parameters anyway */
     s->params = o->params;
     s->codec = o->codec;
     s->servers = servers_of(o);

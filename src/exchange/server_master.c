@@ -285,6 +285,7 @@ static nw_status take_gradient(server *s, nw_actions *actions, nw_message *messa
 nw_status nw_master_take(server *s, nw_actions *actions, nw_message *message)
 {
     const nw_header *h = message->header;
+    if (h->kind == COPY || h->kind == TAKEN) return nw_copies_take(s, actions, message);
     if (h->kind != CLOSE) return take_gradient(s, actions, message);
     NW_FAIL_IF(is_first(s) || s->master.closed, NW_E_MESSAGE, "rank %u ends a run twice", h->from);
     s->master.closed = true;
@@ -440,13 +441,13 @@ nw_status nw_master_applied(server *s, nw_actions *actions)
     m->turn = m->given_from[0] - s->first_worker;
     for (int t = 0; !is_first(s) && t < m->taken_count; t++) /* server 0's go out with permits */
         NW_TRY(update_client(s, actions, client_of(s, m->given_from[t])));
-    return NW_OK;
+    return nw_copies_give(s, actions); /* behind the answer, for which a worker waits */
 }
 
 nw_status nw_master_go_on(server *s, nw_actions *actions)
 {
     master *m = &s->master;
-    while (m->active && !m->applying) {
+    while (m->active && !m->applying && !nw_copies_hold(s)) {
         choose(s);
         if (m->taken_count == 0) break;
         if (!is_too_old(s, &m->taken[0])) {
@@ -470,6 +471,7 @@ nw_status nw_master_go(server *s, nw_actions *actions, int64_t until)
         if (!is_own(s, c)) NW_TRY(keep_backup(s, actions, c));
     }
     int64_t under_way = m->version + (s->sync ? m->permits > 0 : m->permits);
+    if (!m->active) m->copied = m->version;
     m->active = true;
     m->until = until > under_way ? until : under_way;
     return NW_OK;
@@ -513,6 +515,7 @@ nw_status nw_master_rang(server *s, nw_actions *actions)
 void nw_master_waits(const server *s, nw_wait *wait)
 {
     const master *m = &s->master;
+    if (m->copying > 0 && (!m->active || nw_copies_hold(s))) return nw_copies_waits(s, wait);
     for (int i = 0; m->active && i < s->workers; i++) {
         const client *c = &m->clients[i];
         bool owes = is_first(s) ? c->permits > c->waiting : c->waiting == 0;
@@ -578,6 +581,7 @@ void nw_master_free(server *s)
         free(m->clients[i].shadow);
     }
     nw_pieces_free(&m->model, s->piece_count);
+    nw_copies_free(s);
     free(m->clients);
     free(m->queue);
     free(m->spare);

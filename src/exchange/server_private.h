@@ -1,6 +1,7 @@
 /*
  * server_private.h - the inside of the parameter server, shared by the files that make it: server.c (the state machine, life),
- * server_master.c (a rank that owns parameters) and server_worker.c (a rank that computes gradients).
+ * server_master.c (a rank that owns parameters), server_copies.c (copies of all parameters, while all go on) and
+ * server_worker.c (a rank that computes gradients).
  *
  * Ranks 0 .. S - 1 are servers, and own one range of the parameters each; the ranks behind them are workers, and, with
  * `computes`, all ranks are. What goes between a rank's own two roles passes the same functions, but not the driver.
@@ -14,6 +15,8 @@
  *   REST         server -> all           the run is over, the parameters are those of that version; ranks that are lost
  *   CLOSE        server 0 -> server      the run is over after that many updates
  *   DROPPED      server 0 -> worker      you are given up
+ *   COPY         server -> server 0      a piece of the parameters of that version, exactly, to be looked at
+ *   TAKEN        server 0 -> server      the copy of that version is complete
  *
  * A piece is the part of a bucket that one server owns (header: segment is the bucket, part the server).
  */
@@ -22,8 +25,8 @@
 
 #include "exchange/exchange.h"
 
-enum { GRADIENT = NW_KIND_FIRST, REPORT, MODEL, DIFFERENCE, PERMIT, REST, CLOSE, DROPPED };
-enum { IN_FLIGHT_MOST = 8 };
+enum { GRADIENT = NW_KIND_FIRST, REPORT, MODEL, DIFFERENCE, PERMIT, REST, CLOSE, DROPPED, COPY, TAKEN };
+enum { IN_FLIGHT_MOST = 8, COPIES_MOST = 2 };
 
 typedef struct piece {
     int bucket, server;
@@ -85,6 +88,14 @@ typedef struct client {
     float *shadow;                  /* what the worker has, where differences are sent; this server's range */
 } client;
 
+/* The parameters of all servers after `version` updates, as far as they have come; at rank 0. */
+typedef struct copy {
+    int64_t version;
+    int here; /* pieces; 0: it is free */
+    bool *has;
+    float *values; /* NULL: not used yet */
+} copy;
+
 typedef struct master {
     bool active, applying;
     bool closed;     /* not server 0: all gradients of the run are known ... */
@@ -108,6 +119,9 @@ typedef struct master {
     nw_given given;
     int *given_from;
     const void **given_reports;
+    int copying;           /* copies of this server's range that are not taken */
+    int64_t copied;        /* rank 0: the version of the last complete copy */
+    copy all[COPIES_MOST]; /* rank 0: under way */
 } master;
 
 typedef struct server {
@@ -169,6 +183,17 @@ nw_status nw_master_applied(server *s, nw_actions *actions);
 nw_status nw_master_rang(server *s, nw_actions *actions);
 nw_status nw_master_go_on(server *s, nw_actions *actions);
 void nw_master_waits(const server *s, nw_wait *wait);
+
+/* ---- server_copies.c ---- */
+
+void nw_copies_free(server *s);
+/* Whether the next update has to wait until a copy is taken. */
+bool nw_copies_hold(const server *s);
+/* An update has been made: gives a copy, if one is due. */
+nw_status nw_copies_give(server *s, nw_actions *actions);
+nw_status nw_copies_take(server *s, nw_actions *actions, const nw_message *message);
+/* The ranks that copies wait for. */
+void nw_copies_waits(const server *s, nw_wait *wait);
 
 static inline int server_of(const server *s, int index) { return s->pieces[index].server; }
 static inline float *values_of(const server *s, int index) { return s->params->values + s->pieces[index].first; }

@@ -157,13 +157,21 @@ nw_status nw_worker_computed(server *s, nw_actions *actions)
     return NW_OK;
 }
 
+/* Gradients of this rank that a server has not answered. Its own one, which has the parameters in place, need not say so. */
+static int64_t unanswered(const server *s, int server_rank)
+{
+    const worker *w = &s->worker;
+    if (server_rank == s->base.rank) return s->master.clients[s->base.rank - s->first_worker].waiting;
+    return w->sent - w->from[server_rank].answered;
+}
+
 nw_status nw_worker_go_on(server *s, nw_actions *actions)
 {
     worker *w = &s->worker;
     if (!w->active || w->computing || w->permit_count == 0) return NW_OK;
     if (s->serves && s->master.applying) return NW_OK; /* which comes first; its range is in place then */
     for (int i = 1; i < s->servers; i++)               /* server 0 says so with its permit */
-        if (i != s->base.rank && w->sent - w->from[i].answered >= s->o.in_flight) return NW_OK;
+        if (unanswered(s, i) >= s->o.in_flight) return NW_OK;
     NW_TRY(put_all_in_place(s, actions));
     if (s->serves) NW_TRY(nw_master_own_begins(s, actions));
     w->number = w->permits[0];

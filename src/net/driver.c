@@ -62,16 +62,19 @@ static void name_message(nw_driver *d, int from, nw_message *m, uint32_t sequenc
     if (d->stop_before != INT64_MAX) m->header->stop_before = (uint64_t)d->stop_before;
 }
 
-/* Sorts an exchange's answer: what the rank itself does goes to its queue, the rest stays for the driver. */
+/* Sorts an exchange's answer: what the rank itself does goes to its queue or is done, the rest stays for the driver. */
 static nw_status sort_actions(nw_driver *d, nw_party *p, int from)
 {
     int kept = from;
+    nw_status status = NW_OK; /* of copies; what else was answered is sorted all the same */
     for (int i = from; i < d->actions.count; i++) {
         nw_action *a = &d->actions.at[i];
         if (a->kind == NW_ACTION_COMPUTE || a->kind == NW_ACTION_APPLY) {
             NW_FAIL_IF(p->queued == NW_PARTY_QUEUE, NW_E_INTERNAL, "%s asks rank %d for more than %d things at a time",
                        p->exchange->ops->name, p->exchange->rank, NW_PARTY_QUEUE);
             p->queue[p->queued++] = *a;
+        } else if (a->kind == NW_ACTION_COPY) {
+            if (status == NW_OK) status = p->work->copied(p->worker, a);
         } else {
             if (a->kind == NW_ACTION_SEND && a->message->header->sequence == 0)
                 name_message(d, p->exchange->rank, a->message, ++p->sequence);
@@ -79,7 +82,7 @@ static nw_status sort_actions(nw_driver *d, nw_party *p, int from)
         }
     }
     d->actions.count = kept;
-    return NW_OK;
+    return status;
 }
 
 nw_status nw_party_tell(nw_driver *d, nw_party *p, nw_event event)

@@ -111,8 +111,8 @@ nw_status nw_local_create(nw_driver **driver, const nw_driver_options *options);
 
 nw_status nw_driver_init(nw_driver *driver, const nw_driver_ops *ops, const nw_driver_options *options, int size,
                          int first, int count);
-/* Hands an event to a party. COMPUTE and APPLY go to its queue; SEND and TIMER stay in driver->actions for the driver,
- * which empties it. Messages get their numbers here, so that these depend on what the rank was told and on nothing else. */
+/* Hands an event to a party. COMPUTE and APPLY go to its queue, COPY to its worker at once; the others stay in
+ * driver->actions for the driver, which empties it. Messages get their numbers here, so that these depend on what the rank was told and on nothing else. */
 nw_status nw_party_tell(nw_driver *driver, nw_party *party, nw_event event);
 /* Takes the next thing to do, if the party may do it now. A COMPUTE that the worker does not want parks the party. */
 bool nw_party_next(nw_driver *driver, nw_party *party, nw_action *action);

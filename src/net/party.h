@@ -24,9 +24,11 @@
  *   APPLY      one update with `gradient` times `scale`, of a range where `count` is not 0
  *   TIMER      a TIMER event at `at_ns`, instead of the one asked for before; NW_NO_TIMER: none
  *   LOST       rank `to` is given up: nobody waits for it any more
+ *   COPY       `values` are all parameters as they were after `number` updates: to be looked at, not to train with
  *
  * A rank computes one thing at a time: COMPUTE and APPLY are done in order, one after the other, and answered by
- * COMPUTED and APPLIED. Messages are handled in between, and between the layers of a computation; SEND is immediate.
+ * COMPUTED and APPLIED. Messages are handled in between, and between the layers of a computation; SEND and COPY are
+ * immediate.
  * Messages from one rank to another arrive in the order in which they were sent.
  *
  * How a run ends. Where ranks work in step, a worker refuses to compute (`wants`): an epoch is over, a checkpoint is due.
@@ -63,7 +65,8 @@ typedef enum nw_action_kind {
     NW_ACTION_SEND,
     NW_ACTION_APPLY,
     NW_ACTION_TIMER,
-    NW_ACTION_LOST
+    NW_ACTION_LOST,
+    NW_ACTION_COPY
 } nw_action_kind;
 #define NW_NO_TIMER INT64_MAX
 
@@ -85,6 +88,8 @@ typedef struct nw_action {
     float scale;           /* APPLY */
     int lag;               /* APPLY: gradients computed since the one that is applied */
     int64_t at_ns;         /* TIMER */
+    const float *values;   /* COPY: the exchange's, until its next event */
+    int64_t number;        /* COPY: updates */
     const nw_given *given; /* APPLY, where the work is handed out: what is applied. Valid until APPLIED is told */
 } nw_action;
 
@@ -165,6 +170,8 @@ typedef struct nw_worker_ops {
     /* *complete false: there is no gradient yet (an epoch ended before it was), and it will be asked for again. */
     nw_status (*compute)(void *worker, nw_between *between, bool *complete);
     nw_status (*apply)(void *worker, const nw_action *action);
+    /* COPY, also in the middle of a computation. NULL: its exchange makes none. */
+    nw_status (*copied)(void *worker, const nw_action *action);
 } nw_worker_ops;
 
 enum { NW_PARTY_QUEUE = 8 };

@@ -123,8 +123,8 @@ static nw_status count_update(nw_crew *crew, const nw_given *given)
     nw_place *at = &crew->place;
     nw_crew_update u = {.number = given->number, .delay = given->delay, .from = given->from[0]};
     if (at->batch >= crew->epoch_batches) {
-        at->batch -= crew->epoch_batches;
-        at->epoch++;
+        at->epoch += at->batch / crew->epoch_batches;
+        at->batch %= crew->epoch_batches;
         at->tally = (nw_tally){0};
     }
     for (int i = 0; i < given->from_count; i++) take_report(crew, given->from[i], given->reports[i], &u.tally);
@@ -157,7 +157,24 @@ static nw_status apply(void *worker, const nw_action *action)
     return nw_replica_update(m->replica, action->gradient, (double)action->scale, action->lag);
 }
 
-static const nw_worker_ops work = {wants, compute, apply};
+/* Whether an epoch whose end rank 0 asks for is over after so many updates. Asked on every server, which counts its own: from
+ * the last rest on, as count_update does. */
+static bool copies_after(const void *context, int64_t updates)
+{
+    const nw_crew *crew = context;
+    const nw_crew_options *o = &crew->options;
+    int64_t after = crew->rested.batch + (updates - crew->rested.steps) * o->replica.accumulation;
+    int64_t before = after - o->replica.accumulation, epoch = before / crew->epoch_batches;
+    return after / crew->epoch_batches > epoch && o->copies(o->context, crew->rested.epoch + epoch);
+}
+
+static nw_status copied(void *worker, const nw_action *action)
+{
+    const nw_crew_options *o = &((nw_member *)worker)->crew->options;
+    return o->copied(o->context, action->number, action->values);
+}
+
+static const nw_worker_ops work = {wants, compute, apply, copied};
 
 /* ---- making ------------------------------------------------------------------------------------------------------------ */
 
@@ -253,6 +270,8 @@ static nw_status make_exchange(nw_crew *crew, int index, int rank, int world)
     e.codec = crew->codec;
     e.report = m->report;
     e.report_bytes = sizeof(nw_tally) + params_of(m)->running.floats * sizeof(float);
+    e.copies = crew->options.copies ? copies_after : NULL;
+    e.copies_context = crew;
     NW_TRY(nw_exchange_create(&m->exchange, &e));
     crew->parties[index] = (nw_party){.exchange = m->exchange, .worker = m, .work = &work};
     return NW_OK;
@@ -389,6 +408,7 @@ nw_status nw_crew_go_back(nw_crew *crew, nw_checkpoint *checkpoint, double lr_fa
 nw_status nw_crew_advance(nw_crew *crew, int64_t until)
 {
     crew->until = crew->driver->until = until;
+    crew->rested = crew->place;
     return nw_driver_run(crew->driver, crew->parties, false);
 }
 
@@ -425,7 +445,7 @@ void nw_crew_copy(nw_crew *crew, float *values, float *buffers)
     size_t floats = p->running.floats;
     int workers = nw_server_workers(&crew->options.exchange), count = 0;
     nw_replica_swap_average(r);
-    memcpy(values, p->values, p->learned.floats * sizeof *values);
+    if (values) memcpy(values, p->values, p->learned.floats * sizeof *values);
     memcpy(buffers, p->buffers, floats * sizeof *buffers);
     nw_replica_swap_average(r);
     for (int w = 0; w < workers; w++) { /* in the order of ranks */

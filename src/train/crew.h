@@ -62,6 +62,10 @@ typedef struct nw_crew_options {
     /* Where the work is handed out, after each update that rank 0 makes, if that is here; and when a rank is given up. */
     nw_status (*updated)(void *context, const nw_crew_update *update);
     void (*lost)(void *context, int rank);
+    /* Several servers: whether rank 0 needs all parameters as they are when an epoch, from 0, is over; on all ranks the same.
+     * NULL: never. And then, some time after that `updated`, in the order of epochs: the copy, until the call returns. */
+    bool (*copies)(void *context, int64_t epoch);
+    nw_status (*copied)(void *context, int64_t updates, const float *values);
     void *context;
 } nw_crew_options;
 
@@ -94,6 +98,7 @@ struct nw_crew {
     float *scratch; /* as long as the buffers, for each rank of the world */
     /* Where the work is handed out: */
     nw_place place;        /* of the world */
+    nw_place rested;       /* the same when the last advance began, on all ranks */
     int64_t epoch_batches; /* of all workers together */
     nw_histogram delays;   /* of gradients that rank 0 applied */
     float *statistics;     /* the last that each worker reported, and ... */
@@ -135,8 +140,8 @@ nw_status nw_crew_end_epoch(nw_crew *crew);
 
 /* Where the work is handed out, after an advance: all ranks learn where the world is. */
 nw_status nw_crew_agree_on_place(nw_crew *crew);
-/* The parameters of rank 0 as evaluation uses them (their average, if there is one), and the running statistics that the
- * workers reported: their mean, or the first one's. To vectors of their lengths. */
+/* The parameters of rank 0 as evaluation uses them (their average, if there is one; NULL: they are not wanted), and the
+ * running statistics that the workers reported: their mean, or the first one's. To vectors of their lengths. */
 void nw_crew_copy(nw_crew *crew, float *values, float *buffers);
 
 /* Whether any rank was asked to stop. All ranks get the same answer. */

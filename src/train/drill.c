@@ -94,4 +94,4 @@ static nw_status apply(void *worker, const nw_action *action)
     return status;
 }
 
-const nw_worker_ops nw_drill_work = {wants, compute, apply};
+const nw_worker_ops nw_drill_work = {wants, compute, apply, NULL};

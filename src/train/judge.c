@@ -86,34 +86,43 @@ static void *work(void *context)
 
 /* ---- handing over and taking back -------------------------------------------------------------------------------------- */
 
-nw_status nw_judge_open(nw_judge *j, nw_case **opened)
+/* A case that is not used; one with room for a copy, if there is one and it is needed. */
+static nw_case *take_spare(nw_judge *j, bool with_room)
 {
     pthread_mutex_lock(&j->lock);
-    nw_case *c = j->spare;
-    if (c) j->spare = c->next;
+    nw_case **at = &j->spare;
+    while (*at && (*at)->next && ((*at)->values != NULL) != with_room) at = &(*at)->next;
+    nw_case *c = *at;
+    if (c) *at = c->next;
     pthread_mutex_unlock(&j->lock);
-    if (!c) {
-        c = calloc(1, sizeof *c);
-        if (c) c->values = calloc(j->floats + 1, sizeof *c->values);
-        if (c) c->buffers = calloc(j->buffers + 1, sizeof *c->buffers);
-        if (!c || !c->values || !c->buffers) {
-            if (c) free(c->values);
-            free(c);
-            return NW_FAIL(NW_E_MEMORY, "no memory for a copy of %zu parameters", j->floats);
-        }
+    return c;
+}
+
+nw_status nw_judge_open(nw_judge *j, bool evaluate_it, nw_case **opened)
+{
+    nw_case *c = take_spare(j, evaluate_it);
+    if (!c) c = calloc(1, sizeof *c);
+    NW_FAIL_IF(!c, NW_E_MEMORY, "no memory for the record of an epoch");
+    if (evaluate_it && !c->values) c->values = calloc(j->floats + 1, sizeof *c->values);
+    if (evaluate_it && !c->buffers) c->buffers = calloc(j->buffers + 1, sizeof *c->buffers);
+    if (evaluate_it && (!c->values || !c->buffers)) {
+        nw_judge_close(j, c);
+        return NW_FAIL(NW_E_MEMORY, "no memory for a copy of %zu parameters", j->floats);
     }
     nw_record_clear(NW_RECORD_EPOCH, &c->record);
     c->results = (nw_results){0};
+    c->evaluated = evaluate_it;
+    c->complete = false;
+    c->next = NULL;
     *opened = c;
     return NW_OK;
 }
 
-nw_status nw_judge_submit(nw_judge *j, nw_case *c, bool evaluate_it)
+nw_status nw_judge_submit(nw_judge *j, nw_case *c)
 {
-    c->evaluated = evaluate_it;
     j->under_way++;
     if (!j->running) {
-        nw_status status = evaluate_it ? evaluate(j, c) : NW_OK;
+        nw_status status = c->evaluated ? evaluate(j, c) : NW_OK;
         line_add(&j->done, c);
         return status;
     }

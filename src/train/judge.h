@@ -35,9 +35,10 @@ typedef struct nw_results {
 /* A copy and what it is. */
 typedef struct nw_case {
     nw_epoch_record record;
-    bool evaluated; /* else there was nothing to do but wait for those before it */
+    bool evaluated; /* else there is nothing to do but wait for those before it */
+    bool complete;  /* of whoever fills it: nothing is missing */
     nw_results results;
-    struct nw_case *next;
+    struct nw_case *next; /* also for lists of whoever has it */
     float *values, *buffers;
 } nw_case;
 
@@ -45,11 +46,13 @@ nw_status nw_judge_create(nw_judge **judge, const nw_judge_options *options);
 /* Waits for the copy that is being evaluated, and forgets the others. */
 void nw_judge_free(nw_judge *judge);
 
-/* A case with room for a copy, to be filled and handed over. */
-nw_status nw_judge_open(nw_judge *judge, nw_case **opened);
-/* Takes the case over. evaluate false: it only keeps its place in the order. */
-nw_status nw_judge_submit(nw_judge *judge, nw_case *submitted, bool evaluate);
-/* The next one that is done, or, with `wait`, will be; NULL: there is none. It goes back with nw_judge_close. */
+/* A case with room for a copy, to be filled and handed over. evaluate false: one without, which only keeps its place in the
+ * order. */
+nw_status nw_judge_open(nw_judge *judge, bool evaluate, nw_case **opened);
+/* Takes the case over. */
+nw_status nw_judge_submit(nw_judge *judge, nw_case *submitted);
+/* The next one that is done, or, with `wait`, will be; NULL: there is none. It goes back with nw_judge_close, as does one that
+ * is opened and not handed over. */
 nw_status nw_judge_take(nw_judge *judge, bool wait, nw_case **done);
 void nw_judge_close(nw_judge *judge, nw_case *done);
 

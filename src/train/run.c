@@ -62,6 +62,8 @@ static nw_status prepare(run *r, nw_checkpoint *c)
     crew.driver.stop = o->stop;
     crew.stepped = nw_run_tell_step;
     crew.updated = nw_run_updated;
+    crew.copies = nw_run_copies;
+    crew.copied = nw_run_copied;
     crew.lost = nw_run_lost;
     crew.context = r;
     crew.beats_dir = o->run_dir;

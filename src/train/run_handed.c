@@ -3,13 +3,16 @@
  *
  * Nobody waits for anybody at the end of an epoch: rank 0, which makes the updates, copies the parameters when one is over,
  * and a judge evaluates the copy while all go on (judge.h); the epoch's record follows when it is done. Ranks rest only where
- * a checkpoint is asked for, when the run is asked to stop, and at its end. Of several servers, rank 0 has but one range of the
- * parameters while they work: then all rest at the end of an epoch.
+ * a checkpoint is asked for, when the run is asked to stop, and at its end.
+ *
+ * Of several servers, rank 0 has but one range of the parameters. Then a case is opened when rank 0 has made the last update
+ * of the epoch, and waits in line until the copies of all ranges have come (nw_run_copied).
  */
 #include "train/run_private.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- judging ------------------------------------------------------------------------------------------------------------ */
 
@@ -38,8 +41,19 @@ static nw_status open_judge(run *r)
     return nw_judge_create(&r->judge, &j);
 }
 
+/* Cases whose copies will not come. */
+static void forget_cases(run *r)
+{
+    for (nw_case *c = r->cases, *next; c; c = next) {
+        next = c->next;
+        nw_judge_close(r->judge, c);
+    }
+    r->cases = NULL;
+}
+
 void nw_run_close_judge(run *r)
 {
+    forget_cases(r);
     nw_judge_free(r->judge);
     r->judge = NULL;
 }
@@ -59,18 +73,69 @@ static nw_status tell_judged(run *r, bool wait)
     return NW_OK;
 }
 
-static nw_status judge(run *r, double lr, bool last)
+/* Hands over the cases that are complete, in order. */
+static nw_status submit_cases(run *r)
 {
-    nw_case *c;
-    NW_TRY(nw_judge_open(r->judge, &c));
+    while (r->cases && r->cases->complete) {
+        nw_case *c = r->cases;
+        r->cases = c->next;
+        NW_TRY(nw_judge_submit(r->judge, c));
+    }
+    return NW_OK;
+}
+
+/* An epoch is over. here: rank 0 has all parameters; else they will come. */
+static nw_status judge(run *r, double lr, bool evaluate, bool here)
+{
+    nw_case *c, **last = &r->cases;
+    NW_TRY(nw_judge_open(r->judge, evaluate, &c));
     nw_run_fill_epoch(r, &place(r)->tally, lr, &c->record);
-    nw_crew_copy(r->crew, c->values, c->buffers);
+    if (evaluate) nw_crew_copy(r->crew, here ? c->values : NULL, c->buffers);
+    c->complete = here || !evaluate;
     r->judged_step = c->record.step;
-    return nw_judge_submit(r->judge, c, nw_run_evaluates(r, last));
+    while (*last) last = &(*last)->next;
+    *last = c;
+    return submit_cases(r);
+}
+
+/* At rest, where rank 0 has all parameters: the last epoch of the run, whole or not. */
+static nw_status judge_last(run *r)
+{
+    return judge(r, nw_replica_lr_of(first(r), nw_crew_computed(r->crew) - 1), true, true);
 }
 
 /* Whether rank 0 has all parameters only at rest. */
 static bool is_divided(const run *r) { return r->options->crew.exchange.servers > 1; }
+
+bool nw_run_copies(void *context, int64_t epoch) { return nw_run_evaluates(context, epoch, false); }
+
+/* What is done between updates here, and not in the background, is validation. */
+static void pause_training(run *r)
+{
+    leave(r, NW_PHASE_TRAIN);
+    enter(r, NW_PHASE_VALIDATION);
+}
+
+static void resume_training(run *r)
+{
+    leave(r, NW_PHASE_VALIDATION);
+    enter(r, NW_PHASE_TRAIN);
+    r->step_began = nw_now_ns();
+}
+
+nw_status nw_run_copied(void *context, int64_t updates, const float *values)
+{
+    run *r = context;
+    nw_case *c = r->cases;
+    NW_FAIL_IF(!c || c->record.step != updates, NW_E_INTERNAL,
+               "a copy of the parameters after %lld updates has come that no epoch waits for", (long long)updates);
+    memcpy(c->values, values, first(r)->net->model.params.learned.floats * sizeof *values);
+    c->complete = true;
+    pause_training(r);
+    nw_status status = submit_cases(r);
+    resume_training(r);
+    return status;
+}
 
 /* ---- what the crew tells -------------------------------------------------------------------------------------------------- */
 
@@ -95,13 +160,12 @@ nw_status nw_run_updated(void *context, const nw_crew_update *u)
     record.lr = u->lr;
     record.delay = u->delay;
     nw_run_send_step(r, &u->tally, &record);
-    if (u->epoch_over && !is_divided(r)) {
-        leave(r, NW_PHASE_TRAIN); /* what is done here and not in the background is validation */
-        enter(r, NW_PHASE_VALIDATION);
-        nw_status status = judge(r, u->lr, u->number + 1 == total_updates(r));
-        leave(r, NW_PHASE_VALIDATION);
-        enter(r, NW_PHASE_TRAIN);
-        r->step_began = nw_now_ns();
+    bool last = u->number + 1 == total_updates(r), divided = is_divided(r);
+    bool evaluate = nw_run_evaluates(r, at->epoch, last && !divided);
+    if (u->epoch_over && (evaluate || !last)) { /* else it is judged at rest */
+        pause_training(r);
+        nw_status status = judge(r, u->lr, evaluate, !divided);
+        resume_training(r);
         NW_TRY(status);
     }
     return tell_judged(r, false);
@@ -123,8 +187,6 @@ void nw_run_lost(void *context, int rank)
 static int64_t next_rest(const run *r)
 {
     int64_t total = total_updates(r), rest = nw_run_next_rest(r);
-    int64_t epoch = nw_crew_updates(r->crew, place(r)->epoch + (nw_crew_epoch_is_over(r->crew) ? 2 : 1));
-    if (is_divided(r) && epoch < rest) rest = epoch;
     return rest < total ? rest : total;
 }
 
@@ -153,6 +215,7 @@ nw_status nw_run_loop_handed(run *r)
     int64_t total = total_updates(r);
     bool stop;
     NW_TRY(open_judge(r));
+    forget_cases(r);
     r->epoch_began = times(r);
     r->ended = false;
     NW_TRY(nw_crew_agree_to_stop(r->crew, &stop));
@@ -162,15 +225,13 @@ nw_status nw_run_loop_handed(run *r)
         NW_TRY(train_until(r, until));
         NW_TRY(nw_crew_agree_to_stop(r->crew, &stop));
         int64_t done = nw_crew_computed(r->crew);
-        if (done < total && is_divided(r) && nw_crew_epoch_is_over(r->crew) && leads(r))
-            NW_TRY(judge(r, nw_replica_lr_of(first(r), done - 1), false));
         NW_TRY(tell_judged(r, false));
         if (done < total && o->checkpoint_every > 0 && done % o->checkpoint_every == 0) NW_TRY(nw_run_save(r));
         stop |= done < until;
     }
     if (leads(r) &&
         r->judged_step != nw_crew_computed(r->crew)) /* in the middle of an epoch, or judged before a resume */
-        NW_TRY(judge(r, nw_replica_lr_of(first(r), nw_crew_computed(r->crew) - 1), true));
+        NW_TRY(judge_last(r));
     NW_TRY(tell_judged(r, true));
     r->ended = true;
     NW_TRY(nw_run_save(r));

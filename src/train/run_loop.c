@@ -176,9 +176,8 @@ static nw_status train_epoch(run *r, bool *epoch_over)
     return NW_OK;
 }
 
-bool nw_run_evaluates(const run *r, bool last)
+bool nw_run_evaluates(const run *r, int64_t epoch, bool last)
 {
-    int64_t epoch = place(r)->epoch;
     return last || epoch == 0 || (epoch + 1) % r->options->eval_every == 0;
 }
 
@@ -215,7 +214,7 @@ static nw_status tell_epoch(run *r, bool last, bool *complete)
     record.step = nw_crew_computed(r->crew);
     record.epoch = at->epoch + 1;
     *complete = true;
-    if (nw_run_evaluates(r, last)) {
+    if (nw_run_evaluates(r, at->epoch, last)) {
         enter(r, NW_PHASE_VALIDATION);
         nw_crew_beat(r->crew, NW_RANK_EVALUATING, "");
         nw_status status = evaluate(r, &record, complete);

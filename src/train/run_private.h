@@ -40,7 +40,8 @@ typedef struct run {
     char *dump_dir;               /* of the driver, or NULL */
     nw_judge *judge;              /* where the work is handed out, on rank 0 */
     nw_loader *recalibrate;       /* for it; NULL: none */
-    int64_t judged_step;          /* the last that was handed to it; -1: none */
+    nw_case *cases;               /* for it, in order; copies of the parameters of the first are still coming */
+    int64_t judged_step;          /* the last of these; -1: none */
     nw_cpu_ticks ticks;
     int lock; /* on the run's directory; -1: none */
 } run;
@@ -89,8 +90,8 @@ nw_status nw_run_add_images(run *r);
 int64_t nw_run_next_rest(const run *r);
 /* Saves, and says how to go on. */
 nw_status nw_run_interrupted(run *r);
-/* Whether the epoch that has just ended is one that is evaluated. */
-bool nw_run_evaluates(const run *r, bool last);
+/* Whether an epoch, from 0, is one that is evaluated. */
+bool nw_run_evaluates(const run *r, int64_t epoch, bool last);
 /* A step's record: loss and accuracies, times and bytes since the last one; and away with it. */
 void nw_run_send_step(run *r, const nw_tally *tally, nw_step_record *record);
 /* An epoch's record: what was trained, until now; and what evaluation found, of the record's own step and epoch. */
@@ -101,6 +102,8 @@ void nw_run_fill_results(run *r, const nw_results *results, nw_epoch_record *rec
 
 nw_status nw_run_loop_handed(run *r);
 nw_status nw_run_updated(void *context, const nw_crew_update *update);
+bool nw_run_copies(void *context, int64_t epoch);
+nw_status nw_run_copied(void *context, int64_t updates, const float *values);
 void nw_run_lost(void *context, int rank);
 void nw_run_close_judge(run *r);
 

@@ -41,6 +41,12 @@ trajectory() {
         "$runs/$1/metrics.jsonl"
     sed 's/	[0-9.]*	/	/' "$runs/$1/logs.tsv"
 }
+# What each epoch trained and found, without times and bytes.
+epochs() {
+    sed -E -n '/^\{"record":"epoch"/s/,"([a-z_]*seconds|peak_memory_bytes|bytes_sent)":[^,}]*//gp' "$runs/$1/metrics.jsonl"
+}
+# How often rank 0 rested.
+rests() { "$NOWAIT" replay "$runs/$1" --show | grep -c '^rank 0, [0-9]*: rest'; }
 same_run() { # A B: the same training, whatever happened on the way
     equal "weights of $1 and $2" "$(weights "$1")" "$(weights "$2")"
     trajectory "$1" >"$work/first"

@@ -29,6 +29,34 @@ for name in alone-sync alone one one-sync divided; do
 done
 is "$(delay one max) == 0" "one worker with one gradient under way has no delays"
 
+# ---- several servers: what each epoch evaluates is what training alone has then, and nobody rests for it ----
+trained serial-norms --model resnet20 --limit 64 --max-epoch 3
+trained divided-norms $serve async --in-flight 1 --servers 2 --virtual 3 --model resnet20 --limit 64 --max-epoch 3
+trained three $serve async --in-flight 1 --servers 3 --virtual 4
+trained divided-sync $serve sync --servers 2 --virtual 3
+trained halves $serve async --in-flight 1 --servers 2 --virtual 3 --method bf16 --eval-every 2 --max-epoch 5
+same serial-norms divided-norms
+equal "epochs with batch norm" "$(epochs serial-norms)" "$(epochs divided-norms)"
+for name in divided three divided-sync; do
+    same serial $name
+    equal "epochs of $name" "$(epochs serial)" "$(epochs $name)"
+    equal "rests of $name" 1 "$(rests $name)"
+done
+equal "rests where a codec loses something" 1 "$(rests halves)"
+equal "epochs in order" "1 2 3 4 5" "$(epochs halves | sed 's/.*"epoch":\([0-9]*\),.*/\1/' | paste -s -d ' ')"
+equal "epochs without results" 1 "$(epochs halves | grep -c '"test_top1":null')"
+for servers in 2 3; do
+    trained several$servers $serve async --servers $servers --virtual 7 --max-epoch 5 --checkpoint-every 40
+    equal "rests of $servers servers" 3 "$(rests several$servers)"
+    run 0 "$NOWAIT" replay "$runs/several$servers" --threads 1 --quiet --run-dir "$runs/replayed$servers"
+    out_has 'same weights as summary.json'
+    equal "epochs of a replay" "$(epochs several$servers)" "$(epochs replayed$servers)"
+    trained part$servers $serve async --servers $servers --virtual 7 --max-epoch 5 --checkpoint-every 40 --max-steps 40
+    run 0 "$NOWAIT" train --quiet --resume "$runs/part$servers" --max-steps 0
+    same several$servers part$servers
+    equal "the last epochs after a resume" "$(epochs several$servers | tail -n 3)" "$(epochs part$servers | tail -n 3)"
+done
+
 # ---- exactly the updates asked for, delays measured and bounded; the same again, from its schedule, and after a resume ----
 trained many $serve async --virtual 6 --checkpoint-every 13
 equal "updates" 40 "$(number many steps)"
@@ -82,6 +110,18 @@ clocked single cluster $serve async --virtual 2 --max-steps 60
 is "$(rate uneven 50 450) >= 0.93 * $(rate even 50 450)" "a straggler costs its own share, 1 of 20"
 is "$(rate uneven-sync 2 8) <= 0.35 * $(rate even-sync 2 8)" "in step all wait for it"
 is "$(rate even 50 450) >= 19 * $(rate single 10 60)" "twenty workers are nearly twenty times as fast"
+
+# Evaluating every epoch costs no time: six workers are as fast as without, and with several servers as with one, which has all
+# parameters. A rest at the end of each epoch would cost a sixth.
+for servers in 1 2 3; do
+    for every in 1 1000000; do
+        trained every$every-$servers $serve async --servers $servers --virtual $((6 + servers)) --cluster "$work/cluster.yaml" \
+            --limit 160 --max-epoch 8 --eval-every $every
+    done
+    seconds=$(number every1-$servers virtual_seconds)
+    is "$seconds <= 1.01 * $(number every1000000-$servers virtual_seconds)" "$servers servers go on while an epoch is evaluated"
+    is "$seconds <= 1.01 * $(number every1-1 virtual_seconds)" "$servers servers are as fast as one"
+done
 
 # ---- a worker dies ----
 cat >"$work/dies.yaml" <<END

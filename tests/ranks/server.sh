@@ -19,8 +19,13 @@ alone() { # NAME OPTIONS...
 alone serial
 served 2 one $serve async --in-flight 1
 served 3 divided $serve async --in-flight 1 --servers 2
+served 4 three $serve async --in-flight 1 --servers 3
 same_weights serial one
-same_weights serial divided
+for name in divided three; do # and nobody rests at the end of an epoch, which is evaluated all the same
+    same_weights serial $name
+    equal "epochs of $name" "$(epochs serial)" "$(epochs $name)"
+    equal "rests of $name" 1 "$(rests $name)"
+done
 equal "accuracy" "$(value serial test_top1)" "$(value one test_top1)"
 
 served 4 sync $serve sync
@@ -37,6 +42,16 @@ run 0 "$NOWAIT" replay "$runs/async" --threads 1 --quiet
 out_has 'same weights as summary.json'
 served 3 bf16 $serve async --method bf16 --send-down differences --server-computes
 equal "updates" 40 "$(value bf16 steps)"
+for servers in 2 3; do
+    served 5 several$servers $serve async --servers $servers --max-epoch 4
+    equal "rests of $servers servers" 1 "$(rests several$servers)"
+    equal "evaluated epochs of $servers servers" 4 "$(epochs several$servers | grep -c '"test_top1":[0-9]')"
+    run 0 "$NOWAIT" replay "$runs/several$servers" --threads 1 --quiet --run-dir "$runs/replayed$servers"
+    out_has 'same weights as summary.json'
+    equal "epochs of a replay" "$(epochs several$servers)" "$(epochs replayed$servers)"
+done
+equal "bytes sent and received by several servers" "$(ledger several3 sent bytes)" "$(ledger several3 received bytes)"
+equal "bytes and transport of several servers" "$(ledger several3 sent bytes)" "$(ledger several3 sent transport_bytes)"
 for way in sent received; do
     equal "bytes and transport, $way" "$(ledger async $way bytes)" "$(ledger async $way transport_bytes)"
 done

@@ -149,7 +149,7 @@ static nw_status worker_apply(void *worker, const nw_action *action)
     return NW_OK;
 }
 
-static const nw_worker_ops work = {worker_wants, worker_compute, worker_apply};
+static const nw_worker_ops work = {worker_wants, worker_compute, worker_apply, NULL};
 
 /* Two stages of 100 + 300 and 200 + 400 ns, 50 ns before them, updates of 70 ns; a byte a nanosecond for memory and for
  * links of 1000 ns; rank 1 takes twice as long for everything. */

@@ -140,7 +140,7 @@ static nw_status apply(void *worker, const nw_action *action)
 static void make_toys(int world)
 {
     static const nw_exchange_ops ops = {.name = "toy", .handle = handle, .idle = idle, .waits = waits};
-    static const nw_worker_ops work = {wants, compute, apply};
+    static const nw_worker_ops work = {wants, compute, apply, NULL};
     for (int i = 0; i < world; i++) {
         toys[i] = (toy){.base = {.ops = &ops, .rank = i, .world = world}, .x = i + 0.5};
         parties[i] = (nw_party){.exchange = &toys[i].base, .worker = &toys[i], .work = &work};

@@ -23,7 +23,8 @@
         if ((expression) != NW_OK) fail_msg("%s:%d: %s", __FILE__, __LINE__, nw_error_message()); \
     } while (0)
 
-enum { RANKS = 8, FLOATS = 1024, LINK = 4096 };
+enum { RANKS = 8, FLOATS = 1024, LINK = 4096, COPIES = 64 };
+enum { COPY = NW_KIND_FIRST + 8, TAKEN };
 
 typedef struct report {
     int32_t rank, count;
@@ -62,7 +63,41 @@ typedef struct world {
     int32_t last_said[RANKS];
     bool lost[RANKS];
     bool slow[RANKS]; /* computes only when nothing else happens */
+    int64_t every;    /* copies after so many updates; 0: none */
+    float (*kept)[FLOATS];
+    int given[RANKS], taken, most; /* copies: by server, complete, under way at most */
+    int64_t ahead;                 /* updates made since, when a copy was complete; all together */
+    bool late[RANKS * RANKS];      /* by link: what is sent arrives only when nothing else happens */
 } world;
+
+/* ---- copies ---- */
+
+static bool copies(const void *context, int64_t updates)
+{
+    const world *w = context;
+    return w->every > 0 && updates % w->every == 0;
+}
+
+/* A server has made an update: what a copy of its range must be. */
+static void keep_range(world *w, int rank, const nw_given *g)
+{
+    if (w->o.servers < 2 || !copies(w, g->number + 1)) return;
+    int64_t index = (g->number + 1) / w->every;
+    assert_true(index < COPIES);
+    memcpy(w->kept[index] + g->first, w->nodes[rank].values + g->first, g->count * sizeof(float));
+    int under_way = ++w->given[rank] - w->taken;
+    assert_true(under_way <= 2);
+    if (under_way > w->most) w->most = under_way;
+}
+
+static void check_copy(world *w, int rank, const nw_action *action)
+{
+    assert_int_equal(rank, 0);
+    assert_true(w->o.servers > 1);
+    assert_int_equal(action->number, ++w->taken * w->every);
+    assert_memory_equal(action->values, w->kept[w->taken], w->floats * sizeof(float));
+    w->ahead += w->updates - action->number;
+}
 
 /* ---- making ---- */
 
@@ -73,6 +108,7 @@ static void make_world(world *w, int ranks, nw_exchange_options o, const char *c
     w->ranks = ranks;
     w->nodes = calloc((size_t)ranks, sizeof *w->nodes);
     w->links = calloc((size_t)(ranks * ranks), sizeof *w->links);
+    w->kept = calloc(COPIES, sizeof *w->kept);
     w->rng = nw_rng_make(seed, NW_PURPOSE_SYNTHETIC, 0, 0);
     ok(nw_message_pool_create(&w->pool));
     ok(nw_codec_create(&w->codec, &(nw_codec_options){.name = codec}));
@@ -100,6 +136,8 @@ static void make_world(world *w, int ranks, nw_exchange_options o, const char *c
         e.bucket_bytes = 512;
         e.report = &n->said;
         e.report_bytes = sizeof n->said;
+        e.copies = copies;
+        e.copies_context = w;
         ok(nw_exchange_create(&n->exchange, &e));
     }
 }
@@ -116,6 +154,7 @@ static void free_world(world *w)
     nw_message_pool_free(w->pool);
     free(w->nodes);
     free(w->links);
+    free(w->kept);
 }
 
 /* ---- moving ---- */
@@ -139,6 +178,8 @@ static nw_status tell(world *w, int rank, nw_event event)
             n->timer = a->at_ns;
         } else if (a->kind == NW_ACTION_LOST) {
             w->lost[a->to] = true;
+        } else if (a->kind == NW_ACTION_COPY) {
+            check_copy(w, rank, a);
         } else {
             assert_true(n->queued < 8);
             n->queue[n->queued++] = *a;
@@ -184,6 +225,7 @@ static nw_status finish(world *w, int rank)
         const nw_given *g = n->doing.given;
         for (size_t i = g->first; i < g->first + g->count; i++)
             n->values[i] -= 0.1f * n->doing.scale * n->doing.gradient[i];
+        keep_range(w, rank, g);
         if (rank == 0) {
             assert_int_equal(g->number, w->updates);
             w->updates++;
@@ -209,11 +251,13 @@ static bool move(world *w, nw_status *status)
     int choices[RANKS * RANKS + RANKS], count = 0, links = w->ranks * w->ranks;
     for (int r = 0; r < w->ranks; r++) start(w, r);
     for (int i = 0; i < links; i++)
-        if (w->links[i].last > w->links[i].first) choices[count++] = i;
+        if (w->links[i].last > w->links[i].first && !w->late[i]) choices[count++] = i;
     for (int r = 0; r < w->ranks; r++)
         if (w->nodes[r].busy && !w->nodes[r].dead && !w->slow[r]) choices[count++] = links + r;
     for (int r = 0; count == 0 && r < w->ranks; r++)
         if (w->nodes[r].busy && !w->nodes[r].dead) choices[count++] = links + r;
+    for (int i = 0; count == 0 && i < links; i++)
+        if (w->links[i].last > w->links[i].first) choices[count++] = i;
     w->now += 10;
     if (count == 0) { /* time passes until a timer rings */
         int next = -1;
@@ -255,8 +299,11 @@ static nw_status run(world *w, int64_t until)
 static void check_rest(const world *w, int64_t updates)
 {
     assert_int_equal(w->updates, updates);
+    bool copied = w->every > 0 && w->o.servers > 1;
+    assert_int_equal(w->taken, copied ? updates / w->every : 0);
     for (int r = 0; r < w->ranks; r++) {
         const node *n = &w->nodes[r];
+        if (copied && r < w->o.servers) assert_int_equal(w->given[r], w->taken);
         if (n->dead) continue;
         assert_true(n->exchange->ops->idle(n->exchange));
         assert_int_equal(n->exchange->ops->progress(n->exchange), updates);
@@ -292,6 +339,7 @@ static void test_one_worker_is_serial(void **state)
             o.in_flight = 1;
             o.servers = ranks > 1 ? ranks - 1 : 1; /* one worker, and all others serve */
             make_world(&w, ranks, o, "none", (uint64_t)ranks);
+            w.every = 4;
             ok(run(&w, 20));
             check_rest(&w, 20);
             serial(&w, 20, ranks - 1, expected);
@@ -301,6 +349,10 @@ static void test_one_worker_is_serial(void **state)
             check_rest(&w, 33);
             serial(&w, 33, ranks - 1, expected);
             assert_memory_equal(w.nodes[0].values, expected, w.floats * sizeof(float));
+            for (int c = 1; o.servers > 1 && c <= 8; c++) { /* and so were the copies on the way */
+                serial(&w, 4 * c, ranks - 1, expected);
+                assert_memory_equal(w.kept[c], expected, w.floats * sizeof(float));
+            }
             free_world(&w);
         }
 }
@@ -317,6 +369,7 @@ static void test_in_step(void **state)
         int first = o.server_computes ? 0 : o.servers, workers = ranks - first;
         world w;
         make_world(&w, ranks, o, "none", seed);
+        w.late[(ranks - 1) * ranks + 1] = seed % 2; /* to rank 1, which may be a server */
         ok(run(&w, 7));
         check_rest(&w, 7);
         float values[FLOATS], g[FLOATS], sum[FLOATS];
@@ -354,6 +407,7 @@ static void test_random_orders(void **state)
         world w;
         make_world(&w, ranks, o, codecs[seed % 3], seed);
         if (ranks > 2) w.slow[ranks - 1] = seed % 2;
+        w.every = (int64_t)(seed % 4);
         ok(run(&w, 5));
         check_rest(&w, 5);
         ok(run(&w, 40));
@@ -411,6 +465,75 @@ static void test_stops_when_asked(void **state)
         check_rest(&w, w.updates);
         free_world(&w);
     }
+}
+
+/* All ranges after N updates come to rank 0, in order, exactly, whoever is ahead, and nobody rests for it; at most two are
+ * under way, even if what a server sends to rank 0 takes for ever. */
+static void test_copies(void **state)
+{
+    (void)state;
+    static const char *const codecs[] = {"none", "bf16"};
+    int64_t ahead = 0;
+    int held = 0;
+    for (uint64_t seed = 0; seed < 600; seed++) {
+        nw_exchange_options o = seed % 3 ? ASYNC : SYNC;
+        o.servers = 2 + (int)(seed % 2);
+        o.server_computes = seed / 2 % 2;
+        o.in_flight = o.sync ? 1 : 1 + (int)(seed / 4 % 3);
+        o.differences = seed / 12 % 2;
+        int ranks = o.servers + 1 + (int)(seed / 5 % 3);
+        world w;
+        nw_status status = NW_OK;
+        make_world(&w, ranks, o, codecs[seed / 24 % 2], seed);
+        w.every = 1 + (int64_t)(seed / 7 % 5);
+        w.late[(int)(1 + seed % 2) * ranks] = seed / 3 % 2; /* to rank 0 */
+        w.slow[ranks - 1] = seed / 9 % 2;
+        ok(run(&w, 20));
+        check_rest(&w, 20);
+        go(&w, 1000);
+        for (int i = 0; w.updates < 35 && move(&w, &status); i++) ok(status);
+        go(&w, 0);
+        while (move(&w, &status)) ok(status);
+        assert_true(w.updates < 64);
+        check_rest(&w, w.updates);
+        ahead += w.ahead;
+        held += w.most == 2;
+        free_world(&w);
+    }
+    assert_true(ahead > 600); /* updates that were made while a copy was on its way */
+    assert_true(held > 100);
+}
+
+/* Until a server has two copies under way, and then it says whom it waits for. */
+static void waits_for(world *w, int server_rank, int whom)
+{
+    nw_status status = NW_OK;
+    nw_wait wait;
+    const nw_exchange *e = w->nodes[server_rank].exchange;
+    while (w->given[server_rank] < 2 && move(w, &status)) ok(status);
+    assert_int_equal(w->taken, 0);
+    e->ops->waits(e, &wait);
+    assert_int_equal(wait.count, 1);
+    assert_int_equal(wait.ranks[0], whom);
+    assert_non_null(strstr(wait.what, "copies of the parameters"));
+}
+
+static void test_waiting_for_copies(void **state)
+{
+    (void)state;
+    world w;
+    nw_status status = NW_OK;
+    nw_exchange_options o = ASYNC;
+    o.servers = 2;
+    make_world(&w, 4, o, "none", 8);
+    w.every = 1;
+    w.late[1 * 4 + 0] = true;
+    go(&w, 10);
+    waits_for(&w, 1, 0);
+    waits_for(&w, 0, 1);
+    while (move(&w, &status)) ok(status);
+    check_rest(&w, 10);
+    free_world(&w);
 }
 
 /* g + lambda g g (w - w_old), for the gradient that comes second. */
@@ -561,6 +684,44 @@ static void test_messages(void **state)
     bad_message(other_role, "which is no worker");
 }
 
+/* A server's copy for rank 0, changed, or told to another. */
+static void bad_copy(void (*change)(nw_header *), int to, bool again, const char *why)
+{
+    world w;
+    nw_status status = NW_OK;
+    nw_exchange_options o = ASYNC;
+    o.servers = 2;
+    make_world(&w, 3, o, "bf16", 3);
+    w.every = 2;
+    go(&w, 10);
+    link_queue *up = &w.links[1 * 3 + 0];
+    while (up->first == up->last && move(&w, &status)) ok(status);
+    nw_message *m = up->at[up->first++ % LINK];
+    assert_int_equal(m->header->kind, COPY);
+    if (again) ok(tell(&w, to, (nw_event){.kind = NW_EVENT_MESSAGE, .message = m}));
+    if (change) change(m->header);
+    assert_int_equal(tell(&w, to, (nw_event){.kind = NW_EVENT_MESSAGE, .message = m}), NW_E_MESSAGE);
+    assert_non_null(strstr(nw_error_message(), why));
+    nw_message_drop(m);
+    free_world(&w);
+}
+
+static void odd_version(nw_header *h) { h->version++; }
+static void next_version(nw_header *h) { h->version += 100; }
+static void lossy(nw_header *h) { h->codec = NW_CODEC_BF16; }
+static void taken(nw_header *h) { h->kind = TAKEN; }
+
+static void test_bad_copies(void **state)
+{
+    (void)state;
+    bad_copy(odd_version, 0, false, "nobody asked");
+    bad_copy(next_version, 0, false, "nobody asked");
+    bad_copy(lossy, 0, false, "not exactly");
+    bad_copy(NULL, 0, true, "twice");
+    bad_copy(NULL, 1, false, "copies go to rank 0");
+    bad_copy(taken, 0, false, "did not give");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -569,11 +730,14 @@ int main(void)
         cmocka_unit_test(test_random_orders),
         cmocka_unit_test(test_waiting_bounds_delays),
         cmocka_unit_test(test_stops_when_asked),
+        cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_waiting_for_copies),
         cmocka_unit_test(test_delay_compensation),
         cmocka_unit_test(test_lost_workers),
         cmocka_unit_test(test_nobody_left),
         cmocka_unit_test(test_options),
         cmocka_unit_test(test_messages),
+        cmocka_unit_test(test_bad_copies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

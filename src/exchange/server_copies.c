@@ -1,0 +1,163 @@
+/*
+ * server_copies.c - all parameters as they were after N updates, brought together at rank 0 while several servers go on. See
+ * server.c and server_private.h.
+ *
+ * Every server counts the updates of its range, and knows beforehand after which of them a copy is due
+ * (nw_exchange_options.copies). Then it sends its range to rank 0, exactly, behind the answer to the worker, and goes on. Rank 0
+ * puts the ranges together, its own among them. When all are there it hands them over (COPY) and tells the servers (TAKEN).
+ * So a copy is "every range after N updates". Without order, the first N gradients of one range need not be those of another,
+ * since each server applies them as they come.
+ *
+ * Bound. A server makes no update behind which a copy is due while COPIES_MOST of its copies are not taken. Messages from one
+ * rank to another keep their order, so copies are completed in theirs, and all that are under way are among the COPIES_MOST that
+ * follow the last complete one: rank 0 needs as many vectors, which it takes when they are first used. Nobody waits for
+ * ever: whoever waits has made more updates than the first copy that is not taken needs, and the gradients of these went to all
+ * servers.
+ *
+ * At rest no copy is under way: a server is not idle until its copies are taken.
+ */
+#include "exchange/server_private.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool is_due(const server *s, int64_t updates)
+{
+    return s->o.copies && s->o.copies(s->o.copies_context, updates);
+}
+
+bool nw_copies_hold(const server *s) { return s->master.copying == COPIES_MOST && is_due(s, s->master.version + 1); }
+
+/* ---- at rank 0 ------------------------------------------------------------------------------------------------------------- */
+
+/* Whether a server can be that far by now: workers have at most `in_flight` gradients that only some have applied. */
+static bool is_expected(const server *s, int64_t version)
+{
+    const master *m = &s->master;
+    return version > m->copied && version - m->version <= (int64_t)s->workers * s->o.in_flight && is_due(s, version);
+}
+
+static nw_status make_room(const server *s, copy *c)
+{
+    if (c->values) return NW_OK;
+    c->has = calloc((size_t)s->piece_count, sizeof *c->has);
+    c->values = calloc(s->params->learned.floats, sizeof *c->values);
+    NW_FAIL_IF(!c->has || !c->values, NW_E_MEMORY, "no memory for a copy of %zu parameters", s->params->learned.floats);
+    return NW_OK;
+}
+
+/* The copy of that version; with its first piece it begins. */
+static nw_status find(server *s, uint32_t from, int64_t version, copy **found)
+{
+    *found = NULL;
+    for (int i = 0; i < COPIES_MOST; i++) {
+        copy *c = &s->master.all[i];
+        bool is_it = c->here > 0 && c->version == version;
+        if (is_it || (c->here == 0 && !*found)) *found = c;
+        if (is_it) return NW_OK;
+    }
+    NW_FAIL_IF(!*found || !is_expected(s, version), NW_E_MESSAGE,
+               "rank %u sent a copy of its parameters after %" PRId64 " updates that nobody asked it for", from,
+               version);
+    NW_TRY(make_room(s, *found));
+    (*found)->version = version;
+    return NW_OK;
+}
+
+/* A piece is in its place. */
+static nw_status count_piece(server *s, nw_actions *actions, copy *c, int index)
+{
+    master *m = &s->master;
+    c->has[index] = true;
+    if (++c->here < s->piece_count) return NW_OK;
+    c->here = 0;
+    memset(c->has, 0, (size_t)s->piece_count * sizeof *c->has);
+    m->copied = c->version;
+    m->copying--;
+    nw_actions_add(actions, (nw_action){.kind = NW_ACTION_COPY, .values = c->values, .number = c->version});
+    for (int i = 1; i < s->servers; i++) NW_TRY(nw_server_tell(s, actions, i, TAKEN, 0, c->version));
+    return NW_OK;
+}
+
+static nw_status keep_own(server *s, nw_actions *actions)
+{
+    copy *c;
+    NW_TRY(find(s, 0, s->master.version, &c));
+    for (int i = 0; i < s->piece_count; i++) {
+        const piece *p = &s->pieces[i];
+        if (p->server != 0) continue;
+        memcpy(c->values + p->first, values_of(s, i), p->count * sizeof *c->values);
+        actions->touched += 2 * p->count * sizeof *c->values;
+        NW_TRY(count_piece(s, actions, c, i));
+    }
+    return NW_OK;
+}
+
+static nw_status take_piece(server *s, nw_actions *actions, const nw_message *message)
+{
+    const nw_header *h = message->header;
+    int index = s->index[(int)h->segment * s->servers + (int)h->part];
+    copy *c;
+    NW_FAIL_IF(s->base.rank != 0 || h->from == 0, NW_E_MESSAGE,
+               "rank %u sent a copy of its parameters to rank %d; copies go to rank 0", h->from, s->base.rank);
+    NW_TRY(find(s, h->from, (int64_t)h->version, &c));
+    NW_FAIL_IF(c->has[index] || h->codec != NW_CODEC_NONE, NW_E_MESSAGE,
+               "rank %u sent bucket %u of its copy of version %" PRIu64 " twice, or not exactly", h->from, h->segment,
+               h->version);
+    NW_TRY(nw_server_decode(s, actions, message, c->values + s->pieces[index].first, false));
+    return count_piece(s, actions, c, index);
+}
+
+/* ---- at every server ------------------------------------------------------------------------------------------------------- */
+
+nw_status nw_copies_give(server *s, nw_actions *actions)
+{
+    master *m = &s->master;
+    if (!is_due(s, m->version)) return NW_OK;
+    m->copying++;
+    if (s->base.rank == 0) return keep_own(s, actions);
+    for (int i = 0; i < s->piece_count; i++) {
+        nw_message *message;
+        if (server_of(s, i) != s->base.rank) continue;
+        NW_TRY(nw_server_encode(s, actions, s->exact, COPY, i, m->version, m->version, values_of(s, i), &message));
+        NW_TRY(nw_server_send(s, actions, 0, message));
+    }
+    return NW_OK;
+}
+
+nw_status nw_copies_take(server *s, nw_actions *actions, const nw_message *message)
+{
+    const nw_header *h = message->header;
+    if (h->kind == COPY) return take_piece(s, actions, message);
+    NW_FAIL_IF(s->base.rank == 0 || h->from != 0 || s->master.copying == 0, NW_E_MESSAGE,
+               "rank %u has taken a copy of version %" PRIu64 " that rank %d did not give", h->from, h->version,
+               s->base.rank);
+    s->master.copying--;
+    return NW_OK;
+}
+
+void nw_copies_waits(const server *s, nw_wait *wait)
+{
+    const master *m = &s->master;
+    const copy *c = NULL; /* the oldest */
+    for (int i = 0; i < COPIES_MOST; i++)
+        if (m->all[i].here > 0 && (!c || m->all[i].version < c->version)) c = &m->all[i];
+    if (s->base.rank != 0) nw_wait_add(wait, 0);
+    for (int rank = 1; c && rank < s->servers; rank++) {
+        int missing = 0;
+        for (int i = 0; i < s->piece_count; i++) missing += server_of(s, i) == rank && !c->has[i];
+        if (missing > 0) nw_wait_add(wait, rank);
+    }
+    snprintf(wait->what, sizeof wait->what, "copies of the parameters for rank 0, after %" PRId64 " updates",
+             m->version);
+}
+
+void nw_copies_free(server *s)
+{
+    for (int i = 0; i < COPIES_MOST; i++) {
+        free(s->master.all[i].has);
+        free(s->master.all[i].values);
+    }
+}
