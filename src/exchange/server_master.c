@@ -30,13 +30,7 @@ static nw_status encode_model(server *s, nw_actions *actions, const nw_codec *co
 {
     master *m = &s->master;
     if (m->model.here > 0) return NW_OK;
-    for (int i = 0; i < s->piece_count; i++) {
-        if (server_of(s, i) != s->base.rank) continue;
-        NW_TRY(nw_server_encode(s, actions, codec, MODEL, i, m->version, m->version, values_of(s, i), &m->model.at[i]));
-        m->model.here++;
-    }
-    m->model.version = m->version;
-    return NW_OK;
+    return nw_server_encode_own(s, actions, codec, m->version, &m->model);
 }
 
 static nw_status send_model(server *s, nw_actions *actions, int to)
@@ -390,9 +384,7 @@ static nw_status apply(server *s, nw_actions *actions)
     int64_t delay = 0;
     for (int t = 0; t < m->taken_count; t++) {
         const gradient *g = &m->taken[t];
-        for (int i = 0; i < s->piece_count; i++)
-            if (g->pieces.at[i])
-                NW_TRY(nw_server_decode(s, actions, g->pieces.at[i], m->sum + s->pieces[i].first, t > 0));
+        NW_TRY(nw_server_decode_all(s, actions, &g->pieces, m->sum, t > 0));
         m->given_from[t] = g->from;
         m->given_reports[t] = g->report ? g->report->payload : NULL;
         if (!s->sync) delay = m->version - g->pieces.version;

@@ -17,10 +17,7 @@ static nw_status put_in_place(server *s, nw_actions *actions, source *from)
 {
     for (int r = 0; r < from->ready_count; r++) {
         pieces *p = &from->ready[r];
-        nw_status status = NW_OK;
-        for (int i = 0; i < s->piece_count && status == NW_OK; i++)
-            if (p->at[i])
-                status = nw_server_decode(s, actions, p->at[i], values_of(s, i), p->at[i]->header->kind == DIFFERENCE);
+        nw_status status = nw_server_decode_all(s, actions, p, s->params->values, false);
         from->version = p->version;
         nw_pieces_drop(p, s->piece_count);
         NW_TRY(status);
