@@ -298,9 +298,7 @@ static nw_status interrupted(run *r)
     const char *dir = r->options->run_dir;
     NW_TRY(save(r));
     tell_fault(r, "signal", dir ? "asked to stop; a checkpoint was written" : "asked to stop");
-    NW_FAIL_IF(!dir, NW_E_INTERRUPTED, "interrupted at step %lld; there is no checkpoint", (long long)r->state.step);
-    return NW_FAIL(NW_E_INTERRUPTED, "interrupted at step %lld; continue with: nowait train --resume %s",
-                   (long long)r->state.step, dir);
+    return nw_run_fail_interrupted(dir, r->state.step);
 }
 
 /* Trains until something is due. */
@@ -409,12 +407,8 @@ static nw_status prepare(run *r, nw_checkpoint *c)
 static nw_status has_nothing_to_do(run *r, bool *nothing)
 {
     *nothing = r->last_step == 0;
-    if (*nothing || r->state.step < r->last_step || !r->ended || !r->options->run_dir) return NW_OK;
-    char *summary;
-    NW_TRY(nw_path_join(&summary, r->options->run_dir, "summary.json"));
-    *nothing = nw_file_is_regular(summary);
-    free(summary);
-    return NW_OK;
+    if (*nothing || r->state.step < r->last_step || !r->ended) return NW_OK;
+    return nw_run_has_summary(r->options->run_dir, nothing);
 }
 
 static nw_status train(run *r, nw_checkpoint *c)
@@ -431,9 +425,7 @@ static nw_status train(run *r, nw_checkpoint *c)
     if (status != NW_OK && status != NW_E_INTERRUPTED)
         tell_fault(r, status == NW_E_NUMERIC ? "not-finite" : "failure", message);
     tell_end(r, status);
-    nw_status closing = nw_observers_close(&r->observers);
-    if (status != NW_OK) return NW_FAIL(status, "%s", message); /* closing may have recorded another failure */
-    return closing;
+    return nw_run_close_observers(&r->observers, status, message);
 }
 
 nw_status nw_logit_run(const nw_logit_run_options *options, nw_logit_run_result *result)
