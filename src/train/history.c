@@ -28,7 +28,7 @@ struct nw_history {
     int64_t update; /* the next one */
     place *places;
     float **spare; /* vectors that hold nothing */
-    int spare_count, held, vectors;
+    int spare_count, vectors;
     nw_histogram delays;
 };
 
@@ -53,7 +53,6 @@ static void release(nw_history *h, place *p)
     if (!p->data) return;
     h->spare[h->spare_count++] = p->data;
     p->data = NULL;
-    h->held--;
 }
 
 static nw_status take(nw_history *h, int64_t version)
@@ -69,7 +68,6 @@ static nw_status take(nw_history *h, int64_t version)
         h->vectors++;
     }
     place_of(h, version)->data = h->spare[--h->spare_count];
-    h->held++;
     return NW_OK;
 }
 
@@ -138,8 +136,6 @@ nw_status nw_history_keep(nw_history *h, const float *newest)
 }
 
 const nw_histogram *nw_history_delays(const nw_history *h) { return &h->delays; }
-int nw_history_held(const nw_history *h) { return h->held; }
-int nw_history_vectors(const nw_history *h) { return h->vectors; }
 
 /* ---- saving and loading ------------------------------------------------------------------------------------------ */
 
