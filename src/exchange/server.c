@@ -97,11 +97,18 @@ static void fill_header(const server *s, nw_message *m, int kind, int64_t step, 
     m->header->version = (uint64_t)version;
 }
 
+nw_status nw_server_make_message(const server *s, nw_actions *actions, int kind, size_t bytes, int64_t step,
+                                 int64_t version, nw_message **out)
+{
+    NW_TRY(nw_message_take(actions->pool, bytes, out));
+    fill_header(s, *out, kind, step, version);
+    return NW_OK;
+}
+
 nw_status nw_server_tell(server *s, nw_actions *actions, int to, int kind, int64_t number, int64_t version)
 {
     nw_message *m;
-    NW_TRY(nw_message_take(actions->pool, 0, &m));
-    fill_header(s, m, kind, number, version);
+    NW_TRY(nw_server_make_message(s, actions, kind, 0, number, version, &m));
     return nw_server_send(s, actions, to, m);
 }
 

@@ -166,11 +166,7 @@ static nw_status send_rest(server *s, nw_actions *actions, int to)
     nw_message *message;
     uint32_t lost = 0;
     for (int i = 0; i < s->workers; i++) lost += m->clients[i].lost;
-    NW_TRY(nw_message_take(actions->pool, lost * sizeof lost, &message));
-    message->header->kind = REST;
-    message->header->codec = NW_CODEC_NONE;
-    message->header->from = (uint32_t)s->base.rank;
-    message->header->version = (uint64_t)m->version;
+    NW_TRY(nw_server_make_message(s, actions, REST, lost * sizeof lost, 0, m->version, &message));
     uint8_t *at = message->payload;
     for (int i = 0; i < s->workers; i++) {
         uint32_t rank = (uint32_t)m->clients[i].rank;

@@ -137,7 +137,10 @@ typedef struct server {
 
 /* Sends a message, or hands it over where the receiver is this rank's other role. Takes over the reference. */
 nw_status nw_server_send(server *s, nw_actions *actions, int to, nw_message *message);
-/* A message without values. */
+/* A message that is not encoded, to be filled. */
+nw_status nw_server_make_message(const server *s, nw_actions *actions, int kind, size_t bytes, int64_t step,
+                                 int64_t version, nw_message **message);
+/* Sends one without payload. */
 nw_status nw_server_tell(server *s, nw_actions *actions, int to, int kind, int64_t number, int64_t version);
 /* A piece of `in`, which begins at the piece's first element. */
 nw_status nw_server_encode(server *s, nw_actions *actions, const nw_codec *codec, int kind, int index, int64_t step,

@@ -134,12 +134,8 @@ nw_status nw_worker_give(server *s, nw_actions *actions, size_t first)
 static nw_status send_report(server *s, nw_actions *actions)
 {
     nw_message *m;
-    NW_TRY(nw_message_take(actions->pool, s->o.report_bytes, &m));
-    m->header->kind = REPORT;
-    m->header->codec = NW_CODEC_NONE;
-    m->header->from = (uint32_t)s->base.rank;
-    m->header->step = (uint64_t)s->worker.number;
-    m->header->version = (uint64_t)s->worker.from[0].version;
+    NW_TRY(
+        nw_server_make_message(s, actions, REPORT, s->o.report_bytes, s->worker.number, s->worker.from[0].version, &m));
     if (s->o.report_bytes > 0) memcpy(m->payload, s->o.report, s->o.report_bytes);
     return nw_server_send(s, actions, 0, m);
 }
