@@ -32,7 +32,7 @@ static nw_status read_fields(const nw_json_document *d, bool *done, nw_child_res
     *done = strcmp(state, "done") == 0;
     if (!*done) return NW_OK;
     *result = (nw_child_result){.test_top1 = number_of(d, "test_top1"),
-                                .train_loss = number_of(d, "train_loss"),
+                                .train_eval_loss = number_of(d, "train_eval_loss"),
                                 .train_seconds = number_of(d, "train_seconds"),
                                 .virtual_seconds = number_of(d, "virtual_seconds"),
                                 .steps = number_of(d, "steps")};

@@ -9,7 +9,7 @@
 
 /* From summary.json; NAN where it does not say. */
 typedef struct nw_child_result {
-    double test_top1, train_loss, train_seconds, virtual_seconds, steps;
+    double test_top1, train_eval_loss, train_seconds, virtual_seconds, steps;
 } nw_child_result;
 
 typedef struct nw_child {

@@ -18,8 +18,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 /* ---- where the run lives ----------------------------------------------------------------------------------------- */
 
@@ -182,7 +180,8 @@ static nw_status train_in(const nw_settings *s, const nw_dataset *d, const nw_wo
                           const char *resume, nw_stopwatch *watch)
 {
     nw_run_options o;
-    char *config = NULL, started[32], cpu[128], host[128] = "";
+    char *config = NULL;
+    nw_session_origin origin;
     size_t bytes;
     bool speaks = nw_world_leads(world), shows = speaks && !s->quiet;
     nw_status status = nw_plan_run(s, d, world, &o);
@@ -193,25 +192,14 @@ static nw_status train_in(const nw_settings *s, const nw_dataset *d, const nw_wo
     }
     if (status == NW_OK) status = nw_session_config_text(s, &config, &bytes);
     if (status == NW_OK) {
-        time_t now = time(NULL);
-        strftime(started, sizeof started, "%Y-%m-%dT%H:%M:%SZ", gmtime(&now));
-        nw_machine_cpu_name(cpu, sizeof cpu);
-        gethostname(host, sizeof host - 1);
-        o.record.started = started;
-        o.record.cpu = cpu;
-        o.record.host = host;
+        nw_session_find_origin(&origin, &o.record);
         o.run_dir = run_dir;
         o.config = config;
         o.resume = resume;
         o.stop = nw_session_stop();
         o.watch = watch;
-        o.observe = (nw_observe_options){.run_dir = run_dir,
-                                         .progress = shows ? stderr : NULL,
-                                         .table = shows ? stdout : NULL,
-                                         .print_every = s->print_freq,
-                                         .tensorboard = nw_tensorboard_available(),
-                                         .metrics_file = s->metrics_file[0] ? s->metrics_file : NULL,
-                                         .log_dir = s->log_dir[0] ? s->log_dir : NULL};
+        o.observe = nw_session_observe(s, run_dir, shows);
+        o.observe.table = shows ? stdout : NULL;
         if (shows) print_start(s, &o, world, d, run_dir);
         nw_run_result result;
         status = nw_run_train(&o, &result);

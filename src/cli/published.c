@@ -101,9 +101,6 @@ static const nw_published rows[] = {
 };
 enum { ROWS = sizeof rows / sizeof rows[0] };
 
-int nw_published_count(void) { return ROWS; }
-const nw_published *nw_published_at(int index) { return &rows[index]; }
-
 const nw_published *nw_published_find(const char *experiment, const char *variant, const char *quantity)
 {
     for (int i = 0; i < ROWS; i++)

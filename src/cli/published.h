@@ -28,8 +28,4 @@ typedef struct nw_published {
 /* NULL where nothing was published. */
 const nw_published *nw_published_find(const char *experiment, const char *variant, const char *quantity);
 
-/* All lines, for tests. */
-int nw_published_count(void);
-const nw_published *nw_published_at(int index);
-
 #endif

@@ -88,14 +88,14 @@ static nw_status collect(nw_grid *grid)
             NW_TRY(nw_child_done(dir, &trial->done, &result));
             if (!trial->done) break;
             sum.test_top1 += result.test_top1;
-            sum.train_loss += result.train_loss;
+            sum.train_eval_loss += result.train_eval_loss;
             sum.train_seconds += result.train_seconds;
             sum.virtual_seconds += result.virtual_seconds;
             sum.steps += result.steps;
         }
         double seeds = grid->settings->seeds;
         trial->result = (nw_child_result){.test_top1 = sum.test_top1 / seeds,
-                                          .train_loss = sum.train_loss / seeds,
+                                          .train_eval_loss = sum.train_eval_loss / seeds,
                                           .train_seconds = sum.train_seconds / seeds,
                                           .virtual_seconds = sum.virtual_seconds / seeds,
                                           .steps = sum.steps / seeds};

@@ -4,11 +4,14 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/machine.h"
 #include "cli/command.h"
 #include "cli/plan.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 static volatile sig_atomic_t stop_flag;
 
@@ -57,6 +60,30 @@ nw_status nw_session_config_text(const nw_settings *s, char **text, size_t *byte
         *text = NULL;
     }
     return status;
+}
+
+/* ---- what a run tells -------------------------------------------------------------------------------------------- */
+
+void nw_session_find_origin(nw_session_origin *origin, nw_run_record *record)
+{
+    time_t now = time(NULL);
+    *origin = (nw_session_origin){0};
+    strftime(origin->started, sizeof origin->started, "%Y-%m-%dT%H:%M:%SZ", gmtime(&now));
+    nw_machine_cpu_name(origin->cpu, sizeof origin->cpu);
+    gethostname(origin->host, sizeof origin->host - 1);
+    record->started = origin->started;
+    record->cpu = origin->cpu;
+    record->host = origin->host;
+}
+
+nw_observe_options nw_session_observe(const nw_settings *s, const char *run_dir, bool shows)
+{
+    return (nw_observe_options){.run_dir = run_dir,
+                                .progress = shows ? stderr : NULL,
+                                .print_every = s->print_freq,
+                                .tensorboard = nw_tensorboard_available(),
+                                .metrics_file = s->metrics_file[0] ? s->metrics_file : NULL,
+                                .log_dir = s->log_dir[0] ? s->log_dir : NULL};
 }
 
 /* ---- settings of a checkpoint ------------------------------------------------------------------------------------ */

@@ -24,6 +24,15 @@ const volatile sig_atomic_t *nw_session_stop(void);
 /* The text of config.yaml, to be freed. */
 nw_status nw_session_config_text(const nw_settings *settings, char **text, size_t *bytes);
 
+/* When and where a run is made; *record, which is filled with it, points into it. */
+typedef struct nw_session_origin {
+    char started[32], cpu[128], host[128];
+} nw_session_origin;
+void nw_session_find_origin(nw_session_origin *origin, nw_run_record *record);
+
+/* Who hears of a run, as the settings say; `shows`: progress goes to stderr. */
+nw_observe_options nw_session_observe(const nw_settings *settings, const char *run_dir, bool shows);
+
 /* A network with the weights of a checkpoint: of their average where it has one, which *averaged tells. */
 nw_status nw_session_load(const char *checkpoint, const nw_net_options *options, nw_net **net, bool *averaged);
 

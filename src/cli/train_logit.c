@@ -16,8 +16,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 static bool is(const char *text, const char *word) { return strcmp(text, word) == 0; }
 
@@ -198,30 +196,20 @@ static nw_status train_in(const nw_settings *s, const rows *r, const char *run_d
                           nw_stopwatch *watch)
 {
     nw_logit_run_options o;
-    char *config = NULL, started[32], cpu[128], host[128] = "";
+    char *config = NULL;
+    nw_session_origin origin;
     size_t bytes;
     bool begun = false;
     NW_TRY(plan(s, r, &o));
     NW_TRY(nw_session_config_text(s, &config, &bytes));
-    time_t now = time(NULL);
-    strftime(started, sizeof started, "%Y-%m-%dT%H:%M:%SZ", gmtime(&now));
-    nw_machine_cpu_name(cpu, sizeof cpu);
-    gethostname(host, sizeof host - 1);
-    o.record.started = started;
-    o.record.cpu = cpu;
-    o.record.host = host;
+    nw_session_find_origin(&origin, &o.record);
     o.run_dir = run_dir;
     o.config = config;
     o.resume = resume;
     o.watch = watch;
     o.told = s->quiet ? NULL : print_epoch;
     o.context = &begun;
-    o.observe = (nw_observe_options){.run_dir = run_dir,
-                                     .progress = s->quiet ? NULL : stderr,
-                                     .print_every = s->print_freq,
-                                     .tensorboard = nw_tensorboard_available(),
-                                     .metrics_file = s->metrics_file[0] ? s->metrics_file : NULL,
-                                     .log_dir = s->log_dir[0] ? s->log_dir : NULL};
+    o.observe = nw_session_observe(s, run_dir, !s->quiet);
     if (!s->quiet) print_start(s, &o, r, run_dir);
     nw_logit_run_result result;
     nw_status status = nw_logit_run(&o, &result);

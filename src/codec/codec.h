@@ -51,6 +51,7 @@ typedef struct nw_codec_ops {
     const char *name, *summary;
     nw_codec_id id;
     size_t size;                                          /* of its own struct */
+    size_t width;                                         /* bytes of each float, if each stands alone; else 0 */
     nw_status (*init)(nw_codec *codec);                   /* fills it, beyond ops and options: zeros so far */
     size_t (*bound)(const nw_codec *codec, size_t count); /* bytes that `count` floats take at most */
     nw_status (*encode)(const nw_codec *codec, const nw_codec_key *key, const float *in, size_t count, void *out,

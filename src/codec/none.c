@@ -65,6 +65,7 @@ const nw_codec_ops nw_codec_none = {
     .summary = "4 bytes a float: nothing is lost",
     .id = NW_CODEC_NONE,
     .size = sizeof(nw_codec),
+    .width = WIDTH,
     .init = init,
     .bound = bound,
     .encode = encode,

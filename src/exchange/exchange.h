@@ -9,6 +9,7 @@
 #ifndef NW_EXCHANGE_EXCHANGE_H
 #define NW_EXCHANGE_EXCHANGE_H
 
+#include "base/pool.h"
 #include "codec/codec.h"
 #include "net/party.h"
 #include "param/params.h"
@@ -26,6 +27,7 @@ typedef struct nw_exchange_options {
     size_t bucket_bytes;     /* of gradient that travels together, at least; 0: 4 MiB */
     int delay;               /* allreduce: 0, or 1 */
     /* server: */
+    nw_pool *pool;         /* encodes and decodes; outlives the exchange. NULL: the calling thread does */
     bool sync;             /* updates are made of one gradient of each worker */
     int servers;           /* ranks that own parameters, from rank 0 on; 0: 1 */
     bool server_computes;  /* these ranks are workers as well; always in a world of one */

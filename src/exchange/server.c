@@ -98,47 +98,113 @@ static void fill_header(const server *s, nw_message *m, int kind, int64_t step, 
     m->header->version = (uint64_t)version;
 }
 
+nw_status nw_server_make_message(const server *s, nw_actions *actions, int kind, size_t bytes, int64_t step,
+                                 int64_t version, nw_message **out)
+{
+    NW_TRY(nw_message_take(actions->pool, bytes, out));
+    fill_header(s, *out, kind, step, version);
+    return NW_OK;
+}
+
 nw_status nw_server_tell(server *s, nw_actions *actions, int to, int kind, int64_t number, int64_t version)
 {
     nw_message *m;
-    NW_TRY(nw_message_take(actions->pool, 0, &m));
-    fill_header(s, m, kind, number, version);
+    NW_TRY(nw_server_make_message(s, actions, kind, 0, number, version, &m));
     return nw_server_send(s, actions, to, m);
+}
+
+/* A message for a piece, and in *range what is to be done for it. */
+static nw_status begin_encoding(server *s, nw_actions *actions, const nw_codec *codec, int index, int64_t step,
+                                const float *in, nw_message **out, nw_codec_range *range)
+{
+    const piece *p = &s->pieces[index];
+    NW_TRY(nw_message_take(actions->pool, codec->ops->bound(codec, p->count), out));
+    *range = (nw_codec_range){
+        .codec = codec,
+        .way = NW_CODEC_ENCODE,
+        .key = {(uint64_t)step, (uint32_t)p->bucket, (uint32_t)p->server, (uint32_t)s->base.rank},
+        .in = in,
+        .out = (*out)->payload,
+        .count = p->count,
+    };
+    return NW_OK;
+}
+
+static void end_encoding(server *s, nw_actions *actions, int kind, int64_t version, nw_message *m,
+                         const nw_codec_range *range)
+{
+    nw_header *h = m->header;
+    fill_header(s, m, kind, (int64_t)range->key.step, version);
+    h->codec = (uint8_t)range->codec->ops->id;
+    h->segment = range->key.segment;
+    h->part = range->key.part;
+    h->count = (uint32_t)range->count;
+    h->bytes = (uint32_t)range->encoded.bytes;
+    h->index_bytes = (uint32_t)range->encoded.index_bytes;
+    h->scale_bytes = (uint32_t)range->encoded.scale_bytes;
+    actions->touched += range->count * sizeof(float) + range->encoded.bytes;
 }
 
 nw_status nw_server_encode(server *s, nw_actions *actions, const nw_codec *codec, int kind, int index, int64_t step,
                            int64_t version, const float *in, nw_message **out)
 {
-    const piece *p = &s->pieces[index];
-    nw_codec_key key = {(uint64_t)step, (uint32_t)p->bucket, (uint32_t)p->server, (uint32_t)s->base.rank};
-    nw_encoded encoded;
-    NW_TRY(nw_message_take(actions->pool, codec->ops->bound(codec, p->count), out));
-    nw_status status = codec->ops->encode(codec, &key, in, p->count, (*out)->payload, &encoded);
-    if (status != NW_OK) {
+    nw_codec_range range;
+    NW_TRY(begin_encoding(s, actions, codec, index, step, in, out, &range));
+    nw_status status = nw_codec_run(s->o.pool, &range, 1);
+    if (status == NW_OK)
+        end_encoding(s, actions, kind, version, *out, &range);
+    else
         nw_message_drop(*out);
-        return status;
+    return status;
+}
+
+nw_status nw_server_encode_own(server *s, nw_actions *actions, const nw_codec *codec, int64_t version, pieces *to)
+{
+    nw_status status = NW_OK;
+    for (int i = 0; i < s->piece_count && status == NW_OK; i++) {
+        if (server_of(s, i) != s->base.rank) continue;
+        status = begin_encoding(s, actions, codec, i, version, values_of(s, i), &to->at[i], &s->ranges[to->here]);
+        if (status == NW_OK) to->here++;
     }
-    fill_header(s, *out, kind, step, version);
-    nw_header *h = (*out)->header;
-    h->codec = (uint8_t)codec->ops->id;
-    h->segment = (uint32_t)p->bucket;
-    h->part = (uint32_t)p->server;
-    h->count = (uint32_t)p->count;
-    h->bytes = (uint32_t)encoded.bytes;
-    h->index_bytes = (uint32_t)encoded.index_bytes;
-    h->scale_bytes = (uint32_t)encoded.scale_bytes;
-    actions->touched += p->count * sizeof(float) + encoded.bytes;
-    return NW_OK;
+    if (status == NW_OK) status = nw_codec_run(s->o.pool, s->ranges, to->here);
+    for (int i = 0, range = 0; i < s->piece_count && status == NW_OK; i++)
+        if (to->at[i]) end_encoding(s, actions, MODEL, version, to->at[i], &s->ranges[range++]);
+    if (status != NW_OK) nw_pieces_drop(to, s->piece_count);
+    to->version = version;
+    return status;
+}
+
+static nw_codec_range decoding(const server *s, nw_actions *actions, const nw_message *m, float *out, bool add)
+{
+    const nw_header *h = m->header;
+    actions->touched += h->bytes + h->count * sizeof(float) * (add ? 2 : 1);
+    return (nw_codec_range){
+        .codec = h->codec == NW_CODEC_NONE ? s->exact : s->codec,
+        .way = add ? NW_CODEC_DECODE_ADD : NW_CODEC_DECODE,
+        .key = {h->step, h->segment, h->part, h->from},
+        .in = m->payload,
+        .out = out,
+        .count = h->count,
+        .bytes = h->bytes,
+    };
 }
 
 nw_status nw_server_decode(server *s, nw_actions *actions, const nw_message *m, float *out, bool add)
 {
-    const nw_header *h = m->header;
-    nw_codec_key key = {h->step, h->segment, h->part, h->from};
-    const nw_codec *codec = h->codec == NW_CODEC_NONE ? s->exact : s->codec;
-    actions->touched += h->bytes + h->count * sizeof(float) * (add ? 2 : 1);
-    return add ? codec->ops->decode_add(codec, &key, m->payload, h->bytes, out, h->count)
-               : codec->ops->decode(codec, &key, m->payload, h->bytes, out, h->count);
+    nw_codec_range range = decoding(s, actions, m, out, add);
+    return nw_codec_run(s->o.pool, &range, 1);
+}
+
+nw_status nw_server_decode_all(server *s, nw_actions *actions, const pieces *from, float *vector, bool add)
+{
+    int count = 0;
+    for (int i = 0; i < s->piece_count; i++) {
+        const nw_message *m = from->at[i];
+        if (!m) continue;
+        bool adds = add || m->header->kind == DIFFERENCE;
+        s->ranges[count++] = decoding(s, actions, m, vector + s->pieces[i].first, adds);
+    }
+    return nw_codec_run(s->o.pool, s->ranges, count);
 }
 
 /* ---- messages that come ----------------------------------------------------------------------------------------------------- */
@@ -295,6 +361,7 @@ static void server_free(nw_exchange *e)
     nw_codec_free(s->exact);
     nw_buckets_free(&s->buckets);
     free(s->pieces);
+    free(s->ranges);
     free(s->index);
     free(s->of_server);
     free(s->range);
@@ -339,10 +406,12 @@ static nw_status cut(server *s)
     NW_TRY(nw_buckets_make(&s->buckets, &s->params->learned, s->o.bucket_bytes, s->servers));
     size_t most = (size_t)s->buckets.count * (size_t)s->servers;
     s->pieces = calloc(most, sizeof *s->pieces);
+    s->ranges = calloc(most, sizeof *s->ranges);
     s->index = calloc(most, sizeof *s->index);
     s->of_server = calloc((size_t)s->servers, sizeof *s->of_server);
     s->range = calloc((size_t)s->servers + 1, sizeof *s->range);
-    NW_FAIL_IF(!s->pieces || !s->index || !s->of_server || !s->range, NW_E_MEMORY, "no memory for %zu pieces", most);
+    NW_FAIL_IF(!s->pieces || !s->ranges || !s->index || !s->of_server || !s->range, NW_E_MEMORY,
+               "no memory for %zu pieces", most);
     for (int i = 0; i <= s->servers; i++)
         s->range[i] = i == s->servers ? floats : floats / 16 * (size_t)i / (size_t)s->servers * 16;
     for (int b = 0; b < s->buckets.count; b++) {

@@ -30,13 +30,7 @@ static nw_status encode_model(server *s, nw_actions *actions, const nw_codec *co
 {
     master *m = &s->master;
     if (m->model.here > 0) return NW_OK;
-    for (int i = 0; i < s->piece_count; i++) {
-        if (server_of(s, i) != s->base.rank) continue;
-        NW_TRY(nw_server_encode(s, actions, codec, MODEL, i, m->version, m->version, values_of(s, i), &m->model.at[i]));
-        m->model.here++;
-    }
-    m->model.version = m->version;
-    return NW_OK;
+    return nw_server_encode_own(s, actions, codec, m->version, &m->model);
 }
 
 static nw_status send_model(server *s, nw_actions *actions, int to)
@@ -172,11 +166,7 @@ static nw_status send_rest(server *s, nw_actions *actions, int to)
     nw_message *message;
     uint32_t lost = 0;
     for (int i = 0; i < s->workers; i++) lost += m->clients[i].lost;
-    NW_TRY(nw_message_take(actions->pool, lost * sizeof lost, &message));
-    message->header->kind = REST;
-    message->header->codec = NW_CODEC_NONE;
-    message->header->from = (uint32_t)s->base.rank;
-    message->header->version = (uint64_t)m->version;
+    NW_TRY(nw_server_make_message(s, actions, REST, lost * sizeof lost, 0, m->version, &message));
     uint8_t *at = message->payload;
     for (int i = 0; i < s->workers; i++) {
         uint32_t rank = (uint32_t)m->clients[i].rank;
@@ -391,9 +381,7 @@ static nw_status apply(server *s, nw_actions *actions)
     int64_t delay = 0;
     for (int t = 0; t < m->taken_count; t++) {
         const gradient *g = &m->taken[t];
-        for (int i = 0; i < s->piece_count; i++)
-            if (g->pieces.at[i])
-                NW_TRY(nw_server_decode(s, actions, g->pieces.at[i], m->sum + s->pieces[i].first, t > 0));
+        NW_TRY(nw_server_decode_all(s, actions, &g->pieces, m->sum, t > 0));
         m->given_from[t] = g->from;
         m->given_reports[t] = g->report ? g->report->payload : NULL;
         if (!s->sync) delay = m->version - g->pieces.version;

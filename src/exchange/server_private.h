@@ -23,6 +23,7 @@
 #ifndef NW_EXCHANGE_SERVER_PRIVATE_H
 #define NW_EXCHANGE_SERVER_PRIVATE_H
 
+#include "codec/ranges.h"
 #include "exchange/exchange.h"
 
 enum { GRADIENT = NW_KIND_FIRST, REPORT, MODEL, DIFFERENCE, PERMIT, REST, CLOSE, DROPPED, COPY, TAKEN };
@@ -133,9 +134,10 @@ typedef struct server {
     nw_buckets buckets;
     piece *pieces; /* from the end of the vectors to their beginning */
     int piece_count;
-    int *index;     /* [bucket * servers + server]: of the piece; -1: it is empty */
-    int *of_server; /* by server: pieces that it has */
-    size_t *range;  /* by server: where its range begins; one more for the end */
+    nw_codec_range *ranges; /* as many: what is encoded or decoded at once */
+    int *index;             /* [bucket * servers + server]: of the piece; -1: it is empty */
+    int *of_server;         /* by server: pieces that it has */
+    size_t *range;          /* by server: where its range begins; one more for the end */
     int servers, first_worker, workers;
     bool serves, works; /* this rank's roles */
     bool hears;         /* it gets parameters of other servers: as a worker, or at rest, as one of several servers */
@@ -149,12 +151,20 @@ typedef struct server {
 
 /* Sends a message, or hands it over where the receiver is this rank's other role. Takes over the reference. */
 nw_status nw_server_send(server *s, nw_actions *actions, int to, nw_message *message);
-/* A message without values. */
+/* A message that is not encoded, to be filled. */
+nw_status nw_server_make_message(const server *s, nw_actions *actions, int kind, size_t bytes, int64_t step,
+                                 int64_t version, nw_message **message);
+/* Sends one without payload. */
 nw_status nw_server_tell(server *s, nw_actions *actions, int to, int kind, int64_t number, int64_t version);
 /* A piece of `in`, which begins at the piece's first element. */
 nw_status nw_server_encode(server *s, nw_actions *actions, const nw_codec *codec, int kind, int index, int64_t step,
                            int64_t version, const float *in, nw_message **message);
+/* All pieces of the parameters that this server owns, into an empty list. */
+nw_status nw_server_encode_own(server *s, nw_actions *actions, const nw_codec *codec, int64_t version, pieces *to);
 nw_status nw_server_decode(server *s, nw_actions *actions, const nw_message *message, float *out, bool add);
+/* All pieces of a list that are here, to their places in a vector as long as the parameters. Differences are added in
+ * any case. */
+nw_status nw_server_decode_all(server *s, nw_actions *actions, const pieces *from, float *vector, bool add);
 
 nw_status nw_pieces_make(pieces *p, int count);
 void nw_pieces_drop(pieces *p, int count); /* the messages */

@@ -17,10 +17,7 @@ static nw_status put_in_place(server *s, nw_actions *actions, source *from)
 {
     for (int r = 0; r < from->ready_count; r++) {
         pieces *p = &from->ready[r];
-        nw_status status = NW_OK;
-        for (int i = 0; i < s->piece_count && status == NW_OK; i++)
-            if (p->at[i])
-                status = nw_server_decode(s, actions, p->at[i], values_of(s, i), p->at[i]->header->kind == DIFFERENCE);
+        nw_status status = nw_server_decode_all(s, actions, p, s->params->values, false);
         from->version = p->version;
         nw_pieces_drop(p, s->piece_count);
         NW_TRY(status);
@@ -137,12 +134,8 @@ nw_status nw_worker_give(server *s, nw_actions *actions, size_t first)
 static nw_status send_report(server *s, nw_actions *actions)
 {
     nw_message *m;
-    NW_TRY(nw_message_take(actions->pool, s->o.report_bytes, &m));
-    m->header->kind = REPORT;
-    m->header->codec = NW_CODEC_NONE;
-    m->header->from = (uint32_t)s->base.rank;
-    m->header->step = (uint64_t)s->worker.number;
-    m->header->version = (uint64_t)s->worker.from[0].version;
+    NW_TRY(
+        nw_server_make_message(s, actions, REPORT, s->o.report_bytes, s->worker.number, s->worker.from[0].version, &m));
     if (s->o.report_bytes > 0) memcpy(m->payload, s->o.report, s->o.report_bytes);
     return nw_server_send(s, actions, 0, m);
 }

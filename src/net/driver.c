@@ -25,10 +25,17 @@ void nw_actions_add(nw_actions *actions, nw_action action)
     actions->at[actions->count++] = action;
 }
 
-void nw_actions_free(nw_actions *actions)
+void nw_actions_clear(nw_actions *actions)
 {
     for (int i = 0; i < actions->count; i++)
         if (actions->at[i].message) nw_message_drop(actions->at[i].message);
+    actions->count = 0;
+    actions->status = NW_OK;
+}
+
+void nw_actions_free(nw_actions *actions)
+{
+    nw_actions_clear(actions);
     free(actions->at);
     *actions = (nw_actions){0};
 }
@@ -274,10 +281,7 @@ void nw_driver_fail(nw_driver *d, nw_status status, const char *reason)
 
 void nw_driver_reset(nw_driver *d)
 {
-    for (int i = 0; i < d->actions.count; i++)
-        if (d->actions.at[i].message) nw_message_drop(d->actions.at[i].message);
-    d->actions.count = 0;
-    d->actions.status = NW_OK;
+    nw_actions_clear(&d->actions);
     d->generation++;
     if (d->ops->reset) d->ops->reset(d);
 }

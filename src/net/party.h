@@ -104,7 +104,8 @@ typedef struct nw_actions {
 } nw_actions;
 
 void nw_actions_add(nw_actions *actions, nw_action action);
-void nw_actions_free(nw_actions *actions); /* drops messages that were not sent */
+void nw_actions_clear(nw_actions *actions); /* drops messages that were not sent; the room stays */
+void nw_actions_free(nw_actions *actions);
 
 /* Whom a rank waits for, for people: ranks in ascending order, and what they owe. */
 enum { NW_WAIT_RANKS = 64 };

@@ -25,6 +25,7 @@
 #ifndef NW_TRAIN_CHECKPOINT_H
 #define NW_TRAIN_CHECKPOINT_H
 
+#include "base/histogram.h"
 #include "param/params.h"
 #include "train/manifest.h"
 #include "train/safetensors.h"
@@ -101,6 +102,25 @@ nw_status nw_checkpoint_read_tensor(nw_checkpoint *checkpoint, const char *file,
 /* One tensor of exactly this type and shape, as it is. */
 nw_status nw_checkpoint_read_raw(nw_checkpoint *checkpoint, const char *file, const char *name, nw_saved_type type,
                                  int dims, const int64_t *shape, void *out);
+
+/* ---- lists of numbers, and histograms ---------------------------------------------------------------------------- */
+
+/* A number of the state, under the key PREFIX + key, and where it lies: one of the two. */
+typedef struct nw_saved_number {
+    const char *key;
+    int64_t *whole;
+    double *real;
+    bool later; /* the first checkpoints had none: then it is left as it is */
+} nw_saved_number;
+
+nw_status nw_checkpoint_add_numbers(nw_checkpoint_writer *writer, const char *prefix, const nw_saved_number *numbers,
+                                    int count);
+nw_status nw_checkpoint_get_numbers(const nw_checkpoint *checkpoint, const char *prefix, const nw_saved_number *numbers,
+                                    int count);
+
+/* A file of its own. */
+nw_status nw_checkpoint_add_histogram(nw_checkpoint_writer *writer, const char *file, const nw_histogram *histogram);
+nw_status nw_checkpoint_get_histogram(const nw_checkpoint *checkpoint, const char *file, nw_histogram *histogram);
 
 /* ---- models and vectors over segments ---------------------------------------------------------------------------- */
 

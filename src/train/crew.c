@@ -268,6 +268,7 @@ static nw_status make_exchange(nw_crew *crew, int index, int rank, int world)
     e.world = world;
     e.params = params_of(m);
     e.codec = crew->codec;
+    e.pool = m->replica->net->model.pass.exec.pool;
     e.report = m->report;
     e.report_bytes = sizeof(nw_tally) + params_of(m)->running.floats * sizeof(float);
     e.copies = crew->options.copies ? copies_after : NULL;

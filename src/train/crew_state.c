@@ -220,41 +220,29 @@ static nw_status save_ledger(nw_crew *crew, nw_checkpoint_writer *w)
 }
 
 /* The place of the world, where it is not that of rank 0's replica. */
-typedef struct place_key {
-    const char *key;
-    int64_t *integer;
-    double *real;
-} place_key;
-enum { PLACE_KEYS = 9 };
+enum { PLACE_NUMBERS = 9 };
 
-static void list_place(nw_place *at, place_key keys[PLACE_KEYS])
+static void list_place(nw_place *at, nw_saved_number list[PLACE_NUMBERS])
 {
-    const place_key all[PLACE_KEYS] = {{"world.epoch", &at->epoch, NULL},
-                                       {"world.batch", &at->batch, NULL},
-                                       {"world.batches", &at->batches, NULL},
-                                       {"world.steps", &at->steps, NULL},
-                                       {"world.images", &at->images, NULL},
-                                       {"world.tally_loss", NULL, &at->tally.loss},
-                                       {"world.tally_images", &at->tally.images, NULL},
-                                       {"world.tally_top1", &at->tally.top1, NULL},
-                                       {"world.tally_top5", &at->tally.top5, NULL}};
-    memcpy(keys, all, sizeof all);
+    const nw_saved_number all[PLACE_NUMBERS] = {{"epoch", .whole = &at->epoch},
+                                                {"batch", .whole = &at->batch},
+                                                {"batches", .whole = &at->batches},
+                                                {"steps", .whole = &at->steps},
+                                                {"images", .whole = &at->images},
+                                                {"tally_loss", .real = &at->tally.loss},
+                                                {"tally_images", .whole = &at->tally.images},
+                                                {"tally_top1", .whole = &at->tally.top1},
+                                                {"tally_top5", .whole = &at->tally.top5}};
+    memcpy(list, all, sizeof all);
 }
 
 static nw_status save_place(nw_crew *crew, nw_checkpoint_writer *w)
 {
-    place_key keys[PLACE_KEYS];
-    list_place(&crew->place, keys);
-    for (int i = 0; i < PLACE_KEYS; i++)
-        NW_TRY(keys[i].integer ? nw_checkpoint_add_int(w, keys[i].key, *keys[i].integer)
-                               : nw_checkpoint_add_double(w, keys[i].key, *keys[i].real));
+    nw_saved_number place[PLACE_NUMBERS];
+    list_place(&crew->place, place);
+    NW_TRY(nw_checkpoint_add_numbers(w, "world.", place, PLACE_NUMBERS));
     NW_TRY(nw_checkpoint_add_int(w, "world.epoch_batches", crew->epoch_batches));
-    nw_packer packer = {0};
-    nw_histogram_pack(&crew->delays, &packer);
-    nw_status status = packer.failed ? NW_FAIL(NW_E_MEMORY, "no memory for a histogram")
-                                     : nw_checkpoint_add_file(w, DELAYS_FILE, packer.data, packer.size);
-    free(packer.data);
-    return status;
+    return nw_checkpoint_add_histogram(w, DELAYS_FILE, &crew->delays);
 }
 
 /* What each server knows of its range comes to rank 0, whose vectors then are complete. All ranks call. */
@@ -386,12 +374,10 @@ static nw_status load_exchange(nw_crew *crew, nw_member *m, nw_checkpoint *c, co
 /* A world of another size goes on at the same place; its workers share what is left of the epoch. */
 static nw_status load_place(nw_crew *crew, nw_checkpoint *c, bool same_world)
 {
-    place_key keys[PLACE_KEYS];
+    nw_saved_number place[PLACE_NUMBERS];
     int64_t batches = 0;
-    list_place(&crew->place, keys);
-    for (int i = 0; i < PLACE_KEYS; i++)
-        NW_TRY(keys[i].integer ? nw_checkpoint_get_int(c, keys[i].key, keys[i].integer)
-                               : nw_checkpoint_get_double(c, keys[i].key, keys[i].real));
+    list_place(&crew->place, place);
+    NW_TRY(nw_checkpoint_get_numbers(c, "world.", place, PLACE_NUMBERS));
     NW_TRY(nw_checkpoint_get_int(c, "world.epoch_batches", &batches));
     nw_place *at = &crew->place;
     NW_FAIL_IF(batches < 1 || at->batch < 0 || at->batch > batches + crew->options.replica.accumulation ||
@@ -402,22 +388,14 @@ static nw_status load_place(nw_crew *crew, nw_checkpoint *c, bool same_world)
         at->batch = (int64_t)((double)at->batch * (double)crew->epoch_batches / (double)batches);
     int workers = nw_server_workers(&crew->options.exchange);
     for (int i = 0; !same_world && i < crew->count; i++) {
-        nw_place *place = &crew->members[i].replica->at;
+        nw_place *own = &crew->members[i].replica->at;
         int64_t all = nw_replica_batches(crew->members[i].replica), done = at->batch;
         if (!crew->options.exchange.sync) done = (done + workers - 1) / workers;
-        place->epoch = at->epoch;
-        place->batch = done < all ? done : all;
-        place->batches = place->epoch * all + place->batch;
+        own->epoch = at->epoch;
+        own->batch = done < all ? done : all;
+        own->batches = own->epoch * all + own->batch;
     }
-    if (!nw_checkpoint_has_file(c, DELAYS_FILE)) return NW_OK;
-    char *bytes;
-    size_t size;
-    NW_TRY(nw_checkpoint_read_file(c, DELAYS_FILE, &bytes, &size));
-    nw_unpacker unpacker = {.data = (const uint8_t *)bytes, .size = size};
-    crew->delays = (nw_histogram){0};
-    nw_status status = nw_histogram_unpack_merge(&crew->delays, &unpacker, nw_checkpoint_path(c));
-    free(bytes);
-    return status;
+    return nw_checkpoint_has_file(c, DELAYS_FILE) ? nw_checkpoint_get_histogram(c, DELAYS_FILE, &crew->delays) : NW_OK;
 }
 
 static nw_status load_driver(nw_crew *crew, nw_checkpoint *c, bool same_world)

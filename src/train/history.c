@@ -28,7 +28,7 @@ struct nw_history {
     int64_t update; /* the next one */
     place *places;
     float **spare; /* vectors that hold nothing */
-    int spare_count, held, vectors;
+    int spare_count, vectors;
     nw_histogram delays;
 };
 
@@ -53,7 +53,6 @@ static void release(nw_history *h, place *p)
     if (!p->data) return;
     h->spare[h->spare_count++] = p->data;
     p->data = NULL;
-    h->held--;
 }
 
 static nw_status take(nw_history *h, int64_t version)
@@ -69,7 +68,6 @@ static nw_status take(nw_history *h, int64_t version)
         h->vectors++;
     }
     place_of(h, version)->data = h->spare[--h->spare_count];
-    h->held++;
     return NW_OK;
 }
 
@@ -138,8 +136,6 @@ nw_status nw_history_keep(nw_history *h, const float *newest)
 }
 
 const nw_histogram *nw_history_delays(const nw_history *h) { return &h->delays; }
-int nw_history_held(const nw_history *h) { return h->held; }
-int nw_history_vectors(const nw_history *h) { return h->vectors; }
 
 /* ---- saving and loading ------------------------------------------------------------------------------------------ */
 
@@ -160,21 +156,11 @@ static void tensor_name(char *name, size_t size, int64_t version)
     snprintf(name, size, "version.%lld", (long long)version);
 }
 
-static nw_status save_delays(const nw_history *h, nw_checkpoint_writer *writer, const char *file)
-{
-    nw_packer packer = {0};
-    nw_histogram_pack(&h->delays, &packer);
-    nw_status status = packer.failed ? NW_FAIL(NW_E_MEMORY, "no memory for %s", file)
-                                     : nw_checkpoint_add_file(writer, file, packer.data, packer.size);
-    free(packer.data);
-    return status;
-}
-
 nw_status nw_history_save(const nw_history *h, nw_checkpoint_writer *writer, int index)
 {
     file_names files = names_of(index);
     nw_saved_list list = {0};
-    nw_status status = save_delays(h, writer, files.delays);
+    nw_status status = nw_checkpoint_add_histogram(writer, files.delays, &h->delays);
     for (int64_t v = oldest(h); v < h->update && status == NW_OK; v++) {
         char name[64];
         int64_t shape[] = {(int64_t)h->floats};
@@ -184,20 +170,6 @@ nw_status nw_history_save(const nw_history *h, nw_checkpoint_writer *writer, int
     }
     if (status == NW_OK && list.count > 0) status = nw_checkpoint_add_tensors(writer, files.versions, &list, NULL, 0);
     nw_saved_list_free(&list);
-    return status;
-}
-
-static nw_status load_delays(nw_history *h, const nw_checkpoint *checkpoint, const char *file)
-{
-    char *bytes;
-    size_t size;
-    if (!nw_checkpoint_has_file(checkpoint, file)) return NW_OK;
-    NW_TRY(nw_checkpoint_read_file(checkpoint, file, &bytes, &size));
-    nw_unpacker unpacker = {.data = (const uint8_t *)bytes, .size = size};
-    char source[512];
-    snprintf(source, sizeof source, "%.400s/%s", nw_checkpoint_path(checkpoint), file);
-    nw_status status = nw_histogram_unpack_merge(&h->delays, &unpacker, source);
-    free(bytes);
     return status;
 }
 
@@ -224,7 +196,8 @@ nw_status nw_history_load(nw_history *h, nw_checkpoint *checkpoint, int index, i
                "%s: it cannot be after %lld updates; take an earlier checkpoint", nw_checkpoint_path(checkpoint),
                (long long)update);
     begin_at(h, update);
-    NW_TRY(load_delays(h, checkpoint, files.delays));
+    if (nw_checkpoint_has_file(checkpoint, files.delays))
+        NW_TRY(nw_checkpoint_get_histogram(checkpoint, files.delays, &h->delays));
     for (int64_t v = oldest(h); v < update; v++)
         if (is_needed(h, v)) NW_TRY(load_version(h, checkpoint, files.versions, v));
     return NW_OK;

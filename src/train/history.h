@@ -38,10 +38,6 @@ nw_status nw_history_keep(nw_history *history, const float *newest);
 /* Delays of all updates so far, also before a checkpoint from which the run went on. */
 const nw_histogram *nw_history_delays(const nw_history *history);
 
-/* Versions held now, and vectors in the pool. */
-int nw_history_held(const nw_history *history);
-int nw_history_vectors(const nw_history *history);
-
 /* Versions and delays of replica `index` into a checkpoint under way, and back, before update `update`. NW_E_ARGUMENT
  * if the run that wrote it had other delays. */
 nw_status nw_history_save(const nw_history *history, nw_checkpoint_writer *writer, int index);

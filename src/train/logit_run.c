@@ -115,34 +115,18 @@ static nw_status add_tensors(run *r, nw_checkpoint_writer *w)
     return status;
 }
 
-static nw_status add_delays(run *r, nw_checkpoint_writer *w)
-{
-    nw_packer packer = {0};
-    nw_histogram_pack(&r->state.delays, &packer);
-    nw_status status = packer.failed ? NW_FAIL(NW_E_MEMORY, "no memory for the delays of a checkpoint")
-                                     : nw_checkpoint_add_file(w, DELAYS_FILE, packer.data, packer.size);
-    free(packer.data);
-    return status;
-}
+enum { NUMBERS = 8 };
 
-/* The scalars of a checkpoint, by name: whole numbers, and doubles. */
-typedef struct scalar {
-    const char *key;
-    int64_t *whole;
-    double *number;
-} scalar;
-enum { SCALARS = 8 };
-
-static void list_scalars(run *r, scalar list[SCALARS])
+static void list_numbers(run *r, nw_saved_number list[NUMBERS])
 {
-    const scalar all[SCALARS] = {{"images", &r->images, NULL},
-                                 {"best_step", &r->best_step, NULL},
-                                 {"best_epoch", &r->best_epoch, NULL},
-                                 {"best", NULL, &r->best},
-                                 {"best_top1", NULL, &r->best_top1},
-                                 {"epoch_loss", NULL, &r->state.epoch.loss},
-                                 {"epoch_correct", &r->state.epoch.correct, NULL},
-                                 {"epoch_rows", &r->state.epoch.rows, NULL}};
+    const nw_saved_number all[NUMBERS] = {{"images", .whole = &r->images},
+                                          {"best_step", .whole = &r->best_step},
+                                          {"best_epoch", .whole = &r->best_epoch},
+                                          {"best", .real = &r->best},
+                                          {"best_top1", .real = &r->best_top1},
+                                          {"epoch_loss", .real = &r->state.epoch.loss},
+                                          {"epoch_correct", .whole = &r->state.epoch.correct},
+                                          {"epoch_rows", .whole = &r->state.epoch.rows}};
     memcpy(list, all, sizeof all);
 }
 
@@ -155,20 +139,17 @@ static nw_status write_files(run *r, const char *path)
     snprintf(info.isa, sizeof info.isa, "%s", o->record.isa);
     hash_weights(r, info.weights_sha256);
     nw_checkpoint_writer *w;
-    scalar scalars[SCALARS];
+    nw_saved_number numbers[NUMBERS];
     NW_TRY(nw_checkpoint_begin(&w, path, &info)); /* the first failure sticks, and commit returns it */
     if (o->config) nw_checkpoint_add_file(w, NW_CHECKPOINT_CONFIG, o->config, strlen(o->config));
     nw_checkpoint_add_text(w, "dataset", o->record.dataset);
     nw_checkpoint_add_text(w, "run_dir", o->run_dir);
     nw_checkpoint_add_int(w, "batches", r->batches);
     nw_checkpoint_add_int(w, "ended", r->ended);
-    list_scalars(r, scalars);
-    for (int i = 0; i < SCALARS; i++) {
-        if (scalars[i].whole) nw_checkpoint_add_int(w, scalars[i].key, *scalars[i].whole);
-        if (scalars[i].number) nw_checkpoint_add_double(w, scalars[i].key, *scalars[i].number);
-    }
+    list_numbers(r, numbers);
+    nw_checkpoint_add_numbers(w, "", numbers, NUMBERS);
     nw_run_save_times(w, times(r));
-    nw_status status = add_delays(r, w);
+    nw_status status = nw_checkpoint_add_histogram(w, DELAYS_FILE, &r->state.delays);
     if (status == NW_OK) status = add_tensors(r, w);
     if (status == NW_OK) return nw_checkpoint_commit(w);
     nw_checkpoint_cancel(w);
@@ -201,23 +182,11 @@ static nw_status save(run *r)
     return status;
 }
 
-static nw_status load_delays(run *r, const nw_checkpoint *c)
-{
-    char *data;
-    size_t size;
-    r->state.delays = (nw_histogram){0};
-    NW_TRY(nw_checkpoint_read_file(c, DELAYS_FILE, &data, &size));
-    nw_unpacker unpacker = {.data = (const uint8_t *)data, .size = size};
-    nw_status status = nw_histogram_unpack_merge(&r->state.delays, &unpacker, nw_checkpoint_path(c));
-    free(data);
-    return status;
-}
-
 static nw_status load(run *r, nw_checkpoint *c)
 {
     const nw_checkpoint_info *info = nw_checkpoint_get_info(c);
     int64_t batches = 0, ended = 0;
-    scalar scalars[SCALARS];
+    nw_saved_number numbers[NUMBERS];
     NW_FAIL_IF(!info || !nw_checkpoint_has_file(c, DELAYS_FILE) || !nw_checkpoint_has(c, "batches"), NW_E_FILE,
                "%s is no checkpoint of a logistic regression on LIBSVM rows; start anew without --resume",
                nw_checkpoint_path(c));
@@ -228,13 +197,10 @@ static nw_status load(run *r, nw_checkpoint *c)
         "goes on",
         nw_checkpoint_path(c), (long long)batches, (long long)r->batches);
     NW_TRY(for_tensors(r, read_tensor, c));
-    list_scalars(r, scalars);
-    for (int i = 0; i < SCALARS; i++) {
-        if (scalars[i].whole) NW_TRY(nw_checkpoint_get_int(c, scalars[i].key, scalars[i].whole));
-        if (scalars[i].number) NW_TRY(nw_checkpoint_get_double(c, scalars[i].key, scalars[i].number));
-    }
+    list_numbers(r, numbers);
+    NW_TRY(nw_checkpoint_get_numbers(c, "", numbers, NUMBERS));
     NW_TRY(nw_checkpoint_get_int(c, "ended", &ended));
-    NW_TRY(load_delays(r, c));
+    NW_TRY(nw_checkpoint_get_histogram(c, DELAYS_FILE, &r->state.delays));
     r->ended = ended != 0;
     r->state.step = r->saved_step = info->step;
     r->epoch_rows = r->state.epoch.rows;
@@ -298,9 +264,7 @@ static nw_status interrupted(run *r)
     const char *dir = r->options->run_dir;
     NW_TRY(save(r));
     tell_fault(r, "signal", dir ? "asked to stop; a checkpoint was written" : "asked to stop");
-    NW_FAIL_IF(!dir, NW_E_INTERRUPTED, "interrupted at step %lld; there is no checkpoint", (long long)r->state.step);
-    return NW_FAIL(NW_E_INTERRUPTED, "interrupted at step %lld; continue with: nowait train --resume %s",
-                   (long long)r->state.step, dir);
+    return nw_run_fail_interrupted(dir, r->state.step);
 }
 
 /* Trains until something is due. */
@@ -409,12 +373,8 @@ static nw_status prepare(run *r, nw_checkpoint *c)
 static nw_status has_nothing_to_do(run *r, bool *nothing)
 {
     *nothing = r->last_step == 0;
-    if (*nothing || r->state.step < r->last_step || !r->ended || !r->options->run_dir) return NW_OK;
-    char *summary;
-    NW_TRY(nw_path_join(&summary, r->options->run_dir, "summary.json"));
-    *nothing = nw_file_is_regular(summary);
-    free(summary);
-    return NW_OK;
+    if (*nothing || r->state.step < r->last_step || !r->ended) return NW_OK;
+    return nw_run_has_summary(r->options->run_dir, nothing);
 }
 
 static nw_status train(run *r, nw_checkpoint *c)
@@ -431,9 +391,7 @@ static nw_status train(run *r, nw_checkpoint *c)
     if (status != NW_OK && status != NW_E_INTERRUPTED)
         tell_fault(r, status == NW_E_NUMERIC ? "not-finite" : "failure", message);
     tell_end(r, status);
-    nw_status closing = nw_observers_close(&r->observers);
-    if (status != NW_OK) return NW_FAIL(status, "%s", message); /* closing may have recorded another failure */
-    return closing;
+    return nw_run_close_observers(&r->observers, status, message);
 }
 
 nw_status nw_logit_run(const nw_logit_run_options *options, nw_logit_run_result *result)

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 nw_status nw_replica_create(nw_replica **out, const nw_replica_options *options, nw_replica *elder)
 {
@@ -186,36 +187,31 @@ void nw_replica_swap_average(nw_replica *r)
 
 /* ---- saving and loading ------------------------------------------------------------------------------------------ */
 
-typedef struct scalar {
-    const char *key;
-    int64_t *integer;
-    double *real;
-} scalar;
+enum { NUMBERS = 16 };
 
-enum { SCALARS = 16, OLD_SCALARS = 12 /* that checkpoints have always had */ };
-
-static void list_scalars(nw_replica *r, int64_t *optimizer_steps, int64_t *average_steps, scalar scalars[SCALARS])
+static void list_numbers(nw_replica *r, int64_t *optimizer_steps, int64_t *average_steps,
+                         nw_saved_number numbers[NUMBERS])
 {
     nw_place *at = &r->at;
-    scalar all[SCALARS] = {
-        {"epoch", &at->epoch, NULL},
-        {"batch", &at->batch, NULL},
-        {"batches", &at->batches, NULL},
-        {"steps", &at->steps, NULL},
-        {"images", &at->images, NULL},
-        {"pending", &at->pending, NULL},
-        {"tally_loss", NULL, &at->tally.loss},
-        {"tally_images", &at->tally.images, NULL},
-        {"tally_top1", &at->tally.top1, NULL},
-        {"tally_top5", &at->tally.top5, NULL},
-        {"optimizer_steps", optimizer_steps, NULL},
-        {"average_steps", average_steps, NULL}, /* -1: the average has not begun */
-        {"first_loss", NULL, &at->first_loss},
-        {"mean_loss", NULL, &at->mean_loss},
-        {"watched", &at->watched, NULL},
-        {"lr_factor", NULL, &at->lr_factor},
+    const nw_saved_number all[NUMBERS] = {
+        {"epoch", .whole = &at->epoch},
+        {"batch", .whole = &at->batch},
+        {"batches", .whole = &at->batches},
+        {"steps", .whole = &at->steps},
+        {"images", .whole = &at->images},
+        {"pending", .whole = &at->pending},
+        {"tally_loss", .real = &at->tally.loss},
+        {"tally_images", .whole = &at->tally.images},
+        {"tally_top1", .whole = &at->tally.top1},
+        {"tally_top5", .whole = &at->tally.top5},
+        {"optimizer_steps", .whole = optimizer_steps},
+        {"average_steps", .whole = average_steps}, /* -1: the average has not begun */
+        {"first_loss", .real = &at->first_loss, .later = true},
+        {"mean_loss", .real = &at->mean_loss, .later = true},
+        {"watched", .whole = &at->watched, .later = true},
+        {"lr_factor", .real = &at->lr_factor, .later = true},
     };
-    for (int i = 0; i < SCALARS; i++) scalars[i] = all[i];
+    memcpy(numbers, all, sizeof all);
 }
 
 int nw_replica_vectors(nw_replica *r, nw_saved_as as, nw_state_vector vectors[NW_STATE_VECTORS])
@@ -274,16 +270,13 @@ static nw_status check_measure(const nw_replica *r, const nw_checkpoint *checkpo
 nw_status nw_replica_save(nw_replica *r, nw_checkpoint_writer *writer, int index, nw_saved_as as)
 {
     NW_TRY(save_measure(r, writer, index));
-    char key[96], file[64];
-    scalar scalars[SCALARS];
+    char prefix[32], file[64];
+    nw_saved_number numbers[NUMBERS];
     int64_t optimizer_steps = (int64_t)*nw_optimizer_steps(r->net->optimizer);
     int64_t average_steps = r->ema_running ? (int64_t)nw_net_average(r->net)->steps : -1;
-    list_scalars(r, &optimizer_steps, &average_steps, scalars);
-    for (int i = 0; i < SCALARS; i++) {
-        snprintf(key, sizeof key, "replica%d.%s", index, scalars[i].key);
-        NW_TRY(scalars[i].integer ? nw_checkpoint_add_int(writer, key, *scalars[i].integer)
-                                  : nw_checkpoint_add_double(writer, key, *scalars[i].real));
-    }
+    list_numbers(r, &optimizer_steps, &average_steps, numbers);
+    snprintf(prefix, sizeof prefix, "replica%d.", index);
+    NW_TRY(nw_checkpoint_add_numbers(writer, prefix, numbers, NUMBERS));
     nw_state_vector vectors[NW_STATE_VECTORS];
     nw_saved_list list = {0};
     nw_status status = NW_OK;
@@ -300,16 +293,12 @@ nw_status nw_replica_save(nw_replica *r, nw_checkpoint_writer *writer, int index
 nw_status nw_replica_load(nw_replica *r, nw_checkpoint *checkpoint, int index, nw_saved_as as, bool same_world)
 {
     if (same_world) NW_TRY(check_measure(r, checkpoint, index));
-    char key[96], file[64];
-    scalar scalars[SCALARS];
+    char prefix[32], file[64];
+    nw_saved_number numbers[NUMBERS];
     int64_t optimizer_steps, average_steps;
-    list_scalars(r, &optimizer_steps, &average_steps, scalars);
-    for (int i = 0; i < SCALARS; i++) {
-        snprintf(key, sizeof key, "replica%d.%s", index, scalars[i].key);
-        if (i >= OLD_SCALARS && !nw_checkpoint_has(checkpoint, key)) continue;
-        NW_TRY(scalars[i].integer ? nw_checkpoint_get_int(checkpoint, key, scalars[i].integer)
-                                  : nw_checkpoint_get_double(checkpoint, key, scalars[i].real));
-    }
+    list_numbers(r, &optimizer_steps, &average_steps, numbers);
+    snprintf(prefix, sizeof prefix, "replica%d.", index);
+    NW_TRY(nw_checkpoint_get_numbers(checkpoint, prefix, numbers, NUMBERS));
     *nw_optimizer_steps(r->net->optimizer) = (uint64_t)optimizer_steps;
     if (average_steps >= 0) {
         NW_FAIL_IF(!nw_net_average(r->net), NW_E_ARGUMENT,

@@ -182,6 +182,30 @@ void nw_run_fill_end(nw_end_record *end, nw_status status, nw_phase_times t, nw_
     end->load = nw_machine_load();
 }
 
+nw_status nw_run_fail_interrupted(const char *dir, int64_t step)
+{
+    NW_FAIL_IF(!dir, NW_E_INTERRUPTED, "interrupted at step %lld; there is no checkpoint", (long long)step);
+    return NW_FAIL(NW_E_INTERRUPTED, "interrupted at step %lld; continue with: nowait train --resume %s",
+                   (long long)step, dir);
+}
+
+nw_status nw_run_has_summary(const char *dir, bool *has)
+{
+    char *path;
+    *has = false;
+    if (!dir) return NW_OK;
+    NW_TRY(nw_path_join(&path, dir, "summary.json"));
+    *has = nw_file_is_regular(path);
+    free(path);
+    return NW_OK;
+}
+
+nw_status nw_run_close_observers(nw_observers *observers, nw_status status, const char *message)
+{
+    nw_status closing = nw_observers_close(observers);
+    return status != NW_OK ? NW_FAIL(status, "%s", message) : closing; /* closing may have left another sentence */
+}
+
 static void tell_end(run *r, nw_status status)
 {
     nw_end_record *end = &r->result->end;
@@ -238,12 +262,7 @@ static nw_status has_nothing_to_do(const run *r, bool *nothing)
 {
     bool at_end = reached_steps(r) || (is_last_epoch(r) && nw_crew_epoch_is_over(r->crew));
     *nothing = place(r)->epoch >= r->options->epochs;
-    if (*nothing || !r->ended || !at_end || !r->options->run_dir) return NW_OK;
-    char *summary;
-    NW_TRY(nw_path_join(&summary, r->options->run_dir, "summary.json"));
-    *nothing = nw_file_is_regular(summary);
-    free(summary);
-    return NW_OK;
+    return *nothing || !r->ended || !at_end ? NW_OK : nw_run_has_summary(r->options->run_dir, nothing);
 }
 
 static nw_status train(run *r, nw_checkpoint *c)
@@ -273,9 +292,7 @@ static nw_status train(run *r, nw_checkpoint *c)
     if (status != NW_OK && status != NW_E_INTERRUPTED)
         nw_run_tell_fault(r, status == NW_E_NUMERIC ? "not-finite" : "failure", message);
     tell_end(r, status);
-    nw_status closing = nw_observers_close(&r->observers);
-    if (status != NW_OK) return NW_FAIL(status, "%s", message); /* closing may have recorded another failure */
-    return closing;
+    return nw_run_close_observers(&r->observers, status, message);
 }
 
 nw_status nw_run_train(const nw_run_options *options, nw_run_result *result)

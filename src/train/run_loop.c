@@ -235,10 +235,7 @@ nw_status nw_run_interrupted(run *r)
     NW_TRY(nw_run_save(r));
     NW_TRY(nw_run_save_named(r));
     nw_run_tell_fault(r, "signal", "asked to stop; a checkpoint was written");
-    NW_FAIL_IF(!r->options->run_dir, NW_E_INTERRUPTED, "interrupted at step %lld; there is no checkpoint",
-               (long long)nw_crew_computed(r->crew));
-    return NW_FAIL(NW_E_INTERRUPTED, "interrupted at step %lld; continue with: nowait train --resume %s",
-                   (long long)nw_crew_computed(r->crew), r->options->run_dir);
+    return nw_run_fail_interrupted(r->options->run_dir, nw_crew_computed(r->crew));
 }
 
 static nw_status loop(run *r)

@@ -46,7 +46,7 @@ void release(bytes *b)
 void make_folder(char path[PATH_SIZE])
 {
     const char *root = getenv("TMPDIR");
-    snprintf(path, PATH_SIZE, "%s/nowait-test-XXXXXX", root ? root : "/tmp");
+    snprintf(path, PATH_SIZE, "%s/nowait-test-XXXXXX", root && root[0] ? root : "/tmp");
     if (!mkdtemp(path)) stop("make", path);
 }
 
@@ -56,7 +56,7 @@ static int remove_one(const char *path, const struct stat *facts, int kind, stru
     return remove(path);
 }
 
-void remove_tree(const char *path) { nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS); }
+int remove_tree(const char *path) { return nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS); }
 
 void put_folder(const char *folder, const char *name)
 {

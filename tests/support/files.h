@@ -2,11 +2,11 @@
 #ifndef NW_TESTS_FILES_H
 #define NW_TESTS_FILES_H
 
+#include "support/folder.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-enum { PATH_SIZE = 1024 };
 
 typedef struct bytes {
     uint8_t *data; /* from malloc, of exactly this size: the sanitizer sees the first byte too far */
@@ -19,10 +19,6 @@ bytes fixture(const char *name);
 /* A copy of the first `size` bytes. */
 bytes cut(bytes from, size_t size);
 void release(bytes *b);
-
-/* A new empty folder, and its removal with everything in it. */
-void make_folder(char path[PATH_SIZE]);
-void remove_tree(const char *path);
 
 /* Below a folder: a folder and those above it, a file, a copy of a fixture. */
 void put_folder(const char *folder, const char *name);

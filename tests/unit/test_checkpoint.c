@@ -10,8 +10,10 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "support/scratch.h"
 #include "train/checkpoint.h"
@@ -151,6 +153,43 @@ TEST(test_everything_comes_back)
     free(data);
     assert_true(nw_checkpoint_has_file(c, "empty") && !nw_checkpoint_has_file(c, "replica0.safetensors"));
     assert_int_equal(nw_checkpoint_read_file(c, "../c/empty", &data, &size), NW_E_FILE);
+    nw_checkpoint_close(c);
+}
+
+/* Numbers go where their list says; one that came later may be missing in the file, others may not. */
+TEST(test_lists_of_numbers)
+{
+    int64_t whole = -7, added = 5;
+    double real = 0.1;
+    const nw_saved_number numbers[] = {
+        {"whole", .whole = &whole}, {"real", .real = &real}, {"added", .whole = &added, .later = true}};
+    nw_histogram histogram = {0}, read = {0}, broken;
+    nw_histogram_add(&histogram, 3);
+    nw_histogram_add(&histogram, 1000000);
+    nw_checkpoint_writer *w;
+    OK(nw_checkpoint_begin(&w, scratch("c"), &info));
+    OK(nw_checkpoint_add_numbers(w, "all.", numbers, 3));
+    OK(nw_checkpoint_add_numbers(w, "some.", numbers, 2));
+    OK(nw_checkpoint_add_numbers(w, "few.", numbers, 1));
+    OK(nw_checkpoint_add_histogram(w, "delays.bin", &histogram));
+    OK(nw_checkpoint_add_file(w, "other.bin", "abc", 3));
+    OK(nw_checkpoint_commit(w));
+    whole = added = 0;
+    real = 0;
+    nw_checkpoint *c;
+    OK(nw_checkpoint_open(&c, scratch("c")));
+    OK(nw_checkpoint_get_numbers(c, "all.", numbers, 3));
+    assert_true(whole == -7 && real == 0.1 && added == 5);
+    added = 6;
+    OK(nw_checkpoint_get_numbers(c, "some.", numbers, 3));
+    assert_int_equal(added, 6);
+    assert_int_equal(nw_checkpoint_get_numbers(c, "few.", numbers, 3), NW_E_FILE);
+    assert_says("no 'few.real'");
+    nw_histogram_add(&read, 99); /* is replaced */
+    OK(nw_checkpoint_get_histogram(c, "delays.bin", &read));
+    assert_memory_equal(&read, &histogram, sizeof read);
+    assert_int_not_equal(nw_checkpoint_get_histogram(c, "other.bin", &broken), NW_OK);
+    assert_says("other.bin");
     nw_checkpoint_close(c);
 }
 
@@ -509,17 +548,10 @@ int main(void)
 {
 #define SCRATCH(test) cmocka_unit_test_setup_teardown(test, scratch_make, scratch_remove)
     const struct CMUnitTest tests[] = {
-        SCRATCH(test_everything_comes_back),
-        SCRATCH(test_tensors),
-        SCRATCH(test_which_one_is_opened),
-        SCRATCH(test_damage),
-        SCRATCH(test_manifest_damage),
-        SCRATCH(test_hostile_manifest),
-        SCRATCH(test_replacing),
-        SCRATCH(test_nothing_is_lost),
-        SCRATCH(test_names_that_cannot_be),
-        SCRATCH(test_pruning),
-        SCRATCH(test_model),
+        SCRATCH(test_everything_comes_back), SCRATCH(test_lists_of_numbers), SCRATCH(test_tensors),
+        SCRATCH(test_which_one_is_opened),   SCRATCH(test_damage),           SCRATCH(test_manifest_damage),
+        SCRATCH(test_hostile_manifest),      SCRATCH(test_replacing),        SCRATCH(test_nothing_is_lost),
+        SCRATCH(test_names_that_cannot_be),  SCRATCH(test_pruning),          SCRATCH(test_model),
         SCRATCH(test_another_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -14,12 +14,14 @@
 
 #include <sched.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/rng.h"
 #include "support/scratch.h"
@@ -131,7 +133,7 @@ TEST(test_limited_files)
 /* On a file system with room for one checkpoint and a half: exits with one of the codes above. */
 static void fill_small_disk(const char *where)
 {
-    char target[600], first[600];
+    char target[2 * PATH_SIZE], first[2 * PATH_SIZE];
     if (unshare(CLONE_NEWNS) != 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0 ||
         mount("none", where, "tmpfs", 0, "size=120k") != 0)
         _exit(CHILD_CANNOT);

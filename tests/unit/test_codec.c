@@ -1,6 +1,6 @@
 /*
  * test_codec.c - codecs against plain twins in double: every half, and floats on both sides of every place where
- * rounding changes its mind; every instruction set; odd lengths and addresses; bytes that make no sense.
+ * rounding changes its mind; every instruction set; odd lengths and addresses; bytes that make no sense; lists of ranges.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,6 +12,7 @@
 #include "base/rng.h"
 #include "codec/codec.h"
 #include "codec/half_convert.h"
+#include "codec/ranges.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -320,6 +321,164 @@ static void test_bytes_that_make_no_sense(void **state)
     }
 }
 
+/* ---- lists of ranges ---- */
+
+enum { LISTED = 5, LIST_FLOATS = 300000 };
+static const size_t list_lengths[LISTED] = {1, 65536, 65537, 100003, 3}; /* around what one task takes */
+
+/* Ranges of all lengths, each with a gap behind it that nobody may touch. */
+static void list_ranges(nw_codec_range ranges[LISTED], const nw_codec *codec, nw_codec_way way, float *floats,
+                        uint8_t *bytes)
+{
+    bool encode = way == NW_CODEC_ENCODE;
+    for (size_t i = 0, at = 0; i < LISTED; at += list_lengths[i++] + 7) {
+        void *b = bytes + 4 * at;
+        assert_true(at + list_lengths[i] + 7 <= LIST_FLOATS);
+        ranges[i] = (nw_codec_range){.codec = codec,
+                                     .way = way,
+                                     .in = encode ? (void *)(floats + at) : b,
+                                     .out = encode ? b : (void *)(floats + at),
+                                     .count = list_lengths[i],
+                                     .bytes = codec->ops->bound(codec, list_lengths[i])};
+    }
+}
+
+static nw_status run_one_by_one(nw_codec_range ranges[LISTED])
+{
+    for (int i = 0; i < LISTED; i++) {
+        nw_codec_range *r = &ranges[i];
+        const nw_codec_ops *ops = r->codec->ops;
+        if (r->way == NW_CODEC_ENCODE)
+            NW_TRY(ops->encode(r->codec, NULL, r->in, r->count, r->out, &r->encoded));
+        else
+            NW_TRY((r->way == NW_CODEC_DECODE ? ops->decode : ops->decode_add)(r->codec, NULL, r->in, r->bytes, r->out,
+                                                                               r->count));
+    }
+    return NW_OK;
+}
+
+/* On any number of threads what one call a range gives, and nothing beside it. */
+static void test_lists(void **state)
+{
+    (void)state;
+    float *floats[2];
+    uint8_t *bytes[2];
+    for (int side = 0; side < 2; side++) {
+        floats[side] = calloc(LIST_FLOATS, sizeof(float));
+        bytes[side] = calloc(LIST_FLOATS, sizeof(float));
+    }
+    for (int c = 0; c < nw_codec_count(); c++)
+        for (int threads = 0; threads <= 3; threads++) {
+            nw_codec *codec = make(nw_codec_at(c)->name);
+            nw_pool *pool = NULL;
+            if (threads > 0) assert_int_equal(nw_pool_create(&pool, threads), NW_OK);
+            nw_rng rng = nw_rng_make(5, NW_PURPOSE_TEST, (uint32_t)c, 0);
+            for (size_t i = 0; i < LIST_FLOATS; i++) floats[0][i] = floats[1][i] = nw_rng_normal(&rng);
+            for (int way = NW_CODEC_ENCODE; way <= NW_CODEC_DECODE_ADD; way++) {
+                nw_codec_range got[LISTED], want[LISTED];
+                list_ranges(got, codec, (nw_codec_way)way, floats[0], bytes[0]);
+                list_ranges(want, codec, (nw_codec_way)way, floats[1], bytes[1]);
+                assert_int_equal(nw_codec_run(pool, got, LISTED), NW_OK);
+                assert_int_equal(run_one_by_one(want), NW_OK);
+                assert_memory_equal(floats[0], floats[1], LIST_FLOATS * sizeof(float));
+                assert_memory_equal(bytes[0], bytes[1], LIST_FLOATS * sizeof(float));
+                for (int i = 0; way == NW_CODEC_ENCODE && i < LISTED; i++)
+                    assert_memory_equal(&got[i].encoded, &want[i].encoded, sizeof(nw_encoded));
+            }
+            assert_int_equal(nw_codec_run(pool, NULL, 0), NW_OK);
+            nw_pool_free(pool);
+            nw_codec_free(codec);
+        }
+    for (int side = 0; side < 2; side++) {
+        free(floats[side]);
+        free(bytes[side]);
+    }
+}
+
+/* A codec whose floats do not stand alone: its bytes are their number and the first of them. */
+static size_t first_bound(const nw_codec *codec, size_t count)
+{
+    (void)codec, (void)count;
+    return 8;
+}
+static nw_status first_encode(const nw_codec *codec, const nw_codec_key *key, const float *in, size_t count, void *out,
+                              nw_encoded *encoded)
+{
+    (void)codec, (void)key;
+    uint32_t number = (uint32_t)count;
+    memcpy(out, &number, 4);
+    memcpy((uint8_t *)out + 4, in, 4);
+    *encoded = (nw_encoded){.bytes = 8, .scale_bytes = 4};
+    return NW_OK;
+}
+static nw_status first_decode(const nw_codec *codec, const nw_codec_key *key, const void *in, size_t bytes, float *out,
+                              size_t count)
+{
+    (void)codec;
+    uint32_t number;
+    memcpy(&number, in, 4);
+    NW_FAIL_IF(bytes != 8 || number != count, NW_E_MESSAGE, "segment %u: %u floats", key->segment, number);
+    for (size_t i = 0; i < count; i++) memcpy(&out[i], (const uint8_t *)in + 4, 4);
+    return NW_OK;
+}
+
+static void test_lists_of_whole_ranges(void **state)
+{
+    (void)state;
+    static const nw_codec_ops ops = {.name = "first",
+                                     .bound = first_bound,
+                                     .encode = first_encode,
+                                     .decode = first_decode,
+                                     .decode_add = first_decode};
+    const nw_codec codec = {.ops = &ops};
+    enum { LENGTH = 70000, PARTS = 4 };
+    float *floats = calloc(PARTS * LENGTH, sizeof(float));
+    uint8_t bytes[PARTS][8];
+    nw_codec_range ranges[PARTS];
+    nw_pool *pool;
+    assert_int_equal(nw_pool_create(&pool, 3), NW_OK);
+    for (uint32_t i = 0; i < PARTS; i++) {
+        floats[i * LENGTH] = (float)i + 0.5f;
+        ranges[i] = (nw_codec_range){.codec = &codec, .in = floats + i * LENGTH, .out = bytes[i], .count = LENGTH};
+    }
+    assert_int_equal(nw_codec_run(pool, ranges, PARTS), NW_OK);
+    for (uint32_t i = 0; i < PARTS; i++) {
+        assert_int_equal(ranges[i].encoded.bytes, 8);
+        assert_int_equal(ranges[i].encoded.scale_bytes, 4);
+        ranges[i] = (nw_codec_range){.codec = &codec,
+                                     .way = NW_CODEC_DECODE,
+                                     .key = {.segment = i},
+                                     .in = bytes[i],
+                                     .bytes = 8,
+                                     .out = floats + i * LENGTH,
+                                     .count = LENGTH};
+    }
+    assert_int_equal(nw_codec_run(pool, ranges, PARTS), NW_OK);
+    for (size_t i = 0; i < PARTS * LENGTH; i++) assert_true(floats[i] == (float)(i / LENGTH) + 0.5f);
+    /* The caller hears of the first that failed, whichever thread it failed on. */
+    ranges[1].bytes = ranges[3].bytes = 7;
+    assert_int_equal(nw_codec_run(pool, ranges, PARTS), NW_E_MESSAGE);
+    assert_non_null(strstr(nw_error_message(), "segment 1"));
+    nw_pool_free(pool);
+    free(floats);
+}
+
+/* One wrong length, and nothing is written anywhere. */
+static void test_lists_that_make_no_sense(void **state)
+{
+    (void)state;
+    nw_codec *codec = make("bf16");
+    uint8_t bytes[2][4] = {{0}};
+    float out[2][2] = {{5, 5}, {5, 5}};
+    nw_codec_range ranges[2];
+    for (int i = 0; i < 2; i++)
+        ranges[i] = (nw_codec_range){
+            .codec = codec, .way = NW_CODEC_DECODE, .in = bytes[i], .out = out[i], .count = 2, .bytes = i ? 3 : 4};
+    assert_int_equal(nw_codec_run(NULL, ranges, 2), NW_E_MESSAGE);
+    for (int i = 0; i < 4; i++) assert_true(out[i / 2][i % 2] == 5);
+    nw_codec_free(codec);
+}
+
 static void test_registry(void **state)
 {
     (void)state;
@@ -364,6 +523,9 @@ int main(void)
         cmocka_unit_test(test_lengths_and_addresses),
         cmocka_unit_test(test_none_keeps_every_bit),
         cmocka_unit_test(test_bytes_that_make_no_sense),
+        cmocka_unit_test(test_lists),
+        cmocka_unit_test(test_lists_of_whole_ranges),
+        cmocka_unit_test(test_lists_that_make_no_sense),
         cmocka_unit_test(test_registry),
     };
     find_sets();

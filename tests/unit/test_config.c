@@ -8,6 +8,7 @@
 #include "cli/compose.h"
 #include "cli/config.h"
 #include "cli/recipe.h"
+#include "support/own_folder.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +18,6 @@
 enum { WORDS = 64 };
 
 static nw_settings settings;
-static char folder[] = "/tmp/nowait-config-XXXXXX";
 
 static nw_status parse(const char *line)
 {
@@ -299,17 +299,10 @@ static void test_bad_composition(void **state)
     rmdir("tree");
 }
 
-static int begin(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) && chdir(folder) == 0 ? 0 : 1;
-}
-
 static int finish(void **state)
 {
-    (void)state;
     nw_settings_free(&settings);
-    return chdir("/") || rmdir(folder);
+    return leave_folder(state);
 }
 
 int main(void)
@@ -322,5 +315,5 @@ int main(void)
         printf("skipped: this build is without libyaml (libyaml-dev)\n");
         return 77;
     }
-    return cmocka_run_group_tests(tests, begin, finish);
+    return cmocka_run_group_tests(tests, enter_folder, finish);
 }

@@ -248,17 +248,36 @@ TEST(test_published_numbers)
     assert_null(nw_published_find("apam/delays", "7", "test_top1"));
 }
 
-/* Points ascend, accuracies are percent, and no line appears twice. */
+/* Every line that the experiments look up is there; points ascend, accuracies are percent. */
 TEST(test_published_lines_are_sound)
 {
-    for (int i = 0; i < nw_published_count(); i++) {
-        const nw_published *p = nw_published_at(i);
-        const nw_published_figure *f = p->figure;
-        assert_ptr_equal(nw_published_find(f->experiment, p->variant, f->quantity), p);
-        assert_in_range(f->count, 1, NW_PUBLISHED_POINTS);
-        for (int k = 0; k < f->count; k++) {
-            assert_true(p->y[k] > 0 && (!strstr(f->quantity, "top") || p->y[k] <= 100));
-            assert_true(k == 0 || f->x[k] > f->x[k - 1]);
+    static const struct {
+        const char *experiment, *variants, *quantities;
+    } looked_up[] = {
+        {"apam/delays", "0,5,10,20,50,100,200,400", "test_top1,train_top1"},
+        {"apam/speed", "cinic10 async,cinic10 sync,imagenet32 async,imagenet32 sync", "hours"},
+        {"apam/accuracy", "cinic10 1,cinic10 2,cinic10 5,cinic10 10", "test_top1,train_top1"},
+        {"apam/accuracy", "imagenet32 1,imagenet32 2,imagenet32 5,imagenet32 10",
+         "test_top1,test_top5,train_top1,train_top5"},
+        {"apam/mnist-lenet5", "async", "test_top1,train_top1,seconds"},
+        {"apam/logit", "async", "train_loss,test_top1,seconds"},
+    };
+    for (size_t i = 0; i < sizeof looked_up / sizeof looked_up[0]; i++) {
+        char variants[128], *rest = variants;
+        snprintf(variants, sizeof variants, "%s", looked_up[i].variants);
+        for (char *variant; (variant = strsep(&rest, ","));) {
+            char quantities[128], *others = quantities;
+            snprintf(quantities, sizeof quantities, "%s", looked_up[i].quantities);
+            for (char *quantity; (quantity = strsep(&others, ","));) {
+                const nw_published *p = nw_published_find(looked_up[i].experiment, variant, quantity);
+                if (!p) fail_msg("%s has no %s of '%s'", looked_up[i].experiment, quantity, variant);
+                const nw_published_figure *f = p->figure;
+                assert_in_range(f->count, 1, NW_PUBLISHED_POINTS);
+                for (int k = 0; k < f->count; k++) {
+                    assert_true(p->y[k] > 0 && (!strstr(quantity, "top") || p->y[k] <= 100));
+                    assert_true(k == 0 || f->x[k] > f->x[k - 1]);
+                }
+            }
         }
     }
 }

@@ -425,6 +425,30 @@ static void test_random_orders(void **state)
     }
 }
 
+/* Threads that encode and decode change no bit. */
+static void test_any_number_of_threads(void **state)
+{
+    (void)state;
+    nw_pool *pool;
+    ok(nw_pool_create(&pool, 3));
+    for (uint64_t seed = 0; seed < 12; seed++) {
+        world w[2];
+        for (int threads = 0; threads < 2; threads++) {
+            nw_exchange_options o = seed % 3 == 0 ? SYNC : ASYNC;
+            o.servers = 1 + (int)(seed % 2);
+            o.differences = seed / 2 % 2;
+            o.pool = threads ? pool : NULL;
+            make_world(&w[threads], 4, o, seed % 4 ? "fp16" : "none", seed);
+            ok(run(&w[threads], 20));
+            check_rest(&w[threads], 20);
+        }
+        assert_memory_equal(w[0].nodes[0].values, w[1].nodes[0].values, w[0].floats * sizeof(float));
+        free_world(&w[0]);
+        free_world(&w[1]);
+    }
+    nw_pool_free(pool);
+}
+
 /* No gradient misses more updates than allowed, nobody waits for ever, and bounds are reached. */
 static void test_waiting_bounds_delays(void **state)
 {
@@ -728,6 +752,7 @@ int main(void)
         cmocka_unit_test(test_one_worker_is_serial),
         cmocka_unit_test(test_in_step),
         cmocka_unit_test(test_random_orders),
+        cmocka_unit_test(test_any_number_of_threads),
         cmocka_unit_test(test_waiting_bounds_delays),
         cmocka_unit_test(test_stops_when_asked),
         cmocka_unit_test(test_copies),
