@@ -49,9 +49,9 @@ static const int special_shapes[][9] = {
 /* Of Winograd's kind: whole tiles and parts of them, every padding, blocks that are not full, several tiles and several
  * chunks in a task, channels that fill no panel. In f32 they are run both ways. */
 static const int winograd_shapes[][9] = {
-    {32, 16, 4, 4, 16, 3, 3, 1, 1},  {33, 17, 9, 13, 33, 3, 3, 1, 0},   {19, 48, 7, 8, 40, 3, 3, 1, 2},
-    {70, 33, 4, 8, 130, 3, 3, 1, 1}, {5, 64, 12, 12, 48, 3, 3, 1, 1},   {3, 24, 3, 61, 20, 3, 3, 1, 1},
-    {2, 16, 40, 40, 16, 3, 3, 1, 1}, {17, 130, 10, 10, 16, 3, 3, 1, 0}, {16, 40, 17, 4, 96, 3, 3, 1, 1},
+    {32, 16, 4, 4, 16, 3, 3, 1, 1},  {33, 17, 9, 13, 33, 3, 3, 1, 0},  {9, 48, 7, 8, 40, 3, 3, 1, 2},
+    {37, 33, 4, 8, 65, 3, 3, 1, 1},  {4, 64, 12, 12, 48, 3, 3, 1, 1},  {3, 24, 3, 61, 20, 3, 3, 1, 1},
+    {2, 16, 40, 40, 16, 3, 3, 1, 1}, {9, 130, 10, 10, 16, 3, 3, 1, 0}, {7, 40, 17, 4, 48, 3, 3, 1, 1},
 };
 
 static conv_case given_case(const int *v, nw_dtype table)
