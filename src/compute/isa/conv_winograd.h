@@ -6,8 +6,8 @@
  *     forward               y  = A' [ (G g G') * (B' d B) ] A         * : element by element, summed over channels
  *     backward to the data  the same on dy with the filter turned by 180 degrees
  *     backward to weights   dg = G' [ (B' d B) * (A dy A') ] G        summed over tiles and images
- * Rounding errors are two to three times those of the sums (half of what the textbook's points 1 and 2 would give); tests
- * hold both to the same bounds. Only tables that multiply in f32 do it: bf16 has too few digits for the transforms.
+ * Rounding errors are a few times those of the sums, smaller than with the textbook's points 1 and 2; tests hold both to
+ * the same bounds. Only tables that multiply in f32 do it: bf16 has too few digits for the transforms.
  *
  * In the layout of tensor.h a transform is the same for all images and channels of a block, so it runs in whole
  * vectors, and at each of the 36 points a (images x channels) x (channels x outputs) product remains for the
@@ -48,6 +48,7 @@ enum {
     WG_IMAGES = 4,           /* images whose pixels are read at a time */
     WG_APART = 16,           /* floats between arrays that are walked side by side, so that they share no cache set */
     WG_TASK_BYTES = 1 << 20, /* transformed tiles and their products in a task, about */
+    WG_SHARE = 8,            /* images of a tile that a task transforms for the weights' gradient; divides a block */
     WG_POSITIONS = 128,      /* (tile, image) pairs in a chunk: a panel of them stays in the first-level cache */
 };
 
@@ -185,7 +186,7 @@ static int wg_pitch(int c) { return nw_channel_pitch(c) + WG_APART; }
 
 typedef struct wg_pixels_plan {
     bool backward;
-    int c, out_c, out_pitch, out_h, out_w, pad;
+    int c, out_pitch, out_h, out_w, pad;
     int panels, parts, tiles_y, tiles_x, tiles; /* tiles transformed at a time */
     size_t pitch, tile_step, point_step;        /* of transformed inputs [point][tile][image][channel], in floats */
     size_t product;                             /* [image][TILE] at one point */
@@ -202,11 +203,10 @@ static wg_pixels_plan wg_plan_pixels(const nw_conv *v, int n, int block, bool ba
 {
     wg_pixels_plan p = {.backward = backward,
                         .c = backward ? v->k : v->c,
-                        .out_c = backward ? v->c : v->k,
+                        .out_pitch = nw_channel_pitch(backward ? v->c : v->k),
                         .out_h = backward ? v->h : v->oh,
                         .out_w = backward ? v->w : v->ow,
                         .pad = backward ? 2 - v->pad : v->pad};
-    p.out_pitch = nw_channel_pitch(p.out_c);
     p.panels = nw_div_up(p.out_pitch, TILE);
     p.tiles_y = nw_div_up(p.out_h, WG_OUT);
     p.tiles_x = nw_div_up(p.out_w, WG_OUT);
@@ -413,15 +413,14 @@ static size_t wg_position(const wg_weights_job *job, int tile)
     return (size_t)b * (size_t)(out->block * each) + (size_t)(tile % each * nw_tensor_valid(out, b));
 }
 
-/* A quarter (or half) of a block's images of one tile, of x or of dy. */
+/* WG_SHARE images of one tile, of x or of dy. */
 static void wg_spread_task(void *context, int index, int worker)
 {
-    enum { SHARE = 8 };
     const wg_weights_job *job = context;
     const wg_weights_plan *p = &job->plan;
     const nw_tensor *out = job->direct->out;
     nw_exec *exec = job->direct->exec;
-    int shares = out->block / SHARE, share = index % shares, tile = job->first + index / shares / 2;
+    int shares = out->block / WG_SHARE, share = index % shares, tile = job->first + index / shares / 2;
     bool is_x = index / shares % 2 == 0;
     int b = tile / (p->tiles_y * p->tiles_x), ty = tile / p->tiles_x % p->tiles_y, tx = tile % p->tiles_x;
     const nw_source *source = is_x ? job->direct->x : job->direct->dy;
@@ -429,7 +428,8 @@ static void wg_spread_task(void *context, int index, int worker)
     int pad = is_x ? job->conv->pad : 0, channels = source->a.t->pitch;
     size_t pitch = is_x ? p->c_pitch : p->k_pitch, step = is_x ? p->c_step : p->k_step;
     float *to = (is_x ? job->x : job->dy) + (wg_position(job, tile) - wg_position(job, job->first)) * pitch;
-    for (int image = share * SHARE; image < nw_min((share + 1) * SHARE, nw_tensor_valid(out, b)); image += WG_IMAGES) {
+    for (int image = share * WG_SHARE; image < nw_min((share + 1) * WG_SHARE, nw_tensor_valid(out, b));
+         image += WG_IMAGES) {
         int images = nw_min(WG_IMAGES, nw_tensor_valid(out, b) - image);
         wg_patch patch;
         wg_read(&reader, b, ty * WG_OUT - pad, tx * WG_OUT - pad, is_x ? WG_IN : WG_OUT, image, images, &patch);
@@ -511,7 +511,7 @@ static void winograd_weights(const weights_job *direct, nw_work work)
     job.sums = (float *)(exec->shared_scratch + p->x_bytes + p->dy_bytes);
     for (; job.first < p->tiles; job.first += job.count) {
         job.count = nw_min(p->chunk, p->tiles - job.first);
-        nw_exec_run(exec, NW_WORK_MOVES, job.count * 2 * (out->block / 8), wg_spread_task, &job);
+        nw_exec_run(exec, NW_WORK_MOVES, job.count * 2 * (out->block / WG_SHARE), wg_spread_task, &job);
         nw_exec_run(exec, work, WG_POINTS * p->groups, wg_products_task, &job);
     }
     nw_exec_run(exec, NW_WORK_PACK, v->c, wg_gather_task, &job);
