@@ -268,7 +268,7 @@ static nw_status run(bench *b)
     nw_plan_variant_free(&o.variant);
     NW_TRY(made);
     b->exec.kernels = kernels;
-    b->exec.direct = strcmp(s->convolution, "direct") == 0;
+    b->exec.direct = nw_settings_direct(s);
     collect(b);
     nw_arena measure_arena = nw_arena_measure();
     bind(b, &measure_arena);

@@ -118,7 +118,7 @@ static nw_status prepare(bench *b)
     o.classes = s->classes ? s->classes : 10;
     o.threads = s->threads;
     o.precision = nw_settings_precision(s);
-    o.direct_convolution = strcmp(s->convolution, "direct") == 0;
+    o.direct_convolution = nw_settings_direct(s);
     o.seed = (uint64_t)s->seed;
     if (s->image_size) o.height = o.width = s->image_size;
     NW_TRY(nw_mpi_start(&b->rank, &b->size));

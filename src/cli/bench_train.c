@@ -110,7 +110,7 @@ nw_status nw_bench_train(const nw_settings *s)
     o.classes = s->classes;
     o.base_width = s->width;
     o.precision = nw_settings_precision(s);
-    o.direct_convolution = strcmp(s->convolution, "direct") == 0;
+    o.direct_convolution = nw_settings_direct(s);
     o.threads = s->threads;
     o.seed = (uint64_t)s->seed;
     o.learning_rate = 0.01f;

@@ -218,6 +218,7 @@ void nw_settings_print(const nw_settings *settings, FILE *out);
 
 /* From a settings text that the table has checked. */
 nw_precision nw_settings_precision(const nw_settings *settings);
+bool nw_settings_direct(const nw_settings *settings); /* no convolution by Winograd's algorithm */
 
 /* Help. Without topic: the topics and the main options, within a screen. An unknown topic names the nearest. */
 nw_status nw_options_help_topic(unsigned command, const char *topic, FILE *out);

@@ -138,7 +138,7 @@ nw_status nw_plan_net(const nw_settings *s, const nw_dataset *d, const nw_augmen
     o->classes = d->classes;
     o->base_width = s->width;
     o->precision = nw_settings_precision(s);
-    o->direct_convolution = strcmp(s->convolution, "direct") == 0;
+    o->direct_convolution = nw_settings_direct(s);
     o->threads = s->threads;
     o->seed = (uint64_t)s->seed;
     o->label_smoothing = (float)s->label_smoothing;

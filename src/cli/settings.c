@@ -346,8 +346,8 @@ nw_status nw_settings_check(const nw_settings *s)
         const char *canonical;
         NW_TRY(nw_option_read(o, "--", o->name, o->fallback, NW_E_INTERNAL, &s->memory->region, NULL, &canonical));
         NW_FAIL_IF(strcmp(slot->text, canonical) != 0, NW_E_ARGUMENT,
-                   "--%s %s (%s) is not part of this version; leave it at %s", o->name,
-                   slot->text, slot->origin, *canonical ? canonical : "nothing");
+                   "--%s %s (%s) is not part of this version; leave it at %s", o->name, slot->text, slot->origin,
+                   *canonical ? canonical : "nothing");
     }
     return NW_OK;
 }
@@ -358,3 +358,5 @@ nw_precision nw_settings_precision(const nw_settings *s)
            : strcmp(s->precision, "bf16") == 0 ? NW_PRECISION_BF16
                                                : NW_PRECISION_AUTO;
 }
+
+bool nw_settings_direct(const nw_settings *s) { return strcmp(s->convolution, "direct") == 0; }
