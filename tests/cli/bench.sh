@@ -34,6 +34,18 @@ out_has 'backward weights'
 out_has 'geometric mean'
 run 0 "$NOWAIT" bench conv --model resnet9 --width 16 --batch-size 8 --repeats 1 --fused --format json
 out_has '"percent_of_peak":'
+out_has '"percent_executed":'
+
+# Winograd's algorithm and plain sums: the same losses but for rounding, not the same bits.
+for way in auto direct; do
+    run 0 "$NOWAIT" train --dataset synthetic --limit 64 --model resnet9 --width 16 --batch-size 32 --max-steps 2 \
+        --precision f32 --convolution $way --run-dir "$work/$way" --quiet
+    grep -o '"loss":[0-9.]*' "$work/$way/metrics.jsonl" | cut -c1-13 >"$work/$way.losses"
+    grep -o '"weights_sha256":"[0-9a-f]*' "$work/$way/metrics.jsonl" | tail -n 1 >"$work/$way.hash"
+    [ -s "$work/$way.losses" ] && [ -s "$work/$way.hash" ] || complain "--convolution $way leaves no losses or no hash"
+done
+cmp -s "$work/auto.losses" "$work/direct.losses" || complain "Winograd's losses are others"
+if cmp -s "$work/auto.hash" "$work/direct.hash"; then complain "--convolution direct changes nothing"; fi
 
 run 0 "$NOWAIT" bench loader --dataset synthetic --batch-size 16 --steps 2 --workers 1
 out_has 'a core +[0-9]+ images/s'
