@@ -7,10 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct line {
-    nw_case *first, **last;
-} line;
-
 struct nw_judge {
     nw_judge_options options;
     nw_net *net;
@@ -19,66 +15,67 @@ struct nw_judge {
     bool running;
     pthread_mutex_t lock; /* of all that follows */
     pthread_cond_t changed;
-    line waiting, done;
+    nw_case *first,
+        **last; /* handed over and not taken back; first those that are done. The caller's thread alone changes it */
     nw_case *spare;
-    int under_way; /* handed over and not taken back */
     bool ends;
     nw_status status; /* of an evaluation that failed */
     char message[512];
 };
 
-static void line_add(line *l, nw_case *c)
-{
-    c->next = NULL;
-    if (!l->first) l->last = &l->first;
-    *l->last = c;
-    l->last = &c->next;
-}
-
-static nw_case *line_take(line *l)
-{
-    nw_case *c = l->first;
-    if (c) l->first = c->next;
-    return c;
-}
+static bool is_asked_to_stop(const nw_judge *j) { return j->options.stop && *j->options.stop; }
 
 /* ---- evaluating ------------------------------------------------------------------------------------------------------ */
 
-static nw_status evaluate(nw_judge *j, nw_case *c)
+/* *complete is false if it was asked to stop. */
+static nw_status evaluate(nw_judge *j, nw_case *c, bool *complete)
 {
     const nw_judge_options *o = &j->options;
     nw_params *p = &j->net->model.params;
+    nw_loader *loaders[] = {o->test, o->validation, o->train_eval};
+    nw_tally *tallies[] = {&c->results.test, &c->results.validation, &c->results.train};
     memcpy(p->values, c->values, j->floats * sizeof *p->values);
     if (j->buffers > 0) memcpy(p->buffers, c->buffers, j->buffers * sizeof *p->buffers);
     if (o->recalibrate && j->buffers > 0)
         NW_TRY(nw_measure_statistics(j->net, o->recalibrate, c->record.epoch, o->recalibrate_batches));
-    NW_TRY(nw_evaluate(j->net, o->test, o->both_views, NULL, &c->results.test, NULL));
-    if (o->validation) NW_TRY(nw_evaluate(j->net, o->validation, o->both_views, NULL, &c->results.validation, NULL));
-    if (o->train_eval) NW_TRY(nw_evaluate(j->net, o->train_eval, o->both_views, NULL, &c->results.train, NULL));
+    *complete = true;
+    for (int i = 0; i < 3 && *complete; i++)
+        if (loaders[i]) NW_TRY(nw_evaluate(j->net, loaders[i], o->both_views, o->stop, tallies[i], complete));
     return NW_OK;
 }
 
-static void note_failure(nw_judge *j, nw_status status)
+/* The first that is not done. */
+static nw_case *next_case(const nw_judge *j)
 {
-    if (status == NW_OK || j->status != NW_OK) return;
-    j->status = status;
-    snprintf(j->message, sizeof j->message, "%s", nw_error_message());
+    nw_case *c = j->first;
+    while (c && c->done) c = c->next;
+    return c;
+}
+
+/* All that wait, one after the other, until the judge is asked to stop. Called with the lock, which others get meanwhile. */
+static void judge_all(nw_judge *j)
+{
+    nw_case *c;
+    while (!j->ends && j->status == NW_OK && !is_asked_to_stop(j) && (c = next_case(j))) {
+        bool complete = true;
+        pthread_mutex_unlock(&j->lock);
+        nw_status status = c->evaluated ? evaluate(j, c, &complete) : NW_OK;
+        pthread_mutex_lock(&j->lock);
+        c->done = status == NW_OK && complete;
+        j->status = status;
+        if (status != NW_OK) snprintf(j->message, sizeof j->message, "%s", nw_error_message());
+        pthread_cond_broadcast(&j->changed);
+    }
+    pthread_cond_broadcast(&j->changed);
 }
 
 static void *work(void *context)
 {
     nw_judge *j = context;
     pthread_mutex_lock(&j->lock);
-    for (;;) {
-        while (!j->ends && !j->waiting.first) pthread_cond_wait(&j->changed, &j->lock);
-        if (j->ends) break;
-        nw_case *c = line_take(&j->waiting);
-        pthread_mutex_unlock(&j->lock);
-        nw_status status = c->evaluated ? evaluate(j, c) : NW_OK;
-        pthread_mutex_lock(&j->lock);
-        note_failure(j, status);
-        line_add(&j->done, c);
-        pthread_cond_broadcast(&j->changed);
+    while (!j->ends) {
+        judge_all(j);
+        if (!j->ends) pthread_cond_wait(&j->changed, &j->lock);
     }
     pthread_mutex_unlock(&j->lock);
     return NULL;
@@ -112,39 +109,46 @@ nw_status nw_judge_open(nw_judge *j, bool evaluate_it, nw_case **opened)
     nw_record_clear(NW_RECORD_EPOCH, &c->record);
     c->results = (nw_results){0};
     c->evaluated = evaluate_it;
-    c->complete = false;
+    c->complete = c->done = false;
     c->next = NULL;
     *opened = c;
     return NW_OK;
 }
 
+static nw_status tell_failure(const nw_judge *j)
+{
+    return NW_FAIL(j->status, "evaluating a copy of the weights: %s", j->message);
+}
+
 nw_status nw_judge_submit(nw_judge *j, nw_case *c)
 {
-    j->under_way++;
-    if (!j->running) {
-        nw_status status = c->evaluated ? evaluate(j, c) : NW_OK;
-        line_add(&j->done, c);
-        return status;
-    }
     pthread_mutex_lock(&j->lock);
-    line_add(&j->waiting, c);
-    pthread_cond_broadcast(&j->changed);
+    *j->last = c;
+    j->last = &c->next;
+    if (j->running)
+        pthread_cond_broadcast(&j->changed);
+    else
+        judge_all(j);
+    nw_status status = j->status;
     pthread_mutex_unlock(&j->lock);
-    return NW_OK;
+    return status == NW_OK ? NW_OK : tell_failure(j);
 }
 
 nw_status nw_judge_take(nw_judge *j, bool wait, nw_case **done)
 {
     pthread_mutex_lock(&j->lock);
-    while (wait && j->running && j->under_way > 0 && !j->done.first && j->status == NW_OK)
+    while (wait && j->running && j->first && !j->first->done && j->status == NW_OK && !is_asked_to_stop(j))
         pthread_cond_wait(&j->changed, &j->lock);
     nw_status status = j->status;
-    *done = status == NW_OK ? line_take(&j->done) : NULL;
-    if (*done) j->under_way--;
+    nw_case *c = status == NW_OK && j->first && j->first->done ? j->first : NULL;
+    if (c) j->first = c->next;
+    if (!j->first) j->last = &j->first;
     pthread_mutex_unlock(&j->lock);
-    NW_FAIL_IF(status != NW_OK, status, "evaluating a copy of the weights: %s", j->message);
-    return NW_OK;
+    *done = c;
+    return status == NW_OK ? NW_OK : tell_failure(j);
 }
+
+const nw_case *nw_judge_first(const nw_judge *j) { return j->first; }
 
 void nw_judge_close(nw_judge *j, nw_case *c)
 {
@@ -176,8 +180,7 @@ void nw_judge_free(nw_judge *j)
         pthread_mutex_unlock(&j->lock);
         pthread_join(j->thread, NULL);
     }
-    free_list(j->waiting.first);
-    free_list(j->done.first);
+    free_list(j->first);
     free_list(j->spare);
     nw_net_free(j->net);
     pthread_mutex_destroy(&j->lock);
@@ -204,6 +207,7 @@ nw_status nw_judge_create(nw_judge **out, const nw_judge_options *o)
     j->options = *o;
     j->floats = o->like->model.params.learned.floats;
     j->buffers = o->like->model.params.running.floats;
+    j->last = &j->first;
     pthread_mutex_init(&j->lock, NULL);
     pthread_cond_init(&j->changed, NULL);
     nw_net_parts parts = {0};

@@ -6,6 +6,9 @@
  * copy is evaluated at once, in memory of the trained network, which must not be computing then. Records come back in the
  * order in which they were handed over.
  *
+ * When *stop becomes non-zero the evaluation under way is left and none is begun. What was handed over and is not done stays
+ * in line, to be kept elsewhere (nw_judge_first) and handed over again another time.
+ *
  * Threads: nw_judge_* are called from one thread. The loaders are the judge's alone while it lives.
  */
 #ifndef NW_TRAIN_JUDGE_H
@@ -25,6 +28,7 @@ typedef struct nw_judge_options {
     nw_loader
         *recalibrate; /* training batches from which running statistics are measured anew; NULL: given ones count */
     int recalibrate_batches;
+    const volatile sig_atomic_t *stop; /* may be NULL */
 } nw_judge_options;
 
 /* What an evaluation finds. */
@@ -37,13 +41,14 @@ typedef struct nw_case {
     nw_epoch_record record;
     bool evaluated; /* else there is nothing to do but wait for those before it */
     bool complete;  /* of whoever fills it: nothing is missing */
+    bool done;      /* of the judge: nothing is left to do */
     nw_results results;
     struct nw_case *next; /* also for lists of whoever has it */
     float *values, *buffers;
 } nw_case;
 
 nw_status nw_judge_create(nw_judge **judge, const nw_judge_options *options);
-/* Waits for the copy that is being evaluated, and forgets the others. */
+/* Waits for the copy that is being evaluated, unless it is asked to stop, and forgets the others. */
 void nw_judge_free(nw_judge *judge);
 
 /* A case with room for a copy, to be filled and handed over. evaluate false: one without, which only keeps its place in the
@@ -51,9 +56,11 @@ void nw_judge_free(nw_judge *judge);
 nw_status nw_judge_open(nw_judge *judge, bool evaluate, nw_case **opened);
 /* Takes the case over. */
 nw_status nw_judge_submit(nw_judge *judge, nw_case *submitted);
-/* The next one that is done, or, with `wait`, will be; NULL: there is none. It goes back with nw_judge_close, as does one that
- * is opened and not handed over. */
+/* The next one that is done, or, with `wait`, will be; NULL: there is none, or the judge was asked to stop. It goes back with
+ * nw_judge_close, as does one that is opened and not handed over. */
 nw_status nw_judge_take(nw_judge *judge, bool wait, nw_case **done);
 void nw_judge_close(nw_judge *judge, nw_case *done);
+/* The cases handed over and not taken back, linked in their order; NULL: none. Their results may be written meanwhile. */
+const nw_case *nw_judge_first(const nw_judge *judge);
 
 #endif

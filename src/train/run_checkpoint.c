@@ -67,6 +67,7 @@ static nw_status add_state(run *r, nw_checkpoint_writer *w)
     NW_TRY(nw_checkpoint_add_int(w, "best_step", r->best_step));
     NW_TRY(nw_checkpoint_add_int(w, "best_epoch", r->best_epoch));
     NW_TRY(nw_checkpoint_add_int(w, "ended", r->ended));
+    NW_TRY(nw_run_save_cases(r, w));
     return nw_run_save_times(w, times(r));
 }
 
@@ -188,6 +189,7 @@ nw_status nw_run_roll_back(run *r, const char *why)
     if (status == NW_OK) status = load_best(r, c);
     nw_checkpoint_close(c);
     NW_TRY(status);
+    nw_run_forget_cases(r);
     r->saved_step = -1;
     r->saved_count -= back; /* the newer ones will be written again */
     memmove(r->saved, r->saved + back, (size_t)r->saved_count * sizeof r->saved[0]);
@@ -212,6 +214,7 @@ nw_status nw_run_load(run *r, nw_checkpoint *c)
                nw_checkpoint_path(c));
     NW_TRY(nw_crew_load(r->crew, c, &r->note));
     NW_TRY(load_best(r, c));
+    NW_TRY(nw_run_load_cases(r, c));
     if (r->options->run_dir) note_own_checkpoint(r, c);
     return nw_run_load_times(c, r->options->watch);
 }

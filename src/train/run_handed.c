@@ -2,7 +2,7 @@
  * run_handed.c - the loop of a run whose exchange hands out the work: a parameter server. See run_loop.c for the other one.
  *
  * Nobody waits for anybody at the end of an epoch: rank 0, which makes the updates, copies the parameters when one is over,
- * and a judge evaluates the copy while all go on (judge.h); the epoch's record follows when it is done. Ranks rest only where
+ * and a judge evaluates the copy while all go on (run_judge.c); the epoch's record follows when it is done. Ranks rest only where
  * a checkpoint is asked for, when the run is asked to stop, and at its end.
  *
  * Of several servers, rank 0 has but one range of the parameters. Then a case is opened when rank 0 has made the last update
@@ -14,95 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- judging ------------------------------------------------------------------------------------------------------------ */
-
-/* Training batches for the judge alone. */
-static nw_status make_recalibration_loader(run *r)
-{
-    nw_loader_options o = r->options->crew.replica.loader;
-    if (r->options->crew.norms != NW_NORMS_RECALIBRATE) return NW_OK;
-    o.rank = o.world = 0;
-    return nw_loader_create(&r->recalibrate, &o);
-}
-
-static nw_status open_judge(run *r)
-{
-    const nw_run_options *o = r->options;
-    if (!leads(r) || r->judge) return NW_OK;
-    NW_TRY(make_recalibration_loader(r));
-    nw_judge_options j = {.like = first(r)->net,
-                          .background = o->crew.place == NW_CREW_MPI,
-                          .test = r->test,
-                          .validation = r->validation,
-                          .train_eval = r->train_eval,
-                          .both_views = o->both_views,
-                          .recalibrate = r->recalibrate,
-                          .recalibrate_batches = o->crew.recalibrate_batches};
-    return nw_judge_create(&r->judge, &j);
-}
-
-/* Cases whose copies will not come. */
-static void forget_cases(run *r)
-{
-    for (nw_case *c = r->cases, *next; c; c = next) {
-        next = c->next;
-        nw_judge_close(r->judge, c);
-    }
-    r->cases = NULL;
-}
-
-void nw_run_close_judge(run *r)
-{
-    forget_cases(r);
-    nw_judge_free(r->judge);
-    r->judge = NULL;
-}
-
-/* Sends the records of epochs whose evaluation is done. */
-static nw_status tell_judged(run *r, bool wait)
-{
-    nw_case *done;
-    while (r->judge) {
-        NW_TRY(nw_judge_take(r->judge, wait, &done));
-        if (!done) return NW_OK;
-        if (done->evaluated) nw_run_fill_results(r, &done->results, &done->record);
-        nw_run_tell(r, nw_observers_epoch(&r->observers, &done->record));
-        r->epoch = done->record;
-        nw_judge_close(r->judge, done);
-    }
-    return NW_OK;
-}
-
-/* Hands over the cases that are complete, in order. */
-static nw_status submit_cases(run *r)
-{
-    while (r->cases && r->cases->complete) {
-        nw_case *c = r->cases;
-        r->cases = c->next;
-        NW_TRY(nw_judge_submit(r->judge, c));
-    }
-    return NW_OK;
-}
-
-/* An epoch is over. here: rank 0 has all parameters; else they will come. */
-static nw_status judge(run *r, double lr, bool evaluate, bool here)
-{
-    nw_case *c, **last = &r->cases;
-    NW_TRY(nw_judge_open(r->judge, evaluate, &c));
-    nw_run_fill_epoch(r, &place(r)->tally, lr, &c->record);
-    if (evaluate) nw_crew_copy(r->crew, here ? c->values : NULL, c->buffers);
-    c->complete = here || !evaluate;
-    r->judged_step = c->record.step;
-    while (*last) last = &(*last)->next;
-    *last = c;
-    return submit_cases(r);
-}
-
-/* At rest, where rank 0 has all parameters: the last epoch of the run, whole or not. */
-static nw_status judge_last(run *r)
-{
-    return judge(r, nw_replica_lr_of(first(r), nw_crew_computed(r->crew) - 1), true, true);
-}
+/* ---- what the crew tells -------------------------------------------------------------------------------------------------- */
 
 /* Whether rank 0 has all parameters only at rest. */
 static bool is_divided(const run *r) { return r->options->crew.exchange.servers > 1; }
@@ -132,12 +44,10 @@ nw_status nw_run_copied(void *context, int64_t updates, const float *values)
     memcpy(c->values, values, first(r)->net->model.params.learned.floats * sizeof *values);
     c->complete = true;
     pause_training(r);
-    nw_status status = submit_cases(r);
+    nw_status status = nw_run_submit_cases(r);
     resume_training(r);
     return status;
 }
-
-/* ---- what the crew tells -------------------------------------------------------------------------------------------------- */
 
 static int64_t total_updates(const run *r)
 {
@@ -164,11 +74,11 @@ nw_status nw_run_updated(void *context, const nw_crew_update *u)
     bool evaluate = nw_run_evaluates(r, at->epoch, last && !divided);
     if (u->epoch_over && (evaluate || !last)) { /* else it is judged at rest */
         pause_training(r);
-        nw_status status = judge(r, u->lr, evaluate, !divided);
+        nw_status status = nw_run_judge(r, u->lr, evaluate, !divided);
         resume_training(r);
         NW_TRY(status);
     }
-    return tell_judged(r, false);
+    return nw_run_tell_judged(r, false);
 }
 
 void nw_run_lost(void *context, int rank)
@@ -203,10 +113,32 @@ static nw_status train_until(run *r, int64_t until)
     return nw_crew_compare(r->crew);
 }
 
-static nw_status stop_here(run *r)
+/* Epochs that the run ended before it could evaluate them. */
+static nw_status submit_left(run *r)
 {
-    NW_TRY(tell_judged(r, true));
-    return nw_run_interrupted(r);
+    enter(r, NW_PHASE_VALIDATION);
+    nw_status status = nw_run_submit_cases(r);
+    leave(r, NW_PHASE_VALIDATION);
+    return status;
+}
+
+/* At rest, where rank 0 has all parameters: the last epoch of the run, whole or not. */
+static nw_status judge_last(run *r)
+{
+    return nw_run_judge(r, nw_replica_lr_of(first(r), nw_crew_computed(r->crew) - 1), true, true);
+}
+
+/* Evaluates what is left at the end. *stop: asked to stop meanwhile, or before. */
+static nw_status finish_judging(run *r, bool *stop)
+{
+    enter(r, NW_PHASE_VALIDATION);
+    nw_crew_beat(r->crew, NW_RANK_EVALUATING, "");
+    bool is_judged = !leads(r) || r->judged_step == nw_crew_computed(r->crew);
+    nw_status status = is_judged ? NW_OK : judge_last(r); /* in the middle of an epoch, or judged before a resume */
+    if (status == NW_OK) status = nw_run_tell_judged(r, true);
+    leave(r, NW_PHASE_VALIDATION);
+    NW_TRY(status);
+    return nw_crew_agree_to_stop(r->crew, stop);
 }
 
 nw_status nw_run_loop_handed(run *r)
@@ -214,25 +146,22 @@ nw_status nw_run_loop_handed(run *r)
     const nw_run_options *o = r->options;
     int64_t total = total_updates(r);
     bool stop;
-    NW_TRY(open_judge(r));
-    forget_cases(r);
+    NW_TRY(nw_run_open_judge(r));
     r->epoch_began = times(r);
     r->ended = false;
+    NW_TRY(submit_left(r));
     NW_TRY(nw_crew_agree_to_stop(r->crew, &stop));
-    while (nw_crew_computed(r->crew) < total) {
+    while (!stop && nw_crew_computed(r->crew) < total) {
         int64_t until = next_rest(r);
-        if (stop) return stop_here(r);
         NW_TRY(train_until(r, until));
         NW_TRY(nw_crew_agree_to_stop(r->crew, &stop));
         int64_t done = nw_crew_computed(r->crew);
-        NW_TRY(tell_judged(r, false));
+        NW_TRY(nw_run_tell_judged(r, false));
         if (done < total && o->checkpoint_every > 0 && done % o->checkpoint_every == 0) NW_TRY(nw_run_save(r));
         stop |= done < until;
     }
-    if (leads(r) &&
-        r->judged_step != nw_crew_computed(r->crew)) /* in the middle of an epoch, or judged before a resume */
-        NW_TRY(judge_last(r));
-    NW_TRY(tell_judged(r, true));
+    if (!stop) NW_TRY(finish_judging(r, &stop));
+    if (stop) return nw_run_interrupted(r);
     r->ended = true;
     NW_TRY(nw_run_save(r));
     return nw_run_save_named(r);

@@ -1,6 +1,7 @@
 /*
- * run_private.h - the inside of a run, shared by the files that make it: run.c (beginning and end), run_loop.c (epochs) and
- * run_checkpoint.c (saving, loading, going back).
+ * run_private.h - the inside of a run, shared by the files that make it: run.c (beginning and end), run_loop.c (epochs),
+ * run_handed.c and run_judge.c (epochs, and their evaluation, where a server hands out the work) and run_checkpoint.c (saving,
+ * loading, going back).
  */
 #ifndef NW_TRAIN_RUN_PRIVATE_H
 #define NW_TRAIN_RUN_PRIVATE_H
@@ -105,7 +106,22 @@ nw_status nw_run_updated(void *context, const nw_crew_update *update);
 bool nw_run_copies(void *context, int64_t epoch);
 nw_status nw_run_copied(void *context, int64_t updates, const float *values);
 void nw_run_lost(void *context, int rank);
+
+/* ---- run_judge.c: the epochs of such a run, at rank 0 ---- */
+
+nw_status nw_run_open_judge(run *r); /* unless it is open, or this is not rank 0 */
 void nw_run_close_judge(run *r);
+/* An epoch is over: a case. here: rank 0 has all parameters; else they will come, and whoever has them completes the case. */
+nw_status nw_run_judge(run *r, double lr, bool evaluate, bool here);
+/* Hands over the cases that are complete, in order. */
+nw_status nw_run_submit_cases(run *r);
+/* Those whose copies will not come go. */
+void nw_run_forget_cases(run *r);
+/* Sends the records of epochs whose evaluation is done; wait: of all, unless the run is asked to stop. */
+nw_status nw_run_tell_judged(run *r, bool wait);
+/* Cases whose records were not sent. Loaded ones are to be submitted. */
+nw_status nw_run_save_cases(const run *r, nw_checkpoint_writer *writer);
+nw_status nw_run_load_cases(run *r, nw_checkpoint *checkpoint);
 
 /* ---- run_checkpoint.c; all ranks call, rank 0 writes what the others bring ---- */
 

@@ -69,6 +69,19 @@ stopped TERM 4 slow-stopped $slow
 continued slow-stopped
 same_run slow slow-stopped
 
+# Where a server hands out the work, an epoch is evaluated while all go on. A stop does not wait for it: the checkpoint keeps the
+# copy of the weights, in the middle of a run as at its end, and whoever goes on evaluates it, once.
+serve="--exchange server --communication async --in-flight 1 --virtual 2"
+served="$slow --limit 600 --batch-size 300 --max-epoch 2 $serve"
+train served $served
+for batches in 2 4; do
+    stopped TERM $batches served-$batches $served
+    equal "what waits after $batches batches" 1 "$(ls "$runs/served-$batches"/checkpoints/*/judged0.safetensors | wc -l | tr -d ' ')"
+    continued served-$batches
+    equal "weights" "$(weights served)" "$(weights served-$batches)"
+    equal "epochs" "$(epochs served)" "$(epochs served-$batches)"
+done
+
 # Dropout draws by batch, batch norm keeps statistics; both go on where they were.
 dropping="--model alexnet1 --width 8 --limit 40 --max-epoch 2 --eval-every 2"
 train dropping $dropping

@@ -1,0 +1,194 @@
+/*
+ * run_judge.c - the epochs of a run whose exchange hands out the work (run_handed.c), from their end until their records are sent.
+ *
+ * An epoch that is over is a case: its record, and a copy of the parameters if it is evaluated. Cases wait in line (run.cases)
+ * until their copy is complete, then they go to the judge (judge.h). Records are sent when they come back. A checkpoint keeps
+ * those that have not, so that a run may stop, or be killed, without waiting for evaluations: whoever goes on makes them.
+ */
+#include "train/run_private.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Training batches for the judge alone. */
+static nw_status make_recalibration_loader(run *r)
+{
+    nw_loader_options o = r->options->crew.replica.loader;
+    if (r->options->crew.norms != NW_NORMS_RECALIBRATE) return NW_OK;
+    o.rank = o.world = 0;
+    return nw_loader_create(&r->recalibrate, &o);
+}
+
+nw_status nw_run_open_judge(run *r)
+{
+    const nw_run_options *o = r->options;
+    if (!leads(r) || r->judge) return NW_OK;
+    NW_TRY(make_recalibration_loader(r));
+    nw_judge_options j = {.like = first(r)->net,
+                          .background = o->crew.place == NW_CREW_MPI,
+                          .test = r->test,
+                          .validation = r->validation,
+                          .train_eval = r->train_eval,
+                          .both_views = o->both_views,
+                          .recalibrate = r->recalibrate,
+                          .recalibrate_batches = o->crew.recalibrate_batches,
+                          .stop = o->stop};
+    return nw_judge_create(&r->judge, &j);
+}
+
+void nw_run_forget_cases(run *r)
+{
+    for (nw_case *c = r->cases, *next; c; c = next) {
+        next = c->next;
+        nw_judge_close(r->judge, c);
+    }
+    r->cases = NULL;
+}
+
+void nw_run_close_judge(run *r)
+{
+    nw_run_forget_cases(r);
+    nw_judge_free(r->judge);
+    r->judge = NULL;
+}
+
+nw_status nw_run_tell_judged(run *r, bool wait)
+{
+    nw_case *done;
+    while (r->judge) {
+        NW_TRY(nw_judge_take(r->judge, wait, &done));
+        if (!done) return NW_OK;
+        if (done->evaluated) nw_run_fill_results(r, &done->results, &done->record);
+        nw_run_tell(r, nw_observers_epoch(&r->observers, &done->record));
+        r->epoch = done->record;
+        nw_judge_close(r->judge, done);
+    }
+    return NW_OK;
+}
+
+nw_status nw_run_submit_cases(run *r)
+{
+    while (r->cases && r->cases->complete) {
+        nw_case *c = r->cases;
+        r->cases = c->next;
+        NW_TRY(nw_judge_submit(r->judge, c));
+    }
+    return NW_OK;
+}
+
+/* Says so when evaluations do not keep up; again when twice as many wait. */
+static void tell_backlog(run *r)
+{
+    int waiting = 0;
+    char text[200];
+    for (const nw_case *c = nw_judge_first(r->judge); c; c = c->next) waiting += c->evaluated;
+    if (waiting < 4 || (waiting & (waiting - 1)) != 0) return;
+    snprintf(
+        text, sizeof text,
+        "%d evaluations wait, each with a copy of the parameters: they take longer than epochs; --eval-every makes "
+        "fewer of them",
+        waiting);
+    nw_observers_message(&r->observers, text);
+}
+
+static void add_case(run *r, nw_case *c)
+{
+    nw_case **last = &r->cases;
+    while (*last) last = &(*last)->next;
+    *last = c;
+    r->judged_step = c->record.step;
+}
+
+nw_status nw_run_judge(run *r, double lr, bool evaluate, bool here)
+{
+    nw_case *c;
+    NW_TRY(nw_judge_open(r->judge, evaluate, &c));
+    nw_run_fill_epoch(r, &place(r)->tally, lr, &c->record);
+    if (evaluate) nw_crew_copy(r->crew, here ? c->values : NULL, c->buffers);
+    c->complete = here || !evaluate;
+    add_case(r, c);
+    NW_TRY(nw_run_submit_cases(r));
+    tell_backlog(r);
+    return NW_OK;
+}
+
+/* ---- in checkpoints -------------------------------------------------------------------------------------------------------- */
+
+#define COUNT_FIELD(kind, name, scalar, summary) +1
+#define SAVED_FIELD(kind, name, scalar, summary) SAVED_##kind(name)
+#define SAVED_INT(name)                          {#name, .whole = &record->name, .later = true},
+#define SAVED_REAL(name)                         {#name, .real = &record->name, .later = true},
+
+enum { CASE_FIELDS = 0 NW_EPOCH_FIELDS(COUNT_FIELD) };
+
+/* Fields that came later than the checkpoint are unknown. */
+static void list_fields(nw_epoch_record *record, nw_saved_number list[CASE_FIELDS])
+{
+    const nw_saved_number all[CASE_FIELDS] = {NW_EPOCH_FIELDS(SAVED_FIELD)};
+    memcpy(list, all, sizeof all);
+}
+
+static void name_case(int index, char prefix[32], char file[48])
+{
+    snprintf(prefix, 32, "judged%d.", index);
+    snprintf(file, 48, "judged%d.safetensors", index);
+}
+
+static nw_status save_copy(const run *r, const nw_case *c, nw_checkpoint_writer *w, const char *file)
+{
+    const nw_params *p = &first(r)->net->model.params;
+    nw_saved_list list = {0};
+    nw_status status = nw_saved_list_add_segments(&list, "", &p->learned, c->values);
+    if (status == NW_OK) status = nw_saved_list_add_segments(&list, "", &p->running, c->buffers);
+    if (status == NW_OK) status = nw_checkpoint_add_tensors(w, file, &list, NULL, 0);
+    nw_saved_list_free(&list);
+    return status;
+}
+
+static nw_status save_case(const run *r, const nw_case *c, nw_checkpoint_writer *w, int index)
+{
+    char prefix[32], file[48];
+    nw_saved_number fields[CASE_FIELDS];
+    nw_epoch_record record = c->record;
+    name_case(index, prefix, file);
+    list_fields(&record, fields);
+    NW_TRY(nw_checkpoint_add_numbers(w, prefix, fields, CASE_FIELDS));
+    return c->evaluated ? save_copy(r, c, w, file) : NW_OK;
+}
+
+nw_status nw_run_save_cases(const run *r, nw_checkpoint_writer *w)
+{
+    int count = 0;
+    if (!r->judge) return NW_OK;
+    NW_FAIL_IF(r->cases, NW_E_INTERNAL, "a checkpoint was begun before all copies of the parameters had come");
+    for (const nw_case *c = nw_judge_first(r->judge); c; c = c->next) NW_TRY(save_case(r, c, w, count++));
+    return count > 0 ? nw_checkpoint_add_int(w, "judged", count) : NW_OK;
+}
+
+static nw_status load_case(run *r, nw_checkpoint *c, int index)
+{
+    char prefix[32], file[48];
+    nw_saved_number fields[CASE_FIELDS];
+    nw_case *found;
+    const nw_params *p = &first(r)->net->model.params;
+    name_case(index, prefix, file);
+    NW_TRY(nw_judge_open(r->judge, nw_checkpoint_has_file(c, file), &found));
+    found->complete = true;
+    list_fields(&found->record, fields);
+    nw_status status = nw_checkpoint_get_numbers(c, prefix, fields, CASE_FIELDS);
+    add_case(r, found);
+    NW_TRY(status);
+    if (!found->evaluated) return NW_OK;
+    NW_TRY(nw_checkpoint_read_segments(c, file, "", &p->learned, found->values));
+    return nw_checkpoint_read_segments(c, file, "", &p->running, found->buffers);
+}
+
+nw_status nw_run_load_cases(run *r, nw_checkpoint *c)
+{
+    int64_t count;
+    if (!leads(r) || !nw_checkpoint_has(c, "judged")) return NW_OK;
+    NW_TRY(nw_checkpoint_get_int(c, "judged", &count));
+    NW_TRY(nw_run_open_judge(r));
+    for (int i = 0; i < count; i++) NW_TRY(load_case(r, c, i));
+    return NW_OK;
+}
