@@ -155,11 +155,12 @@ static nw_status print_list(nw_settings *s, int count, const double *x, const do
     return NW_OK;
 }
 
-/* Which options stretch with the run: those whose slot lies in [lowest, highest]. */
+/* Which options stretch with the run: those whose slot lies in [lowest, highest]. *scaled: there were some. */
 static nw_status scale(nw_settings *s, double factor, nw_layer lowest, nw_layer highest, bool knots_only,
-                       const char *why)
+                       const char *why, bool *scaled)
 {
     static const char *const names[] = {"lr-knots", "warm-up", "lr-decay-milestones", "t-max", "ema-epochs"};
+    *scaled = false;
     for (int i = 0; i < (knots_only ? 1 : 5); i++) {
         const nw_slot *slot = nw_settings_slot(s, names[i]);
         int count = i == 0 ? s->lr_knots.count : i == 2 ? s->milestones.count : 1;
@@ -175,7 +176,9 @@ static nw_status scale(nw_settings *s, double factor, nw_layer lowest, nw_layer 
         }
         const char *text = NULL;
         NW_TRY(print_list(s, count, x, i == 0 ? y : NULL, &text));
-        if (strcmp(text, slot->text) != 0) NW_TRY(replace(s, names[i], text, why));
+        if (strcmp(text, slot->text) == 0) continue;
+        NW_TRY(replace(s, names[i], text, why));
+        *scaled = true;
     }
     return NW_OK;
 }
@@ -186,11 +189,13 @@ static nw_status scale_to_epochs(nw_settings *s)
 {
     const struct nw_settings_memory *m = s->memory;
     char why[64];
+    bool scaled;
     if (s->shorten > 0 && s->epochs > 0 && s->shorten != s->epochs) {
         snprintf(why, sizeof why, ", scaled from %d to %d epochs", s->epochs, s->shorten);
-        NW_TRY(nw_settings_add_note(s, "warm-up, knots and milestones are scaled from %d to %d epochs (--shorten)",
-                                    s->epochs, s->shorten));
-        NW_TRY(scale(s, (double)s->shorten / s->epochs, NW_LAYER_DEFAULT, NW_LAYER_COMMAND, false, why));
+        NW_TRY(scale(s, (double)s->shorten / s->epochs, NW_LAYER_DEFAULT, NW_LAYER_COMMAND, false, why, &scaled));
+        if (scaled)
+            NW_TRY(nw_settings_add_note(s, "warm-up, knots and milestones are scaled from %d to %d epochs (--shorten)",
+                                        s->epochs, s->shorten));
         snprintf(why, sizeof why, "%d", s->shorten);
         return replace(s, "max-epoch", why, ", then --shorten");
     }
@@ -199,11 +204,11 @@ static nw_status scale_to_epochs(nw_settings *s)
     int before = recipe ? m->recipe_epochs : m->defaults_epochs;
     if (before <= 0 || before == s->epochs || s->epochs == 0 || epochs_layer <= NW_LAYER_DEFAULTS_SET) return NW_OK;
     snprintf(why, sizeof why, ", scaled from %d to %d epochs", before, s->epochs);
-    if (recipe)
-        NW_TRY(nw_settings_add_note(s, "the recipe's warm-up, knots and milestones are scaled from %d to %d epochs",
-                                    before, s->epochs));
     nw_layer layer = recipe ? NW_LAYER_RECIPE : NW_LAYER_DEFAULTS_SET;
-    return scale(s, (double)s->epochs / before, layer, layer, !recipe, why);
+    NW_TRY(scale(s, (double)s->epochs / before, layer, layer, !recipe, why, &scaled));
+    if (!recipe || !scaled) return NW_OK;
+    return nw_settings_add_note(s, "the recipe's warm-up, knots and milestones are scaled from %d to %d epochs", before,
+                                s->epochs);
 }
 
 /* ---- the algorithm ----------------------------------------------------------------------------------------------- */

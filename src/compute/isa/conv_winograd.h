@@ -446,14 +446,7 @@ static void wg_accumulate(const float *x, size_t x_pitch, const float *dy, size_
     vf acc[CROWS][VECS];
     UNROLL_FOR(j, CROWS)
         UNROLL_FOR(v, VECS) acc[j][v] = fresh ? (vf){0} : v_load(out + (size_t)j * out_pitch + v * VL);
-    for (size_t i = 0; i < positions; i++, x += x_pitch, dy += dy_pitch) {
-        vf g[VECS];
-        UNROLL_FOR(v, VECS) g[v] = v_load(dy + v * VL);
-        UNROLL_FOR(j, CROWS) {
-            vf s = v_splat(x[j]);
-            UNROLL_FOR(v, VECS) acc[j][v] += s * g[v];
-        }
-    }
+    add_products(acc, x, x_pitch, dy, dy_pitch, positions);
     UNROLL_FOR(j, CROWS)
         UNROLL_FOR(v, VECS) v_store(out + (size_t)j * out_pitch + v * VL, acc[j][v]);
 }

@@ -133,6 +133,20 @@ static void pack_dy_pixel(const mul_t *rows, int pitch, int k0, int k1, int bloc
     }
 }
 
+/* acc += sum over positions of x dy: CROWS channels x TILE outputs. */
+INLINE void add_products(vf acc[CROWS][VECS], const float *x, size_t x_pitch, const float *dy, size_t dy_pitch,
+                         size_t positions)
+{
+    for (size_t i = 0; i < positions; i++, x += x_pitch, dy += dy_pitch) {
+        vf g[VECS];
+        UNROLL_FOR(v, VECS) g[v] = v_load(dy + v * VL);
+        UNROLL_FOR(j, CROWS) {
+            vf s = v_splat(x[j]);
+            UNROLL_FOR(v, VECS) acc[j][v] += s * g[v];
+        }
+    }
+}
+
 static void accumulate(const products *p)
 {
     vf acc[CROWS][VECS];
@@ -147,14 +161,7 @@ static void accumulate(const products *p)
         for (int q = 0; q < pixels; q++) {
             const float *a = p->x + (size_t)r * p->x_row + (size_t)q * p->x_step;
             const float *b = p->dy + (size_t)r * p->dy_row + (size_t)q * p->dy_step;
-            for (int i = 0; i < images; i++, a += CROWS, b += TILE) {
-                vf g[VECS];
-                UNROLL_FOR(v, VECS) g[v] = v_load(b + v * VL);
-                UNROLL_FOR(j, CROWS) {
-                    vf s = v_splat(a[j]);
-                    UNROLL_FOR(v, VECS) acc[j][v] += s * g[v];
-                }
-            }
+            add_products(acc, a, CROWS, b, TILE, (size_t)images);
         }
     UNROLL_FOR(j, CROWS)
         UNROLL_FOR(v, VECS) v_store(p->out + (size_t)j * p->out_pitch + v * VL, acc[j][v]);
