@@ -273,7 +273,7 @@ const nw_option nw_option_rows[] = {
     {"name-checkpoint", NULL, 0, TEXT, "PATH", "", AT(name_checkpoint), 0, 0, RUNS, IN(CHECKPOINT), LIVE,
      "also write the checkpoint here after every epoch"},
     {"checkpoint-every", NULL, 0, INT64, "N", "0", AT(checkpoint_every), 0, 9e15, RUNS, IN(CHECKPOINT), LIVE,
-     "steps between two checkpoints; 0: after every epoch"},
+     "steps between two checkpoints; 0: an epoch (async server: maybe more)"},
     {"keep", NULL, 0, INT, "N", "3", AT(keep), 1, 1 << 20, RUNS, IN(CHECKPOINT), LIVE,
      "how many of the last to keep, the best one aside"},
 

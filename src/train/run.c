@@ -139,8 +139,7 @@ static nw_status open_observers(run *r, const nw_checkpoint *c)
     const nw_place *at = place(r);
     int64_t step = nw_crew_computed(r->crew), images = images_seen(r);
     if (!leads(r)) return NW_OK;
-    int64_t told = r->cases ? r->cases->record.epoch - 1 : at->epoch; /* epochs that will not be told again */
-    if (c) observe.resume = (nw_resume_point){.step = step, .epoch = told, .images = images};
+    if (c) observe.resume = (nw_resume_point){.step = step, .epoch = nw_run_epochs_told(r), .images = images};
     NW_TRY(nw_observers_open(&r->observers, &observe));
     nw_run_record record = r->options->record;
     const nw_replica_options *o = &r->options->crew.replica;

@@ -14,6 +14,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { GRADIENTS_BETWEEN_RESTS = 400 };
+
+/* Of the whole run. */
+static int64_t total_updates(const run *r)
+{
+    const nw_run_options *o = r->options;
+    int64_t all = nw_crew_updates(r->crew, o->epochs);
+    return o->max_steps > 0 && o->max_steps < all ? o->max_steps : all;
+}
+
+int64_t nw_run_epochs_told(const run *r)
+{
+    int64_t finished = place(r)->epoch;
+    if (!nw_crew_hands_out(r->crew)) return finished;
+    if (r->cases) return r->cases->record.epoch - 1;
+    return finished + (nw_crew_epoch_is_over(r->crew) && nw_crew_computed(r->crew) < total_updates(r));
+}
+
 /* ---- what the crew tells -------------------------------------------------------------------------------------------------- */
 
 /* Whether rank 0 has all parameters only at rest. */
@@ -47,13 +65,6 @@ nw_status nw_run_copied(void *context, int64_t updates, const float *values)
     nw_status status = nw_run_submit_cases(r);
     resume_training(r);
     return status;
-}
-
-static int64_t total_updates(const run *r)
-{
-    const nw_run_options *o = r->options;
-    int64_t all = nw_crew_updates(r->crew, o->epochs);
-    return o->max_steps > 0 && o->max_steps < all ? o->max_steps : all;
 }
 
 nw_status nw_run_updated(void *context, const nw_crew_update *u)
@@ -93,10 +104,23 @@ void nw_run_lost(void *context, int rank)
 
 /* ---- the loop -------------------------------------------------------------------------------------------------------------- */
 
+/* Updates from one checkpoint to the next. In step, an epoch of them. Otherwise a rest costs each worker the time until the
+ * slowest has used its permits, so that as many epochs pass that each has computed GRADIENTS_BETWEEN_RESTS meanwhile. */
+static int64_t updates_between_rests(const run *r)
+{
+    const nw_run_options *o = r->options;
+    const nw_exchange_options *e = &r->crew->options.exchange;
+    int64_t epoch = nw_crew_updates(r->crew, 1);
+    int64_t least = e->sync ? 1 : (int64_t)GRADIENTS_BETWEEN_RESTS * nw_server_workers(e);
+    if (o->checkpoint_every > 0) return o->checkpoint_every;
+    return epoch > 0 ? (least + epoch - 1) / epoch * epoch : least;
+}
+
 /* Where ranks rest next. */
 static int64_t next_rest(const run *r)
 {
-    int64_t total = total_updates(r), rest = nw_run_next_rest(r);
+    int64_t total = total_updates(r), every = updates_between_rests(r);
+    int64_t rest = (nw_crew_computed(r->crew) / every + 1) * every;
     return rest < total ? rest : total;
 }
 
@@ -143,7 +167,6 @@ static nw_status finish_judging(run *r, bool *stop)
 
 nw_status nw_run_loop_handed(run *r)
 {
-    const nw_run_options *o = r->options;
     int64_t total = total_updates(r);
     bool stop;
     NW_TRY(nw_run_open_judge(r));
@@ -157,8 +180,10 @@ nw_status nw_run_loop_handed(run *r)
         NW_TRY(nw_crew_agree_to_stop(r->crew, &stop));
         int64_t done = nw_crew_computed(r->crew);
         NW_TRY(nw_run_tell_judged(r, false));
-        if (done < total && o->checkpoint_every > 0 && done % o->checkpoint_every == 0) NW_TRY(nw_run_save(r));
         stop |= done < until;
+        if (stop || done == total) continue;
+        NW_TRY(nw_run_save(r));
+        NW_TRY(nw_run_save_named(r));
     }
     if (!stop) NW_TRY(finish_judging(r, &stop));
     if (stop) return nw_run_interrupted(r);

@@ -134,12 +134,12 @@ void nw_run_tell_step(void *context, const nw_replica *replica, const nw_replica
 }
 
 /* The step before which the crew rests: the last one, or one after which something is due. */
-int64_t nw_run_next_rest(const run *r)
+/* The step before which the crew rests: the last one, or one after which something is due. */
+static int64_t next_rest(const run *r)
 {
     const nw_run_options *o = r->options;
     int64_t done = nw_crew_computed(r->crew), next = o->max_steps > 0 ? o->max_steps : INT64_MAX;
-    bool compares = nw_crew_world(r->crew) > 1 && !nw_crew_hands_out(r->crew); /* where ranks rest, they are equal */
-    int64_t every[] = {o->checkpoint_every, compares ? o->compare_every : 0};
+    int64_t every[] = {o->checkpoint_every, nw_crew_world(r->crew) > 1 ? o->compare_every : 0};
     for (int i = 0; i < 2; i++)
         if (every[i] > 0 && (done / every[i] + 1) * every[i] < next) next = (done / every[i] + 1) * every[i];
     return next;
@@ -152,7 +152,7 @@ static nw_status train_on(run *r)
     int64_t before = nw_crew_computed(r->crew);
     enter(r, NW_PHASE_TRAIN);
     r->step_began = nw_now_ns();
-    nw_status status = nw_crew_advance(r->crew, nw_run_next_rest(r));
+    nw_status status = nw_crew_advance(r->crew, next_rest(r));
     if (status == NW_OK && (nw_crew_epoch_is_over(r->crew) || reached_steps(r))) status = nw_crew_flush(r->crew);
     leave(r, NW_PHASE_TRAIN);
     NW_TRY(status);

@@ -87,8 +87,6 @@ nw_status nw_run_loop(run *r);
 void nw_run_tell_step(void *context, const nw_replica *replica, const nw_replica_step *step);
 /* Adds up the images of all replicas. */
 nw_status nw_run_add_images(run *r);
-/* The step before which the crew rests: the last one, or one after which something is due. */
-int64_t nw_run_next_rest(const run *r);
 /* Saves, and says how to go on. */
 nw_status nw_run_interrupted(run *r);
 /* Whether an epoch, from 0, is one that is evaluated. */
@@ -106,6 +104,8 @@ nw_status nw_run_updated(void *context, const nw_crew_update *update);
 bool nw_run_copies(void *context, int64_t epoch);
 nw_status nw_run_copied(void *context, int64_t updates, const float *values);
 void nw_run_lost(void *context, int rank);
+/* Of a run that continues: epochs whose records are there and will not be sent again. The last one's is, at the end. */
+int64_t nw_run_epochs_told(const run *r);
 
 /* ---- run_judge.c: the epochs of such a run, at rank 0 ---- */
 
