@@ -16,6 +16,7 @@
 #include "support/replica_fixture.h"
 #include "support/scratch.h"
 #include "train/health.h"
+#include "train/judge.h"
 #include "train/run.h"
 
 #define TEST(name) static void name(void **state __attribute__((unused)))
@@ -129,6 +130,71 @@ TEST(test_both_views_of_mirrored_images)
     assert_true(both.loss <= (one.loss + one_mirrored.loss) / 2 + 1e-5); /* cross-entropy is convex in the logits */
     nw_loader_free(loader);
     nw_loader_free(other);
+    nw_net_free(net);
+    nw_dataset_close(d);
+}
+
+/* ---- the judge ---- */
+
+/* Hands over an epoch whose weights are all `scale` times those of the network. */
+static void hand_over(nw_judge *judge, const nw_net *net, int epoch, float scale)
+{
+    const nw_params *p = &net->model.params;
+    nw_case *c;
+    OK(nw_judge_open(judge, scale != 0.0f, &c));
+    c->record.epoch = epoch;
+    for (size_t i = 0; c->evaluated && i < p->learned.floats; i++) c->values[i] = scale * p->values[i];
+    OK(nw_judge_submit(judge, c));
+}
+
+/* Cases come back in order with what evaluation alone finds. Asked to stop, the judge leaves those that are not done in line, and
+ * goes on with them when more is handed over. */
+TEST(test_judge)
+{
+    enum { IMAGES = 40, CASES = 6 };
+    nw_dataset *d = make_dataset(IMAGES, 1, 28);
+    nw_net *net;
+    nw_net_options o = lenet(8);
+    OK(nw_net_create(&net, &o));
+    nw_loader *loader = make_test_loader(d, 8);
+    for (int background = 0; background < 2; background++) {
+        volatile sig_atomic_t stop = 0;
+        nw_judge_options options = {.like = net, .background = background, .test = loader, .stop = &stop};
+        nw_judge *judge;
+        nw_case *done;
+        nw_tally want;
+        OK(nw_evaluate(net, loader, false, NULL, &want, NULL));
+        OK(nw_judge_create(&judge, &options));
+        assert_null(nw_judge_first(judge));
+        OK(nw_judge_take(judge, true, &done));
+        assert_null(done); /* there is none to wait for */
+        hand_over(judge, net, 0, 1.0f);
+        OK(nw_judge_take(judge, true, &done));
+        assert_memory_equal(&done->results.test, &want, sizeof want);
+        nw_judge_close(judge, done);
+        stop = 1;
+        for (int i = 0; i < CASES; i++)
+            hand_over(judge, net, i, i == 2 ? 0.0f : 1.0f + (float)i); /* one is not evaluated */
+        OK(nw_judge_take(judge, true, &done));
+        assert_null(done);
+        int waiting = 0;
+        for (const nw_case *c = nw_judge_first(judge); c; c = c->next) assert_int_equal(c->record.epoch, waiting++);
+        assert_int_equal(waiting, CASES);
+        stop = 0;
+        hand_over(judge, net, CASES, 1.0f);
+        for (int i = 0; i <= CASES; i++) {
+            OK(nw_judge_take(judge, true, &done));
+            assert_non_null(done);
+            assert_int_equal(done->record.epoch, i);
+            assert_int_equal(done->results.test.images, i == 2 ? 0 : IMAGES);
+            if (i == 0 || i == CASES) assert_memory_equal(&done->results.test, &want, sizeof want);
+            if (i == 1) assert_true(done->results.test.loss != want.loss);
+            nw_judge_close(judge, done);
+        }
+        assert_null(nw_judge_first(judge));
+        nw_judge_free(judge);
+    }
+    nw_loader_free(loader);
     nw_net_free(net);
     nw_dataset_close(d);
 }
@@ -375,6 +441,7 @@ int main(void)
         cmocka_unit_test(test_first_not_finite),
         cmocka_unit_test(test_every_image_counts_once),
         cmocka_unit_test(test_both_views_of_mirrored_images),
+        cmocka_unit_test(test_judge),
         cmocka_unit_test(test_health_names_the_first),
         WITH_FILES(test_saved_with_dropout),
         WITH_FILES(test_saved_with_batch_norm),
