@@ -15,8 +15,7 @@ struct nw_judge {
     bool running;
     pthread_mutex_t lock; /* of all that follows */
     pthread_cond_t changed;
-    nw_case *first,
-        **last; /* handed over and not taken back; first those that are done. The caller's thread alone changes it */
+    nw_case *first, **last; /* handed over and not taken back; the caller's thread alone links and unlinks them */
     nw_case *spare;
     bool ends;
     nw_status status; /* of an evaluation that failed */
@@ -123,6 +122,7 @@ static nw_status tell_failure(const nw_judge *j)
 nw_status nw_judge_submit(nw_judge *j, nw_case *c)
 {
     pthread_mutex_lock(&j->lock);
+    c->next = NULL;
     *j->last = c;
     j->last = &c->next;
     if (j->running)

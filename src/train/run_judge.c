@@ -82,12 +82,12 @@ static void tell_backlog(run *r)
     int waiting = 0;
     char text[200];
     for (const nw_case *c = nw_judge_first(r->judge); c; c = c->next) waiting += c->evaluated;
-    if (waiting < 4 || (waiting & (waiting - 1)) != 0) return;
-    snprintf(
-        text, sizeof text,
-        "%d evaluations wait, each with a copy of the parameters: they take longer than epochs; --eval-every makes "
-        "fewer of them",
-        waiting);
+    if (waiting < 4 || waiting < 2 * r->backlog) return;
+    r->backlog = waiting;
+    snprintf(text, sizeof text,
+             "%d evaluations wait, each with a copy of the parameters: they take longer than epochs; --eval-every "
+             "makes fewer of them",
+             waiting);
     nw_observers_message(&r->observers, text);
 }
 

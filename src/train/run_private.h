@@ -43,6 +43,7 @@ typedef struct run {
     nw_loader *recalibrate;       /* for it; NULL: none */
     nw_case *cases;               /* for it, in order; copies of the parameters of the first are still coming */
     int64_t judged_step;          /* the last of these; -1: none */
+    int backlog;                  /* evaluations that waited when this was last told */
     nw_cpu_ticks ticks;
     int lock; /* on the run's directory; -1: none */
 } run;

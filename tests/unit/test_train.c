@@ -144,6 +144,8 @@ static void hand_over(nw_judge *judge, const nw_net *net, int epoch, float scale
     OK(nw_judge_open(judge, scale != 0.0f, &c));
     c->record.epoch = epoch;
     for (size_t i = 0; c->evaluated && i < p->learned.floats; i++) c->values[i] = scale * p->values[i];
+    nw_case behind = {.next = NULL};
+    c->next = &behind; /* whoever hands it over may have had it in a list */
     OK(nw_judge_submit(judge, c));
 }
 
