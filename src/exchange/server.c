@@ -265,7 +265,11 @@ static nw_status go_on(server *s, nw_actions *actions)
 
 static nw_status go(server *s, nw_actions *actions, int64_t until)
 {
-    if (s->hears && !s->worker.active) { /* before the servers, who may hand out work at once */
+    if (until == 0) {
+        if (s->serves) nw_master_stop(s);
+        return NW_OK;
+    }
+    if (s->hears) { /* before the servers, who may hand out work at once */
         s->worker.active = true;
         for (int i = 0; i < s->servers; i++) s->worker.from[i].rests = !s->works && i == s->base.rank;
     }

@@ -453,16 +453,22 @@ nw_status nw_master_go_on(server *s, nw_actions *actions)
 nw_status nw_master_go(server *s, nw_actions *actions, int64_t until)
 {
     master *m = &s->master;
-    for (int i = 0; !m->active && i < s->workers; i++) {
+    NW_FAIL_IF(m->active, NW_E_INTERNAL, "a run began before the last one was over");
+    for (int i = 0; i < s->workers; i++) {
         client *c = &m->clients[i];
         c->has = m->version; /* all are equal at rest */
         if (!is_own(s, c)) NW_TRY(keep_backup(s, actions, c));
     }
-    int64_t under_way = m->version + (s->sync ? m->permits > 0 : m->permits);
-    if (!m->active) m->copied = m->version;
+    m->copied = m->version;
     m->active = true;
-    m->until = until > under_way ? until : under_way;
+    m->until = until;
     return NW_OK;
+}
+
+void nw_master_stop(server *s)
+{
+    master *m = &s->master;
+    if (m->active) m->until = m->version + (s->sync ? m->permits > 0 : m->permits);
 }
 
 /* ---- ranks that say nothing --------------------------------------------------------------------------------------------------- */

@@ -186,6 +186,8 @@ nw_status nw_worker_go_on(server *s, nw_actions *actions);
 nw_status nw_master_make(server *s);
 void nw_master_free(server *s);
 nw_status nw_master_go(server *s, nw_actions *actions, int64_t until);
+/* If a run is under way: no updates but those of permits that are out. */
+void nw_master_stop(server *s);
 /* This rank's other role begins to compute, from what is in place. */
 nw_status nw_master_own_begins(server *s, nw_actions *actions);
 nw_status nw_master_take(server *s, nw_actions *actions, nw_message *message);

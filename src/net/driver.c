@@ -126,8 +126,12 @@ bool nw_driver_shall_stop(nw_driver *d)
 nw_status nw_party_go(nw_driver *d, nw_party *p, int64_t now_ns)
 {
     if (!p->exchange->hands_out) return NW_OK;
-    int64_t until = nw_driver_shall_stop(d) ? 0 : d->until;
-    return nw_party_tell(d, p, (nw_event){.kind = NW_EVENT_GO, .until = until, .now_ns = now_ns});
+    return nw_party_tell(d, p, (nw_event){.kind = NW_EVENT_GO, .until = d->until, .now_ns = now_ns});
+}
+
+nw_status nw_party_stop(nw_driver *d, nw_party *p, int64_t now_ns)
+{
+    return nw_party_tell(d, p, (nw_event){.kind = NW_EVENT_GO, .until = 0, .now_ns = now_ns});
 }
 
 void nw_driver_lose(nw_driver *d, int by, int rank)

@@ -121,8 +121,10 @@ static inline bool nw_party_rests(const nw_party *p)
     bool done = p->exchange->hands_out ? p->queued == 0 : p->parked;
     return done && !p->busy && p->exchange->ops->idle(p->exchange);
 }
-/* Tells a party how far the run goes: at its beginning, and when all were asked to stop. */
+/* Where the exchange hands out the work: how far the run goes that begins, and that it shall end, which a party that rests
+ * already need not know. */
 nw_status nw_party_go(nw_driver *driver, nw_party *party, int64_t now_ns);
+nw_status nw_party_stop(nw_driver *driver, nw_party *party, int64_t now_ns);
 /* A message is about to leave: fills the driver's fields of its header, and counts it. */
 void nw_driver_stamp(nw_driver *driver, int from, int to, nw_message *message);
 /* A message that was checked has come: counts it, and takes note of a wish to stop. */

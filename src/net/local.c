@@ -31,6 +31,12 @@ static nw_status go(nw_driver *d, nw_party *p)
     return check_actions(d, p);
 }
 
+static nw_status stop(nw_driver *d, nw_party *p)
+{
+    NW_TRY(nw_party_stop(d, p, nw_now_ns()));
+    return check_actions(d, p);
+}
+
 static void tap(nw_driver *d, nw_span span, int64_t begin, int64_t step)
 {
     const nw_taps *taps = &d->options.taps;
@@ -43,7 +49,7 @@ static nw_status run(nw_driver *d, nw_party *p, bool flush)
     p->begun = true;
     NW_TRY(flush ? tell(d, p, NW_EVENT_FLUSH) : go(d, p));
     nw_action action;
-    bool stopping = p->exchange->hands_out && nw_driver_shall_stop(d);
+    bool stopping = false;
     while (nw_party_next(d, p, &action)) {
         int64_t begin = nw_now_ns();
         bool computes = action.kind == NW_ACTION_COMPUTE, complete = true;
@@ -55,7 +61,7 @@ static nw_status run(nw_driver *d, nw_party *p, bool flush)
             NW_TRY(tell(d, p, computes ? NW_EVENT_COMPUTED : NW_EVENT_APPLIED));
         if (!stopping && p->exchange->hands_out && nw_driver_shall_stop(d)) {
             stopping = true;
-            NW_TRY(go(d, p));
+            NW_TRY(stop(d, p));
         }
     }
     NW_FAIL_IF(!nw_party_rests(p), NW_E_INTERNAL, "%s waits for somebody in a world of one", p->exchange->ops->name);

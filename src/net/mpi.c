@@ -430,8 +430,15 @@ static nw_status perform(mpi_driver *m, const nw_action *action)
 
 static nw_status go(mpi_driver *m)
 {
-    m->stopping = nw_driver_shall_stop(&m->base);
+    m->stopping = false;
     NW_TRY(nw_party_go(&m->base, m->party, nw_now_ns()));
+    return post_all(m);
+}
+
+static nw_status stop(mpi_driver *m)
+{
+    m->stopping = true;
+    NW_TRY(nw_party_stop(&m->base, m->party, nw_now_ns()));
     return post_all(m);
 }
 
@@ -454,7 +461,7 @@ static nw_status run_party(mpi_driver *m, bool flush)
     if (flush) NW_TRY(tell(m, (nw_event){.kind = NW_EVENT_FLUSH}));
     for (;;) {
         if (is_time(m)) NW_TRY(ring(m));
-        if (shall_stop(m)) NW_TRY(go(m));
+        if (shall_stop(m)) NW_TRY(stop(m));
         if (nw_party_next(&m->base, p, &action))
             NW_TRY(perform(m, &action));
         else if (nw_party_rests(p) && m->send_count == 0)

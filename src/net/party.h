@@ -15,7 +15,7 @@
  *   MESSAGE    `message` has arrived                              all; hold it to keep it after the call
  *   APPLIED    the update asked for has been made                 all
  *   TIMER      the time asked for has come                        those who asked
- *   GO         a run begins, or shall end: `until` updates        those who hand out the work
+ *   GO         a run begins: `until` updates; 0: it shall end     those who hand out the work
  *   FLUSH      apply what is still held back                      those who delay updates
  *
  *   action     what shall be done
@@ -57,7 +57,7 @@ typedef struct nw_event {
     int64_t now_ns;      /* the driver's clock: real, virtual or recorded */
     nw_message *message; /* MESSAGE */
     size_t first;        /* READY */
-    int64_t until;       /* GO: updates of the world, all runs together; what is done already: come to rest */
+    int64_t until;       /* GO: updates of the world, all runs together; 0: no more than are under way, if any are */
 } nw_event;
 
 typedef enum nw_action_kind {

@@ -342,7 +342,9 @@ static nw_status stop_all(virtual_driver *v)
     v->stopping = true;
     for (int i = 0; i < v->base.size; i++) {
         if (v->ranks[i].gone) continue;
-        NW_TRY(tell_go(v, i, v->ranks[i].clock > v->now ? v->ranks[i].clock : v->now));
+        int64_t time = v->ranks[i].clock > v->now ? v->ranks[i].clock : v->now;
+        NW_TRY(nw_party_stop(&v->base, &v->parties[i], time));
+        NW_TRY(take_actions(v, i, time));
         if (!v->ranks[i].computing) NW_TRY(go_on(v, i));
     }
     return NW_OK;
@@ -375,7 +377,7 @@ static nw_status run(nw_driver *d, nw_party *parties, bool flush)
 {
     virtual_driver *v = (virtual_driver *)d;
     v->parties = parties;
-    v->stopping = nw_driver_stopped(d);
+    v->stopping = false;
     for (int i = 0; i < d->size; i++) NW_TRY(begin(v, i, flush));
     while (v->count > 0) {
         entry e = pop(v);

@@ -74,14 +74,14 @@ run 0 "$NOWAIT" train --quiet --resume "$runs/async" --virtual 3 --max-epoch 4
 equal "updates after a resume in another world" 80 "$(value async steps)"
 
 # Stopped while copies of several epochs wait to be evaluated, and killed in the middle of it: nothing is lost or told twice.
-slow="--in-flight 1 --limit 160 --max-epoch 4 --test-batch-size 1 --train-metrics --train-eval-batch-size 1"
+slow="--in-flight 1 --limit 160 --max-epoch 8 --test-batch-size 1 --train-metrics --train-eval-batch-size 1"
 begin_slow() { # NAME OPTIONS...: until the last update
     name=$1
     shift
     mpirun -np 2 "$NOWAIT" train $common --quiet --run-dir "$runs/$name" $serve async $slow "$@" >/dev/null 2>"$work/err" &
     job=$!
     for i in $(seq 500); do
-        grep -q '^{"record":"step","step":40,' "$runs/$name/metrics.jsonl" 2>/dev/null && break
+        grep -q '^{"record":"step","step":80,' "$runs/$name/metrics.jsonl" 2>/dev/null && break
         sleep 0.02
     done
 }
@@ -90,7 +90,7 @@ begin_slow judged-stopped
 kill -USR1 $job
 wait $job
 ls "$runs"/judged-stopped/checkpoints/*/judged0.safetensors >/dev/null 2>&1 || complain "no evaluation was under way at the stop"
-begin_slow judged-killed --checkpoint-every 25
+begin_slow judged-killed --checkpoint-every 45
 pkill -KILL -f "^$NOWAIT train .*judged-killed"
 wait $job 2>/dev/null
 for name in judged-stopped judged-killed; do

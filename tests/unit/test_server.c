@@ -491,6 +491,40 @@ static void test_stops_when_asked(void **state)
     }
 }
 
+/* Ranks hear of it at moments of their own: before the end, while it is on its way, and when they rest. */
+static void test_stops_around_the_end(void **state)
+{
+    (void)state;
+    int in_time = 0, late = 0;
+    for (uint64_t seed = 0; seed < 600; seed++) {
+        nw_exchange_options o = seed % 3 ? ASYNC : SYNC;
+        o.servers = 1 + (int)(seed / 2 % 2);
+        o.server_computes = seed / 4 % 2;
+        int ranks = o.servers + 1 + (int)(seed / 8 % 3), told = 0;
+        uint64_t moment = 60 + seed % 80;
+        world w;
+        nw_status status = NW_OK;
+        make_world(&w, ranks, o, "none", seed);
+        ok(run(&w, 3));
+        go(&w, 8);
+        for (uint64_t i = 0; told < ranks; i++) {
+            bool moves = move(&w, &status);
+            ok(status);
+            if (i < moment && moves) continue;
+            ok(tell(&w, told++, (nw_event){.kind = NW_EVENT_GO, .until = 0}));
+        }
+        while (move(&w, &status)) ok(status);
+        ok(status);
+        in_time += w.updates < 8;
+        late += w.updates == 8;
+        check_rest(&w, w.updates);
+        ok(run(&w, 12)); /* and it goes on from there */
+        check_rest(&w, 12);
+        free_world(&w);
+    }
+    assert_true(in_time > 60 && late > 60);
+}
+
 /* All ranges after N updates come to rank 0, in order, exactly, whoever is ahead, and nobody rests for it; at most two are
  * under way, even if what a server sends to rank 0 takes for ever. */
 static void test_copies(void **state)
@@ -755,6 +789,7 @@ int main(void)
         cmocka_unit_test(test_any_number_of_threads),
         cmocka_unit_test(test_waiting_bounds_delays),
         cmocka_unit_test(test_stops_when_asked),
+        cmocka_unit_test(test_stops_around_the_end),
         cmocka_unit_test(test_copies),
         cmocka_unit_test(test_waiting_for_copies),
         cmocka_unit_test(test_delay_compensation),
