@@ -236,7 +236,30 @@ static nw_status train(const nw_settings *s)
     return status;
 }
 
-/* The best checkpoint of the run that `path` means, to be freed; where there is none, `path` itself. */
+/* Whether a checkpoint is there and is of that step. */
+static bool is_of_step(const char *path, int64_t step)
+{
+    nw_checkpoint *c;
+    if (!nw_checkpoint_exists(path) || nw_checkpoint_open(&c, path) != NW_OK) return false;
+    const nw_checkpoint_info *info = nw_checkpoint_get_info(c);
+    bool is_it = info && info->step == step;
+    nw_checkpoint_close(c);
+    return is_it;
+}
+
+/* Of a run's best step, to be freed: among its checkpoints, or kept aside; NULL: neither is there. */
+static nw_status find_best(const char *run_dir, int64_t step, char **best)
+{
+    for (int aside = 0; aside < 2; aside++) {
+        NW_TRY(aside ? nw_path_join(best, run_dir, NW_RUN_BEST) : nw_checkpoint_step_path(best, run_dir, step));
+        if (is_of_step(*best, step)) return NW_OK;
+        free(*best);
+        *best = NULL;
+    }
+    return NW_OK;
+}
+
+/* The best checkpoint of the run that `path` means, to be freed; where none is known, `path` itself. */
 static nw_status best_checkpoint(const char *path, char **best)
 {
     nw_checkpoint *c;
@@ -248,11 +271,13 @@ static nw_status best_checkpoint(const char *path, char **best)
     if (status == NW_OK && run_dir && nw_checkpoint_has(c, "best_step"))
         status = nw_checkpoint_get_int(c, "best_step", &step);
     nw_checkpoint_close(c);
-    if (status == NW_OK && step >= 0) status = nw_checkpoint_step_path(best, run_dir, step);
+    if (status == NW_OK && step >= 0) status = find_best(run_dir, step, best);
     free(run_dir);
     NW_TRY(status);
-    if (*best && nw_checkpoint_exists(*best)) return NW_OK;
-    free(*best);
+    if (*best) return NW_OK;
+    if (step >= 0)
+        fprintf(stderr, "nowait: the best checkpoint of %s, of step %lld, is not there; this is its newest\n", path,
+                (long long)step);
     return copied(path, best);
 }
 

@@ -1,6 +1,8 @@
 /* params.c - the table of segments and the vectors behind it; init.c gives them their initial values. */
 #include "param/params.h"
 
+#include "base/sha256.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,4 +42,11 @@ void nw_params_free(nw_params *params)
     free(params->learned.at);
     free(params->running.at);
     *params = (nw_params){0};
+}
+
+void nw_params_sha256(const nw_params *params, char text[65])
+{
+    nw_sha256 hash = nw_sha256_begin();
+    nw_sha256_add(&hash, params->values, params->learned.floats * sizeof *params->values);
+    nw_sha256_end(&hash, text);
 }

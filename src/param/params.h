@@ -61,6 +61,9 @@ void nw_params_free(nw_params *params);
  * its own, keyed by its index. */
 void nw_params_init(nw_params *params, uint64_t seed);
 
+/* Of the values, as hexadecimal text. */
+void nw_params_sha256(const nw_params *params, char text[65]);
+
 static inline float *nw_param_value(const nw_params *p, int index) { return p->values + p->learned.at[index].offset; }
 static inline float *nw_param_gradient(const nw_params *p, int index)
 {

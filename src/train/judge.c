@@ -37,6 +37,7 @@ static nw_status evaluate(nw_judge *j, nw_case *c, bool *complete)
     if (j->buffers > 0) memcpy(p->buffers, c->buffers, j->buffers * sizeof *p->buffers);
     if (o->recalibrate && j->buffers > 0)
         NW_TRY(nw_measure_statistics(j->net, o->recalibrate, c->record.epoch, o->recalibrate_batches));
+    if (j->buffers > 0) memcpy(c->judged_buffers, p->buffers, j->buffers * sizeof *p->buffers);
     *complete = true;
     for (int i = 0; i < 3 && *complete; i++)
         if (loaders[i]) NW_TRY(nw_evaluate(j->net, loaders[i], o->both_views, o->stop, tallies[i], complete));
@@ -100,13 +101,14 @@ nw_status nw_judge_open(nw_judge *j, bool evaluate_it, nw_case **opened)
     if (!c) c = calloc(1, sizeof *c);
     NW_FAIL_IF(!c, NW_E_MEMORY, "no memory for the record of an epoch");
     if (evaluate_it && !c->values) c->values = calloc(j->floats + 1, sizeof *c->values);
-    if (evaluate_it && !c->buffers) c->buffers = calloc(j->buffers + 1, sizeof *c->buffers);
+    if (evaluate_it && !c->buffers) c->buffers = calloc(2 * j->buffers + 1, sizeof *c->buffers);
     if (evaluate_it && (!c->values || !c->buffers)) {
         nw_judge_close(j, c);
         return NW_FAIL(NW_E_MEMORY, "no memory for a copy of %zu parameters", j->floats);
     }
     nw_record_clear(NW_RECORD_EPOCH, &c->record);
     c->results = (nw_results){0};
+    c->judged_buffers = c->buffers ? c->buffers + j->buffers : NULL;
     c->evaluated = evaluate_it;
     c->complete = c->done = false;
     c->next = NULL;

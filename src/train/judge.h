@@ -45,6 +45,7 @@ typedef struct nw_case {
     nw_results results;
     struct nw_case *next; /* also for lists of whoever has it */
     float *values, *buffers;
+    float *judged_buffers; /* what was evaluated: those, or statistics measured anew. Of cases that are done */
 } nw_case;
 
 nw_status nw_judge_create(nw_judge **judge, const nw_judge_options *options);

@@ -7,7 +7,6 @@
 
 #include "base/clock.h"
 #include "base/machine.h"
-#include "base/sha256.h"
 #include "compute/isa.h"
 #include "data/augment.h"
 
@@ -323,12 +322,7 @@ nw_parameter_info nw_net_parameter(const nw_net *net, int index) { return info(&
 int nw_net_buffer_count(const nw_net *net) { return net->model.params.running.count; }
 nw_parameter_info nw_net_buffer(const nw_net *net, int index) { return info(&net->model.params.running.at[index]); }
 
-void nw_net_weights_sha256(const nw_net *net, char text[65])
-{
-    nw_sha256 hash = nw_sha256_begin();
-    nw_sha256_add(&hash, net->model.params.values, net->model.params.learned.floats * sizeof(float));
-    nw_sha256_end(&hash, text);
-}
+void nw_net_weights_sha256(const nw_net *net, char text[65]) { nw_params_sha256(&net->model.params, text); }
 
 const char *nw_net_isa(const nw_net *net) { return net->model.builder.kernels->isa; }
 const char *nw_net_precision(const nw_net *net)

@@ -19,6 +19,10 @@
 #include "observe/stopwatch.h"
 #include "train/crew.h"
 
+/* Of a run with a parameter server, in its directory: the weights of the best epoch as a checkpoint without the state of a run.
+ * Other runs write a whole one after that epoch. */
+#define NW_RUN_BEST "best"
+
 /* What "best" compares. */
 typedef struct nw_best_rule {
     bool none;

@@ -3,10 +3,14 @@
  */
 #include "train/run_private.h"
 
+#include "base/file.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define WEIGHTS_ONLY "weights_only" /* the key that says so */
 
 /* Keys of the phases' times in a checkpoint, in the order of nw_phase. */
 static const char *const phases[NW_PHASES] = {"other_ns", "preprocess_ns", "train_ns", "validation_ns",
@@ -56,12 +60,18 @@ static nw_status add_dataset(nw_checkpoint_writer *w, const nw_dataset *d)
     return status;
 }
 
-static nw_status add_state(run *r, nw_checkpoint_writer *w)
+/* What it is of. */
+static nw_status add_origin(run *r, nw_checkpoint_writer *w)
 {
     const nw_run_options *o = r->options;
     if (o->config) NW_TRY(nw_checkpoint_add_file(w, NW_CHECKPOINT_CONFIG, o->config, strlen(o->config)));
     NW_TRY(add_dataset(w, o->dataset));
-    if (o->run_dir) NW_TRY(nw_checkpoint_add_text(w, "run_dir", o->run_dir));
+    return o->run_dir ? nw_checkpoint_add_text(w, "run_dir", o->run_dir) : NW_OK;
+}
+
+static nw_status add_state(run *r, nw_checkpoint_writer *w)
+{
+    NW_TRY(add_origin(r, w));
     NW_TRY(nw_checkpoint_add_double(w, "best", r->best));
     NW_TRY(nw_checkpoint_add_double(w, "best_top1", r->best_top1));
     NW_TRY(nw_checkpoint_add_int(w, "best_step", r->best_step));
@@ -71,15 +81,20 @@ static nw_status add_state(run *r, nw_checkpoint_writer *w)
     return nw_run_save_times(w, times(r));
 }
 
-static nw_status write_files(run *r, const char *path)
+static nw_checkpoint_info info_of(const run *r, int64_t step, int64_t epoch, const nw_params *params)
 {
     const nw_net *net = first(r)->net;
-    nw_checkpoint_info info = {
-        .step = nw_crew_computed(r->crew), .epoch = finished_epochs(r), .seed = r->options->crew.replica.net.seed};
+    nw_checkpoint_info info = {.step = step, .epoch = epoch, .seed = r->options->crew.replica.net.seed};
     snprintf(info.model, sizeof info.model, "%s", r->options->crew.replica.net.model);
     snprintf(info.precision, sizeof info.precision, "%s", nw_net_precision(net));
     snprintf(info.isa, sizeof info.isa, "%s", nw_net_isa(net));
-    nw_net_weights_sha256(net, info.weights_sha256);
+    nw_params_sha256(params, info.weights_sha256);
+    return info;
+}
+
+static nw_status write_files(run *r, const char *path)
+{
+    nw_checkpoint_info info = info_of(r, nw_crew_computed(r->crew), finished_epochs(r), &first(r)->net->model.params);
     nw_checkpoint_writer *w;
     NW_TRY(nw_checkpoint_begin(&w, path, &info));
     add_state(r, w); /* the first failure sticks, and commit returns it */
@@ -139,6 +154,32 @@ nw_status nw_run_save(run *r)
         record.write_seconds = (double)(nw_now_ns() - start) * 1e-9;
         nw_run_tell(r, nw_observers_checkpoint(&r->observers, &record));
     }
+    free(path);
+    return status;
+}
+
+static nw_status write_best(run *r, const nw_case *judged, const char *path)
+{
+    nw_params params = first(r)->net->model.params;
+    params.values = judged->values;
+    params.buffers = judged->judged_buffers;
+    nw_checkpoint_info info = info_of(r, judged->record.step, judged->record.epoch, &params);
+    nw_checkpoint_writer *w;
+    NW_TRY(nw_checkpoint_begin(&w, path, &info));
+    add_origin(r, w);
+    nw_checkpoint_add_int(w, WEIGHTS_ONLY, 1);
+    nw_checkpoint_add_model(w, &params, judged->record.step);
+    return nw_checkpoint_commit(w);
+}
+
+nw_status nw_run_save_best(run *r, const nw_case *judged)
+{
+    char *path;
+    if (!r->options->run_dir) return NW_OK;
+    NW_TRY(nw_path_join(&path, r->options->run_dir, NW_RUN_BEST));
+    enter(r, NW_PHASE_CHECKPOINT);
+    nw_status status = write_best(r, judged, path);
+    leave(r, NW_PHASE_CHECKPOINT);
     free(path);
     return status;
 }
@@ -209,7 +250,7 @@ static void note_own_checkpoint(run *r, const nw_checkpoint *c)
 
 nw_status nw_run_load(run *r, nw_checkpoint *c)
 {
-    NW_FAIL_IF(nw_checkpoint_is_bare(c), NW_E_FILE,
+    NW_FAIL_IF(nw_checkpoint_is_bare(c) || nw_checkpoint_has(c, WEIGHTS_ONLY), NW_E_FILE,
                "%s holds weights only, not the state of a run; --init starts a new run from them",
                nw_checkpoint_path(c));
     NW_TRY(nw_crew_load(r->crew, c, &r->note));

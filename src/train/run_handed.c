@@ -160,6 +160,7 @@ static nw_status finish_judging(run *r, bool *stop)
     bool is_judged = !leads(r) || r->judged_step == nw_crew_computed(r->crew);
     nw_status status = is_judged ? NW_OK : judge_last(r); /* in the middle of an epoch, or judged before a resume */
     if (status == NW_OK) status = nw_run_tell_judged(r, true);
+    if (status == NW_OK && leads(r)) nw_run_keep_statistics(r);
     leave(r, NW_PHASE_VALIDATION);
     NW_TRY(status);
     return nw_crew_agree_to_stop(r->crew, stop);

@@ -48,8 +48,29 @@ void nw_run_forget_cases(run *r)
 void nw_run_close_judge(run *r)
 {
     nw_run_forget_cases(r);
+    if (r->last_judged) nw_judge_close(r->judge, r->last_judged);
+    r->last_judged = NULL;
     nw_judge_free(r->judge);
     r->judge = NULL;
+}
+
+/* A case whose record was sent. Where statistics are measured for an evaluation, the last one stays. */
+static void put_away(run *r, nw_case *done)
+{
+    if (r->recalibrate && done->evaluated) {
+        nw_case *before = r->last_judged;
+        r->last_judged = done;
+        done = before;
+    }
+    if (done) nw_judge_close(r->judge, done);
+}
+
+void nw_run_keep_statistics(run *r)
+{
+    const nw_params *p = &first(r)->net->model.params;
+    const nw_case *c = r->last_judged;
+    if (!c || c->record.step != nw_crew_computed(r->crew)) return;
+    memcpy(p->buffers, c->judged_buffers, p->running.floats * sizeof *p->buffers);
 }
 
 nw_status nw_run_tell_judged(run *r, bool wait)
@@ -59,9 +80,10 @@ nw_status nw_run_tell_judged(run *r, bool wait)
         NW_TRY(nw_judge_take(r->judge, wait, &done));
         if (!done) return NW_OK;
         if (done->evaluated) nw_run_fill_results(r, &done->results, &done->record);
+        if (done->evaluated && r->best_step == done->record.step) nw_run_tell(r, nw_run_save_best(r, done));
         nw_run_tell(r, nw_observers_epoch(&r->observers, &done->record));
         r->epoch = done->record;
-        nw_judge_close(r->judge, done);
+        put_away(r, done);
     }
     return NW_OK;
 }

@@ -43,6 +43,7 @@ typedef struct run {
     nw_loader *recalibrate;       /* for it; NULL: none */
     nw_case *cases;               /* for it, in order; copies of the parameters of the first are still coming */
     int64_t judged_step;          /* the last of these; -1: none */
+    nw_case *last_judged;         /* where statistics are measured for an evaluation: the last one, with them */
     int backlog;                  /* evaluations that waited when this was last told */
     nw_cpu_ticks ticks;
     int lock; /* on the run's directory; -1: none */
@@ -120,6 +121,8 @@ nw_status nw_run_submit_cases(run *r);
 void nw_run_forget_cases(run *r);
 /* Sends the records of epochs whose evaluation is done; wait: of all, unless the run is asked to stop. */
 nw_status nw_run_tell_judged(run *r, bool wait);
+/* At the end of the run: statistics that were measured to evaluate its weights become theirs. */
+void nw_run_keep_statistics(run *r);
 /* Cases whose records were not sent. Loaded ones are to be submitted. */
 nw_status nw_run_save_cases(const run *r, nw_checkpoint_writer *writer);
 nw_status nw_run_load_cases(run *r, nw_checkpoint *checkpoint);
@@ -129,6 +132,8 @@ nw_status nw_run_load_cases(run *r, nw_checkpoint *checkpoint);
 /* The run's own checkpoint of this step, unless it is there; old ones go. */
 nw_status nw_run_save(run *r);
 nw_status nw_run_save_named(run *r);
+/* The best weights so far, which are those of this case, to RUN/best: only rank 0, while all go on. */
+nw_status nw_run_save_best(run *r, const nw_case *judged);
 /* What the run continues from. */
 nw_status nw_run_load(run *r, nw_checkpoint *checkpoint);
 /* Back to the last checkpoint, with a lower rate. If that did not help before, its weights are to blame: to the one before. */

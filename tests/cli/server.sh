@@ -73,6 +73,27 @@ run 0 "$NOWAIT" train --quiet --resume "$runs/saved"
 same saved-whole saved
 equal "epochs after it was killed" "$(epochs saved-whole)" "$(epochs saved)"
 
+# ---- the best epoch's weights are kept, though ranks do not rest for them, with the statistics that they were evaluated with ----
+for norms in average recalibrate; do
+    best="--model resnet20 --width 8 --limit 96 --optimizer sgd --lr 0.05 --metric test_loss --bn-sync $norms"
+    trained best-$norms $serve async --virtual 3 --max-epoch 5 $best
+    epoch=$(number best-$norms best_epoch)
+    found=$(epochs best-$norms | sed -n "s/.*\"epoch\":$epoch,.*\"test_loss\":\([^,]*\),.*/\1/p")
+    run 0 "$NOWAIT" train --quiet --resume "$runs/best-$norms" --evaluate
+    out_has "loss $(printf %.4f "$found") "
+    err_lines 0
+    run 0 "$NOWAIT" eval "$runs/best-$norms/best"
+    out_has "loss $(printf %.4f "$found") "
+    run 0 "$NOWAIT" eval "$runs/best-$norms"
+    out_has "loss $(printf %.4f "$(number best-$norms test_loss)") "
+done
+is "$(number best-average best_epoch) < 5" "the rate is too high: the best epoch is not the last"
+run 3 "$NOWAIT" train --quiet --resume "$runs/best-average/best"
+err_has 'holds weights only, not the state of a run'
+rm -r "$runs/best-average/best"
+run 0 "$NOWAIT" train --quiet --resume "$runs/best-average" --evaluate
+err_has 'is not there; this is its newest'
+
 # ---- exactly the updates asked for, delays measured and bounded; the same again, from its schedule, and after a resume ----
 trained many $serve async --virtual 6 --checkpoint-every 13
 equal "updates" 40 "$(number many steps)"
