@@ -86,8 +86,10 @@ static nw_status add_speed(nw_grid *grid, const struct method *method, int worke
                             tiny && real ? 400 : 2000));
     NW_TRY(nw_trial_options(trial, "--train-metrics=false"));
     NW_TRY(nw_trial_options(trial, SERVER, method->communication, method->in_flight));
-    NW_TRY(nw_trial_options(trial, "--batch-size=%d --max-steps=%d --max-epoch=100000 --eval-every=100000", BATCH,
-                            steps)); /* in step divided among the workers */
+    NW_TRY(nw_trial_options(trial,
+                            "--batch-size=%d --max-steps=%d --max-epoch=100000 --eval-every=100000 "
+                            "--checkpoint-every=1000000000",
+                            BATCH, steps)); /* in step divided among the workers */
     if (real) {
         trial->ranks = workers + 1;
         return nw_trial_options(trial, "--model resnet18 --threads=1");
