@@ -236,7 +236,7 @@ static nw_status train(const nw_settings *s)
     return status;
 }
 
-/* Whether a checkpoint is there and is of that step. */
+/* Whether a checkpoint is there, whole, and of that step. */
 static bool is_of_step(const char *path, int64_t step)
 {
     nw_checkpoint *c;
@@ -250,12 +250,13 @@ static bool is_of_step(const char *path, int64_t step)
 /* Of a run's best step, to be freed: among its checkpoints, or kept aside; NULL: neither is there. */
 static nw_status find_best(const char *run_dir, int64_t step, char **best)
 {
-    for (int aside = 0; aside < 2; aside++) {
-        NW_TRY(aside ? nw_path_join(best, run_dir, NW_RUN_BEST) : nw_checkpoint_step_path(best, run_dir, step));
-        if (is_of_step(*best, step)) return NW_OK;
-        free(*best);
-        *best = NULL;
-    }
+    NW_TRY(nw_checkpoint_step_path(best, run_dir, step));
+    if (nw_checkpoint_exists(*best)) return NW_OK;
+    free(*best);
+    NW_TRY(nw_path_join(best, run_dir, NW_RUN_BEST));
+    if (is_of_step(*best, step)) return NW_OK;
+    free(*best);
+    *best = NULL;
     return NW_OK;
 }
 
