@@ -114,7 +114,7 @@ fi
 [ -z "$(ls "$TMPDIR" | grep nowait)" ] || complain "temporary folders were left"
 
 # ---- a run that went back to checkpoints ----
-run 0 "$NOWAIT" train $common --virtual 2 --lr 8 --checkpoint-every 2 --on-divergence rollback --divergence-factor 1.3 \
+run 0 "$NOWAIT" train $common --virtual 2 --precision f32 --lr 8 --checkpoint-every 2 --on-divergence rollback --divergence-factor 1.3 \
     --max-rollbacks 9 --max-steps 20 --run-dir "$runs/back"
 grep -q '"fault":"rollback"' "$runs/back/metrics.jsonl" || complain "it did not go back"
 run 0 "$NOWAIT" replay "$runs/back"
