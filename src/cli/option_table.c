@@ -61,6 +61,8 @@ const nw_option nw_option_rows[] = {
     {"quiet", NULL, 'q', FLAG, NULL, "false", AT(quiet), 0, 0, ALL, IN(RUN), MAIN, "no progress on stderr"},
     {"print-freq", NULL, 'p', INT, "N", "10", AT(print_freq), 1, 1 << 30, RUNS, IN(RUN), LIVE,
      "steps between two progress lines, where stderr is no terminal"},
+    {"tensorboard", NULL, 0, FLAG, NULL, "true", AT(tensorboard), 0, 0, RUNS, IN(RUN), LIVE,
+     "write events for TensorBoard, where the library for them is there"},
     {"git", NULL, 0, FLAG, NULL, "true", AT(git), 0, 0, RUNS, IN(RUN), LIVE,
      "say the commit at start; --no-git does not"},
     {"metrics-file", NULL, 0, TEXT, "FILE", "", AT(metrics_file), 0, 0, RUNS, IN(RUN), LIVE,

@@ -79,7 +79,7 @@ typedef struct nw_settings {
     nw_text_list configs;
     int64_t seed;
     int threads; /* 0: all CPUs this process may use */
-    bool quiet, git, compat_ref, print_config;
+    bool quiet, git, tensorboard, compat_ref, print_config;
     const char *precision;   /* f32, bf16, auto: nw_settings_precision */
     const char *convolution; /* auto, direct */
     const char *format;      /* table, json */

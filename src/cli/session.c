@@ -81,7 +81,7 @@ nw_observe_options nw_session_observe(const nw_settings *s, const char *run_dir,
     return (nw_observe_options){.run_dir = run_dir,
                                 .progress = shows ? stderr : NULL,
                                 .print_every = s->print_freq,
-                                .tensorboard = nw_tensorboard_available(),
+                                .tensorboard = s->tensorboard && nw_tensorboard_available(),
                                 .metrics_file = s->metrics_file[0] ? s->metrics_file : NULL,
                                 .log_dir = s->log_dir[0] ? s->log_dir : NULL};
 }

@@ -74,7 +74,7 @@ static nw_status add_event(tensorboard *self, Tensorboard__Event *event)
     size_t bytes = tensorboard__event__get_packed_size(event);
     NW_FAIL_IF(bytes > BUFFER_SIZE - FRAME, NW_E_INTERNAL, "an event of %zu bytes does not fit the buffer of %s", bytes,
                self->file.path);
-    if (bytes > BUFFER_SIZE - FRAME - self->used) NW_TRY(flush(self));
+    if (self->used + bytes + FRAME > BUFFER_SIZE) NW_TRY(flush(self));
     unsigned char *at = self->buffer + self->used;
     put_little(at, bytes, 8);
     put_little(at + 8, nw_crc32c_masked(at, 8), 4);

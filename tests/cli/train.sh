@@ -37,6 +37,11 @@ assert abs(sum(parts) - s["total_seconds"]) < 1e-6, parts
 json.load(open(sys.argv[1] + "/checkpoints/36/manifest.json"))' "$runs/base"
 fi
 
+train quick --batch-size 1 --limit 4000 --max-steps 1500 # hundreds of steps a second
+equal "step records" "$(grep -c '^{"record":"step"' "$runs/quick/metrics.jsonl")" 1500
+train silent --no-tensorboard --max-steps 2
+[ -z "$(find "$runs/silent" -name 'events.*')" ] || complain "--no-tensorboard writes events"
+
 # ---- the same options give the same weights; nothing else counts ----
 train threads --max-epoch 3 --threads 1
 same_run base threads
