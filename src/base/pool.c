@@ -54,7 +54,7 @@ struct nw_pool {
     /* One line: whoever claims owns it and reads the fields next. */
     _Alignas(CACHE_LINE) atomic_word remaining;
     uint32_t count;
-    nw_task task;
+    nw_pool_task task;
     void *context;
 
     _Alignas(CACHE_LINE) atomic_word unfinished;
@@ -198,7 +198,7 @@ __attribute__((cold, noreturn)) static void die_busy(void)
     abort();
 }
 
-void nw_pool_run(nw_pool *pool, int count, nw_task task, void *context)
+void nw_pool_run(nw_pool *pool, int count, nw_pool_task task, void *context)
 {
     if (atomic_exchange_explicit(&pool->busy, true, memory_order_acquire)) die_busy();
     if (pool->threads == 1 || count <= 1) {

@@ -15,7 +15,7 @@
 #include "base/status.h"
 
 typedef struct nw_pool nw_pool;
-typedef void (*nw_task)(void *context, int index, int worker);
+typedef void (*nw_pool_task)(void *context, int index, int worker);
 
 /* 1 to NW_POOL_MOST threads, counting the caller. More than the machine has CPUs work too, slower: results do not depend
  * on their number. */
@@ -23,6 +23,6 @@ enum { NW_POOL_MOST = 1024 };
 nw_status nw_pool_create(nw_pool **pool, int threads);
 void nw_pool_free(nw_pool *pool);
 int nw_pool_threads(const nw_pool *pool);
-void nw_pool_run(nw_pool *pool, int count, nw_task task, void *context);
+void nw_pool_run(nw_pool *pool, int count, nw_pool_task task, void *context);
 
 #endif

@@ -24,26 +24,26 @@ typedef struct bench {
     int rank, size;
     nw_drill drill;
     nw_codec *codec;
-    nw_exchange *exchange, *none;
     nw_driver *driver, *local;
-    nw_party party, alone;
+    nw_rank together, alone;
+    uint16_t ranks[NW_CLUSTER_RANKS];
     float *sum;                   /* of MPI */
     double *seconds[CONTESTANTS]; /* a step, of each round */
 } bench;
 
-static nw_status run_steps(bench *b, nw_driver *driver, nw_party *party, bool pretends)
+static nw_status run_steps(bench *b, nw_driver *driver, nw_rank *rank, bool pretends)
 {
-    b->drill.left = b->settings->steps;
+    int steps = b->settings->steps;
+    nw_go go = {.until = rank->machine->updates + steps, .batches = steps, .drain = true};
     b->drill.pretends = pretends;
-    NW_TRY(nw_driver_run(driver, party, false));
-    return b->settings->delay > 0 ? nw_driver_run(driver, party, true) : NW_OK;
+    return nw_driver_run(driver, rank, &go);
 }
 
 static nw_status run_contestant(bench *b, contestant c)
 {
     const nw_params *p = &b->drill.net->model.params;
-    if (c == OURS) return run_steps(b, b->driver, &b->party, true);
-    if (c == WITH) return run_steps(b, b->driver, &b->party, false);
+    if (c == OURS) return run_steps(b, b->driver, &b->together, true);
+    if (c == WITH) return run_steps(b, b->driver, &b->together, false);
     if (c == WITHOUT) return run_steps(b, b->local, &b->alone, false);
     for (int i = 0; i < b->settings->steps; i++) NW_TRY(nw_mpi_allreduce(p->gradients, b->sum, p->learned.floats));
     return NW_OK;
@@ -108,6 +108,16 @@ static void print_result(bench *b, nw_cpu_ticks before)
     nw_bench_machine_table(before);
 }
 
+static nw_status make_rank(bench *b, const nw_exchange_options *options, nw_rank *rank)
+{
+    nw_machine *exchange;
+    *rank = (nw_rank){.index = options->group.me, .worker = &b->drill, .work = &nw_drill_work};
+    NW_TRY(nw_exchange_create(&exchange, options));
+    nw_status status = nw_passes_create(&rank->machine, exchange, options->params, 1);
+    if (status != NW_OK) nw_exchange_free(exchange);
+    return status;
+}
+
 static nw_status prepare(bench *b)
 {
     const nw_settings *s = b->settings;
@@ -126,21 +136,19 @@ static nw_status prepare(bench *b)
     NW_TRY(nw_drill_create(&b->drill, &o));
     nw_codec_options codec = {.name = s->method};
     NW_TRY(nw_codec_create(&b->codec, &codec));
+    for (int i = 0; i < b->size; i++) b->ranks[i] = (uint16_t)i;
     nw_exchange_options e = {.name = "allreduce",
-                             .rank = b->rank,
-                             .world = b->size,
+                             .group = {b->ranks, b->size, b->rank},
                              .params = &b->drill.net->model.params,
                              .codec = b->codec,
                              .bucket_bytes = (size_t)s->bucket_bytes,
                              .delay = s->delay};
-    NW_TRY(nw_exchange_create(&b->exchange, &e));
-    nw_exchange_options none = {.name = "none", .world = 1, .params = e.params, .codec = b->codec};
-    NW_TRY(nw_exchange_create(&b->none, &none));
+    nw_exchange_options none = {.name = "none", .group = {b->ranks, 1, 0}, .params = e.params, .codec = b->codec};
+    NW_TRY(make_rank(b, &e, &b->together));
+    NW_TRY(make_rank(b, &none, &b->alone));
     nw_driver_options d = {.timeout_ns = (int64_t)(s->timeout * 1e9)};
     NW_TRY(nw_mpi_create(&b->driver, &d));
     NW_TRY(nw_local_create(&b->local, &d));
-    b->party = (nw_party){.exchange = b->exchange, .worker = &b->drill, .work = &nw_drill_work};
-    b->alone = (nw_party){.exchange = b->none, .worker = &b->drill, .work = &nw_drill_work};
     b->sum = calloc(b->drill.net->model.params.learned.floats, sizeof *b->sum);
     NW_FAIL_IF(!b->sum, NW_E_MEMORY, "no memory for a gradient");
     for (int c = 0; c < CONTESTANTS; c++) {
@@ -157,8 +165,8 @@ nw_status nw_bench_exchange(const nw_settings *settings)
     nw_status status = prepare(&b);
     if (status == NW_OK) status = measure(&b);
     if (status == NW_OK && b.rank == 0) print_result(&b, before);
-    nw_exchange_free(b.exchange);
-    nw_exchange_free(b.none);
+    nw_exchange_free(b.together.machine);
+    nw_exchange_free(b.alone.machine);
     nw_driver_free(b.driver);
     nw_driver_free(b.local);
     nw_codec_free(b.codec);

@@ -61,8 +61,6 @@ static const struct {
     {"exchange", "gradients between ranks of mpirun: alone, and beside training", NW_COMMAND_BENCH_EXCHANGE,
      nw_bench_exchange},
     {"loader", "images/s that are read, augmented and normalised", NW_COMMAND_BENCH_LOADER, nw_bench_loader},
-    {"update", "an optimizer's step over a long vector, against memory's bandwidth", NW_COMMAND_BENCH_UPDATE,
-     nw_bench_update},
 };
 enum { BENCHMARKS = sizeof benchmarks / sizeof benchmarks[0] };
 

@@ -121,7 +121,7 @@ static void print_servers(const nw_settings *s, const nw_run_options *o)
     const nw_exchange_options *e = &o->crew.exchange;
     int workers = nw_server_workers(e);
     fprintf(stderr, ", %d %s%s and %d %s, %s", e->servers, e->servers == 1 ? "server" : "servers",
-            workers == e->world ? " among them" : "", workers, workers == 1 ? "worker" : "workers",
+            workers == e->group.count ? " among them" : "", workers, workers == 1 ? "worker" : "workers",
             e->sync ? "in step" : "asynchronous");
     if (o->crew.replica.loader.batch_size != s->batch_size)
         fprintf(stderr, "; batches of %d are divided among them, as APAM does in step: %d images each", s->batch_size,

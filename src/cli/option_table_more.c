@@ -105,8 +105,6 @@ const nw_option nw_option_more_rows[] = {
     {"server-correction", NULL, 0, CHOICE, "none|inverse|dc-asgd", "none", TRAINS(server_correction, 0, 0),
      "against the age of a gradient"},
     {"dc-lambda", NULL, 0, NUMBER, "X", "0.04", TRAINS(dc_lambda, 0, 1e9), "dc-asgd: how much is compensated"},
-    {"send-down", NULL, 0, CHOICE, "models|differences", "models", TRAINS(send_down, 0, 0),
-     "server: what workers get where --method loses something"},
     {"server-threads", "master-num-threads", 0, INT, "N", "0", TRAINS(server_threads, 0, 1024),
      "of ranks that only serve; 0: as --threads"},
     {"use-sparse", NULL, 0, FLAG, NULL, "false", LATER(SERVER), "server: leave zeros out of messages"},

@@ -238,8 +238,7 @@ static nw_exchange_options plan_exchange(const nw_settings *s, const nw_world *w
 {
     bool sync = is(s->communication, "sync");
     return (nw_exchange_options){.name = s->exchange,
-                                 .rank = w ? w->rank : 0,
-                                 .world = w ? w->size : 1,
+                                 .group = {.count = w ? w->size : 1, .me = w ? w->rank : 0},
                                  .bucket_bytes = (size_t)s->bucket_bytes,
                                  .delay = s->delay,
                                  .sync = sync,
@@ -254,14 +253,13 @@ static nw_exchange_options plan_exchange(const nw_settings *s, const nw_world *w
                                                : is(s->server_correction, "inverse") ? NW_CORRECT_INVERSE
                                                                                      : NW_CORRECT_DC,
                                  .dc_lambda = s->dc_lambda,
-                                 .differences = is(s->send_down, "differences"),
                                  .deadline_ns = (int64_t)(s->timeout * 1e9)};
 }
 
 int nw_plan_replicas(const nw_settings *s, const nw_world *w)
 {
     nw_exchange_options e = plan_exchange(s, w);
-    if (!is(s->exchange, "server")) return e.world;
+    if (!is(s->exchange, "server")) return e.group.count;
     int workers = nw_server_workers(&e);
     return e.sync && workers > 0 ? workers : 1;
 }
@@ -274,13 +272,15 @@ static nw_status check_server(const nw_settings *s)
                         : s->server_computes                ? "server-computes"
                         : s->max_staleness >= 0             ? "max-staleness"
                         : !is(s->server_correction, "none") ? "server-correction"
-                        : !is(s->send_down, "models")       ? "send-down"
                         : s->in_flight > 0                  ? "in-flight"
                         : s->server_threads > 0             ? "server-threads"
                                                             : NULL;
     NW_FAIL_IF(!serves && alone, NW_E_ARGUMENT, "--%s is for a parameter server; add --exchange server", alone);
     NW_FAIL_IF(serves && s->servers > 1 && s->clip_norm > 0, NW_E_ARGUMENT,
                "--clip-norm needs the whole gradient, of which each of %d servers has a part; use --servers 1",
+               s->servers);
+    NW_FAIL_IF(serves && s->servers > 1 && is(s->optimizer, "lars"), NW_E_ARGUMENT,
+               "--optimizer lars needs the norms of whole tensors, of which each of %d servers has a part; use --servers 1",
                s->servers);
     NW_FAIL_IF(serves && s->servers > 1 && s->ema_decay > 0, NW_E_ARGUMENT,
                "an average of the weights needs all of them, of which each of %d servers has a part; use --servers 1",
@@ -293,6 +293,7 @@ static nw_status plan_crew(const nw_settings *s, const nw_world *w, nw_crew_opti
     bool several = w && w->size > 1;
     o->place = w ? w->place : NW_CREW_ALONE;
     o->world = w ? w->size : 1;
+    o->rank = w ? w->rank : 0;
     o->cluster = w ? w->cluster : NULL;
     o->faults = w ? w->faults : NULL;
     o->exchange = plan_exchange(s, w);

@@ -16,7 +16,7 @@ const char *nw_work_text(nw_work work)
     return text[work];
 }
 
-void nw_exec_run(nw_exec *exec, nw_work work, int count, nw_task task, void *context)
+void nw_exec_run(nw_exec *exec, nw_work work, int count, nw_pool_task task, void *context)
 {
     if (!exec->profile) {
         nw_pool_run(exec->pool, count, task, context);

@@ -145,7 +145,7 @@ static inline nw_need nw_need_max(nw_need a, nw_need b)
 }
 
 /* Runs tasks and books the time under `work`. */
-void nw_exec_run(nw_exec *exec, nw_work work, int count, nw_task task, void *context);
+void nw_exec_run(nw_exec *exec, nw_work work, int count, nw_pool_task task, void *context);
 
 /* ---- the table ------------------------------------------------------------------------------------------------- */
 

@@ -8,7 +8,7 @@
 
 static const struct {
     const char *name;
-    nw_status (*create)(nw_exchange **exchange, const nw_exchange_options *options);
+    nw_status (*create)(nw_machine **exchange, const nw_exchange_options *options);
 } exchanges[] = {
     {"none", nw_none_create},
     {"allreduce", nw_allreduce_create},
@@ -16,7 +16,7 @@ static const struct {
 };
 enum { EXCHANGES = sizeof exchanges / sizeof exchanges[0] };
 
-nw_status nw_exchange_create(nw_exchange **out, const nw_exchange_options *options)
+nw_status nw_exchange_create(nw_machine **out, const nw_exchange_options *options)
 {
     const char *names[EXCHANGES];
     *out = NULL;
@@ -28,9 +28,9 @@ nw_status nw_exchange_create(nw_exchange **out, const nw_exchange_options *optio
                    nw_suggest(options->name, names, EXCHANGES));
 }
 
-void nw_exchange_free(nw_exchange *exchange)
+void nw_exchange_free(nw_machine *machine)
 {
-    if (exchange) exchange->ops->free(exchange);
+    if (machine) machine->ops->free(machine);
 }
 
 /* ---- buckets ------------------------------------------------------------------------------------------------------ */

@@ -1,5 +1,5 @@
 /*
- * exchange.h - how replicas agree: the exchanges there are. net/party.h says what an exchange is.
+ * exchange.h - how replicas agree: the exchanges there are, and the pipelines below them. net/machine.h says what they are.
  *
  *   name        replicas   how                                                                       file
  *   none        1          every gradient is applied at once                                         none.c
@@ -11,7 +11,7 @@
 
 #include "base/pool.h"
 #include "codec/codec.h"
-#include "net/party.h"
+#include "net/machine.h"
 #include "param/params.h"
 
 /* What a server does with a gradient that is older than it should be. */
@@ -21,13 +21,14 @@ typedef enum nw_correction { NW_CORRECT_NONE, NW_CORRECT_INVERSE, NW_CORRECT_DC 
 
 typedef struct nw_exchange_options {
     const char *name;
-    int rank, world;
+    nw_group group;          /* who exchanges */
     const nw_params *params; /* whose gradients are exchanged; outlives the exchange */
     const nw_codec *codec;   /* what travels; outlives the exchange */
     size_t bucket_bytes;     /* of gradient that travels together, at least; 0: 4 MiB */
     int delay;               /* allreduce: 0, or 1 */
     /* server: */
     nw_pool *pool;         /* encodes and decodes; outlives the exchange. NULL: the calling thread does */
+    int accumulation;      /* batches that make a gradient: what learning rates are counted in */
     bool sync;             /* updates are made of one gradient of each worker */
     int servers;           /* ranks that own parameters, from rank 0 on; 0: 1 */
     bool server_computes;  /* these ranks are workers as well; always in a world of one */
@@ -36,28 +37,26 @@ typedef struct nw_exchange_options {
     nw_staleness staleness;
     nw_correction correction;
     double dc_lambda;
-    bool differences;    /* send what has changed in the parameters, where the codec is not exact */
-    int64_t deadline_ns; /* after which a worker that says nothing is given up; 0: never */
-    const void *report;  /* of this rank's last gradient, filled by whoever computes; travels to server 0 */
+    int64_t deadline_ns; /* after which a worker that says nothing is dropped; 0: never */
+    const void *report;  /* of this rank's last gradient, filled by whoever computes; goes where the world is counted */
     size_t report_bytes;
-    /* Several servers: whether rank 0 is to get all parameters as they are after so many updates, while all go on (COPY).
-     * The same on all ranks, and the same whenever it is asked during a run. NULL: never. */
-    bool (*copies)(const void *context, int64_t updates);
-    const void *copies_context;
 } nw_exchange_options;
 
 /* NW_E_UNKNOWN names the nearest; NW_E_ARGUMENT if the world is not one for it. */
-nw_status nw_exchange_create(nw_exchange **exchange, const nw_exchange_options *options);
-void nw_exchange_free(nw_exchange *exchange);
+nw_status nw_exchange_create(nw_machine **exchange, const nw_exchange_options *options);
+void nw_exchange_free(nw_machine *machine); /* also of a pipeline, with the exchange above it */
 
 /* The exchanges, one file each. */
-nw_status nw_none_create(nw_exchange **exchange, const nw_exchange_options *options);
-nw_status nw_allreduce_create(nw_exchange **exchange, const nw_exchange_options *options);
-nw_status nw_server_create(nw_exchange **exchange, const nw_exchange_options *options);
+nw_status nw_none_create(nw_machine **exchange, const nw_exchange_options *options);
+nw_status nw_allreduce_create(nw_machine **exchange, const nw_exchange_options *options);
+nw_status nw_server_create(nw_machine **exchange, const nw_exchange_options *options);
 
-/* Of a world with servers: how many ranks compute, and which of them a rank is; -1: it does not. */
+/* The pipeline of a rank that has all stages (passes.c). Takes over the exchange. */
+nw_status nw_passes_create(nw_machine **pipeline, nw_machine *exchange, const nw_params *params, int accumulation);
+
+/* Of a group with servers: how many members compute, and which of them a member is; -1: it does not. */
 int nw_server_workers(const nw_exchange_options *options);
-int nw_server_worker_of(const nw_exchange_options *options, int rank);
+int nw_server_worker_of(const nw_exchange_options *options, int member);
 
 /* ---- buckets ------------------------------------------------------------------------------------------------------ */
 

@@ -1,56 +1,95 @@
 /*
- * none.c - a replica alone: compute, apply, compute, ... What a gradient is averaged with is nothing.
+ * none.c - a replica alone: gradient, update, gradient, ... What a gradient is averaged with is nothing.
  */
 #include "exchange/exchange.h"
 
 #include <stdlib.h>
 
 typedef struct none {
-    nw_exchange base;
-    bool applying;
+    nw_machine base;
+    const nw_params *params;
+    const void *report;
+    nw_count count;
+    nw_go go;
+    bool asked; /* a task is under way */
 } none;
 
-static nw_status handle(nw_exchange *e, const nw_event *event, nw_actions *actions)
+/* What comes next, if anything can. */
+static void go_on(none *n, nw_actions *actions)
 {
-    none *n = (none *)e;
+    bool more = n->base.updates < n->go.until;
+    if (n->asked || !(more || n->go.partial)) return;
+    if (!more) n->go.partial = false;
+    n->asked = true;
+    nw_actions_task(actions, (nw_task){.kind = NW_TASK_GRADIENT, .number = n->base.updates});
+}
+
+static void update(const none *n, nw_actions *actions, int64_t clock)
+{
+    nw_actions_task(actions, (nw_task){.kind = NW_TASK_UPDATE,
+                                       .number = n->base.updates,
+                                       .clock = clock,
+                                       .values = n->params->values,
+                                       .gradient = n->params->gradients,
+                                       .count = n->params->learned.floats,
+                                       .scale = 1.0f});
+}
+
+static void count_update(none *n, nw_actions *actions, int64_t clock)
+{
+    static const int me = 0;
+    n->count = (nw_count){
+        .updates = ++n->base.updates, .clock = clock, .from_count = 1, .from = &me, .reports = &n->report};
+    nw_actions_add(actions, (nw_action){.kind = NW_ACTION_COUNT, .count = &n->count});
+}
+
+static nw_status handle(nw_machine *m, const nw_event *event, nw_actions *actions)
+{
+    none *n = (none *)m;
     switch (event->kind) {
-    case NW_EVENT_COMPUTED:
-        n->applying = true;
-        nw_actions_add(actions, (nw_action){.kind = NW_ACTION_APPLY, .scale = 1.0f});
-        return NW_OK;
-    case NW_EVENT_BEGIN:
-    case NW_EVENT_APPLIED:
-        n->applying = false;
-        nw_actions_add(actions, (nw_action){.kind = NW_ACTION_COMPUTE});
-        return NW_OK;
+    case NW_EVENT_GO:
+        n->go = *event->go;
+        break;
+    case NW_EVENT_STOP:
+        n->go.until = n->base.updates + n->asked;
+        n->go.partial = false;
+        break;
+    case NW_EVENT_DONE:
+        if (event->task->kind == NW_TASK_GRADIENT && event->task->completes) {
+            update(n, actions, event->task->clock);
+            return NW_OK;
+        }
+        n->asked = false;
+        if (event->task->kind == NW_TASK_UPDATE) count_update(n, actions, event->task->clock);
+        break;
     case NW_EVENT_MESSAGE:
         return NW_FAIL(NW_E_MESSAGE, "a message came from rank %u, but replicas do not exchange anything here",
                        event->message->header->from);
-    case NW_EVENT_READY:
-    case NW_EVENT_TIMER:
-    case NW_EVENT_GO:
-    case NW_EVENT_FLUSH:
-        break;
+    default:
+        return NW_OK;
     }
+    go_on(n, actions);
     return NW_OK;
 }
 
-static bool idle(const nw_exchange *e) { return !((const none *)e)->applying; }
-static void waits(const nw_exchange *e, nw_wait *wait) { (void)e, *wait = (nw_wait){.what = "nothing"}; }
-static void state(nw_exchange *e, nw_exchange_state *s) { (void)e, *s = (nw_exchange_state){0}; }
-static void none_free(nw_exchange *e) { free(e); }
+static bool rests(const nw_machine *m) { return !((const none *)m)->asked; }
+static void waits(const nw_machine *m, nw_wait *wait) { (void)m, *wait = (nw_wait){.what = "nothing"}; }
+static void state(nw_machine *m, nw_state *s) { nw_state_integer(s, "updates", &m->updates); }
+static void none_free(nw_machine *m) { free(m); }
 
-static const nw_exchange_ops ops = {"none", handle, idle, waits, state, none_free, NULL, NULL};
+static const nw_machine_ops ops = {"none", handle, rests, waits, state, none_free, NULL};
 
-nw_status nw_none_create(nw_exchange **out, const nw_exchange_options *o)
+nw_status nw_none_create(nw_machine **out, const nw_exchange_options *o)
 {
-    NW_FAIL_IF(o->world != 1, NW_E_ARGUMENT,
+    NW_FAIL_IF(o->group.count != 1, NW_E_ARGUMENT,
                "%d replicas would train apart from each other: choose how they agree with --exchange, for example "
                "--exchange allreduce",
-               o->world);
+               o->group.count);
     none *n = calloc(1, sizeof *n);
     NW_FAIL_IF(!n, NW_E_MEMORY, "no memory for an exchange");
-    n->base = (nw_exchange){.ops = &ops, .rank = o->rank, .world = o->world, .equal = true};
+    n->base = (nw_machine){.ops = &ops, .group = o->group, .equal = true, .lockstep = true};
+    n->params = o->params;
+    n->report = o->report;
     *out = &n->base;
     return NW_OK;
 }

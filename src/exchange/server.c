@@ -67,7 +67,7 @@ nw_status nw_pieces_add(pieces *p, int index, nw_message *m)
     const nw_header *h = m->header;
     NW_FAIL_IF(p->at[index] || (p->here > 0 && p->version != (int64_t)h->version), NW_E_MESSAGE,
                "rank %u sent bucket %u of version %" PRIu64 " twice, or in the middle of version %" PRId64, h->from,
-               h->segment, h->version, p->version);
+               h->bucket, h->version, p->version);
     p->version = (int64_t)h->version;
     p->at[index] = nw_message_hold(m);
     p->here++;
@@ -76,15 +76,16 @@ nw_status nw_pieces_add(pieces *p, int index, nw_message *m)
 
 /* ---- making and reading messages ------------------------------------------------------------------------------------------ */
 
-static nw_status take_message(server *s, nw_actions *actions, nw_message *m);
+static nw_status take_message(server *s, nw_actions *actions, nw_message *m, int from);
 
 nw_status nw_server_send(server *s, nw_actions *actions, int to, nw_message *m)
 {
-    if (to != s->base.rank) {
-        nw_actions_add(actions, (nw_action){.kind = NW_ACTION_SEND, .to = to, .message = m});
+    if (to != s->base.group.me) {
+        nw_machine_send(&s->base, actions, CHANNEL, to, m);
         return NW_OK;
     }
-    nw_status status = take_message(s, actions, m);
+    m->header->channel = CHANNEL;
+    nw_status status = take_message(s, actions, m, to);
     nw_message_drop(m);
     return status;
 }
@@ -93,7 +94,7 @@ static void fill_header(const server *s, nw_message *m, int kind, int64_t step, 
 {
     m->header->kind = (uint8_t)kind;
     m->header->codec = NW_CODEC_NONE;
-    m->header->from = (uint32_t)s->base.rank;
+    m->header->from = s->base.group.ranks[s->base.group.me];
     m->header->step = (uint64_t)step;
     m->header->version = (uint64_t)version;
 }
@@ -122,7 +123,7 @@ static nw_status begin_encoding(server *s, nw_actions *actions, const nw_codec *
     *range = (nw_codec_range){
         .codec = codec,
         .way = NW_CODEC_ENCODE,
-        .key = {(uint64_t)step, (uint32_t)p->bucket, (uint32_t)p->server, (uint32_t)s->base.rank},
+        .key = {(uint64_t)step, (uint32_t)p->bucket, (uint32_t)p->server, (uint32_t)s->base.group.me},
         .in = in,
         .out = (*out)->payload,
         .count = p->count,
@@ -136,13 +137,14 @@ static void end_encoding(server *s, nw_actions *actions, int kind, int64_t versi
     nw_header *h = m->header;
     fill_header(s, m, kind, (int64_t)range->key.step, version);
     h->codec = (uint8_t)range->codec->ops->id;
-    h->segment = range->key.segment;
-    h->part = range->key.part;
+    h->bucket = range->key.segment;
+    h->part = (uint16_t)range->key.part;
     h->count = (uint32_t)range->count;
     h->bytes = (uint32_t)range->encoded.bytes;
     h->index_bytes = (uint32_t)range->encoded.index_bytes;
     h->scale_bytes = (uint32_t)range->encoded.scale_bytes;
-    actions->touched += range->count * sizeof(float) + range->encoded.bytes;
+    nw_actions_touch(actions, range->in, range->count, false);
+    actions->touched += range->encoded.bytes;
 }
 
 nw_status nw_server_encode(server *s, nw_actions *actions, const nw_codec *codec, int kind, int index, int64_t step,
@@ -162,7 +164,7 @@ nw_status nw_server_encode_own(server *s, nw_actions *actions, const nw_codec *c
 {
     nw_status status = NW_OK;
     for (int i = 0; i < s->piece_count && status == NW_OK; i++) {
-        if (server_of(s, i) != s->base.rank) continue;
+        if (server_of(s, i) != s->base.group.me) continue;
         status = begin_encoding(s, actions, codec, i, version, values_of(s, i), &to->at[i], &s->ranges[to->here]);
         if (status == NW_OK) to->here++;
     }
@@ -177,11 +179,12 @@ nw_status nw_server_encode_own(server *s, nw_actions *actions, const nw_codec *c
 static nw_codec_range decoding(const server *s, nw_actions *actions, const nw_message *m, float *out, bool add)
 {
     const nw_header *h = m->header;
-    actions->touched += h->bytes + h->count * sizeof(float) * (add ? 2 : 1);
+    nw_actions_touch(actions, out, h->count, true);
+    actions->touched += h->bytes + (add ? h->count * sizeof(float) : 0);
     return (nw_codec_range){
         .codec = h->codec == NW_CODEC_NONE ? s->exact : s->codec,
         .way = add ? NW_CODEC_DECODE_ADD : NW_CODEC_DECODE,
-        .key = {h->step, h->segment, h->part, h->from},
+        .key = {h->step, h->bucket, h->part, (uint32_t)nw_group_find(&s->base.group, h->from)},
         .in = m->payload,
         .out = out,
         .count = h->count,
@@ -200,9 +203,7 @@ nw_status nw_server_decode_all(server *s, nw_actions *actions, const pieces *fro
     int count = 0;
     for (int i = 0; i < s->piece_count; i++) {
         const nw_message *m = from->at[i];
-        if (!m) continue;
-        bool adds = add || m->header->kind == DIFFERENCE;
-        s->ranges[count++] = decoding(s, actions, m, vector + s->pieces[i].first, adds);
+        if (m) s->ranges[count++] = decoding(s, actions, m, vector + s->pieces[i].first, add);
     }
     return nw_codec_run(s->o.pool, s->ranges, count);
 }
@@ -211,23 +212,34 @@ nw_status nw_server_decode_all(server *s, nw_actions *actions, const pieces *fro
 
 static bool is_for_master(int kind)
 {
-    return kind == GRADIENT || kind == REPORT || kind == CLOSE || kind == COPY || kind == TAKEN;
+    return kind == GRADIENT || kind == REPORT || kind == CLOSE || kind == COPY || kind == TAKEN || kind == STOP;
 }
 
-static bool has_values(int kind) { return kind == GRADIENT || kind == MODEL || kind == DIFFERENCE || kind == COPY; }
+static bool has_values(int kind) { return kind == GRADIENT || kind == MODEL || kind == COPY; }
 
-static nw_status check_message(const server *s, const nw_header *h)
+/* Whether a member may send such a message to this one. */
+static nw_status check_roles(const server *s, const nw_header *h, int from)
 {
-    NW_FAIL_IF(h->kind < GRADIENT || h->kind > TAKEN, NW_E_MESSAGE,
+    NW_FAIL_IF(!(is_for_master(h->kind) ? s->serves : s->hears), NW_E_MESSAGE,
+               "rank %u sent a message of kind %u to rank %d, which is no %s", h->from, h->kind,
+               s->base.group.ranks[s->base.group.me], is_for_master(h->kind) ? "server" : "worker");
+    bool from_worker = h->kind == GRADIENT || h->kind == REPORT;
+    bool only_first = h->kind == PERMIT || h->kind == CLOSE || h->kind == DROPPED || h->kind == TAKEN;
+    bool may = from_worker ? from >= s->first_worker : only_first ? from == 0 : h->kind == STOP || from < s->servers;
+    NW_FAIL_IF(!may, NW_E_MESSAGE, "rank %u sent a message of kind %u, but is no %s", h->from, h->kind,
+               from_worker  ? "worker"
+               : only_first ? "first server"
+                            : "server");
+    return NW_OK;
+}
+
+static nw_status check_message(const server *s, const nw_header *h, int from)
+{
+    NW_FAIL_IF(h->channel != CHANNEL || h->kind < GRADIENT || h->kind > STOP, NW_E_MESSAGE,
                "rank %u sent a message of kind %u, which a parameter server does not know; do all ranks run the same "
                "--exchange?",
                h->from, h->kind);
-    NW_FAIL_IF(h->from >= (uint32_t)s->base.world || !(is_for_master(h->kind) ? s->serves : s->hears), NW_E_MESSAGE,
-               "rank %u sent a message of kind %u to rank %d, which is no %s", h->from, h->kind, s->base.rank,
-               is_for_master(h->kind) ? "server" : "worker");
-    bool from_worker = h->kind == GRADIENT || h->kind == REPORT;
-    NW_FAIL_IF(from_worker ? (int)h->from < s->first_worker : (int)h->from >= s->servers, NW_E_MESSAGE,
-               "rank %u sent a message of kind %u, but is no %s", h->from, h->kind, from_worker ? "worker" : "server");
+    NW_TRY(check_roles(s, h, from));
     NW_FAIL_IF(h->version > (uint64_t)INT64_MAX / 2 || h->step > (uint64_t)INT64_MAX / 2, NW_E_MESSAGE,
                "rank %u sent a message of version %" PRIu64 ", step %" PRIu64 ", which cannot be", h->from, h->version,
                h->step);
@@ -235,24 +247,24 @@ static nw_status check_message(const server *s, const nw_header *h)
     NW_FAIL_IF(h->codec != s->codec->ops->id && h->codec != NW_CODEC_NONE, NW_E_MESSAGE,
                "rank %u encodes with codec %u, this rank with %d (%s)", h->from, h->codec, (int)s->codec->ops->id,
                s->codec->ops->name);
-    NW_FAIL_IF(h->segment >= (uint32_t)s->buckets.count || h->part >= (uint32_t)s->servers, NW_E_MESSAGE,
-               "rank %u sent part %u of bucket %u; there are %d parts and %d buckets", h->from, h->part, h->segment,
+    NW_FAIL_IF(h->bucket >= (uint32_t)s->buckets.count || h->part >= s->servers, NW_E_MESSAGE,
+               "rank %u sent part %u of bucket %u; there are %d parts and %d buckets", h->from, h->part, h->bucket,
                s->servers, s->buckets.count);
-    int index = s->index[(int)h->segment * s->servers + (int)h->part];
+    int index = s->index[(int)h->bucket * s->servers + (int)h->part];
     NW_FAIL_IF(index < 0 || h->count != s->pieces[index].count, NW_E_MESSAGE,
-               "rank %u sent %u values for part %u of bucket %u, which has %zu", h->from, h->count, h->part, h->segment,
+               "rank %u sent %u values for part %u of bucket %u, which has %zu", h->from, h->count, h->part, h->bucket,
                index < 0 ? 0 : s->pieces[index].count);
-    NW_FAIL_IF((int)h->part != (h->kind == GRADIENT ? s->base.rank : (int)h->from), NW_E_MESSAGE,
-               "rank %u sent part %u of bucket %u, which is not %s", h->from, h->part, h->segment,
+    NW_FAIL_IF((int)h->part != (h->kind == GRADIENT ? s->base.group.me : from), NW_E_MESSAGE,
+               "rank %u sent part %u of bucket %u, which is not %s", h->from, h->part, h->bucket,
                h->kind == GRADIENT ? "of this server" : "its own");
     return NW_OK;
 }
 
-static nw_status take_message(server *s, nw_actions *actions, nw_message *m)
+static nw_status take_message(server *s, nw_actions *actions, nw_message *m, int from)
 {
-    NW_TRY(check_message(s, m->header));
-    if (is_for_master(m->header->kind)) return nw_master_take(s, actions, m);
-    return nw_worker_take(s, actions, m);
+    NW_TRY(check_message(s, m->header, from));
+    if (is_for_master(m->header->kind)) return nw_master_take(s, actions, m, from);
+    return nw_worker_take(s, actions, m, from);
 }
 
 /* ---- the state machine ------------------------------------------------------------------------------------------------------ */
@@ -263,103 +275,113 @@ static nw_status go_on(server *s, nw_actions *actions)
     return s->works ? nw_worker_go_on(s, actions) : NW_OK;
 }
 
-static nw_status go(server *s, nw_actions *actions, int64_t until)
+static nw_status go(server *s, nw_actions *actions, const nw_go *go)
 {
-    if (until == 0) {
-        if (s->serves) nw_master_stop(s);
-        return NW_OK;
-    }
+    s->snapshots = go->snapshots;
+    s->snapshot_count = go->snapshot_count;
     if (s->hears) { /* before the servers, who may hand out work at once */
         s->worker.active = true;
-        for (int i = 0; i < s->servers; i++) s->worker.from[i].rests = !s->works && i == s->base.rank;
+        for (int i = 0; i < s->servers; i++) s->worker.from[i].rests = !s->works && i == s->base.group.me;
     }
-    return s->serves ? nw_master_go(s, actions, until) : NW_OK;
+    return s->serves ? nw_master_go(s, actions, go->until) : NW_OK;
 }
 
-static nw_status handle(nw_exchange *e, const nw_event *event, nw_actions *actions)
+/* Server 0 alone decides how far the run goes. */
+static nw_status stop(server *s, nw_actions *actions)
 {
-    server *s = (server *)e;
-    s->now_ns = event->now_ns;
-    switch (event->kind) {
-    case NW_EVENT_GO:
-        NW_TRY(go(s, actions, event->until));
-        break;
-    case NW_EVENT_READY:
-        return nw_worker_give(s, actions, event->first);
-    case NW_EVENT_COMPUTED:
-        NW_TRY(nw_worker_computed(s, actions));
-        break;
-    case NW_EVENT_MESSAGE:
-        NW_TRY(take_message(s, actions, event->message));
-        break;
-    case NW_EVENT_APPLIED:
-        NW_TRY(nw_master_applied(s, actions));
-        break;
-    case NW_EVENT_TIMER:
-        NW_TRY(nw_master_rang(s, actions));
-        break;
-    case NW_EVENT_BEGIN:
-    case NW_EVENT_FLUSH:
+    if (s->base.group.me == 0) {
+        nw_master_stop(s);
         return NW_OK;
     }
-    return go_on(s, actions);
+    return s->hears && s->worker.active ? nw_server_tell(s, actions, 0, STOP, 0, 0) : NW_OK;
 }
 
-static bool idle(const nw_exchange *e)
+static nw_status task_done(server *s, nw_actions *actions, const nw_task *task)
 {
-    const server *s = (const server *)e;
+    return task->kind == NW_TASK_GRADIENT ? nw_worker_computed(s, actions) : nw_master_applied(s, actions);
+}
+
+static nw_status take_event(server *s, const nw_event *event, nw_actions *actions)
+{
+    int from;
+    switch (event->kind) {
+    case NW_EVENT_GO:
+        return go(s, actions, event->go);
+    case NW_EVENT_STOP:
+        return stop(s, actions);
+    case NW_EVENT_FINAL:
+        return nw_worker_give(s, actions, event->first);
+    case NW_EVENT_DONE:
+        return task_done(s, actions, event->task);
+    case NW_EVENT_MESSAGE:
+        NW_TRY(nw_machine_sender(&s->base, event->message, &from));
+        return take_message(s, actions, event->message, from);
+    case NW_EVENT_TIMER:
+        return nw_master_rang(s, actions);
+    default:
+        return NW_OK;
+    }
+}
+
+static nw_status handle(nw_machine *m, const nw_event *event, nw_actions *actions)
+{
+    server *s = (server *)m;
+    s->now_ns = event->now_ns;
+    NW_TRY(take_event(s, event, actions));
+    if (event->kind == NW_EVENT_FINAL) return NW_OK;
+    NW_TRY(go_on(s, actions));
+    m->updates = s->serves ? s->master.version : s->worker.from[0].version;
+    return NW_OK;
+}
+
+static bool rests(const nw_machine *machine)
+{
+    const server *s = (const server *)machine;
     const master *m = &s->master;
     bool serving = s->serves && (m->active || m->applying || m->queue_count > 0 || m->copying > 0);
     return !serving && !(s->hears && s->worker.active);
 }
 
-static void waits(const nw_exchange *e, nw_wait *wait)
+static void waits(const nw_machine *m, nw_wait *wait)
 {
-    const server *s = (const server *)e;
-    *wait = (nw_wait){0};
+    const server *s = (const server *)m;
     if (s->serves) nw_master_waits(s, wait);
     if (wait->count > 0 || !s->hears || !s->worker.active) {
         if (wait->count == 0) snprintf(wait->what, sizeof wait->what, "nothing");
         return;
     }
     for (int i = 0; i < s->servers; i++)
-        if (i != s->base.rank && !s->worker.from[i].rests) nw_wait_add(wait, i);
+        if (i != s->base.group.me && !s->worker.from[i].rests) nw_wait_add(wait, &s->base.group, i);
     snprintf(wait->what, sizeof wait->what, "parameters after %" PRId64 " gradients, or the end of the run",
              s->worker.sent);
 }
 
-static int64_t progress(const nw_exchange *e)
+/* The number of updates is all that outlives a run, and how many gradients a worker has computed. */
+static void state(nw_machine *m, nw_state *out)
 {
-    const server *s = (const server *)e;
-    return s->serves ? s->master.version : s->worker.from[0].version;
+    server *s = (server *)m;
+    nw_state_integer(out, "updates", &m->updates);
+    nw_state_own(out, "gradients", &s->worker.begun); /* on all ranks, so that all have the same list */
 }
 
-/* The number of updates is all that outlives a run. Those who only work keep it as the version of what they have. */
-static void state(nw_exchange *e, nw_exchange_state *out)
+static nw_status loaded(nw_machine *m)
 {
-    server *s = (server *)e;
-    int64_t *version = s->serves ? &s->master.version : &s->worker.from[0].version;
-    *out = (nw_exchange_state){.integers = {{"version", version}}, .integer_count = 1};
-}
-
-static nw_status loaded(nw_exchange *e)
-{
-    server *s = (server *)e;
-    int64_t version = progress(e);
+    server *s = (server *)m;
+    int64_t version = m->updates;
     NW_FAIL_IF(version < 0 || version > INT64_MAX / 4, NW_E_FILE,
                "the checkpoint holds a parameter server after %" PRId64
                " updates, which cannot be; take an earlier one",
                version);
     for (int i = 0; s->hears && i < s->servers; i++) s->worker.from[i].version = version;
-    s->master.serial = version;
+    s->master.version = s->master.serial = version;
     return NW_OK;
 }
 
 /* ---- life --------------------------------------------------------------------------------------------------------------------- */
 
-static void server_free(nw_exchange *e)
+static void server_free(nw_machine *m)
 {
-    server *s = (server *)e;
+    server *s = (server *)m;
     nw_worker_free(s);
     nw_master_free(s);
     nw_codec_free(s->exact);
@@ -373,31 +395,29 @@ static void server_free(nw_exchange *e)
 }
 
 static int servers_of(const nw_exchange_options *o) { return o->servers > 0 ? o->servers : 1; }
-static bool servers_compute(const nw_exchange_options *o) { return o->server_computes || o->world == 1; }
+static bool servers_compute(const nw_exchange_options *o) { return o->server_computes || o->group.count == 1; }
 
-int nw_server_workers(const nw_exchange_options *o) { return servers_compute(o) ? o->world : o->world - servers_of(o); }
+int nw_server_workers(const nw_exchange_options *o) { return servers_compute(o) ? o->group.count : o->group.count - servers_of(o); }
 
-int nw_server_worker_of(const nw_exchange_options *o, int rank)
+int nw_server_worker_of(const nw_exchange_options *o, int member)
 {
     int first = servers_compute(o) ? 0 : servers_of(o);
-    return rank >= first ? rank - first : -1;
+    return member >= first ? member - first : -1;
 }
 
 static nw_status check_options(const nw_exchange_options *o)
 {
     int servers = servers_of(o);
     bool bounds = o->max_staleness >= 0 && o->staleness != NW_STALE_WEIGHT;
-    NW_FAIL_IF(servers > o->world || nw_server_workers(o) < 1, NW_E_ARGUMENT,
+    NW_FAIL_IF(servers > o->group.count || nw_server_workers(o) < 1, NW_E_ARGUMENT,
                "%d servers in a world of %d ranks leave nobody to compute; use fewer, or --server-computes", servers,
-               o->world);
+               o->group.count);
     NW_FAIL_IF(o->in_flight < 0 || o->in_flight > IN_FLIGHT_MOST, NW_E_ARGUMENT,
                "%d gradients of a worker under way: there can be 1 to %d", o->in_flight, IN_FLIGHT_MOST);
     NW_FAIL_IF(o->sync && o->in_flight > 1, NW_E_ARGUMENT,
                "in step, a worker has one gradient under way; leave --in-flight away, or use --communication async");
     NW_FAIL_IF(o->sync && (o->max_staleness >= 0 || o->correction != NW_CORRECT_NONE), NW_E_ARGUMENT,
                "in step, no gradient is old; --max-staleness and --server-correction are for --communication async");
-    NW_FAIL_IF(o->differences && o->correction == NW_CORRECT_DC, NW_E_ARGUMENT,
-               "dc-asgd compares with the models that were sent; leave --send-down differences away");
     NW_FAIL_IF(bounds && servers > 1, NW_E_ARGUMENT,
                "only one server can make gradients wait or drop them, since several would decide differently; use "
                "--servers 1, or --staleness weight");
@@ -444,39 +464,32 @@ static nw_status make(server *s)
     return s->hears ? nw_worker_make(s) : NW_OK;
 }
 
-nw_status nw_server_create(nw_exchange **out, const nw_exchange_options *o)
+nw_status nw_server_create(nw_machine **out, const nw_exchange_options *o)
 {
-    static const nw_exchange_ops ops = {"server", handle, idle, waits, state, server_free, loaded, progress};
+    static const nw_machine_ops ops = {"server", handle, rests, waits, state, server_free, loaded};
     NW_TRY(check_options(o));
     server *s = calloc(1, sizeof *s);
     NW_FAIL_IF(!s, NW_E_MEMORY, "no memory for an exchange");
     s->o = *o;
     if (s->o.in_flight == 0) s->o.in_flight = o->sync ? 1 : 2;
-    if (servers_of(o) == 1) s->o.copies = NULL; /* it has all parameters anyway */
     s->params = o->params;
     s->codec = o->codec;
     s->servers = servers_of(o);
     s->first_worker = servers_compute(o) ? 0 : s->servers;
     s->workers = nw_server_workers(o);
-    s->serves = o->rank < s->servers;
-    s->works = nw_server_worker_of(o, o->rank) >= 0;
+    s->serves = o->group.me < s->servers;
+    s->works = nw_server_worker_of(o, o->group.me) >= 0;
     s->hears = s->works || s->servers > 1;
     s->sync = o->sync;
-    s->differs = o->differences && !o->codec->exact;
-    s->base = (nw_exchange){.ops = &ops,
-                            .rank = o->rank,
-                            .world = o->world,
-                            .equal = true,
-                            .hands_out = true,
-                            .watches = o->deadline_ns > 0};
+    s->base = (nw_machine){.ops = &ops, .group = o->group, .equal = true, .drops = o->deadline_ns > 0};
     nw_status status = make(s);
     if (status != NW_OK) {
         server_free(&s->base);
         return status;
     }
     if (s->serves && s->servers > 1) {
-        s->base.first = s->range[o->rank];
-        s->base.count = s->range[o->rank + 1] - s->range[o->rank];
+        s->base.first = s->range[o->group.me];
+        s->base.count = s->range[o->group.me + 1] - s->range[o->group.me];
     }
     *out = &s->base;
     return NW_OK;

@@ -2,9 +2,8 @@
  * server_copies.c - all parameters as they were after N updates, brought together at rank 0 while several servers go on. See
  * server.c and server_private.h.
  *
- * Every server counts the updates of its range, and knows beforehand after which of them a copy is due
- * (nw_exchange_options.copies). Then it sends its range to rank 0, exactly, behind the answer to the worker, and goes on. Rank 0
- * puts the ranges together, its own among them. When all are there it hands them over (COPY) and tells the servers (TAKEN).
+ * Every server counts the updates of its range, and knows beforehand after which of them a copy is due (nw_go.snapshots). Then it sends its range to rank 0, exactly, behind the answer to the worker, and goes on. Rank 0
+ * puts the ranges together, its own among them. When all are there it hands them over (SNAPSHOT) and tells the servers (TAKEN). One server has all parameters anyway.
  * So a copy is "every range after N updates". Without order, the first N gradients of one range need not be those of another,
  * since each server applies them as they come.
  *
@@ -25,7 +24,25 @@
 
 static bool is_due(const server *s, int64_t updates)
 {
-    return s->o.copies && s->o.copies(s->o.copies_context, updates);
+    int low = 0, high = s->snapshot_count;
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (s->snapshots[middle] < updates)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < s->snapshot_count && s->snapshots[low] == updates;
+}
+
+/* Of one server: the count, and the snapshot that belongs to it. */
+nw_status nw_copies_count(server *s, nw_actions *actions)
+{
+    const master *m = &s->master;
+    nw_actions_add(actions, (nw_action){.kind = NW_ACTION_COUNT, .count = &m->counted});
+    if (s->servers > 1 || !is_due(s, m->version)) return NW_OK;
+    nw_actions_add(actions, (nw_action){.kind = NW_ACTION_SNAPSHOT, .snapshot = {m->version, s->params->values}});
+    return NW_OK;
 }
 
 bool nw_copies_hold(const server *s) { return s->master.copying == COPIES_MOST && is_due(s, s->master.version + 1); }
@@ -76,7 +93,7 @@ static nw_status count_piece(server *s, nw_actions *actions, copy *c, int index)
     memset(c->has, 0, (size_t)s->piece_count * sizeof *c->has);
     m->copied = c->version;
     m->copying--;
-    nw_actions_add(actions, (nw_action){.kind = NW_ACTION_COPY, .values = c->values, .number = c->version});
+    nw_actions_add(actions, (nw_action){.kind = NW_ACTION_SNAPSHOT, .snapshot = {c->version, c->values}});
     for (int i = 1; i < s->servers; i++) NW_TRY(nw_server_tell(s, actions, i, TAKEN, 0, c->version));
     return NW_OK;
 }
@@ -89,22 +106,23 @@ static nw_status keep_own(server *s, nw_actions *actions)
         const piece *p = &s->pieces[i];
         if (p->server != 0) continue;
         memcpy(c->values + p->first, values_of(s, i), p->count * sizeof *c->values);
-        actions->touched += 2 * p->count * sizeof *c->values;
+        nw_actions_touch(actions, values_of(s, i), p->count, false);
+        actions->touched += p->count * sizeof *c->values;
         NW_TRY(count_piece(s, actions, c, i));
     }
     return NW_OK;
 }
 
-static nw_status take_piece(server *s, nw_actions *actions, const nw_message *message)
+static nw_status take_piece(server *s, nw_actions *actions, const nw_message *message, int from)
 {
     const nw_header *h = message->header;
-    int index = s->index[(int)h->segment * s->servers + (int)h->part];
+    int index = s->index[(int)h->bucket * s->servers + (int)h->part];
     copy *c;
-    NW_FAIL_IF(s->base.rank != 0 || h->from == 0, NW_E_MESSAGE,
-               "rank %u sent a copy of its parameters to rank %d; copies go to rank 0", h->from, s->base.rank);
+    NW_FAIL_IF(s->base.group.me != 0 || from == 0, NW_E_MESSAGE,
+               "rank %u sent a copy of its parameters to server %d; copies go to the first", h->from, s->base.group.me);
     NW_TRY(find(s, h->from, (int64_t)h->version, &c));
     NW_FAIL_IF(c->has[index] || h->codec != NW_CODEC_NONE, NW_E_MESSAGE,
-               "rank %u sent bucket %u of its copy of version %" PRIu64 " twice, or not exactly", h->from, h->segment,
+               "rank %u sent bucket %u of its copy of version %" PRIu64 " twice, or not exactly", h->from, h->bucket,
                h->version);
     NW_TRY(nw_server_decode(s, actions, message, c->values + s->pieces[index].first, false));
     return count_piece(s, actions, c, index);
@@ -115,25 +133,25 @@ static nw_status take_piece(server *s, nw_actions *actions, const nw_message *me
 nw_status nw_copies_give(server *s, nw_actions *actions)
 {
     master *m = &s->master;
-    if (!is_due(s, m->version)) return NW_OK;
+    if (s->servers == 1 || !is_due(s, m->version)) return NW_OK;
     m->copying++;
-    if (s->base.rank == 0) return keep_own(s, actions);
+    if (s->base.group.me == 0) return keep_own(s, actions);
     for (int i = 0; i < s->piece_count; i++) {
         nw_message *message;
-        if (server_of(s, i) != s->base.rank) continue;
+        if (server_of(s, i) != s->base.group.me) continue;
         NW_TRY(nw_server_encode(s, actions, s->exact, COPY, i, m->version, m->version, values_of(s, i), &message));
         NW_TRY(nw_server_send(s, actions, 0, message));
     }
     return NW_OK;
 }
 
-nw_status nw_copies_take(server *s, nw_actions *actions, const nw_message *message)
+nw_status nw_copies_take(server *s, nw_actions *actions, const nw_message *message, int from)
 {
     const nw_header *h = message->header;
-    if (h->kind == COPY) return take_piece(s, actions, message);
-    NW_FAIL_IF(s->base.rank == 0 || h->from != 0 || s->master.copying == 0, NW_E_MESSAGE,
-               "rank %u has taken a copy of version %" PRIu64 " that rank %d did not give", h->from, h->version,
-               s->base.rank);
+    if (h->kind == COPY) return take_piece(s, actions, message, from);
+    NW_FAIL_IF(s->base.group.me == 0 || from != 0 || s->master.copying == 0, NW_E_MESSAGE,
+               "rank %u has taken a copy of version %" PRIu64 " that server %d did not give", h->from, h->version,
+               s->base.group.me);
     s->master.copying--;
     return NW_OK;
 }
@@ -144,11 +162,11 @@ void nw_copies_waits(const server *s, nw_wait *wait)
     const copy *c = NULL; /* the oldest */
     for (int i = 0; i < COPIES_MOST; i++)
         if (m->all[i].here > 0 && (!c || m->all[i].version < c->version)) c = &m->all[i];
-    if (s->base.rank != 0) nw_wait_add(wait, 0);
+    if (s->base.group.me != 0) nw_wait_add(wait, &s->base.group, 0);
     for (int rank = 1; c && rank < s->servers; rank++) {
         int missing = 0;
         for (int i = 0; i < s->piece_count; i++) missing += server_of(s, i) == rank && !c->has[i];
-        if (missing > 0) nw_wait_add(wait, rank);
+        if (missing > 0) nw_wait_add(wait, &s->base.group, rank);
     }
     snprintf(wait->what, sizeof wait->what, "copies of the parameters for rank 0, after %" PRId64 " updates",
              m->version);

@@ -18,10 +18,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static client *client_of(server *s, int rank) { return &s->master.clients[rank - s->first_worker]; }
-static bool is_first(const server *s) { return s->base.rank == 0; }
-static bool is_own(const server *s, const client *c) { return c->rank == s->base.rank; }
-static int own_pieces(const server *s) { return s->of_server[s->base.rank]; }
+static client *client_of(server *s, int member) { return &s->master.clients[member - s->first_worker]; }
+static bool is_first(const server *s) { return s->base.group.me == 0; }
+static bool is_own(const server *s, const client *c) { return c->member == s->base.group.me; }
+static int own_pieces(const server *s) { return s->of_server[s->base.group.me]; }
 
 /* ---- parameters go out ---------------------------------------------------------------------------------------------------- */
 
@@ -40,37 +40,13 @@ static nw_status send_model(server *s, nw_actions *actions, int to)
     return NW_OK;
 }
 
-/* What the worker lacks, and no more; what it then has is known here, rounding and all. */
-static nw_status send_difference(server *s, nw_actions *actions, client *c)
-{
-    master *m = &s->master;
-    size_t begin = s->range[s->base.rank];
-    for (int i = 0; i < s->piece_count; i++) {
-        const piece *p = &s->pieces[i];
-        nw_message *message;
-        if (p->server != s->base.rank) continue;
-        const float *value = values_of(s, i);
-        float *shadow = c->shadow + (p->first - begin), *difference = m->sum + p->first;
-        for (size_t k = 0; k < p->count; k++) difference[k] = value[k] - shadow[k];
-        actions->touched += 3 * p->count * sizeof(float);
-        NW_TRY(nw_server_encode(s, actions, s->codec, DIFFERENCE, i, m->version, m->version, difference, &message));
-        nw_status status = nw_server_decode(s, actions, message, shadow, true);
-        if (status != NW_OK) {
-            nw_message_drop(message);
-            return status;
-        }
-        NW_TRY(nw_server_send(s, actions, c->rank, message));
-    }
-    return NW_OK;
-}
-
 /* Keeps what the worker computes from. */
 static nw_status keep_backup(server *s, nw_actions *actions, client *c)
 {
     master *m = &s->master;
     if (s->o.correction != NW_CORRECT_DC) return NW_OK;
     if (c->backup_count > 0 && c->backups[c->backup_count - 1].version == m->version) return NW_OK;
-    NW_FAIL_IF(c->backup_count == IN_FLIGHT_MOST + 2, NW_E_INTERNAL, "rank %d has too many old models", c->rank);
+    NW_FAIL_IF(c->backup_count == IN_FLIGHT_MOST + 2, NW_E_INTERNAL, "rank %d has too many old models", c->member);
     NW_TRY(encode_model(s, actions, s->codec));
     pieces *b = &c->backups[c->backup_count++];
     for (int i = 0; i < s->piece_count; i++)
@@ -98,15 +74,14 @@ static nw_status update_client(server *s, nw_actions *actions, client *c)
     if (!is_own(s, c)) NW_TRY(keep_backup(s, actions, c)); /* of its own role when that begins to compute */
     if (c->has == s->master.version || is_own(s, c)) return NW_OK;
     c->has = s->master.version;
-    if (s->differs) return send_difference(s, actions, c);
     NW_TRY(encode_model(s, actions, s->codec));
-    return send_model(s, actions, c->rank);
+    return send_model(s, actions, c->member);
 }
 
 nw_status nw_master_own_begins(server *s, nw_actions *actions)
 {
-    s->worker.from[s->base.rank].version = s->master.version;
-    return keep_backup(s, actions, client_of(s, s->base.rank));
+    s->worker.from[s->base.group.me].version = s->master.version;
+    return keep_backup(s, actions, client_of(s, s->base.group.me));
 }
 
 /* ---- work goes out -------------------------------------------------------------------------------------------------------- */
@@ -142,7 +117,7 @@ static nw_status give_permit(server *s, nw_actions *actions, client *c)
     if (c->permits == c->waiting) c->heard_ns = s->now_ns;
     c->handed[c->permits++] = m->version;
     m->permits++;
-    return nw_server_tell(s, actions, c->rank, PERMIT, m->serial++, m->version);
+    return nw_server_tell(s, actions, c->member, PERMIT, m->serial++, m->version);
 }
 
 /* One each, then the next one each, as long as there is something to do. In step, all begin together. */
@@ -169,10 +144,10 @@ static nw_status send_rest(server *s, nw_actions *actions, int to)
     NW_TRY(nw_server_make_message(s, actions, REST, lost * sizeof lost, 0, m->version, &message));
     uint8_t *at = message->payload;
     for (int i = 0; i < s->workers; i++) {
-        uint32_t rank = (uint32_t)m->clients[i].rank;
+        uint32_t member = (uint32_t)m->clients[i].member;
         if (!m->clients[i].lost) continue;
-        memcpy(at, &rank, sizeof rank);
-        at += sizeof rank;
+        memcpy(at, &member, sizeof member);
+        at += sizeof member;
     }
     return nw_server_send(s, actions, to, message);
 }
@@ -184,14 +159,11 @@ static nw_status send_last(server *s, nw_actions *actions, client *c)
     bool has_it = c->has == m->version && s->codec->exact;
     if (!has_it && !is_own(s, c)) {
         NW_TRY(encode_model(s, actions, s->exact));
-        NW_TRY(send_model(s, actions, c->rank));
-        if (c->shadow)
-            memcpy(c->shadow, s->params->values + s->range[s->base.rank],
-                   (s->range[s->base.rank + 1] - s->range[s->base.rank]) * sizeof(float));
+        NW_TRY(send_model(s, actions, c->member));
     }
     c->has = m->version;
     drop_backups(s, c, INT64_MAX);
-    return send_rest(s, actions, c->rank);
+    return send_rest(s, actions, c->member);
 }
 
 static nw_status end_run(server *s, nw_actions *actions)
@@ -202,7 +174,7 @@ static nw_status end_run(server *s, nw_actions *actions)
     for (int i = 0; i < s->workers; i++)
         if (!m->clients[i].lost) NW_TRY(send_last(s, actions, &m->clients[i]));
     for (int i = 0; s->first_worker > 0 && i < s->servers; i++) { /* those who do not work have had nothing yet */
-        if (i == s->base.rank) continue;
+        if (i == s->base.group.me) continue;
         NW_TRY(encode_model(s, actions, s->exact));
         NW_TRY(send_model(s, actions, i));
         NW_TRY(send_rest(s, actions, i));
@@ -243,40 +215,42 @@ static void put_back(server *s, gradient *g)
 static void enqueue(master *m, client *c)
 {
     m->queue[m->queue_count++] = c->coming;
-    c->coming = (gradient){.from = c->rank, .pieces = m->spare[--m->spare_count]};
+    c->coming = (gradient){.from = c->member, .pieces = m->spare[--m->spare_count]};
     c->waiting++;
 }
 
-static nw_status take_gradient(server *s, nw_actions *actions, nw_message *message)
+static nw_status take_gradient(server *s, nw_actions *actions, nw_message *message, int from)
 {
     const nw_header *h = message->header;
-    client *c = client_of(s, (int)h->from);
+    client *c = client_of(s, from);
     gradient *g = &c->coming;
-    if (c->lost) return is_first(s) ? nw_server_tell(s, actions, c->rank, DROPPED, 0, 0) : NW_OK;
+    if (c->lost) return is_first(s) ? nw_server_tell(s, actions, c->member, DROPPED, 0, 0) : NW_OK;
     NW_FAIL_IF(!s->master.active || c->waiting == s->o.in_flight || (is_first(s) && c->permits == c->waiting) ||
                    h->version > (uint64_t)s->master.version,
                NW_E_MESSAGE, "rank %u sent a gradient of version %" PRIu64 " that nobody asked it for", h->from,
                h->version);
     c->heard_ns = s->now_ns;
     if (h->kind == GRADIENT)
-        NW_TRY(nw_pieces_add(&g->pieces, s->index[(int)h->segment * s->servers + (int)h->part], message));
+        NW_TRY(nw_pieces_add(&g->pieces, s->index[(int)h->bucket * s->servers + (int)h->part], message));
     if (h->kind == REPORT) {
         NW_FAIL_IF(h->bytes != s->o.report_bytes || g->report || !is_first(s), NW_E_MESSAGE,
                    "rank %u sent a report of %u bytes; one of %zu was expected", h->from, h->bytes, s->o.report_bytes);
         g->report = nw_message_hold(message);
     }
     g->number = (int64_t)h->step;
-    g->from = c->rank;
+    g->from = c->member;
     bool complete = g->pieces.here == own_pieces(s) && (!is_first(s) || g->report);
     if (complete) enqueue(&s->master, c);
     return NW_OK;
 }
 
-nw_status nw_master_take(server *s, nw_actions *actions, nw_message *message)
+nw_status nw_master_take(server *s, nw_actions *actions, nw_message *message, int from)
 {
     const nw_header *h = message->header;
-    if (h->kind == COPY || h->kind == TAKEN) return nw_copies_take(s, actions, message);
-    if (h->kind != CLOSE) return take_gradient(s, actions, message);
+    if (h->kind == COPY || h->kind == TAKEN) return nw_copies_take(s, actions, message, from);
+    if (h->kind == STOP) nw_master_stop(s);
+    if (h->kind == STOP) return NW_OK;
+    if (h->kind != CLOSE) return take_gradient(s, actions, message, from);
     NW_FAIL_IF(is_first(s) || s->master.closed, NW_E_MESSAGE, "rank %u ends a run twice", h->from);
     s->master.closed = true;
     s->master.closing = (int64_t)h->version;
@@ -300,13 +274,13 @@ static bool is_in_turn(const server *s, const gradient *g)
     for (int i = 0; i < s->workers; i++) {
         const client *c = &m->clients[i];
         for (int k = 0; k < c->permits; k++) {
-            bool earlier = c->handed[k] < own || (c->handed[k] == own && c->rank < g->from);
+            bool earlier = c->handed[k] < own || (c->handed[k] == own && c->member < g->from);
             int before = 0; /* permits given before this one */
             if (!earlier || c->lost) continue;
             for (int j = 0; j < s->workers; j++)
                 for (int n = 0; n < m->clients[j].permits && !m->clients[j].lost; n++) {
                     int64_t v = m->clients[j].handed[n];
-                    before += v < c->handed[k] || (v == c->handed[k] && m->clients[j].rank < c->rank) ||
+                    before += v < c->handed[k] || (v == c->handed[k] && m->clients[j].member < c->member) ||
                               (v == c->handed[k] && j == i && n < k);
                 }
             if (slack_of(s, c->handed[k], before) < 1) return false;
@@ -331,7 +305,8 @@ static nw_status compensate(server *s, nw_actions *actions, const gradient *g)
         float *sum = s->master.sum + s->pieces[i].first;
         const float *now = values_of(s, i), *was = s->master.was;
         for (size_t k = 0; k < s->pieces[i].count; k++) sum[k] += lambda * sum[k] * sum[k] * (now[k] - was[k]);
-        actions->touched += 4 * s->pieces[i].count * sizeof(float);
+        nw_actions_touch(actions, now, s->pieces[i].count, false);
+        actions->touched += 3 * s->pieces[i].count * sizeof(float);
     }
     return NW_OK;
 }
@@ -369,7 +344,7 @@ static void choose(server *s)
     if (m->queue_count < expected) return;
     for (int w = 0; w < s->workers; w++) /* in the order of ranks */
         for (int i = 0; i < m->queue_count; i++)
-            if (m->queue[i].from == m->clients[w].rank) {
+            if (m->queue[i].from == m->clients[w].member) {
                 m->taken[m->taken_count++] = take_out(m, i);
                 break;
             }
@@ -382,23 +357,26 @@ static nw_status apply(server *s, nw_actions *actions)
     for (int t = 0; t < m->taken_count; t++) {
         const gradient *g = &m->taken[t];
         NW_TRY(nw_server_decode_all(s, actions, &g->pieces, m->sum, t > 0));
-        m->given_from[t] = g->from;
-        m->given_reports[t] = g->report ? g->report->payload : NULL;
+        m->counted_from[t] = g->from;
+        m->counted_reports[t] = g->report ? g->report->payload : NULL;
         if (!s->sync) delay = m->version - g->pieces.version;
     }
     if (s->o.correction == NW_CORRECT_DC && delay > 0) NW_TRY(compensate(s, actions, &m->taken[0]));
-    float share = s->sync ? 1.0f / (float)m->taken_count : weight_of(s, delay);
-    size_t begin = s->range[s->base.rank];
-    m->given = (nw_given){.first = begin,
-                          .count = s->range[s->base.rank + 1] - begin,
-                          .number = m->version,
-                          .delay = delay,
-                          .from_count = m->taken_count,
-                          .from = m->given_from,
-                          .reports = is_first(s) ? m->given_reports : NULL};
+    size_t begin = s->range[s->base.group.me];
+    m->counted = (nw_count){.delay = delay,
+                            .clock = (m->version + 1) * s->o.accumulation - 1,
+                            .from_count = m->taken_count,
+                            .from = m->counted_from,
+                            .reports = m->counted_reports};
     m->applying = true;
-    nw_actions_add(actions,
-                   (nw_action){.kind = NW_ACTION_APPLY, .gradient = m->sum, .scale = share, .given = &m->given});
+    nw_actions_task(actions, (nw_task){.kind = NW_TASK_UPDATE,
+                                       .number = m->version,
+                                       .clock = m->counted.clock,
+                                       .values = s->params->values,
+                                       .gradient = m->sum,
+                                       .first = begin,
+                                       .count = s->range[s->base.group.me + 1] - begin,
+                                       .scale = s->sync ? 1.0f / (float)m->taken_count : weight_of(s, delay)});
     return NW_OK;
 }
 
@@ -423,12 +401,13 @@ nw_status nw_master_applied(server *s, nw_actions *actions)
 {
     master *m = &s->master;
     m->applying = false;
-    m->version++;
+    m->counted.updates = ++m->version;
+    if (is_first(s)) NW_TRY(nw_copies_count(s, actions));
     nw_pieces_drop(&m->model, s->piece_count);
     finish(s);
-    m->turn = m->given_from[0] - s->first_worker;
+    m->turn = m->counted_from[0] - s->first_worker;
     for (int t = 0; !is_first(s) && t < m->taken_count; t++) /* server 0's go out with permits */
-        NW_TRY(update_client(s, actions, client_of(s, m->given_from[t])));
+        NW_TRY(update_client(s, actions, client_of(s, m->counted_from[t])));
     return nw_copies_give(s, actions); /* behind the answer, for which a worker waits */
 }
 
@@ -468,7 +447,8 @@ nw_status nw_master_go(server *s, nw_actions *actions, int64_t until)
 void nw_master_stop(server *s)
 {
     master *m = &s->master;
-    if (m->active) m->until = m->version + (s->sync ? m->permits > 0 : m->permits);
+    int64_t least = m->version + (s->sync ? m->permits > 0 : m->permits);
+    if (m->active && least < m->until) m->until = least;
 }
 
 /* ---- ranks that say nothing --------------------------------------------------------------------------------------------------- */
@@ -480,7 +460,7 @@ static nw_status lose(server *s, nw_actions *actions, client *c)
     NW_FAIL_IF(
         s->servers > 1, NW_E_PEER,
         "rank %d has said nothing for %.1f s, and with several servers none can be given up; --timeout sets how long",
-        c->rank, (double)(s->now_ns - c->heard_ns) * 1e-9);
+        s->base.group.ranks[c->member], (double)(s->now_ns - c->heard_ns) * 1e-9);
     c->lost = true;
     nw_pieces_drop(&c->coming.pieces, s->piece_count);
     if (c->coming.report) nw_message_drop(c->coming.report);
@@ -489,8 +469,8 @@ static nw_status lose(server *s, nw_actions *actions, client *c)
     c->permits = kept;
     for (int i = 0; i < s->workers; i++) living += !m->clients[i].lost;
     NW_FAIL_IF(living == 0, NW_E_PEER, "rank %d, the last worker, has said nothing for %.1f s; --timeout sets how long",
-               c->rank, (double)(s->now_ns - c->heard_ns) * 1e-9);
-    nw_actions_add(actions, (nw_action){.kind = NW_ACTION_LOST, .to = c->rank});
+               s->base.group.ranks[c->member], (double)(s->now_ns - c->heard_ns) * 1e-9);
+    nw_actions_add(actions, (nw_action){.kind = NW_ACTION_DROP, .to = s->base.group.ranks[c->member]});
     return NW_OK;
 }
 
@@ -513,7 +493,7 @@ void nw_master_waits(const server *s, nw_wait *wait)
     for (int i = 0; m->active && i < s->workers; i++) {
         const client *c = &m->clients[i];
         bool owes = is_first(s) ? c->permits > c->waiting : c->waiting == 0;
-        if (owes && !c->lost && !is_own(s, c)) nw_wait_add(wait, c->rank);
+        if (owes && !c->lost && !is_own(s, c)) nw_wait_add(wait, &s->base.group, c->member);
     }
     snprintf(wait->what, sizeof wait->what, "gradients, after %" PRId64 " updates of %" PRId64, m->version, m->until);
 }
@@ -524,16 +504,15 @@ nw_status nw_master_make(server *s)
 {
     master *m = &s->master;
     size_t workers = (size_t)s->workers, slots = workers * (size_t)s->o.in_flight, most = 0;
-    size_t own = s->range[s->base.rank + 1] - s->range[s->base.rank];
     m->timer = NW_NO_TIMER;
     m->clients = calloc(workers, sizeof *m->clients);
     m->queue = calloc(slots, sizeof *m->queue);
     m->spare = calloc(slots, sizeof *m->spare);
     m->taken = calloc(workers, sizeof *m->taken);
     m->sum = calloc(s->params->learned.floats, sizeof *m->sum);
-    m->given_from = calloc(workers, sizeof *m->given_from);
-    m->given_reports = calloc(workers, sizeof *m->given_reports);
-    NW_FAIL_IF(!m->clients || !m->queue || !m->spare || !m->taken || !m->sum || !m->given_from || !m->given_reports,
+    m->counted_from = calloc(workers, sizeof *m->counted_from);
+    m->counted_reports = calloc(workers, sizeof *m->counted_reports);
+    NW_FAIL_IF(!m->clients || !m->queue || !m->spare || !m->taken || !m->sum || !m->counted_from || !m->counted_reports,
                NW_E_MEMORY, "no memory for a server of %zu parameters and %d workers", s->params->learned.floats,
                s->workers);
     NW_TRY(nw_pieces_make(&m->model, s->piece_count));
@@ -544,15 +523,11 @@ nw_status nw_master_make(server *s)
     NW_FAIL_IF(s->o.correction == NW_CORRECT_DC && !m->was, NW_E_MEMORY, "no memory for %zu old parameters", most);
     for (int i = 0; i < s->workers; i++) {
         client *c = &m->clients[i];
-        c->rank = s->first_worker + i;
-        c->coming.from = c->rank;
+        c->member = s->first_worker + i;
+        c->coming.from = c->member;
         NW_TRY(nw_pieces_make(&c->coming.pieces, s->piece_count));
         for (int b = 0; s->o.correction == NW_CORRECT_DC && b < IN_FLIGHT_MOST + 2; b++)
             NW_TRY(nw_pieces_make(&c->backups[b], s->piece_count));
-        if (!s->differs) continue;
-        c->shadow = malloc(own * sizeof *c->shadow);
-        NW_FAIL_IF(!c->shadow, NW_E_MEMORY, "no memory for what %d workers have", s->workers);
-        memcpy(c->shadow, s->params->values + s->range[s->base.rank], own * sizeof *c->shadow);
     }
     return NW_OK;
 }
@@ -572,7 +547,6 @@ void nw_master_free(server *s)
     for (int i = 0; m->clients && i < s->workers; i++) {
         free_gradient(s, &m->clients[i].coming);
         for (int b = 0; b < IN_FLIGHT_MOST + 2; b++) nw_pieces_free(&m->clients[i].backups[b], s->piece_count);
-        free(m->clients[i].shadow);
     }
     nw_pieces_free(&m->model, s->piece_count);
     nw_copies_free(s);
@@ -582,6 +556,6 @@ void nw_master_free(server *s)
     free(m->was);
     free(m->taken);
     free(m->sum);
-    free(m->given_from);
-    free(m->given_reports);
+    free(m->counted_from);
+    free(m->counted_reports);
 }

@@ -10,15 +10,15 @@
  *   GRADIENT     worker -> each server   a piece of a gradient; step: its permit, version: the model it was computed from
  *   REPORT       worker -> server 0      what the worker has to tell of that batch; after the pieces
  *   MODEL        server -> worker        a piece of the parameters of that version; at the end of a run also to servers
- *   DIFFERENCE   server -> worker        a piece of what to add to what the worker has
  *   PERMIT       server 0 -> worker      compute one gradient, with the newest model that has come; step: its number
  *   REST         server -> all           the run is over, the parameters are those of that version; ranks that are lost
  *   CLOSE        server 0 -> server      the run is over after that many updates
- *   DROPPED      server 0 -> worker      you are given up
+ *   DROPPED      server 0 -> worker      you were dropped
+ *   STOP         any -> server 0         the sender was asked to stop
  *   COPY         server -> server 0      a piece of the parameters of that version, exactly, to be looked at
  *   TAKEN        server 0 -> server      the copy of that version is complete
  *
- * A piece is the part of a bucket that one server owns (header: segment is the bucket, part the server).
+ * A piece is the part of a bucket that one server owns (header: bucket, and part is the server).
  */
 #ifndef NW_EXCHANGE_SERVER_PRIVATE_H
 #define NW_EXCHANGE_SERVER_PRIVATE_H
@@ -26,7 +26,8 @@
 #include "codec/ranges.h"
 #include "exchange/exchange.h"
 
-enum { GRADIENT = NW_KIND_FIRST, REPORT, MODEL, DIFFERENCE, PERMIT, REST, CLOSE, DROPPED, COPY, TAKEN };
+enum { GRADIENT = 1, REPORT, MODEL, PERMIT, REST, CLOSE, DROPPED, COPY, TAKEN, STOP };
+enum { CHANNEL = NW_CHANNEL_EXCHANGE };
 enum { IN_FLIGHT_MOST = 8, COPIES_MOST = 2 };
 
 typedef struct piece {
@@ -47,8 +48,7 @@ typedef struct pieces {
 /* What comes from one server. */
 typedef struct source {
     pieces coming;
-    pieces ready[IN_FLIGHT_MOST + 2]; /* complete, and not yet put in place, in the order in which they came */
-    int ready_count;
+    pieces ready;     /* complete, and not yet put in place: the newest */
     int64_t version;  /* of what is in place */
     int64_t answered; /* gradients */
     bool rests;       /* it has said that the run is over */
@@ -59,7 +59,8 @@ typedef struct worker {
     int64_t permits[IN_FLIGHT_MOST]; /* not yet used, in order */
     int permit_count;
     int64_t number; /* the permit of the gradient under way */
-    int64_t sent;   /* gradients */
+    int64_t begun;  /* gradients, of this process */
+    int64_t sent;   /* of them, complete and sent */
     int given;      /* pieces of the gradient under way that were sent */
     source *from;   /* by server */
 } worker;
@@ -71,13 +72,13 @@ typedef struct gradient {
     pieces pieces;
     nw_message *report;
     int64_t number;
-    int from; /* the rank */
+    int from; /* the member */
 } gradient;
 
 /* A worker, as a server sees it. */
 typedef struct client {
     bool lost;
-    int rank;
+    int member;
     int permits;      /* that were given and whose gradients are not applied */
     int waiting;      /* of these, gradients that are here and wait */
     int64_t has;      /* the version that was last sent to it */
@@ -86,7 +87,6 @@ typedef struct client {
     pieces backups[IN_FLIGHT_MOST + 2]; /* models that it may have computed from, for dc-asgd; in order of version */
     int backup_count;
     int64_t handed[IN_FLIGHT_MOST]; /* versions that its permits were given at, the oldest first */
-    float *shadow;                  /* what the worker has, where differences are sent; this server's range */
 } client;
 
 /* The parameters of all servers after `version` updates, as far as they have come; at rank 0. */
@@ -117,16 +117,16 @@ typedef struct master {
     float *was;    /* for dc-asgd: a piece of an old model */
     pieces model;  /* the parameters of `version`, encoded; empty: not yet */
     int64_t timer; /* NW_NO_TIMER: none */
-    nw_given given;
-    int *given_from;
-    const void **given_reports;
+    nw_count counted; /* the update under way */
+    int *counted_from;
+    const void **counted_reports;
     int copying;           /* copies of this server's range that are not taken */
     int64_t copied;        /* rank 0: the version of the last complete copy */
     copy all[COPIES_MOST]; /* rank 0: under way */
 } master;
 
 typedef struct server {
-    nw_exchange base;
+    nw_machine base;
     nw_exchange_options o;
     const nw_params *params;
     const nw_codec *codec;
@@ -141,7 +141,9 @@ typedef struct server {
     int servers, first_worker, workers;
     bool serves, works; /* this rank's roles */
     bool hears;         /* it gets parameters of other servers: as a worker, or at rest, as one of several servers */
-    bool sync, differs; /* differs: differences travel down */
+    bool sync;
+    const int64_t *snapshots; /* updates behind which one is due in this run, ascending */
+    int snapshot_count;
     int64_t now_ns;     /* of the event that is being handled */
     worker worker;
     master master;
@@ -162,8 +164,7 @@ nw_status nw_server_encode(server *s, nw_actions *actions, const nw_codec *codec
 /* All pieces of the parameters that this server owns, into an empty list. */
 nw_status nw_server_encode_own(server *s, nw_actions *actions, const nw_codec *codec, int64_t version, pieces *to);
 nw_status nw_server_decode(server *s, nw_actions *actions, const nw_message *message, float *out, bool add);
-/* All pieces of a list that are here, to their places in a vector as long as the parameters. Differences are added in
- * any case. */
+/* All pieces of a list that are here, to their places in a vector as long as the parameters. */
 nw_status nw_server_decode_all(server *s, nw_actions *actions, const pieces *from, float *vector, bool add);
 
 nw_status nw_pieces_make(pieces *p, int count);
@@ -178,7 +179,7 @@ nw_status nw_worker_make(server *s);
 void nw_worker_free(server *s);
 nw_status nw_worker_give(server *s, nw_actions *actions, size_t first); /* pieces that are final from there on */
 nw_status nw_worker_computed(server *s, nw_actions *actions);
-nw_status nw_worker_take(server *s, nw_actions *actions, nw_message *message);
+nw_status nw_worker_take(server *s, nw_actions *actions, nw_message *message, int from);
 nw_status nw_worker_go_on(server *s, nw_actions *actions);
 
 /* ---- server_master.c ---- */
@@ -190,7 +191,7 @@ nw_status nw_master_go(server *s, nw_actions *actions, int64_t until);
 void nw_master_stop(server *s);
 /* This rank's other role begins to compute, from what is in place. */
 nw_status nw_master_own_begins(server *s, nw_actions *actions);
-nw_status nw_master_take(server *s, nw_actions *actions, nw_message *message);
+nw_status nw_master_take(server *s, nw_actions *actions, nw_message *message, int from);
 nw_status nw_master_applied(server *s, nw_actions *actions);
 nw_status nw_master_rang(server *s, nw_actions *actions);
 nw_status nw_master_go_on(server *s, nw_actions *actions);
@@ -199,11 +200,13 @@ void nw_master_waits(const server *s, nw_wait *wait);
 /* ---- server_copies.c ---- */
 
 void nw_copies_free(server *s);
+/* Server 0 has made an update: tells it, and, of one server, the snapshot. */
+nw_status nw_copies_count(server *s, nw_actions *actions);
 /* Whether the next update has to wait until a copy is taken. */
 bool nw_copies_hold(const server *s);
 /* An update has been made: gives a copy, if one is due. */
 nw_status nw_copies_give(server *s, nw_actions *actions);
-nw_status nw_copies_take(server *s, nw_actions *actions, const nw_message *message);
+nw_status nw_copies_take(server *s, nw_actions *actions, const nw_message *message, int from);
 /* The ranks that copies wait for. */
 void nw_copies_waits(const server *s, nw_wait *wait);
 

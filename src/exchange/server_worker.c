@@ -15,15 +15,12 @@
 
 static nw_status put_in_place(server *s, nw_actions *actions, source *from)
 {
-    for (int r = 0; r < from->ready_count; r++) {
-        pieces *p = &from->ready[r];
-        nw_status status = nw_server_decode_all(s, actions, p, s->params->values, false);
-        from->version = p->version;
-        nw_pieces_drop(p, s->piece_count);
-        NW_TRY(status);
-    }
-    from->ready_count = 0;
-    return NW_OK;
+    pieces *p = &from->ready;
+    if (p->here == 0) return NW_OK;
+    nw_status status = nw_server_decode_all(s, actions, p, s->params->values, false);
+    from->version = p->version;
+    nw_pieces_drop(p, s->piece_count);
+    return status;
 }
 
 static nw_status put_all_in_place(server *s, nw_actions *actions)
@@ -32,28 +29,23 @@ static nw_status put_all_in_place(server *s, nw_actions *actions)
     return NW_OK;
 }
 
-/* All pieces are here: they wait for the computation under way. Whole parameters replace those that wait before them. */
-static nw_status complete(server *s, source *from, bool whole)
+/* All pieces are here: they wait for the computation under way, in the place of those that wait already. */
+static nw_status complete(server *s, source *from)
 {
-    if (whole) {
-        for (int r = 0; r < from->ready_count; r++) nw_pieces_drop(&from->ready[r], s->piece_count);
-        from->ready_count = 0;
-    }
-    NW_FAIL_IF(from->ready_count == IN_FLIGHT_MOST + 2, NW_E_MESSAGE,
-               "a server sent more parameters than it was asked for");
-    pieces empty = from->ready[from->ready_count];
-    from->ready[from->ready_count++] = from->coming;
-    from->coming = empty;
+    pieces older = from->ready;
+    nw_pieces_drop(&older, s->piece_count);
+    from->ready = from->coming;
+    from->coming = older;
     from->answered++;
     return NW_OK;
 }
 
-static nw_status take_piece(server *s, nw_message *m)
+static nw_status take_piece(server *s, nw_message *m, int server_index)
 {
     const nw_header *h = m->header;
-    source *from = &s->worker.from[h->from];
-    NW_TRY(nw_pieces_add(&from->coming, s->index[(int)h->segment * s->servers + (int)h->part], m));
-    return from->coming.here == s->of_server[h->from] ? complete(s, from, h->kind == MODEL) : NW_OK;
+    source *from = &s->worker.from[server_index];
+    NW_TRY(nw_pieces_add(&from->coming, s->index[(int)h->bucket * s->servers + (int)h->part], m));
+    return from->coming.here == s->of_server[server_index] ? complete(s, from) : NW_OK;
 }
 
 /* ---- the end of a run ------------------------------------------------------------------------------------------------------ */
@@ -62,23 +54,24 @@ static nw_status lose_ranks(server *s, nw_actions *actions, const nw_message *m)
 {
     size_t count = m->header->bytes / sizeof(uint32_t);
     for (size_t i = 0; i < count; i++) {
-        uint32_t rank;
-        memcpy(&rank, m->payload + i * sizeof rank, sizeof rank);
-        NW_FAIL_IF(rank >= (uint32_t)s->base.world, NW_E_MESSAGE, "rank %u says that rank %u is lost; there are %d",
-                   m->header->from, rank, s->base.world);
-        if ((int)rank != s->base.rank) nw_actions_add(actions, (nw_action){.kind = NW_ACTION_LOST, .to = (int)rank});
+        uint32_t member;
+        memcpy(&member, m->payload + i * sizeof member, sizeof member);
+        NW_FAIL_IF(member >= (uint32_t)s->base.group.count, NW_E_MESSAGE,
+                   "rank %u says that member %u was dropped; there are %d", m->header->from, member, s->base.group.count);
+        if ((int)member != s->base.group.me)
+            nw_actions_add(actions, (nw_action){.kind = NW_ACTION_DROP, .to = s->base.group.ranks[member]});
     }
     return NW_OK;
 }
 
-static nw_status rest(server *s, nw_actions *actions, const nw_message *m)
+static nw_status rest(server *s, nw_actions *actions, const nw_message *m, int server_index)
 {
     worker *w = &s->worker;
-    source *from = &w->from[m->header->from];
+    source *from = &w->from[server_index];
     NW_FAIL_IF(w->computing || w->permit_count > 0, NW_E_MESSAGE,
                "rank %u ends the run while this rank still computes for it", m->header->from);
     NW_TRY(put_in_place(s, actions, from));
-    if (m->header->from != (uint32_t)s->base.rank) NW_TRY(lose_ranks(s, actions, m));
+    if (server_index != s->base.group.me) NW_TRY(lose_ranks(s, actions, m));
     from->version = (int64_t)m->header->version;
     from->answered = w->sent;
     from->rests = true;
@@ -98,18 +91,18 @@ static nw_status take_permit(worker *w, const nw_header *h)
     return NW_OK;
 }
 
-nw_status nw_worker_take(server *s, nw_actions *actions, nw_message *m)
+nw_status nw_worker_take(server *s, nw_actions *actions, nw_message *m, int from)
 {
     NW_FAIL_IF(m->header->kind != DROPPED && !s->worker.active, NW_E_MESSAGE,
-               "rank %u sent work to rank %d between two runs", m->header->from, s->base.rank);
+               "rank %u sent work to rank %u between two runs", m->header->from,
+               s->base.group.ranks[s->base.group.me]);
     switch (m->header->kind) {
     case MODEL:
-    case DIFFERENCE:
-        return take_piece(s, m);
+        return take_piece(s, m, from);
     case PERMIT:
         return take_permit(&s->worker, m->header);
     case REST:
-        return rest(s, actions, m);
+        return rest(s, actions, m, from);
     default:
         return NW_FAIL(NW_E_PEER,
                        "rank %u has given up this rank, which said nothing for too long; --timeout sets how long",
@@ -154,7 +147,7 @@ nw_status nw_worker_computed(server *s, nw_actions *actions)
 static int64_t unanswered(const server *s, int server_rank)
 {
     const worker *w = &s->worker;
-    if (server_rank == s->base.rank) return s->master.clients[s->base.rank - s->first_worker].waiting;
+    if (server_rank == s->base.group.me) return s->master.clients[s->base.group.me - s->first_worker].waiting;
     return w->sent - w->from[server_rank].answered;
 }
 
@@ -170,7 +163,7 @@ nw_status nw_worker_go_on(server *s, nw_actions *actions)
     w->number = w->permits[0];
     memmove(w->permits, w->permits + 1, (size_t)--w->permit_count * sizeof w->permits[0]);
     w->computing = true;
-    nw_actions_add(actions, (nw_action){.kind = NW_ACTION_COMPUTE});
+    nw_actions_task(actions, (nw_task){.kind = NW_TASK_GRADIENT, .number = w->begun++});
     return NW_OK;
 }
 
@@ -182,8 +175,7 @@ nw_status nw_worker_make(server *s)
     NW_FAIL_IF(!s->worker.from, NW_E_MEMORY, "no memory for %d servers", s->servers);
     for (int i = 0; i < s->servers; i++) {
         NW_TRY(nw_pieces_make(&s->worker.from[i].coming, s->piece_count));
-        for (int r = 0; r < IN_FLIGHT_MOST + 2; r++)
-            NW_TRY(nw_pieces_make(&s->worker.from[i].ready[r], s->piece_count));
+        NW_TRY(nw_pieces_make(&s->worker.from[i].ready, s->piece_count));
     }
     return NW_OK;
 }
@@ -192,7 +184,7 @@ void nw_worker_free(server *s)
 {
     for (int i = 0; s->worker.from && i < s->servers; i++) {
         nw_pieces_free(&s->worker.from[i].coming, s->piece_count);
-        for (int r = 0; r < IN_FLIGHT_MOST + 2; r++) nw_pieces_free(&s->worker.from[i].ready[r], s->piece_count);
+        nw_pieces_free(&s->worker.from[i].ready, s->piece_count);
     }
     free(s->worker.from);
     s->worker.from = NULL;

@@ -296,8 +296,8 @@ int64_t nw_cluster_copy_ns(const nw_cluster *c, int from, int to, size_t bytes)
     return from != to && link->copied ? nw_time_of_bytes((double)bytes, link->bandwidth) : 0;
 }
 
-int64_t nw_cluster_touch_ns(const nw_cluster *c, const nw_compute_cost *cost, int rank, double bytes)
+int64_t nw_cluster_touch_ns(const nw_cluster *c, double usual, int rank, double bytes)
 {
     double own = c->ranks[rank].memory_bytes_per_second;
-    return nw_time_of_bytes(bytes, own > 0 ? own : cost->touch_bytes_per_second);
+    return nw_time_of_bytes(bytes, own > 0 ? own : usual);
 }

@@ -1,4 +1,4 @@
-/* driver.c - what all drivers share: the queue of a party, actions, stopping together. See driver.h and party.h. */
+/* driver.c - what all drivers share: a rank's queue of tasks, actions, groups, failing. See driver.h and machine.h. */
 #include "net/driver.h"
 
 #include "base/file.h"
@@ -40,11 +40,63 @@ void nw_actions_free(nw_actions *actions)
     *actions = (nw_actions){0};
 }
 
-/* ---- waits, for people ---------------------------------------------------------------------------------------------- */
-
-void nw_wait_add(nw_wait *wait, int rank)
+/* Whether [at, at + count) and [vector + first, vector + end) have a float in common. */
+static bool overlaps(const float *at, size_t count, const float *vector, size_t first, size_t end)
 {
-    if (wait->count < NW_WAIT_RANKS) wait->ranks[wait->count] = rank;
+    return vector && first < end && at < vector + end && at + count > vector + first;
+}
+
+/* What the task under way owns: a pass its gradient up to where it is final, and, against writers, its values; an update its
+ * ranges. */
+static bool is_owned(const nw_actions *a, const float *at, size_t count, bool write)
+{
+    const nw_task *t = a->running;
+    if (!t) return false;
+    size_t end = t->first + t->count;
+    if (t->kind == NW_TASK_PASS)
+        return overlaps(at, count, t->gradient, t->first, end < a->final ? end : a->final) ||
+               (write && !t->copy && overlaps(at, count, t->values, t->first, end));
+    return overlaps(at, count, t->values, t->first, end) || overlaps(at, count, t->also, t->first, end) ||
+           (write && overlaps(at, count, t->gradient, t->first, end));
+}
+
+void nw_actions_touch(nw_actions *actions, const float *at, size_t count, bool write)
+{
+    actions->touched += count * sizeof(float);
+    if (actions->status != NW_OK || !is_owned(actions, at, count, write)) return;
+    actions->status = NW_FAIL(NW_E_INTERNAL, "%zu floats were %s while %s owns them", count, write ? "written" : "read",
+                              actions->running->kind == NW_TASK_PASS ? "a pass" : "an update");
+}
+
+/* ---- groups, and what machines tell of themselves --------------------------------------------------------------------- */
+
+int nw_group_find(const nw_group *g, int rank)
+{
+    int low = 0, high = g->count;
+    if (rank >= 0 && rank < g->count && g->ranks[rank] == rank) return rank;
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (g->ranks[middle] < rank)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < g->count && g->ranks[low] == rank ? low : -1;
+}
+
+nw_status nw_machine_sender(const nw_machine *m, const nw_message *message, int *from)
+{
+    *from = nw_group_find(&m->group, message->header->from);
+    NW_FAIL_IF(*from < 0 || *from == m->group.me, NW_E_MESSAGE,
+               "a message of rank %u came to rank %u, which exchanges nothing with it; all ranks must run the same build of "
+               "nowait",
+               message->header->from, m->group.ranks[m->group.me]);
+    return NW_OK;
+}
+
+void nw_wait_add(nw_wait *wait, const nw_group *group, int member)
+{
+    if (wait->count < NW_WAIT_MOST) wait->ranks[wait->count] = group->ranks[member];
     wait->count++;
 }
 
@@ -58,33 +110,59 @@ void nw_wait_text(const nw_wait *wait, char *text, size_t size)
     if (used < size) snprintf(text + used, size - used, ": %s", wait->what);
 }
 
-/* ---- parties -------------------------------------------------------------------------------------------------------- */
-
-/* Fills what is the driver's of a header. Once, before the message leaves: it may go to many. */
-static void name_message(nw_driver *d, int from, nw_message *m, uint32_t sequence)
+void nw_state_integer(nw_state *s, const char *name, int64_t *value)
 {
-    m->header->from = (uint32_t)from;
-    m->header->sequence = sequence;
-    m->header->generation = d->generation;
-    if (d->stop_before != INT64_MAX) m->header->stop_before = (uint64_t)d->stop_before;
+    if (s->integer_count == NW_STATE_MOST) abort(); /* a machine with more would be saved without them */
+    s->integers[s->integer_count].name = name;
+    s->integers[s->integer_count++].value = value;
 }
 
-/* Sorts an exchange's answer: what the rank itself does goes to its queue or is done, the rest stays for the driver. */
-static nw_status sort_actions(nw_driver *d, nw_party *p, int from)
+void nw_state_own(nw_state *s, const char *name, int64_t *value)
+{
+    nw_state_integer(s, name, value);
+    s->integers[s->integer_count - 1].own = true;
+}
+
+void nw_state_vector(nw_state *s, const char *name, float *data)
+{
+    if (s->vector_count == NW_STATE_MOST) abort();
+    s->vectors[s->vector_count].name = name;
+    s->vectors[s->vector_count++].data = data;
+}
+
+/* ---- ranks ------------------------------------------------------------------------------------------------------------ */
+
+/* Fills what is the driver's of a header. Once, before the message leaves: it may go to many. */
+static void name_message(nw_driver *d, int from, nw_message *m, uint64_t sequence)
+{
+    m->header->from = (uint16_t)from;
+    m->header->sequence = sequence;
+    m->header->generation = d->generation;
+}
+
+static nw_status tell_run(nw_driver *d, const nw_action *a)
+{
+    const nw_driver_options *o = &d->options;
+    if (a->kind == NW_ACTION_COUNT) return o->counted ? o->counted(o->context, a->count) : NW_OK;
+    return o->snapshot ? o->snapshot(o->context, &a->snapshot) : NW_OK;
+}
+
+/* Sorts an answer: tasks go to the queue, counts and snapshots to the run, the rest stays for the driver. */
+static nw_status sort_actions(nw_driver *d, nw_rank *r, int from)
 {
     int kept = from;
-    nw_status status = NW_OK; /* of copies; what else was answered is sorted all the same */
+    nw_status status = NW_OK; /* of the run; what else was answered is sorted all the same */
     for (int i = from; i < d->actions.count; i++) {
         nw_action *a = &d->actions.at[i];
-        if (a->kind == NW_ACTION_COMPUTE || a->kind == NW_ACTION_APPLY) {
-            NW_FAIL_IF(p->queued == NW_PARTY_QUEUE, NW_E_INTERNAL, "%s asks rank %d for more than %d things at a time",
-                       p->exchange->ops->name, p->exchange->rank, NW_PARTY_QUEUE);
-            p->queue[p->queued++] = *a;
-        } else if (a->kind == NW_ACTION_COPY) {
-            if (status == NW_OK) status = p->work->copied(p->worker, a);
+        if (a->kind == NW_ACTION_TASK) {
+            NW_FAIL_IF(r->queued == NW_RANK_QUEUE, NW_E_INTERNAL, "%s asks rank %d for more than %d tasks at a time",
+                       r->machine->ops->name, r->index, NW_RANK_QUEUE);
+            r->queue[r->queued++] = a->task;
+        } else if (a->kind == NW_ACTION_COUNT || a->kind == NW_ACTION_SNAPSHOT) {
+            if (status == NW_OK) status = tell_run(d, a);
         } else {
             if (a->kind == NW_ACTION_SEND && a->message->header->sequence == 0)
-                name_message(d, p->exchange->rank, a->message, ++p->sequence);
+                name_message(d, r->index, a->message, ++r->sequence);
             d->actions.at[kept++] = *a;
         }
     }
@@ -92,96 +170,65 @@ static nw_status sort_actions(nw_driver *d, nw_party *p, int from)
     return status;
 }
 
-nw_status nw_party_tell(nw_driver *d, nw_party *p, nw_event event)
+nw_status nw_rank_tell(nw_driver *d, nw_rank *r, nw_event event)
 {
     int before = d->actions.count;
     const nw_taps *taps = &d->options.taps;
-    if (taps->event) taps->event(taps->context, p->exchange->rank, &event);
-    nw_recorder_event(d->options.recorder, p->exchange->rank, &event);
-    NW_TRY(p->exchange->ops->handle(p->exchange, &event, &d->actions));
+    if (taps->event) taps->event(taps->context, r->index, &event);
+    nw_recorder_event(d->options.recorder, r->index, &event);
+    d->actions.running = r->busy ? &r->task : NULL;
+    d->actions.final = r->final;
+    NW_TRY(r->machine->ops->handle(r->machine, &event, &d->actions));
     NW_TRY(d->actions.status);
-    return sort_actions(d, p, before);
+    return sort_actions(d, r, before);
 }
 
-static bool is_asked_to_stop(const nw_driver *d) { return d->options.stop && *d->options.stop; }
-
-/* A rank that is asked to stop says so in the messages of the step that it begins, and all ranks know before any of
- * them begins the second step after it. A rank alone stops at once. */
-static bool may_compute(nw_driver *d, const nw_party *p)
+bool nw_rank_next(nw_driver *d, nw_rank *r)
 {
-    if (p->exchange->hands_out) return true;
-    if (is_asked_to_stop(d)) {
-        int64_t before = d->size == 1 ? p->step : p->step + 2;
-        if (before < d->stop_before) d->stop_before = before;
-    }
-    return p->step < d->stop_before && p->work->wants(p->worker);
+    if (r->busy || r->queued == 0) return false;
+    r->task = r->queue[0];
+    r->queued--;
+    memmove(r->queue, r->queue + 1, (size_t)r->queued * sizeof r->queue[0]);
+    r->busy = true;
+    r->final = SIZE_MAX;
+    if (r->task.kind == NW_TASK_PASS) r->step = r->task.number + 1;
+    nw_recorder_begins(d->options.recorder, r->index, r->task.kind);
+    return true;
+}
+
+nw_status nw_rank_done(nw_driver *d, nw_rank *r, int64_t now_ns)
+{
+    nw_task task = r->task;
+    r->busy = false;
+    return nw_rank_tell(d, r, (nw_event){.kind = NW_EVENT_DONE, .task = &task, .now_ns = now_ns});
+}
+
+nw_status nw_rank_final(nw_driver *d, nw_rank *r, size_t first, int64_t now_ns)
+{
+    r->final = first;
+    return nw_rank_tell(d, r, (nw_event){.kind = NW_EVENT_FINAL, .first = first, .now_ns = now_ns});
 }
 
 bool nw_driver_shall_stop(nw_driver *d)
 {
-    if (is_asked_to_stop(d) && d->stop_before == INT64_MAX) d->stop_before = 1; /* told in the next messages */
-    return d->stop_before != INT64_MAX;
-}
-
-nw_status nw_party_go(nw_driver *d, nw_party *p, int64_t now_ns)
-{
-    if (!p->exchange->hands_out) return NW_OK;
-    return nw_party_tell(d, p, (nw_event){.kind = NW_EVENT_GO, .until = d->until, .now_ns = now_ns});
-}
-
-nw_status nw_party_stop(nw_driver *d, nw_party *p, int64_t now_ns)
-{
-    return nw_party_tell(d, p, (nw_event){.kind = NW_EVENT_GO, .until = 0, .now_ns = now_ns});
-}
-
-void nw_driver_lose(nw_driver *d, int by, int rank)
-{
-    const nw_taps *taps = &d->options.taps;
-    if (d->lost[rank]) return;
-    d->lost[rank] = true;
-    if (taps->lost) taps->lost(taps->context, by, rank, nw_driver_now(d, by));
-}
-
-/* The first update behind a computation that has to wait; queued: none. */
-static int first_update(const nw_party *p)
-{
-    int i = 0;
-    while (i < p->queued && p->queue[i].kind != NW_ACTION_APPLY) i++;
-    return i;
-}
-
-bool nw_party_next(nw_driver *d, nw_party *p, nw_action *action)
-{
-    int next = 0;
-    p->parked = false;
-    if (p->busy || p->queued == 0) return false;
-    if (p->queue[0].kind == NW_ACTION_COMPUTE) {
-        p->parked = !may_compute(d, p);
-        if (p->parked)
-            next = first_update(p);
-        else
-            p->step++;
-    }
-    if (next == p->queued) return false;
-    *action = p->queue[next];
-    nw_recorder_begins(d->options.recorder, p->exchange->rank, action->kind, p->parked);
-    p->queued--;
-    memmove(p->queue + next, p->queue + next + 1, (size_t)(p->queued - next) * sizeof p->queue[0]);
+    if (d->stopping || !d->options.stop || !*d->options.stop) return false;
+    d->stopping = true;
     return true;
 }
 
-void nw_party_postpone(nw_party *p)
+void nw_driver_drop(nw_driver *d, int by, int rank, bool back)
 {
-    memmove(p->queue + 1, p->queue, (size_t)p->queued++ * sizeof p->queue[0]);
-    p->queue[0] = (nw_action){.kind = NW_ACTION_COMPUTE};
-    p->step--;
+    const nw_taps *taps = &d->options.taps;
+    if (d->dropped[rank] != back) return;
+    d->dropped[rank] = !back;
+    if (taps->dropped) taps->dropped(taps->context, by, rank, back);
 }
 
 /* ---- messages ------------------------------------------------------------------------------------------------------- */
 
 void nw_driver_stamp(nw_driver *d, int from, int to, nw_message *m)
 {
-    if (m->header->sequence == 0) name_message(d, from, m, NW_SEQUENCE_OF_DRIVERS | ++d->sequence);
+    if (m->header->sequence == 0) name_message(d, from, m, ++d->sequence);
     if (d->options.ledger) nw_ledger_sent(d->options.ledger, from, to, m->header);
     const nw_taps *taps = &d->options.taps;
     if (taps->sent) taps->sent(taps->context, from, to, m->header, nw_driver_now(d, from));
@@ -190,8 +237,6 @@ void nw_driver_stamp(nw_driver *d, int from, int to, nw_message *m)
 void nw_driver_accept(nw_driver *d, int from, int to, const nw_message *m)
 {
     if (d->options.ledger) nw_ledger_received(d->options.ledger, from, to, m->header);
-    uint64_t before = m->header->stop_before;
-    if (before > 0 && before < (uint64_t)d->stop_before) d->stop_before = (int64_t)before;
     const nw_taps *taps = &d->options.taps;
     if (taps->received) taps->received(taps->context, from, to, m->header, nw_driver_now(d, to));
 }
@@ -206,20 +251,18 @@ nw_status nw_driver_init(nw_driver *d, const nw_driver_ops *ops, const nw_driver
     d->size = size;
     d->first = first;
     d->count = count;
-    d->stop_before = INT64_MAX;
-    d->lost = calloc((size_t)size, sizeof *d->lost);
-    NW_FAIL_IF(!d->lost, NW_E_MEMORY, "no memory for a table of %d ranks", size);
+    d->dropped = calloc((size_t)size, sizeof *d->dropped);
+    NW_FAIL_IF(!d->dropped, NW_E_MEMORY, "no memory for a table of %d ranks", size);
     NW_TRY(nw_message_pool_create(&d->pool));
     d->actions.pool = d->pool;
     return NW_OK;
 }
 
-nw_status nw_driver_timed_out(nw_driver *d, const nw_party *p, int64_t waited_ns)
+nw_status nw_driver_timed_out(const nw_rank *r, int64_t waited_ns)
 {
-    nw_wait wait;
-    (void)d;
-    p->exchange->ops->waits(p->exchange, &wait);
-    return nw_wait_failed(&wait, p->exchange->rank, waited_ns);
+    nw_wait wait = {0};
+    r->machine->ops->waits(r->machine, &wait);
+    return nw_wait_failed(&wait, r->index, waited_ns);
 }
 
 nw_status nw_wait_failed(const nw_wait *wait, int rank, int64_t waited_ns)
@@ -232,7 +275,7 @@ nw_status nw_wait_failed(const nw_wait *wait, int rank, int64_t waited_ns)
 
 /* What this process knows, for people who look for the cause: one file for each of its ranks. Failing to write one
  * must not hide the failure that it is about. */
-static void dump(nw_driver *d, const nw_party *parties, const char *reason)
+static void dump(nw_driver *d, const nw_rank *ranks, const char *reason)
 {
     if (!d->options.dump_dir || nw_directory_make(d->options.dump_dir) != NW_OK) return;
     for (int i = 0; i < d->count; i++) {
@@ -242,7 +285,7 @@ static void dump(nw_driver *d, const nw_party *parties, const char *reason)
         FILE *out = fopen(path, "w");
         free(path);
         if (!out) return;
-        nw_dump_write(d, &parties[i], reason, out);
+        nw_dump_write(d, &ranks[i], reason, out);
         fclose(out);
     }
 }
@@ -253,23 +296,24 @@ static nw_status tell_failure(nw_driver *d, nw_status status)
     if (status == NW_OK || d->size == 1) return status;
     char reason[512];
     snprintf(reason, sizeof reason, "%s", nw_error_message());
-    if (d->parties) dump(d, d->parties, reason);
+    if (d->ranks) dump(d, d->ranks, reason);
     nw_driver_fail(d, status, reason);
     return NW_FAIL(status, "%s", reason);
 }
 
-nw_status nw_driver_run(nw_driver *d, nw_party *parties, bool flush)
+nw_status nw_driver_run(nw_driver *d, nw_rank *ranks, const nw_go *go)
 {
     nw_recorder *recorder = d->options.recorder;
-    d->parties = parties;
+    d->ranks = ranks;
+    d->stopping = false;
     for (int i = 0; i < d->count; i++)
-        nw_recorder_run(recorder, d->first + i, flush, nw_party_progress(&parties[i]), parties[i].sequence);
-    nw_status status = d->ops->run(d, parties, flush);
+        nw_recorder_run(recorder, ranks[i].index, ranks[i].machine->updates, ranks[i].sequence);
+    nw_status status = d->ops->run(d, go);
     for (int i = 0; i < d->count && status == NW_OK; i++)
-        nw_recorder_rest(recorder, d->first + i, nw_party_progress(&parties[i]));
+        nw_recorder_rest(recorder, ranks[i].index, ranks[i].machine->updates);
     return tell_failure(d, status);
 }
-bool nw_driver_stopped(const nw_driver *d) { return d->stop_before != INT64_MAX; }
+
 nw_status nw_driver_share(nw_driver *d, const void *mine, size_t bytes, void *all)
 {
     return tell_failure(d, d->ops->share(d, mine, bytes, all));
@@ -297,7 +341,7 @@ void nw_driver_free(nw_driver *d)
     nw_actions_free(&d->actions);
     nw_message_pool *pool = d->pool;
     if (d->ops->free) d->ops->free(d);
-    free(d->lost);
+    free(d->dropped);
     if (pool) nw_message_pool_free(pool);
     free(d);
 }

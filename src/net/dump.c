@@ -12,29 +12,30 @@ static void write_peer(nw_driver *d, nw_json *j, int rank)
     nw_json_object(j);
     nw_json_put_int(j, "rank", rank);
     nw_json_put_double(j, "heard_seconds_ago", (double)ago_ns * 1e-9);
+    nw_json_put_int(j, "message_channel", said.channel);
     nw_json_put_int(j, "message_kind", said.kind);
     nw_json_put_int(j, "message_step", (int64_t)said.step + 1);
-    nw_json_put_int(j, "message_segment", said.segment);
+    nw_json_put_int(j, "message_bucket", said.bucket);
     nw_json_put_int(j, "message_bytes", said.bytes);
     nw_json_object_end(j);
 }
 
-void nw_dump_write(nw_driver *d, const nw_party *p, const char *reason, FILE *out)
+void nw_dump_write(nw_driver *d, const nw_rank *p, const char *reason, FILE *out)
 {
-    nw_wait wait;
-    p->exchange->ops->waits(p->exchange, &wait);
+    nw_wait wait = {0};
+    p->machine->ops->waits(p->machine, &wait);
     nw_json j = nw_json_begin(out, true);
     nw_json_object(&j);
-    nw_json_put_int(&j, "rank", p->exchange->rank);
+    nw_json_put_int(&j, "rank", p->index);
     nw_json_put_int(&j, "world_size", d->size);
     nw_json_put_string(&j, "driver", d->ops->name);
-    nw_json_put_string(&j, "exchange", p->exchange->ops->name);
+    nw_json_put_string(&j, "exchange", p->machine->ops->name);
     nw_json_put_string(&j, "reason", reason);
     nw_json_put_int(&j, "step", p->step);
-    nw_json_put_string(&j, "state", p->busy ? "computing" : p->parked ? "parked" : "waiting");
+    nw_json_put_string(&j, "state", !p->busy ? "waiting" : p->task.kind == NW_TASK_PASS ? "computing" : "updating");
     nw_json_key(&j, "waits_for");
     nw_json_array(&j);
-    for (int i = 0; i < wait.count && i < NW_WAIT_RANKS; i++) nw_json_int(&j, wait.ranks[i]);
+    for (int i = 0; i < wait.count && i < NW_WAIT_MOST; i++) nw_json_int(&j, wait.ranks[i]);
     nw_json_array_end(&j);
     nw_json_put_string(&j, "waits_for_what", wait.what);
     nw_json_put_int(&j, "messages_in_memory_bytes", (int64_t)nw_message_pool_bytes(d->pool));

@@ -78,7 +78,7 @@ static void account_add(nw_account *to, const nw_account *what)
 static nw_account account_of(const nw_header *header)
 {
     nw_account account = {.messages = 1};
-    if (header->kind < NW_KIND_FIRST) {
+    if (header->channel == NW_CHANNEL_DRIVER) {
         account.bytes[NW_OWNER_CONTROL] = NW_HEADER_BYTES + (uint64_t)header->bytes;
         return account;
     }
@@ -186,9 +186,9 @@ void nw_ledger_sent(nw_ledger *ledger, int from, int to, const nw_header *header
     account_add(link, &account);
     account_add(&ledger->total[NW_SENT], &account);
     account_add(&ledger->step, &account);
-    if (header->kind < NW_KIND_FIRST) return;
+    if (header->channel == NW_CHANNEL_DRIVER) return;
     uint32_t most = (uint32_t)ledger->segment_count;
-    account_add(&ledger->segments[header->segment < most ? header->segment : most], &account);
+    account_add(&ledger->segments[header->bucket < most ? header->bucket : most], &account);
 }
 
 void nw_ledger_received(nw_ledger *ledger, int from, int to, const nw_header *header)

@@ -13,58 +13,43 @@ static int64_t now(nw_driver *d, int rank)
     return nw_now_ns();
 }
 
-static nw_status check_actions(const nw_driver *d, const nw_party *p)
+/* A rank alone needs no timers, since there is nobody to be late. */
+static nw_status check_actions(nw_driver *d, nw_status status)
 {
-    NW_FAIL_IF(d->actions.count > 0, NW_E_INTERNAL, "%s sends messages in a world of one", p->exchange->ops->name);
+    NW_TRY(status);
+    for (int i = 0; i < d->actions.count; i++)
+        NW_FAIL_IF(d->actions.at[i].kind != NW_ACTION_TIMER, NW_E_INTERNAL, "%s sends messages in a world of one",
+                   d->ranks->machine->ops->name);
+    d->actions.count = 0;
     return NW_OK;
 }
 
-static nw_status tell(nw_driver *d, nw_party *p, nw_event_kind kind)
+static nw_status tell(nw_driver *d, nw_event event)
 {
-    NW_TRY(nw_party_tell(d, p, (nw_event){.kind = kind, .now_ns = nw_now_ns()}));
-    return check_actions(d, p);
+    event.now_ns = nw_now_ns();
+    return check_actions(d, nw_rank_tell(d, d->ranks, event));
 }
 
-static nw_status go(nw_driver *d, nw_party *p)
-{
-    NW_TRY(nw_party_go(d, p, nw_now_ns()));
-    return check_actions(d, p);
-}
-
-static nw_status stop(nw_driver *d, nw_party *p)
-{
-    NW_TRY(nw_party_stop(d, p, nw_now_ns()));
-    return check_actions(d, p);
-}
-
-static void tap(nw_driver *d, nw_span span, int64_t begin, int64_t step)
+static nw_status do_task(nw_driver *d, nw_rank *r)
 {
     const nw_taps *taps = &d->options.taps;
-    if (taps->span) taps->span(taps->context, 0, span, begin, nw_now_ns(), step);
+    int64_t begin = nw_now_ns();
+    NW_TRY(r->work->run(r->worker, &r->task, NULL));
+    int64_t end = nw_now_ns();
+    nw_span span = r->task.kind == NW_TASK_PASS ? NW_SPAN_COMPUTE : NW_SPAN_UPDATE;
+    if (taps->span) taps->span(taps->context, 0, span, begin, end, r->step);
+    return check_actions(d, nw_rank_done(d, r, end));
 }
 
-static nw_status run(nw_driver *d, nw_party *p, bool flush)
+static nw_status run(nw_driver *d, const nw_go *go)
 {
-    if (!p->begun) NW_TRY(tell(d, p, NW_EVENT_BEGIN));
-    p->begun = true;
-    NW_TRY(flush ? tell(d, p, NW_EVENT_FLUSH) : go(d, p));
-    nw_action action;
-    bool stopping = false;
-    while (nw_party_next(d, p, &action)) {
-        int64_t begin = nw_now_ns();
-        bool computes = action.kind == NW_ACTION_COMPUTE, complete = true;
-        NW_TRY(computes ? p->work->compute(p->worker, NULL, &complete) : p->work->apply(p->worker, &action));
-        tap(d, computes ? NW_SPAN_COMPUTE : NW_SPAN_APPLY, begin, p->step);
-        if (!complete)
-            nw_party_postpone(p);
-        else
-            NW_TRY(tell(d, p, computes ? NW_EVENT_COMPUTED : NW_EVENT_APPLIED));
-        if (!stopping && p->exchange->hands_out && nw_driver_shall_stop(d)) {
-            stopping = true;
-            NW_TRY(stop(d, p));
-        }
+    nw_rank *r = d->ranks;
+    NW_TRY(tell(d, (nw_event){.kind = NW_EVENT_GO, .go = go}));
+    while (nw_rank_next(d, r)) {
+        NW_TRY(do_task(d, r));
+        if (nw_driver_shall_stop(d)) NW_TRY(tell(d, (nw_event){.kind = NW_EVENT_STOP}));
     }
-    NW_FAIL_IF(!nw_party_rests(p), NW_E_INTERNAL, "%s waits for somebody in a world of one", p->exchange->ops->name);
+    NW_FAIL_IF(!nw_rank_rests(r), NW_E_INTERNAL, "%s waits for somebody in a world of one", r->machine->ops->name);
     return NW_OK;
 }
 

@@ -11,6 +11,7 @@
 #include "base/arena.h"
 #include "base/machine.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -146,17 +147,18 @@ nw_status nw_message_check(const nw_header *h, size_t size, int from, int world)
     NW_TRY(check_magic(h->magic, from));
     NW_FAIL_IF(from < 0 || from >= world || h->from != (uint32_t)from, NW_E_MESSAGE,
                "a message that came from rank %d of %d says that rank %u sent it" REMEDY, from, world, h->from);
-    bool known = h->kind == NW_KIND_CONTROL || h->kind == NW_KIND_ABORT || h->kind >= NW_KIND_FIRST;
-    NW_FAIL_IF(!known, NW_E_MESSAGE, "message %u of rank %d is of kind %u, which does not exist" REMEDY, h->sequence,
-               from, h->kind);
+    bool known = h->channel == NW_CHANNEL_DRIVER ? h->kind == NW_KIND_CONTROL || h->kind == NW_KIND_ABORT : h->kind > 0;
+    NW_FAIL_IF(h->channel >= NW_CHANNELS || !known || h->reserved != 0, NW_E_MESSAGE,
+               "message %" PRIu64 " of rank %d is of kind %u in channel %u, which does not exist" REMEDY, h->sequence, from,
+               h->kind, h->channel);
     NW_FAIL_IF(h->bytes > NW_MESSAGE_MOST_BYTES, NW_E_MESSAGE,
-               "message %u of rank %d claims a payload of %u bytes, but %d is the most" REMEDY, h->sequence, from,
+               "message %" PRIu64 " of rank %d claims a payload of %u bytes, but %d is the most" REMEDY, h->sequence, from,
                h->bytes, NW_MESSAGE_MOST_BYTES);
     NW_FAIL_IF(h->bytes != size - NW_HEADER_BYTES, NW_E_MESSAGE,
-               "message %u of rank %d claims a payload of %u bytes, but %zu arrived" REMEDY, h->sequence, from,
+               "message %" PRIu64 " of rank %d claims a payload of %u bytes, but %zu arrived" REMEDY, h->sequence, from,
                h->bytes, size - NW_HEADER_BYTES);
     NW_FAIL_IF((uint64_t)h->index_bytes + h->scale_bytes > h->bytes, NW_E_MESSAGE,
-               "message %u of rank %d claims %u bytes of indices and %u of scales in a payload of %u" REMEDY,
+               "message %" PRIu64 " of rank %d claims %u bytes of indices and %u of scales in a payload of %u" REMEDY,
                h->sequence, from, h->index_bytes, h->scale_bytes, h->bytes);
     return NW_OK;
 }

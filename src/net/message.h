@@ -17,35 +17,46 @@
 
 #include "base/status.h"
 
-#define NW_MESSAGE_MAGIC 0x314d574eu /* "NWM1" */
+#define NW_MESSAGE_MAGIC 0x324d574eu /* "NWM2" */
 enum { NW_HEADER_BYTES = 64 };
-#define NW_SEQUENCE_OF_DRIVERS 0x80000000u
 enum { NW_MESSAGE_MOST_BYTES = 1 << 30 }; /* of a payload */
 
-/* What a message is for. Exchanges use the kinds from NW_KIND_FIRST on as they like; the others are the drivers'. */
+/* Who a message is for: the driver, or the machine that owns the channel. A machine has kinds of its own in each. */
+typedef enum nw_channel_number {
+    NW_CHANNEL_DRIVER = 0,
+    NW_CHANNEL_UP = 1, /* of pipelines: to the next stage */
+    NW_CHANNEL_DOWN = 2,
+    NW_CHANNEL_EXCHANGE = 3, /* and up to 7 */
+    NW_CHANNEL_SNAPSHOT = 8,
+    NW_CHANNELS
+} nw_channel_number;
+
+/* The driver's kinds. */
 typedef enum nw_message_kind {
-    NW_KIND_CONTROL = 1, /* small talk of drivers: nw_driver_share and the like */
+    NW_KIND_CONTROL = 1, /* small talk: nw_driver_share and the like */
     NW_KIND_ABORT,       /* the sender gives up; the payload is the reason, as text */
-    NW_KIND_FIRST = 16
 } nw_message_kind;
 
 typedef struct nw_header {
     uint32_t magic;
-    uint8_t kind;         /* nw_message_kind, or the exchange's own */
-    uint8_t codec;        /* how the payload is encoded: nw_codec_id */
+    uint8_t kind;         /* nw_message_kind, or the machine's own; not 0 */
+    uint8_t channel;      /* nw_channel_number */
+    uint8_t codec;        /* how the payload is encoded: nw_codec_id; 0: not at all */
+    uint8_t flags;        /* the machine's */
     uint16_t generation;  /* of the sender: what was sent before all went back to a checkpoint is dropped */
-    uint32_t from;        /* the rank that sent it */
-    uint32_t segment;     /* what range of the vectors it is about: the exchange's bucket or segment */
-    uint32_t part;        /* of that range */
+    uint16_t part;        /* of the bucket: the member that owns it */
+    uint16_t from;        /* the rank that sent it */
+    uint16_t reserved;    /* 0 */
+    uint32_t bucket;      /* what range of the vectors it is about */
     uint32_t count;       /* floats that the payload stands for */
-    uint64_t step;        /* of the sender */
-    uint64_t version;     /* of the parameters that it was computed from, or that it holds */
     uint32_t bytes;       /* of the payload */
     uint32_t index_bytes; /* of these, indices ... */
     uint32_t scale_bytes; /* ... and scales */
-    uint32_t sequence;    /* counts the messages that a rank's exchange made, so that each has a name: (from, sequence);
-                             those of drivers have numbers of their own, from NW_SEQUENCE_OF_DRIVERS on */
-    uint64_t stop_before; /* all ranks stop before this step, because one was asked to; 0: none was */
+    uint32_t until;       /* the run ends so many gradients after `step`, because a rank was asked to stop; 0: none was */
+    uint64_t step;        /* of the sender: its gradient or micro-batch */
+    uint64_t version;     /* of the parameters that it was computed from, or that it holds */
+    uint64_t sequence;    /* counts the messages that a rank's machines made, so that each has a name: (from, sequence);
+                             those of drivers count by themselves */
 } nw_header;
 _Static_assert(sizeof(nw_header) == NW_HEADER_BYTES, "the header is 64 bytes");
 
@@ -75,9 +86,9 @@ void nw_message_drop(nw_message *message);
 static inline size_t nw_message_size(const nw_message *m) { return NW_HEADER_BYTES + m->header->bytes; }
 
 /* Whether `size` bytes at `header` (8-byte aligned, any size) are one whole message that rank `from` of `world` may
- * have sent: magic, kind, sender, lengths that agree, nothing in a control message, reserved fields 0. NW_E_MESSAGE
- * says what is wrong. Says nothing of the payload's inside, nor of codec, segment, part, count, step and version: the
- * exchange knows what it expects there. */
+ * have sent: magic, kind, channel, sender, lengths that agree, nothing in a driver's message that is not its own, reserved
+ * fields 0. NW_E_MESSAGE says what is wrong. Says nothing of the payload's inside, nor of codec, bucket, part, count, step
+ * and version: the machine knows what it expects there. */
 nw_status nw_message_check(const nw_header *header, size_t size, int from, int world);
 
 #endif

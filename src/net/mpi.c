@@ -41,9 +41,9 @@ typedef struct mail {
 
 typedef struct mpi_driver {
     nw_driver base;
-    nw_between between; /* what computations call */
+    nw_announce announce; /* what tasks call */
     MPI_Comm comm;
-    nw_party *party; /* of the run under way; NULL between runs */
+    nw_rank *rank; /* in the run under way; NULL between runs */
     MPI_Request *send_requests;
     sending *sends;
     int send_count, send_capacity;
@@ -59,7 +59,6 @@ typedef struct mpi_driver {
     bool sharing;        /* ... and those behind it may be missing, too */
     nw_status failure;   /* found in the middle of a computation */
     int64_t timer;       /* when it shall ring; NW_NO_TIMER: never */
-    bool stopping;       /* the exchange knows that there shall be no more work */
     bool failing;
 } mpi_driver;
 
@@ -83,7 +82,7 @@ static nw_message *mail_take(mail *m)
 static void tap(mpi_driver *m, nw_span span, int64_t begin)
 {
     const nw_taps *taps = &m->base.options.taps;
-    if (taps->span) taps->span(taps->context, m->base.first, span, begin, nw_now_ns(), m->party ? m->party->step : 0);
+    if (taps->span) taps->span(taps->context, m->base.first, span, begin, nw_now_ns(), m->rank ? m->rank->step : 0);
 }
 
 /* ---- messages -------------------------------------------------------------------------------------------------------- */
@@ -113,11 +112,11 @@ static nw_status post(mpi_driver *m, int to, nw_message *message)
     return NW_OK;
 }
 
-/* What is under way to a lost rank stays with MPI, which may still read it: its memory is not given back. */
-static void lose(mpi_driver *m, int rank)
+/* What is under way to a dropped rank stays with MPI, which may still read it: its memory is not given back. */
+static void drop(mpi_driver *m, int rank)
 {
     int kept = 0;
-    nw_driver_lose(&m->base, m->base.first, rank);
+    nw_driver_drop(&m->base, m->base.first, rank, false);
     nw_mpi_process.fewer = true;
     for (int i = 0; i < m->send_count; i++) {
         if (m->sends[i].to == rank) {
@@ -138,9 +137,10 @@ static nw_status post_all(mpi_driver *m)
     for (int i = 0; i < actions->count; i++) {
         nw_action *a = &actions->at[i];
         if (a->kind == NW_ACTION_TIMER) m->timer = a->at_ns;
-        if (a->kind == NW_ACTION_LOST) lose(m, a->to);
+        if (a->kind == NW_ACTION_DROP) drop(m, a->to);
+        if (a->kind == NW_ACTION_BACK) nw_driver_drop(&m->base, m->base.first, a->to, true);
         if (a->kind != NW_ACTION_SEND) continue;
-        if (status == NW_OK && !m->base.lost[a->to])
+        if (status == NW_OK)
             status = post(m, a->to, a->message);
         else
             nw_message_drop(a->message);
@@ -152,11 +152,11 @@ static nw_status post_all(mpi_driver *m)
 static nw_status tell(mpi_driver *m, nw_event event)
 {
     event.now_ns = nw_now_ns();
-    NW_TRY(nw_party_tell(&m->base, m->party, event));
+    NW_TRY(nw_rank_tell(&m->base, m->rank, event));
     return post_all(m);
 }
 
-static nw_status give_to_party(mpi_driver *m, nw_message *message)
+static nw_status give_to_machine(mpi_driver *m, nw_message *message)
 {
     int64_t begin = nw_now_ns();
     nw_status status = tell(m, (nw_event){.kind = NW_EVENT_MESSAGE, .message = message});
@@ -203,13 +203,14 @@ static nw_status deliver(mpi_driver *m, nw_message *message, int from, size_t si
         }
         return NW_OK;
     }
-    if (message->header->kind == NW_KIND_CONTROL) {
+    bool of_driver = message->header->channel == NW_CHANNEL_DRIVER;
+    if (of_driver && message->header->kind == NW_KIND_CONTROL) {
         mail_add(&m->control, message);
         return NW_OK;
     }
     count_arrival(m, from, message);
-    if (message->header->kind == NW_KIND_ABORT) return peer_gave_up(message, from);
-    if (m->party) return give_to_party(m, message);
+    if (of_driver) return peer_gave_up(message, from);
+    if (m->rank) return give_to_machine(m, message);
     mail_add(&m->early, message);
     return NW_OK;
 }
@@ -300,31 +301,28 @@ static void tell_begin(mpi_driver *m, nw_span span)
 {
     const nw_taps *taps = &m->base.options.taps;
     nw_wait wait;
-    bool waits = span == NW_SPAN_WAIT && m->party;
+    bool waits = span == NW_SPAN_WAIT && m->rank;
     if (!taps->begins) return;
-    if (waits) m->party->exchange->ops->waits(m->party->exchange, &wait);
-    taps->begins(taps->context, m->base.first, span, m->party ? m->party->step : 0, waits ? &wait : NULL);
+    if (waits) {
+        wait = (nw_wait){0};
+        m->rank->machine->ops->waits(m->rank->machine, &wait);
+    }
+    taps->begins(taps->context, m->base.first, span, m->rank ? m->rank->step : 0, waits ? &wait : NULL);
 }
 
 static bool is_time(const mpi_driver *m) { return m->timer != NW_NO_TIMER && nw_now_ns() >= m->timer; }
-
-/* Where the exchange hands out the work, it must know that there shall be no more. */
-static bool shall_stop(mpi_driver *m)
-{
-    return !m->stopping && m->party->exchange->hands_out && nw_driver_shall_stop(&m->base);
-}
 
 /* Waits until something moves. A wait that is worth telling lasts longer than some yields. */
 static nw_status wait_for_news(mpi_driver *m)
 {
     int64_t since = nw_now_ns(), limit = m->base.options.timeout_ns;
-    bool watches = m->party && m->party->exchange->watches;
-    if (watches) limit *= 2;
+    if (m->rank && m->rank->machine->drops) limit *= 2;
     for (int turns = 0;; turns++) {
         bool moved;
         NW_TRY(progress(m, &moved));
-        if (moved || (m->party && (is_time(m) || shall_stop(m)))) break;
-        if (turns == NW_MPI_YIELDS && m->party) tell_begin(m, NW_SPAN_WAIT);
+        bool asked = m->rank && !m->base.stopping && m->base.options.stop && *m->base.options.stop;
+        if (moved || asked || (m->rank && is_time(m))) break;
+        if (turns == NW_MPI_YIELDS && m->rank) tell_begin(m, NW_SPAN_WAIT);
         nw_mpi_rest(turns);
         if (limit > 0 && nw_now_ns() - since > limit) return give_up(m, nw_now_ns() - since);
     }
@@ -361,9 +359,9 @@ static void fail(nw_driver *d, nw_status failure, const char *reason)
         nw_mpi_process.echoes = nw_mpi_process.rank > 0; /* rank 0 speaks of what all have in common */
     for (int to = 0; to < d->size; to++) {
         nw_message *message;
-        if (to == d->first || d->lost[to] || nw_message_take(d->pool, bytes, &message) != NW_OK) continue;
+        if (to == d->first || d->dropped[to] || nw_message_take(d->pool, bytes, &message) != NW_OK) continue;
         message->header->kind = NW_KIND_ABORT;
-        message->header->part = (uint32_t)failure;
+        message->header->part = (uint16_t)failure;
         memcpy(message->payload, reason, bytes);
         if (post(m, to, message) != NW_OK) return;
     }
@@ -379,7 +377,7 @@ static bool is_silent(const mpi_driver *m, int rank)
 {
     bool awaited = m->awaited >= 0 && (m->sharing ? rank >= m->awaited : rank == m->awaited);
     for (const nw_message *message = m->control.first; message; message = message->next)
-        if ((int)message->header->from == rank && message->header->segment == m->rounds) awaited = false;
+        if ((int)message->header->from == rank && message->header->bucket == m->rounds) awaited = false;
     for (int i = 0; i < m->send_count; i++) awaited |= m->sends[i].to == rank;
     return awaited && rank != m->base.first;
 }
@@ -387,10 +385,10 @@ static bool is_silent(const mpi_driver *m, int rank)
 static nw_status give_up(mpi_driver *m, int64_t waited)
 {
     nw_wait wait = {0};
-    if (m->party) m->party->exchange->ops->waits(m->party->exchange, &wait);
+    if (m->rank) m->rank->machine->ops->waits(m->rank->machine, &wait);
     if (wait.count == 0) {
         for (int rank = 0; rank < m->base.size; rank++)
-            if (is_silent(m, rank)) nw_wait_add(&wait, rank);
+            if (is_silent(m, rank) && wait.count++ < NW_WAIT_MOST) wait.ranks[wait.count - 1] = rank;
         snprintf(wait.what, sizeof wait.what, "their word between steps");
     }
     return nw_wait_failed(&wait, m->base.first, waited);
@@ -398,85 +396,74 @@ static nw_status give_up(mpi_driver *m, int64_t waited)
 
 /* ---- running ---------------------------------------------------------------------------------------------------------------- */
 
-/* Between two layers. A failure is kept for the end of the computation, which cannot be left. */
-static void between_layers(nw_between *between, bool final, size_t first)
-{
-    mpi_driver *m = (mpi_driver *)((char *)between - offsetof(mpi_driver, between));
-    bool moved;
-    if (m->failure != NW_OK) return;
-    if (final) m->failure = tell(m, (nw_event){.kind = NW_EVENT_READY, .first = first});
-    if (m->failure == NW_OK) m->failure = progress(m, &moved);
-}
-
-static nw_status perform(mpi_driver *m, const nw_action *action)
-{
-    nw_party *p = m->party;
-    int64_t begin = nw_now_ns();
-    bool computes = action->kind == NW_ACTION_COMPUTE, complete = true;
-    p->busy = true;
-    tell_begin(m, computes ? NW_SPAN_COMPUTE : NW_SPAN_APPLY);
-    nw_status status =
-        computes ? p->work->compute(p->worker, &m->between, &complete) : p->work->apply(p->worker, action);
-    p->busy = false;
-    tap(m, computes ? NW_SPAN_COMPUTE : NW_SPAN_APPLY, begin);
-    NW_TRY(status);
-    NW_TRY(m->failure);
-    if (!complete) {
-        nw_party_postpone(p);
-        return NW_OK;
-    }
-    return tell(m, (nw_event){.kind = computes ? NW_EVENT_COMPUTED : NW_EVENT_APPLIED});
-}
-
-static nw_status go(mpi_driver *m)
-{
-    m->stopping = false;
-    NW_TRY(nw_party_go(&m->base, m->party, nw_now_ns()));
-    return post_all(m);
-}
-
-static nw_status stop(mpi_driver *m)
-{
-    m->stopping = true;
-    NW_TRY(nw_party_stop(&m->base, m->party, nw_now_ns()));
-    return post_all(m);
-}
-
+/* After a look at the network found nothing more. */
 static nw_status ring(mpi_driver *m)
 {
     m->timer = NW_NO_TIMER;
     return tell(m, (nw_event){.kind = NW_EVENT_TIMER});
 }
 
-static nw_status run_party(mpi_driver *m, bool flush)
+/* Between two layers. A failure is kept for the end of the task, which cannot be left. */
+static void look_between(nw_announce *a)
 {
-    nw_party *p = m->party;
-    nw_action action;
+    mpi_driver *m = (mpi_driver *)((char *)a - offsetof(mpi_driver, announce));
+    bool moved;
+    if (m->failure == NW_OK) m->failure = progress(m, &moved);
+    if (m->failure == NW_OK && is_time(m)) m->failure = ring(m);
+}
+
+static void tell_final(nw_announce *a, size_t first)
+{
+    mpi_driver *m = (mpi_driver *)((char *)a - offsetof(mpi_driver, announce));
+    if (m->failure == NW_OK) m->failure = nw_rank_final(&m->base, m->rank, first, nw_now_ns());
+    if (m->failure == NW_OK) m->failure = post_all(m);
+}
+
+static void tell_out(nw_announce *a, nw_message *message)
+{
+    mpi_driver *m = (mpi_driver *)((char *)a - offsetof(mpi_driver, announce));
+    if (m->failure == NW_OK) m->failure = tell(m, (nw_event){.kind = NW_EVENT_OUT, .message = message});
+    nw_message_drop(message);
+}
+
+static nw_status do_task(mpi_driver *m)
+{
+    nw_rank *r = m->rank;
+    int64_t begin = nw_now_ns();
+    nw_span span = r->task.kind == NW_TASK_PASS ? NW_SPAN_COMPUTE : NW_SPAN_UPDATE;
+    tell_begin(m, span);
+    nw_status status = r->work->run(r->worker, &r->task, &m->announce);
+    tap(m, span, begin);
+    NW_TRY(status);
+    NW_TRY(m->failure);
+    NW_TRY(nw_rank_done(&m->base, r, nw_now_ns()));
+    return post_all(m);
+}
+
+static nw_status run_rank(mpi_driver *m, const nw_go *go)
+{
     nw_message *message;
     NW_TRY(m->failure);
-    if (!p->begun) NW_TRY(tell(m, (nw_event){.kind = NW_EVENT_BEGIN}));
-    p->begun = true;
-    if (!flush && p->exchange->hands_out) NW_TRY(go(m)); /* before any work that was handed out meanwhile */
-    while ((message = mail_take(&m->early))) NW_TRY(give_to_party(m, message));
-    if (flush) NW_TRY(tell(m, (nw_event){.kind = NW_EVENT_FLUSH}));
+    NW_TRY(tell(m, (nw_event){.kind = NW_EVENT_GO, .go = go})); /* before what others, who began earlier, have sent */
+    while ((message = mail_take(&m->early))) NW_TRY(give_to_machine(m, message));
     for (;;) {
         if (is_time(m)) NW_TRY(ring(m));
-        if (shall_stop(m)) NW_TRY(stop(m));
-        if (nw_party_next(&m->base, p, &action))
-            NW_TRY(perform(m, &action));
-        else if (nw_party_rests(p) && m->send_count == 0)
+        if (nw_driver_shall_stop(&m->base)) NW_TRY(tell(m, (nw_event){.kind = NW_EVENT_STOP}));
+        if (nw_rank_next(&m->base, m->rank))
+            NW_TRY(do_task(m));
+        else if (nw_rank_rests(m->rank) && m->send_count == 0)
             return NW_OK;
         else
             NW_TRY(wait_for_news(m));
     }
 }
 
-static nw_status run(nw_driver *d, nw_party *parties, bool flush)
+static nw_status run(nw_driver *d, const nw_go *go)
 {
     mpi_driver *m = (mpi_driver *)d;
-    m->party = parties;
-    nw_status status = run_party(m, flush);
-    m->party = NULL;
+    m->rank = d->ranks;
+    nw_status status = run_rank(m, go);
+    m->rank = NULL;
     return status;
 }
 
@@ -487,7 +474,7 @@ static nw_status post_control(mpi_driver *m, int to, const void *data, size_t by
     nw_message *message;
     NW_TRY(nw_message_take(m->base.pool, bytes, &message));
     message->header->kind = NW_KIND_CONTROL;
-    message->header->segment = m->rounds;
+    message->header->bucket = m->rounds;
     memcpy(message->payload, data, bytes);
     return post(m, to, message);
 }
@@ -499,7 +486,7 @@ static nw_status take_control(mpi_driver *m, int from, size_t bytes, void *data)
         for (nw_message **at = &m->control.first; *at; at = &(*at)->next) {
             nw_message *message = *at;
             const nw_header *h = message->header;
-            if ((int)h->from != from || h->segment != m->rounds) continue;
+            if ((int)h->from != from || h->bucket != m->rounds) continue;
             *at = message->next;
             if (!*at) m->control.last = at;
             count_arrival(m, from, message);
@@ -530,13 +517,13 @@ static nw_status share(nw_driver *d, const void *mine, size_t bytes, void *all)
     m->sharing = true;
     for (int i = 1; i < d->size; i++) {
         int to = (d->first + i) % d->size;
-        if (!d->lost[to]) NW_TRY(post_control(m, to, mine, bytes));
+        if (!d->dropped[to]) NW_TRY(post_control(m, to, mine, bytes));
     }
     memcpy((char *)all + (size_t)d->first * bytes, mine, bytes);
     for (int from = 0; from < d->size; from++) {
         char *at = (char *)all + (size_t)from * bytes;
-        if (d->lost[from]) memset(at, 0, bytes);
-        if (from != d->first && !d->lost[from]) NW_TRY(take_control(m, from, bytes, at));
+        if (d->dropped[from]) memset(at, 0, bytes);
+        if (from != d->first && !d->dropped[from]) NW_TRY(take_control(m, from, bytes, at));
     }
     return finish_sends(m);
 }
@@ -550,7 +537,7 @@ static nw_status collect(nw_driver *d, int from, void *data, size_t bytes)
         size_t piece = bytes - at < most ? bytes - at : most;
         m->rounds++;
         m->sharing = false;
-        if (from == 0 || d->lost[from]) continue;
+        if (from == 0 || d->dropped[from]) continue;
         if (d->first == from) NW_TRY(post_control(m, 0, (char *)data + at, piece));
         if (d->first == 0) NW_TRY(take_control(m, from, piece, (char *)data + at));
         NW_TRY(finish_sends(m));
@@ -619,7 +606,7 @@ nw_status nw_mpi_create(nw_driver **out, const nw_driver_options *options)
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     mpi_driver *m = calloc(1, sizeof *m);
     NW_FAIL_IF(!m, NW_E_MEMORY, "no memory for a driver");
-    m->between.call = between_layers;
+    m->announce = (nw_announce){look_between, tell_final, tell_out};
     m->awaited = -1;
     m->timer = NW_NO_TIMER;
     nw_status status = nw_driver_init(&m->base, &ops, options, size, rank, 1);

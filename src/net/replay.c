@@ -2,27 +2,27 @@
  * replay.c - see replay.h. Reading order: run at the bottom, perform, then what it calls.
  *
  * A rank is always in front of its next record. It goes on as far as it can: until it needs a message that is not there,
- * or until its run of the driver rests. When nobody can go on, ranks that rest and flush next may do that first, since
- * a rank over MPI does not wait for others before it flushes; if that does not help either, the run has diverged.
+ * or until its run of the driver rests. When nobody can go on although not all rest, the run has diverged.
  */
 #include "net/replay.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct letter {
     nw_message *message;
     int from;
-    uint32_t sequence;
+    uint64_t sequence;
 } letter;
 
 typedef struct replay_rank {
     nw_schedule_cursor cursor;
     nw_schedule_record next;
-    int runs; /* begun */
-    bool computing;
+    int runs;                    /* begun */
+    nw_message *out, **out_last; /* what its task sends up and down, and was not told yet */
     letter *mail; /* sent to it and not yet told, in the order of sending */
     int mail_count, mail_capacity;
 } replay_rank;
@@ -32,7 +32,9 @@ typedef struct replay_driver {
     const nw_schedule_part *part;
     const volatile sig_atomic_t *stop; /* asks the replay, not what is replayed */
     replay_rank *ranks;
-    nw_party *parties;
+    nw_announce announce; /* of tasks, which is not heard: the log has what was announced when */
+    int beginning; /* the rank whose task is being done */
+    const nw_go *go;
     int runs; /* that the driver was asked for */
 } replay_driver;
 
@@ -54,7 +56,7 @@ diverged(const replay_driver *v, int rank, const char *format, ...)
     return NW_FAIL(NW_E_NUMERIC,
                    "rank %d diverged from its schedule (%s) at step %" PRId64 ", record %" PRId64
                    ": %s is next, but %s",
-                   rank, r->cursor.file->name, v->parties[rank].step, r->cursor.number, text, what);
+                   rank, r->cursor.file->name, v->base.ranks[rank].step, r->cursor.number, text, what);
 }
 
 /* ---- messages ------------------------------------------------------------------------------------------------------- */
@@ -90,7 +92,8 @@ static nw_status send_all(replay_driver *v, int from)
     nw_status status = NW_OK;
     for (int i = 0; i < actions->count; i++) {
         nw_action *a = &actions->at[i];
-        if (a->kind == NW_ACTION_LOST) nw_driver_lose(&v->base, from, a->to);
+        if (a->kind == NW_ACTION_DROP || a->kind == NW_ACTION_BACK)
+            nw_driver_drop(&v->base, from, a->to, a->kind == NW_ACTION_BACK);
         if (a->kind != NW_ACTION_SEND) continue;
         if (status == NW_OK && (a->to < 0 || a->to >= v->base.size))
             status = NW_FAIL(NW_E_INTERNAL, "rank %d sends a message to rank %d of %d", from, a->to, v->base.size);
@@ -119,7 +122,7 @@ static bool can_go_on(const replay_rank *r)
 static nw_status tell(replay_driver *v, int rank, nw_event event)
 {
     event.now_ns = v->ranks[rank].cursor.now_ns;
-    NW_TRY(nw_party_tell(&v->base, &v->parties[rank], event));
+    NW_TRY(nw_rank_tell(&v->base, &v->base.ranks[rank], event));
     return send_all(v, rank);
 }
 
@@ -136,72 +139,73 @@ static nw_status tell_message(replay_driver *v, int rank)
     return status;
 }
 
-static nw_status tell_done(replay_driver *v, int rank, bool computes)
+static const char *doing(const nw_rank *p)
 {
-    nw_party *p = &v->parties[rank];
-    replay_rank *r = &v->ranks[rank];
-    if (!p->busy || r->computing != computes)
-        return diverged(v, rank, "it is %s", !p->busy ? "doing nothing" : r->computing ? "computing" : "applying");
-    p->busy = r->computing = false;
-    return tell(v, rank, (nw_event){.kind = (nw_event_kind)r->next.kind});
+    return !p->busy ? "doing nothing" : p->task.kind == NW_TASK_PASS ? "computing" : "updating";
 }
 
-/* nw_party_next where then a computation was held back, for whatever reason, or was not. */
-static bool take(replay_driver *v, int rank, bool parked, nw_action *action)
+static nw_status begin_task(replay_driver *v, int rank)
 {
-    nw_party *p = &v->parties[rank];
-    int64_t before = v->base.stop_before;
-    if (parked) v->base.stop_before = p->step;
-    bool there = nw_party_next(&v->base, p, action);
-    v->base.stop_before = before;
-    return there;
+    nw_rank *p = &v->base.ranks[rank];
+    bool passes = v->ranks[rank].next.kind == NW_SCHEDULE_PASS;
+    if (p->busy) return diverged(v, rank, "it is %s", doing(p));
+    if (!nw_rank_next(&v->base, p)) return diverged(v, rank, "it has nothing to do");
+    if ((p->task.kind == NW_TASK_PASS) != passes) return diverged(v, rank, "it is %s", doing(p));
+    v->beginning = rank;
+    return p->work->run(p->worker, &p->task, &v->announce);
 }
 
-static nw_status begin_work(replay_driver *v, int rank)
+static void hear_between(nw_announce *a) { (void)a; }
+static void hear_final(nw_announce *a, size_t first) { (void)a, (void)first; }
+static void hear_out(nw_announce *a, nw_message *message)
 {
-    nw_party *p = &v->parties[rank];
-    replay_rank *r = &v->ranks[rank];
-    bool computes = r->next.kind == NW_SCHEDULE_COMPUTE, complete = true;
-    nw_action action;
-    if (p->busy) return diverged(v, rank, "it is %s", r->computing ? "computing" : "applying");
-    if (!take(v, rank, r->next.flag, &action))
-        return diverged(v, rank, "it %s", p->parked ? "has computed all that it should" : "has nothing to do");
-    if ((action.kind == NW_ACTION_COMPUTE) != computes)
-        return diverged(v, rank, "it would %s", computes ? "apply an update" : "compute");
-    NW_TRY(computes ? p->work->compute(p->worker, NULL, &complete) : p->work->apply(p->worker, &action));
-    if (!complete) {
-        nw_party_postpone(p);
-        return NW_OK;
-    }
-    p->busy = true;
-    r->computing = computes;
-    return NW_OK;
+    replay_driver *v = (replay_driver *)((char *)a - offsetof(replay_driver, announce));
+    replay_rank *r = &v->ranks[v->beginning];
+    message->next = NULL;
+    if (!r->out) r->out_last = &r->out;
+    *r->out_last = message;
+    r->out_last = &message->next;
+}
+
+/* What the task under way sent up or down, in order. */
+static nw_status tell_out(replay_driver *v, int rank)
+{
+    nw_message *message = v->ranks[rank].out;
+    if (!message) return diverged(v, rank, "it sends nothing");
+    v->ranks[rank].out = message->next;
+    nw_status status = tell(v, rank, (nw_event){.kind = NW_EVENT_OUT, .message = message});
+    nw_message_drop(message);
+    return status;
 }
 
 /* Does what the rank's next record says. */
 static nw_status perform(replay_driver *v, int rank)
 {
     replay_rank *r = &v->ranks[rank];
+    nw_rank *p = &v->base.ranks[rank];
     switch (r->next.kind) {
     case NW_EVENT_MESSAGE:
         return tell_message(v, rank);
-    case NW_EVENT_READY:
-        if (!r->computing) return diverged(v, rank, "it is not computing");
-        return tell(v, rank, (nw_event){.kind = NW_EVENT_READY, .first = (size_t)r->next.first});
-    case NW_EVENT_COMPUTED:
-    case NW_EVENT_APPLIED:
-        return tell_done(v, rank, r->next.kind == NW_EVENT_COMPUTED);
-    case NW_EVENT_BEGIN:
-        v->parties[rank].begun = true;
-        return tell(v, rank, (nw_event){.kind = NW_EVENT_BEGIN});
+    case NW_EVENT_FINAL:
+        if (!p->busy) return diverged(v, rank, "it is doing nothing");
+        NW_TRY(nw_rank_final(&v->base, p, (size_t)r->next.first, r->cursor.now_ns));
+        return send_all(v, rank);
+    case NW_EVENT_DONE:
+        if (!p->busy) return diverged(v, rank, "it is doing nothing");
+        NW_TRY(nw_rank_done(&v->base, p, r->cursor.now_ns));
+        return send_all(v, rank);
+    case NW_EVENT_OUT:
+        return tell_out(v, rank);
     case NW_EVENT_GO:
-        return tell(v, rank, (nw_event){.kind = NW_EVENT_GO, .until = (int64_t)r->next.first});
+        if ((int64_t)r->next.first != v->go->until)
+            return diverged(v, rank, "this run goes until %" PRId64, v->go->until);
+        return tell(v, rank, (nw_event){.kind = NW_EVENT_GO, .go = v->go});
     case NW_EVENT_TIMER:
-    case NW_EVENT_FLUSH:
+    case NW_EVENT_STOP:
         return tell(v, rank, (nw_event){.kind = (nw_event_kind)r->next.kind});
-    case NW_SCHEDULE_COMPUTE:
-    case NW_SCHEDULE_APPLY:
-        return begin_work(v, rank);
+    case NW_SCHEDULE_PASS:
+    case NW_SCHEDULE_UPDATE:
+        return begin_task(v, rank);
     default:
         return diverged(v, rank, "a run is under way");
     }
@@ -216,43 +220,36 @@ static nw_status find_run(replay_rank *r)
     return NW_OK;
 }
 
-static nw_status enter(replay_driver *v, int rank, bool flush)
+static nw_status enter(replay_driver *v, int rank)
 {
     replay_rank *r = &v->ranks[rank];
-    nw_party *p = &v->parties[rank];
+    nw_rank *p = &v->base.ranks[rank];
     NW_TRY(find_run(r));
-    if (r->cursor.ended || r->next.kind != NW_SCHEDULE_RUN || r->next.flag != flush)
-        return diverged(v, rank, "it %s", flush ? "applies what it holds back" : "goes on to train");
-    bool continues = v->part->skip > 0 && !p->begun; /* from a checkpoint in the middle of the log */
+    if (r->cursor.ended || r->next.kind != NW_SCHEDULE_RUN) return diverged(v, rank, "it goes on to train");
+    bool continues = v->part->skip > 0 && r->runs == v->part->skip; /* from a checkpoint in the middle of the log */
     if (continues) p->sequence = r->next.sequence;
-    if (r->next.step != nw_party_progress(p) || r->next.sequence != p->sequence)
-        return diverged(v, rank, "it is at step %" PRId64 " and has made %" PRIu32 " messages", nw_party_progress(p),
+    if (r->next.step != p->machine->updates || r->next.sequence != p->sequence)
+        return diverged(v, rank, "it is at step %" PRId64 " and has made %" PRIu64 " messages", p->machine->updates,
                         p->sequence);
     r->runs++;
-    NW_TRY(read_next(r));
-    if (!continues) return NW_OK;
-    p->begun = true;
-    return tell(v, rank, (nw_event){.kind = NW_EVENT_BEGIN});
+    return read_next(r);
 }
 
 /* The rank has come to where it rested. */
 static nw_status leave(replay_driver *v, int rank)
 {
-    nw_party *p = &v->parties[rank];
-    nw_action action;
-    bool last = v->ranks[rank].runs == v->part->runs; /* which may have rested because it was asked to */
-    if (p->busy || take(v, rank, true, &action)) return diverged(v, rank, "it has something to do");
-    if (!last && !p->exchange->hands_out && p->work->wants(p->worker))
-        return diverged(v, rank, "it has more to compute");
-    if (!nw_party_rests(p)) {
-        nw_wait wait;
+    const nw_rank *p = &v->base.ranks[rank];
+    const replay_rank *r = &v->ranks[rank];
+    if (p->busy || p->queued > 0) return diverged(v, rank, "it has something to do");
+    if (!nw_rank_rests(p)) {
+        nw_wait wait = {0};
         char whom[256];
-        p->exchange->ops->waits(p->exchange, &wait);
+        p->machine->ops->waits(p->machine, &wait);
         nw_wait_text(&wait, whom, sizeof whom);
         return diverged(v, rank, "it waits for %s", whom);
     }
-    if (v->ranks[rank].cursor.ended || v->ranks[rank].next.step != nw_party_progress(p))
-        return diverged(v, rank, "it is at step %" PRId64, nw_party_progress(p));
+    if (r->cursor.ended || r->next.step != p->machine->updates)
+        return diverged(v, rank, "it is at step %" PRId64, p->machine->updates);
     return read_next(&v->ranks[rank]);
 }
 
@@ -261,65 +258,38 @@ static int choose(const replay_driver *v)
 {
     int best = -1;
     for (int i = 0; i < v->base.size; i++)
-        if (can_go_on(&v->ranks[i]) && (best < 0 || v->parties[i].step < v->parties[best].step)) best = i;
+        if (can_go_on(&v->ranks[i]) && (best < 0 || v->base.ranks[i].step < v->base.ranks[best].step)) best = i;
     return best;
-}
-
-/* One that rests in this run, and flushes next, does so although others are not there yet. */
-static nw_status hurry(replay_driver *v, bool *moved)
-{
-    *moved = false;
-    for (int i = 0; i < v->base.size && !*moved; i++) {
-        replay_rank *r = &v->ranks[i];
-        if (!is_at_rest(r) || r->cursor.ended || r->runs > v->runs || r->runs >= v->part->runs) continue;
-        nw_schedule_cursor ahead =
-            r->cursor; /* shares what it knows of sequences, which records of runs do not change */
-        nw_schedule_record next;
-        NW_TRY(nw_schedule_next(&ahead, &next));
-        if (ahead.ended || next.kind != NW_SCHEDULE_RUN || !next.flag) continue;
-        NW_TRY(leave(v, i));
-        NW_TRY(enter(v, i, true));
-        *moved = true;
-    }
-    return NW_OK;
 }
 
 static nw_status go_on(replay_driver *v)
 {
     for (;;) {
         int rank = choose(v);
-        if (rank >= 0) {
-            int64_t step = v->parties[rank].step;
-            do {
-                NW_TRY(perform(v, rank));
-                NW_TRY(read_next(&v->ranks[rank]));
-            } while (v->parties[rank].step == step && can_go_on(&v->ranks[rank]));
-            NW_FAIL_IF(v->stop && *v->stop, NW_E_INTERRUPTED, "the replay was interrupted at step %" PRId64, step);
-            continue;
-        }
-        int stuck = -1;
-        for (int i = 0; i < v->base.size && stuck < 0; i++)
-            if (!is_at_rest(&v->ranks[i])) stuck = i;
-        if (stuck < 0) return NW_OK;
-        bool moved;
-        NW_TRY(hurry(v, &moved));
-        if (!moved) return diverged(v, stuck, "rank %d never sends it", v->ranks[stuck].next.from);
+        if (rank < 0) break;
+        int64_t step = v->base.ranks[rank].step;
+        do {
+            NW_TRY(perform(v, rank));
+            NW_TRY(read_next(&v->ranks[rank]));
+        } while (v->base.ranks[rank].step == step && can_go_on(&v->ranks[rank]));
+        NW_FAIL_IF(v->stop && *v->stop, NW_E_INTERRUPTED, "the replay was interrupted at step %" PRId64, step);
     }
+    for (int i = 0; i < v->base.size; i++)
+        if (!is_at_rest(&v->ranks[i])) return diverged(v, i, "rank %d never sends it", v->ranks[i].next.from);
+    return NW_OK;
 }
 
-static nw_status run(nw_driver *d, nw_party *parties, bool flush)
+static nw_status run(nw_driver *d, const nw_go *go)
 {
     replay_driver *v = (replay_driver *)d;
-    v->parties = parties;
+    v->go = go;
     NW_FAIL_IF(v->runs == v->part->runs, NW_E_INTERRUPTED, "the schedule ends at step %" PRId64,
                nw_schedule_end_step(v->part));
     v->runs++;
-    for (int i = 0; i < d->size; i++)
-        if (v->ranks[i].runs < v->runs) NW_TRY(enter(v, i, flush));
+    for (int i = 0; i < d->size; i++) NW_TRY(enter(v, i));
     NW_TRY(go_on(v));
-    for (int i = 0; i < d->size; i++)
-        if (v->ranks[i].runs == v->runs) NW_TRY(leave(v, i));
-    if (v->runs == v->part->runs) d->stop_before = nw_party_progress(&parties[0]); /* this is all there is */
+    for (int i = 0; i < d->size; i++) NW_TRY(leave(v, i));
+    d->over = v->runs == v->part->runs;
     return NW_OK;
 }
 
@@ -345,6 +315,10 @@ static void replay_free(nw_driver *d)
     for (int i = 0; v->ranks && i < d->size; i++) {
         replay_rank *r = &v->ranks[i];
         for (int m = 0; m < r->mail_count; m++) nw_message_drop(r->mail[m].message);
+        for (nw_message *m = r->out, *next; m; m = next) {
+            next = m->next;
+            nw_message_drop(m);
+        }
         nw_schedule_end(&r->cursor);
         free(r->mail);
     }
@@ -387,7 +361,8 @@ nw_status nw_replay_create(nw_driver **out, const nw_driver_options *options, co
         nw_driver_free(&v->base);
         return status;
     }
-    if (part->skip == part->runs) v->base.stop_before = 0; /* nothing to do */
+    v->announce = (nw_announce){hear_between, hear_final, hear_out};
+    v->base.over = part->skip == part->runs;
     *out = &v->base;
     return NW_OK;
 }

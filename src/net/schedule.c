@@ -19,7 +19,7 @@ typedef struct recorded_rank {
     uint8_t *buffer; /* a block's head and its bytes */
     size_t used;
     int64_t now_ns, step;
-    uint32_t *sequences; /* by sender */
+    uint64_t *sequences; /* by sender */
 } recorded_rank;
 
 struct nw_recorder {
@@ -27,7 +27,7 @@ struct nw_recorder {
     int world, first, count;
     recorded_rank *ranks;
     uint8_t *memory;
-    uint32_t *sequences;
+    uint64_t *sequences;
     int64_t size; /* of the file, in whole blocks */
     char *path;
     char failure[512]; /* "": none */
@@ -90,10 +90,10 @@ static recorded_rank *rank_of(nw_recorder *r, int rank)
     return r && r->file >= 0 && rank >= r->first && rank < r->first + r->count ? &r->ranks[rank - r->first] : NULL;
 }
 
-static void begin_record(nw_recorder *r, recorded_rank *k, int kind, bool flag)
+static void begin_record(nw_recorder *r, recorded_rank *k, int kind)
 {
     if (k->used + MOST_RECORD > BUFFER) flush_rank(r, k);
-    k->buffer[k->used++] = (uint8_t)(kind | (flag ? NW_RECORD_FLAG : 0));
+    k->buffer[k->used++] = (uint8_t)kind;
 }
 
 static void put_number(recorded_rank *k, uint64_t value)
@@ -108,11 +108,11 @@ static void put_difference(recorded_rank *k, uint64_t now, uint64_t before)
     put_number(k, d << 1 ^ (d >> 63 ? UINT64_MAX : 0));
 }
 
-void nw_recorder_run(nw_recorder *r, int rank, bool flush, int64_t step, uint32_t sequence)
+void nw_recorder_run(nw_recorder *r, int rank, int64_t step, uint64_t sequence)
 {
     recorded_rank *k = rank_of(r, rank);
     if (!k) return;
-    begin_record(r, k, NW_SCHEDULE_RUN, flush);
+    begin_record(r, k, NW_SCHEDULE_RUN);
     put_number(k, (uint64_t)step);
     put_number(k, sequence);
 }
@@ -121,30 +121,30 @@ void nw_recorder_event(nw_recorder *r, int rank, const nw_event *event)
 {
     recorded_rank *k = rank_of(r, rank);
     if (!k) return;
-    begin_record(r, k, (int)event->kind, false);
+    begin_record(r, k, (int)event->kind);
     put_difference(k, (uint64_t)event->now_ns, (uint64_t)k->now_ns);
     k->now_ns = event->now_ns;
-    if (event->kind == NW_EVENT_READY) put_number(k, event->first);
-    if (event->kind == NW_EVENT_GO) put_number(k, (uint64_t)event->until);
+    if (event->kind == NW_EVENT_FINAL) put_number(k, event->first);
+    if (event->kind == NW_EVENT_GO) put_number(k, (uint64_t)event->go->until);
     if (event->kind != NW_EVENT_MESSAGE) return;
     const nw_header *h = event->message->header;
-    uint32_t *last = &k->sequences[h->from < (uint32_t)r->world ? h->from : 0];
+    uint64_t *last = &k->sequences[h->from < r->world ? h->from : 0];
     put_number(k, h->from);
     put_difference(k, h->sequence, *last);
     *last = h->sequence;
 }
 
-void nw_recorder_begins(nw_recorder *r, int rank, nw_action_kind kind, bool parked)
+void nw_recorder_begins(nw_recorder *r, int rank, nw_task_kind kind)
 {
     recorded_rank *k = rank_of(r, rank);
-    if (k) begin_record(r, k, kind == NW_ACTION_COMPUTE ? NW_SCHEDULE_COMPUTE : NW_SCHEDULE_APPLY, parked);
+    if (k) begin_record(r, k, kind == NW_TASK_PASS ? NW_SCHEDULE_PASS : NW_SCHEDULE_UPDATE);
 }
 
 void nw_recorder_rest(nw_recorder *r, int rank, int64_t step)
 {
     recorded_rank *k = rank_of(r, rank);
     if (!k) return;
-    begin_record(r, k, NW_SCHEDULE_REST, false);
+    begin_record(r, k, NW_SCHEDULE_REST);
     put_number(k, (uint64_t)step);
     k->step = step;
     flush_rank(r, k);
@@ -154,7 +154,7 @@ void nw_recorder_saved(nw_recorder *r, int64_t step, int64_t epoch)
 {
     for (int i = 0; r && r->file >= 0 && i < r->count; i++) {
         recorded_rank *k = &r->ranks[i];
-        begin_record(r, k, NW_SCHEDULE_SAVED, false);
+        begin_record(r, k, NW_SCHEDULE_SAVED);
         put_number(k, (uint64_t)step);
         put_number(k, (uint64_t)epoch);
         flush_rank(r, k);
@@ -318,7 +318,7 @@ nw_status nw_recorder_close(nw_recorder *r, bool finished)
     for (int i = 0; r->file >= 0 && i < r->count; i++) {
         recorded_rank *k = &r->ranks[i];
         if (finished) {
-            begin_record(r, k, NW_SCHEDULE_END, false);
+            begin_record(r, k, NW_SCHEDULE_END);
             put_number(k, (uint64_t)k->step);
         }
         flush_rank(r, k);

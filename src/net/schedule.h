@@ -10,16 +10,16 @@
  * A run that resumes at step S drops what lies at S and behind it and begins a part S; the part before ends where it
  * says that the checkpoint of S was saved. Records of a rank:
  *
- *   RUN      nw_driver_run begins: whether it flushes, the rank's steps and messages so far
- *   an event what nw_party_tell hands to the exchange: kind, now_ns; READY: first; GO: until; MESSAGE: from, sequence
- *   COMPUTE, APPLY   what nw_party_next takes from the queue, and whether a computation was held back (parked)
- *   REST     nw_driver_run is done, and the rank rests at that step
+ *   RUN      nw_driver_run begins: the updates and the rank's messages so far
+ *   an event what nw_rank_tell hands to its machines: kind, now_ns; FINAL: first; GO: until; MESSAGE: from, sequence
+ *   PASS, UPDATE   a task begins
+ *   REST     nw_driver_run is done, and the rank rests after so many updates
  *   SAVED    a checkpoint was written: step, epoch
  *   END      the process ended as it should, at that step
  *
  * On disk (little-endian): magic "NWSCHED", version 1 byte; then blocks: rank u32 (0xffffffff: the header), bytes u32,
- * nw_hash64 of them u64, bytes. The header is a packed nw_schedule_header. In blocks of a rank a record is a byte, kind + 32 x
- * flag, and LEB128 numbers: times as zigzag differences from the rank's last, sequences likewise from the last of that
+ * nw_hash64 of them u64, bytes. The header is a packed nw_schedule_header. In blocks of a rank a record is a byte, its kind,
+ * and LEB128 numbers: times as zigzag differences from the rank's last, sequences likewise from the last of that
  * sender, the others as they are. The state of differences goes on from block to block.
  *
  * Recording takes no memory after nw_recorder_open: a rank has a buffer, which is written when it is full and at every
@@ -30,13 +30,13 @@
 #ifndef NW_NET_SCHEDULE_H
 #define NW_NET_SCHEDULE_H
 
-#include "net/party.h"
+#include "net/machine.h"
 
 #include <stdio.h>
 
 #define NW_SCHEDULE_DIR    "schedule"
 #define NW_SCHEDULE_CONFIG "config.yaml"
-enum { NW_SCHEDULE_VERSION = 1, NW_SCHEDULE_RANKS = 1024 /* at most */ };
+enum { NW_SCHEDULE_VERSION = 2, NW_SCHEDULE_RANKS = 1024 /* at most */ };
 
 typedef struct nw_schedule_header {
     int world, first_rank, ranks; /* ranks: in this file, from first_rank on */
@@ -48,9 +48,9 @@ typedef struct nw_schedule_header {
 } nw_schedule_header;
 
 typedef enum nw_schedule_kind { /* the first ones are nw_event_kind's */
-                                NW_SCHEDULE_RUN = NW_EVENT_FLUSH + 1,
-                                NW_SCHEDULE_COMPUTE,
-                                NW_SCHEDULE_APPLY,
+                                NW_SCHEDULE_RUN = NW_EVENT_KINDS,
+                                NW_SCHEDULE_PASS,
+                                NW_SCHEDULE_UPDATE,
                                 NW_SCHEDULE_REST,
                                 NW_SCHEDULE_SAVED,
                                 NW_SCHEDULE_END,
@@ -59,11 +59,10 @@ typedef enum nw_schedule_kind { /* the first ones are nw_event_kind's */
 
 typedef struct nw_schedule_record {
     int kind;          /* nw_event_kind or nw_schedule_kind */
-    bool flag;         /* RUN: flushes; COMPUTE, APPLY: a computation is held back */
     int64_t now_ns;    /* of events */
-    uint64_t first;    /* READY; of GO, until */
+    uint64_t first;    /* FINAL; of GO, until */
     int from;          /* MESSAGE */
-    uint32_t sequence; /* MESSAGE; RUN: messages made so far */
+    uint64_t sequence; /* MESSAGE; RUN: messages made so far */
     int64_t step;      /* RUN, REST, SAVED, END */
     int64_t epoch;     /* SAVED */
 } nw_schedule_record;
@@ -88,9 +87,9 @@ nw_status nw_recorder_open(nw_recorder *recorder, const char *run_dir, const nw_
 nw_status nw_recorder_close(nw_recorder *recorder, bool finished);
 void nw_recorder_free(nw_recorder *recorder);
 
-void nw_recorder_run(nw_recorder *recorder, int rank, bool flush, int64_t step, uint32_t sequence);
+void nw_recorder_run(nw_recorder *recorder, int rank, int64_t step, uint64_t sequence);
 void nw_recorder_event(nw_recorder *recorder, int rank, const nw_event *event);
-void nw_recorder_begins(nw_recorder *recorder, int rank, nw_action_kind kind, bool parked);
+void nw_recorder_begins(nw_recorder *recorder, int rank, nw_task_kind kind);
 /* What is recorded of this rank is in the file afterwards. */
 void nw_recorder_rest(nw_recorder *recorder, int rank, int64_t step);
 void nw_recorder_saved(nw_recorder *recorder, int64_t step, int64_t epoch); /* of all ranks here; the same */
@@ -117,7 +116,7 @@ typedef struct nw_schedule_cursor {
     size_t block, at, end; /* of the block: where the next begins; in it */
     int64_t number;        /* of the record that was read last, from 1 */
     int64_t now_ns;
-    uint32_t *sequences; /* by sender */
+    uint64_t *sequences; /* by sender */
     bool ended;          /* no more records */
 } nw_schedule_cursor;
 

@@ -9,7 +9,7 @@
 
 #define NW_SCHEDULE_MAGIC  "NWSCHED" /* the version follows in the place of its zero */
 #define NW_BLOCK_OF_HEADER 0xffffffffu
-enum { NW_BLOCK_HEAD = 16, NW_RECORD_FLAG = 32, NW_BLOCK_MOST = 1 << 20 /* bytes of a block */ };
+enum { NW_BLOCK_HEAD = 16, NW_BLOCK_MOST = 1 << 20 /* bytes of a block */ };
 
 /* Whether a name in RUN/schedule is that of a part: its first step in decimal digits. */
 static inline bool nw_schedule_part_name(const char *name, int64_t *step)

@@ -221,23 +221,18 @@ static void read_message(nw_schedule_cursor *c, numbers *n, nw_schedule_record *
     uint64_t from = number(n);
     if (from >= (uint64_t)c->file->header.world) n->failed = true;
     if (n->failed) return;
-    uint64_t sequence = difference(n, c->sequences[from]);
-    if (sequence > UINT32_MAX) n->failed = true;
     r->from = (int)from;
-    r->sequence = c->sequences[from] = (uint32_t)sequence;
+    r->sequence = c->sequences[from] = difference(n, c->sequences[from]);
 }
 
 static void read_numbers(nw_schedule_cursor *c, numbers *n, nw_schedule_record *r)
 {
-    if (r->kind <= NW_EVENT_FLUSH) c->now_ns = r->now_ns = (int64_t)difference(n, (uint64_t)c->now_ns);
-    if (r->kind == NW_EVENT_READY || r->kind == NW_EVENT_GO) r->first = number(n);
+    if (r->kind < NW_EVENT_KINDS) c->now_ns = r->now_ns = (int64_t)difference(n, (uint64_t)c->now_ns);
+    if (r->kind == NW_EVENT_FINAL || r->kind == NW_EVENT_GO) r->first = number(n);
     if (r->kind == NW_EVENT_MESSAGE) read_message(c, n, r);
     if (r->kind == NW_SCHEDULE_RUN || r->kind >= NW_SCHEDULE_REST) r->step = count(n);
     if (r->kind == NW_SCHEDULE_SAVED) r->epoch = count(n);
-    if (r->kind != NW_SCHEDULE_RUN) return;
-    uint64_t sequence = number(n);
-    if (sequence > UINT32_MAX) n->failed = true;
-    r->sequence = (uint32_t)sequence;
+    if (r->kind == NW_SCHEDULE_RUN) r->sequence = number(n);
 }
 
 nw_status nw_schedule_next(nw_schedule_cursor *c, nw_schedule_record *r)
@@ -248,13 +243,9 @@ nw_status nw_schedule_next(nw_schedule_cursor *c, nw_schedule_record *r)
         return NW_OK;
     }
     size_t at = c->at;
-    uint8_t first = c->file->data[c->at++];
-    r->kind = first & ~NW_RECORD_FLAG;
-    r->flag = (first & NW_RECORD_FLAG) != 0;
+    r->kind = c->file->data[c->at++];
     c->number++;
-    numbers n = {.cursor = c};
-    bool flagged = r->kind == NW_SCHEDULE_RUN || r->kind == NW_SCHEDULE_COMPUTE || r->kind == NW_SCHEDULE_APPLY;
-    n.failed = r->kind >= NW_SCHEDULE_KINDS || (r->flag && !flagged);
+    numbers n = {.cursor = c, .failed = r->kind >= NW_SCHEDULE_KINDS};
     if (!n.failed) read_numbers(c, &n, r);
     NW_FAIL_IF(n.failed, NW_E_FILE, "%s: record %" PRId64 " of rank %d, at byte %zu, makes no sense", c->file->name,
                c->number, c->rank, at);
@@ -265,25 +256,23 @@ nw_status nw_schedule_next(nw_schedule_cursor *c, nw_schedule_record *r)
 
 void nw_schedule_text(const nw_schedule_record *r, char *text, size_t size)
 {
-    static const char *const names[NW_SCHEDULE_KINDS] = {"begin", "ready", "computed", "message", "applied",
-                                                         "timer", "go",    "flush",    "run",     "compute",
-                                                         "apply", "rest",  "saved",    "end"};
+    static const char *const names[NW_SCHEDULE_KINDS] = {"go",   "stop", "message", "timer", "final", "out", "done",
+                                                         "run",  "pass", "update",  "rest",  "saved", "end"};
     const char *name = names[r->kind];
     if (r->kind == NW_EVENT_MESSAGE)
-        snprintf(text, size, "message %" PRIu32 " from rank %d at %" PRId64 " ns", r->sequence, r->from, r->now_ns);
-    else if (r->kind == NW_EVENT_READY)
-        snprintf(text, size, "ready from %" PRIu64 " on at %" PRId64 " ns", r->first, r->now_ns);
+        snprintf(text, size, "message %" PRIu64 " from rank %d at %" PRId64 " ns", r->sequence, r->from, r->now_ns);
+    else if (r->kind == NW_EVENT_FINAL)
+        snprintf(text, size, "final from %" PRIu64 " on at %" PRId64 " ns", r->first, r->now_ns);
     else if (r->kind == NW_EVENT_GO)
         snprintf(text, size, "go until %" PRIu64 " at %" PRId64 " ns", r->first, r->now_ns);
-    else if (r->kind <= NW_EVENT_FLUSH)
+    else if (r->kind < NW_EVENT_KINDS)
         snprintf(text, size, "%s at %" PRId64 " ns", name, r->now_ns);
     else if (r->kind == NW_SCHEDULE_RUN)
-        snprintf(text, size, "run%s at step %" PRId64 ", %" PRIu32 " messages made", r->flag ? " to flush" : "",
-                 r->step, r->sequence);
+        snprintf(text, size, "run at step %" PRId64 ", %" PRIu64 " messages made", r->step, r->sequence);
     else if (r->kind == NW_SCHEDULE_SAVED)
         snprintf(text, size, "saved step %" PRId64 ", epoch %" PRId64, r->step, r->epoch);
     else if (r->kind >= NW_SCHEDULE_REST)
         snprintf(text, size, "%s at step %" PRId64, name, r->step);
     else
-        snprintf(text, size, "%s%s", name, r->flag ? " while the next computation waits" : "");
+        snprintf(text, size, "%s", name);
 }

@@ -2,15 +2,15 @@
 #include "net/virtual.h"
 
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 typedef enum entry_kind {
     DEPART, /* a message leaves its rank */
     ARRIVE, /* a message is there */
-    READY,  /* of a computation: the gradient is final from `first` on */
-    COMPUTED,
-    APPLIED,
+    NOTE,   /* of a pass: the gradient is final from `first` on, or it sends `message` up or down */
+    DONE,   /* the task is */
     TIMER,
 } entry_kind;
 
@@ -22,18 +22,25 @@ typedef struct entry {
     nw_message *message;
     int from, to;
     size_t first;
-    int64_t stolen; /* of READY and COMPUTED: what messages had taken when `time` was computed */
+    int64_t stolen; /* of NOTE and DONE: what messages had taken when `time` was computed */
     int64_t asked;  /* of TIMER: for when */
 } entry;
 
 typedef struct virtual_rank {
     int64_t clock;   /* until then it is taken by what it has done; of a computation, by messages in between */
     int64_t stolen;  /* from the computation under way, by messages */
-    int64_t began;   /* the computation or update under way */
+    int64_t began;   /* the task under way */
     int64_t waiting; /* since when it has nothing to do; -1: it has */
     int64_t timer;   /* when it shall ring; NW_NO_TIMER: never */
-    bool computing, gone;
+    bool computing;  /* a pass, in which messages are handled */
+    bool gone;
 } virtual_rank;
+
+/* What a task announced when it was done here. */
+typedef struct note {
+    size_t first;
+    nw_message *message;
+} note;
 
 typedef struct virtual_driver {
     nw_driver base;
@@ -44,10 +51,14 @@ typedef struct virtual_driver {
     entry *heap;
     int count, capacity;
     uint64_t sequence;
-    int64_t now;   /* of the event that is being handled; -1: none */
-    bool stopping; /* all ranks were told */
-    nw_party *parties;
+    int64_t now; /* of the event that is being handled; -1: none */
+    nw_announce announce;
+    note *notes; /* of the task that is being done */
+    int64_t *times;
+    int note_count;
 } virtual_driver;
+
+enum { NOTES_MOST = 4096 };
 
 /* ---- the heap of what is to come ------------------------------------------------------------------------------------ */
 
@@ -97,19 +108,19 @@ static entry pop(virtual_driver *v)
 /* ---- what ranks do -------------------------------------------------------------------------------------------------- */
 
 /* The step that a rank is in: the last that it began, counted from 0; -1 before the first. */
-static int64_t step_of(const virtual_driver *v, int rank) { return v->parties[rank].step - 1; }
+static int64_t step_of(const virtual_driver *v, int rank) { return v->base.ranks[rank].step - 1; }
 /* What multiplies local work in that step. A rank that only serves has no steps: there it is that update. */
 static double factor_of(const virtual_driver *v, int rank)
 {
-    const nw_party *p = &v->parties[rank];
-    int64_t step = step_of(v, rank) + (p->exchange->hands_out ? nw_party_progress(p) : 0);
+    const nw_machine *m = v->base.ranks[rank].machine;
+    int64_t step = step_of(v, rank) + (m->lockstep ? 0 : m->updates);
     return nw_cluster_factor(v->cluster.cluster, rank, (uint64_t)(step > 0 ? step : 0));
 }
 
 static void tap(virtual_driver *v, int rank, nw_span span, int64_t begin, int64_t end)
 {
     const nw_taps *taps = &v->base.options.taps;
-    if (taps->span && end > begin) taps->span(taps->context, rank, span, begin, end, v->parties[rank].step);
+    if (taps->span && end > begin) taps->span(taps->context, rank, span, begin, end, v->base.ranks[rank].step);
 }
 
 /* What the last event's answer asked the driver for leaves at `time`. */
@@ -120,8 +131,8 @@ static nw_status take_actions(virtual_driver *v, int rank, int64_t time)
     for (int i = 0; i < actions->count; i++) {
         nw_action *a = &actions->at[i];
         entry e = {.time = time, .rank = rank, .kind = DEPART, .message = a->message, .from = rank, .to = a->to};
-        if (a->kind == NW_ACTION_LOST) {
-            nw_driver_lose(&v->base, rank, a->to);
+        if (a->kind == NW_ACTION_DROP || a->kind == NW_ACTION_BACK) {
+            nw_driver_drop(&v->base, rank, a->to, a->kind == NW_ACTION_BACK);
             continue;
         }
         if (a->kind == NW_ACTION_TIMER) {
@@ -139,20 +150,16 @@ static nw_status take_actions(virtual_driver *v, int rank, int64_t time)
 static int64_t handling_ns(const virtual_driver *v, int rank, const nw_message *message)
 {
     const nw_cluster *c = v->cluster.cluster;
-    int64_t work = nw_cluster_touch_ns(c, v->cluster.cost, rank, (double)v->base.actions.touched);
+    int64_t work = nw_cluster_touch_ns(c, v->cluster.touch_bytes_per_second, rank, (double)v->base.actions.touched);
     if (message) work += nw_cluster_copy_ns(c, (int)message->header->from, rank, nw_message_size(message));
     return nw_time_scale(work, factor_of(v, rank));
 }
 
-/* Hands an event to a rank at `time`, when it is free or computing. */
-static nw_status tell(virtual_driver *v, int rank, nw_event event, int64_t time)
+/* What a rank answered at `time`, when it is free or computing, took time and leaves then. */
+static nw_status answer(virtual_driver *v, int rank, const nw_message *message, int64_t time)
 {
     virtual_rank *r = &v->ranks[rank];
-    nw_actions *actions = &v->base.actions;
-    event.now_ns = time;
-    actions->touched = 0;
-    NW_TRY(nw_party_tell(&v->base, &v->parties[rank], event));
-    int64_t work = handling_ns(v, rank, event.message);
+    int64_t work = handling_ns(v, rank, message);
     int64_t done = nw_faults_finish(v->cluster.faults, rank, step_of(v, rank), time, work);
     if (r->computing) r->stolen += done - time;
     r->clock = done;
@@ -160,23 +167,49 @@ static nw_status tell(virtual_driver *v, int rank, nw_event event, int64_t time)
     return take_actions(v, rank, done);
 }
 
-/* Schedules what a computation that begins at `start` will tell: which parts of the gradient are final when. */
-static nw_status schedule_computation(virtual_driver *v, int rank, int64_t start)
+static nw_status tell(virtual_driver *v, int rank, nw_event event, int64_t time)
 {
-    const nw_compute_cost *cost = v->cluster.cost;
+    event.now_ns = time;
+    v->base.actions.touched = 0;
+    NW_TRY(nw_rank_tell(&v->base, &v->base.ranks[rank], event));
+    return answer(v, rank, event.kind == NW_EVENT_MESSAGE ? event.message : NULL, time);
+}
+
+/* ---- tasks ---------------------------------------------------------------------------------------------------------- */
+
+static void note_between(nw_announce *a) { (void)a; }
+
+static void add_note(nw_announce *a, note n)
+{
+    virtual_driver *v = (virtual_driver *)((char *)a - offsetof(virtual_driver, announce));
+    if (v->note_count < NOTES_MOST)
+        v->notes[v->note_count] = n;
+    else
+        nw_message_drop(n.message);
+    v->note_count++;
+}
+static void note_final(nw_announce *a, size_t first) { add_note(a, (note){.first = first}); }
+static void note_out(nw_announce *a, nw_message *message) { add_note(a, (note){.message = message}); }
+
+/* Schedules what a task that begins at `start` will tell, and when. */
+static nw_status schedule_task(virtual_driver *v, nw_rank *p, int64_t start)
+{
+    int rank = p->index, count = p->work->cost(p->worker, &p->task, v->times, NOTES_MOST + 1);
     int64_t step = step_of(v, rank);
     double factor = factor_of(v, rank);
-    start = nw_time_add(start, nw_faults_step_pause(v->cluster.faults, rank, step));
-    int64_t work = nw_time_scale(nw_compute_cost_pass_ns(cost), (double)(v->cluster.passes - 1));
-    work += cost->overhead_ns;
-    for (int s = 0; s < cost->stages; s++) work += cost->forward_ns[s];
-    size_t final = SIZE_MAX;
-    for (int s = cost->stages - 1; s >= 0; s--) {
-        work += cost->backward_ns[s];
-        entry e = {.rank = rank, .kind = s == 0 ? COMPUTED : READY, .first = v->cluster.ready[s]};
-        e.time = nw_faults_finish(v->cluster.faults, rank, step, start, nw_time_scale(work, factor));
-        if (s > 0 && e.first >= final) continue;
-        final = e.first;
+    NW_FAIL_IF(count != v->note_count + 1 || count > NOTES_MOST + 1, NW_E_INTERNAL,
+               "a task of rank %d made %d announcements, and tells the times of %d", rank, v->note_count, count - 1);
+    if (p->task.kind == NW_TASK_PASS && !p->task.adds)
+        start = nw_time_add(start, nw_faults_step_pause(v->cluster.faults, rank, step));
+    for (int i = 0; i < count; i++) {
+        entry e = {.rank = rank, .kind = i + 1 < count ? NOTE : DONE};
+        e.time = nw_faults_finish(v->cluster.faults, rank, step, start, nw_time_scale(v->times[i], factor));
+        if (e.kind == NOTE) {
+            e.first = v->notes[i].first;
+            e.message = v->notes[i].message;
+        } else if (p->task.kind == NW_TASK_UPDATE) {
+            v->ranks[rank].clock = e.time; /* messages wait for its end */
+        }
         NW_TRY(push(v, e));
     }
     return NW_OK;
@@ -198,43 +231,27 @@ static void end_wait(virtual_driver *v, int rank)
     r->waiting = -1;
 }
 
-/* How much of all parameters an update is about. */
-static double part_of(const virtual_driver *v, const nw_action *action)
-{
-    return action->given ? (double)action->given->count / (double)v->cluster.parameters : 1;
-}
-
 /* Lets a rank do what is next in its queue. */
 static nw_status go_on(virtual_driver *v, int rank)
 {
     virtual_rank *r = &v->ranks[rank];
-    nw_party *p = &v->parties[rank];
-    nw_action action;
-    if (is_gone(v, rank, r->clock)) return NW_OK;
-    bool goes_on = nw_party_next(&v->base, p, &action);
-    if (!goes_on && !p->parked) {
-        if (!p->busy && r->waiting < 0) r->waiting = r->clock;
+    nw_rank *p = &v->base.ranks[rank];
+    if (p->busy || is_gone(v, rank, r->clock)) return NW_OK;
+    if (!nw_rank_next(&v->base, p)) {
+        if (nw_rank_rests(p))
+            end_wait(v, rank);
+        else if (r->waiting < 0)
+            r->waiting = r->clock;
         return NW_OK;
     }
     end_wait(v, rank);
-    if (!goes_on || is_gone(v, rank, r->clock)) return NW_OK; /* a fault may come with the step that has just begun */
+    if (is_gone(v, rank, r->clock)) return NW_OK; /* a fault may come with the step that has just begun */
     r->began = r->clock;
-    if (action.kind == NW_ACTION_COMPUTE) {
-        bool complete = true;
-        NW_TRY(p->work->compute(p->worker, NULL, &complete));
-        if (!complete) {
-            nw_party_postpone(p);
-            return go_on(v, rank);
-        }
-        p->busy = r->computing = true;
-        r->stolen = 0;
-        return schedule_computation(v, rank, r->clock);
-    }
-    p->busy = true;
-    NW_TRY(p->work->apply(p->worker, &action));
-    int64_t work = nw_time_scale(v->cluster.cost->update_ns, factor_of(v, rank) * part_of(v, &action));
-    r->clock = nw_faults_finish(v->cluster.faults, rank, step_of(v, rank), r->clock, work);
-    return push(v, (entry){.time = r->clock, .rank = rank, .kind = APPLIED});
+    r->computing = p->task.kind == NW_TASK_PASS;
+    r->stolen = 0;
+    v->note_count = 0;
+    NW_TRY(p->work->run(p->worker, &p->task, &v->announce));
+    return schedule_task(v, p, r->clock);
 }
 
 /* ---- what happens ------------------------------------------------------------------------------------------------------ */
@@ -265,13 +282,28 @@ static nw_status arrive(virtual_driver *v, entry *e)
     return status;
 }
 
-static nw_status finish(virtual_driver *v, const entry *e, nw_span span, nw_event_kind kind)
+static nw_status take_note(virtual_driver *v, const entry *e)
+{
+    if (e->message) {
+        nw_status status = tell(v, e->rank, (nw_event){.kind = NW_EVENT_OUT, .message = e->message}, e->time);
+        nw_message_drop(e->message);
+        return status;
+    }
+    v->base.actions.touched = 0;
+    NW_TRY(nw_rank_final(&v->base, &v->base.ranks[e->rank], e->first, e->time));
+    return answer(v, e->rank, NULL, e->time);
+}
+
+static nw_status finish(virtual_driver *v, const entry *e)
 {
     virtual_rank *r = &v->ranks[e->rank];
-    r->computing = v->parties[e->rank].busy = false;
+    nw_rank *p = &v->base.ranks[e->rank];
+    r->computing = false;
     r->clock = e->time;
-    tap(v, e->rank, span, r->began, e->time);
-    return tell(v, e->rank, (nw_event){.kind = kind}, e->time);
+    tap(v, e->rank, p->task.kind == NW_TASK_PASS ? NW_SPAN_COMPUTE : NW_SPAN_UPDATE, r->began, e->time);
+    v->base.actions.touched = 0;
+    NW_TRY(nw_rank_done(&v->base, p, e->time));
+    return answer(v, e->rank, NULL, e->time);
 }
 
 /* A timer that was set anew meanwhile. */
@@ -284,7 +316,7 @@ static bool is_void(const virtual_driver *v, const entry *e)
 static bool is_early(virtual_driver *v, entry *e)
 {
     virtual_rank *r = &v->ranks[e->rank];
-    if (e->kind == READY || e->kind == COMPUTED) {
+    if (e->kind == NOTE || e->kind == DONE) {
         int64_t more = r->stolen - e->stolen;
         e->stolen = r->stolen;
         e->time = nw_time_add(e->time, more);
@@ -303,21 +335,18 @@ static nw_status dispatch(virtual_driver *v, entry *e)
         if (e->message) nw_message_drop(e->message);
         return NW_OK;
     }
-    int64_t limit = v->base.options.timeout_ns * (v->parties[e->rank].exchange->watches ? 2 : 1);
+    int64_t limit = v->base.options.timeout_ns * (v->base.ranks[e->rank].machine->drops ? 2 : 1);
     if (limit > 0 && e->kind != TIMER && r->waiting >= 0 && e->time - r->waiting > limit)
-        return nw_driver_timed_out(&v->base, &v->parties[e->rank], e->time - r->waiting);
+        return nw_driver_timed_out(&v->base.ranks[e->rank], e->time - r->waiting);
     switch (e->kind) {
     case ARRIVE:
         NW_TRY(arrive(v, e));
         break;
-    case READY:
-        NW_TRY(tell(v, e->rank, (nw_event){.kind = NW_EVENT_READY, .first = e->first}, e->time));
+    case NOTE:
+        NW_TRY(take_note(v, e));
         break;
-    case COMPUTED:
-        NW_TRY(finish(v, e, NW_SPAN_COMPUTE, NW_EVENT_COMPUTED));
-        break;
-    case APPLIED:
-        NW_TRY(finish(v, e, NW_SPAN_APPLY, NW_EVENT_APPLIED));
+    case DONE:
+        NW_TRY(finish(v, e));
         break;
     case TIMER:
         r->timer = NW_NO_TIMER;
@@ -326,59 +355,46 @@ static nw_status dispatch(virtual_driver *v, entry *e)
     case DEPART:
         break;
     }
-    return r->computing ? NW_OK : go_on(v, e->rank);
+    return go_on(v, e->rank);
 }
 
-static nw_status tell_go(virtual_driver *v, int rank, int64_t time)
+/* GO and STOP take no time. */
+static nw_status tell_pace(virtual_driver *v, int rank, nw_event event, int64_t time)
 {
-    NW_TRY(nw_party_go(&v->base, &v->parties[rank], time));
-    return take_actions(v, rank, time);
+    event.now_ns = time;
+    NW_TRY(nw_rank_tell(&v->base, &v->base.ranks[rank], event));
+    NW_TRY(take_actions(v, rank, time));
+    return go_on(v, rank);
 }
 
-/* Where the exchange hands out the work, it must know that there shall be no more. */
 static nw_status stop_all(virtual_driver *v)
 {
-    if (v->stopping || !v->parties[0].exchange->hands_out || !nw_driver_shall_stop(&v->base)) return NW_OK;
-    v->stopping = true;
     for (int i = 0; i < v->base.size; i++) {
         if (v->ranks[i].gone) continue;
         int64_t time = v->ranks[i].clock > v->now ? v->ranks[i].clock : v->now;
-        NW_TRY(nw_party_stop(&v->base, &v->parties[i], time));
-        NW_TRY(take_actions(v, i, time));
-        if (!v->ranks[i].computing) NW_TRY(go_on(v, i));
+        NW_TRY(tell_pace(v, i, (nw_event){.kind = NW_EVENT_STOP}, time));
     }
     return NW_OK;
-}
-
-static nw_status begin(virtual_driver *v, int rank, bool flush)
-{
-    nw_party *p = &v->parties[rank];
-    virtual_rank *r = &v->ranks[rank];
-    if (!p->begun) NW_TRY(tell(v, rank, (nw_event){.kind = NW_EVENT_BEGIN}, r->clock));
-    p->begun = true;
-    NW_TRY(flush ? tell(v, rank, (nw_event){.kind = NW_EVENT_FLUSH}, r->clock) : tell_go(v, rank, r->clock));
-    return go_on(v, rank);
 }
 
 /* Nothing more can happen. If a rank still waits, it would do so for ever. */
 static nw_status check_rest(virtual_driver *v)
 {
     for (int i = 0; i < v->base.size; i++)
-        if (!v->ranks[i].gone && !v->base.lost[i] && !nw_party_rests(&v->parties[i]))
-            return nw_driver_timed_out(&v->base, &v->parties[i], v->base.options.timeout_ns);
+        if (!v->ranks[i].gone && !v->base.dropped[i] && !nw_rank_rests(&v->base.ranks[i]))
+            return nw_driver_timed_out(&v->base.ranks[i], v->base.options.timeout_ns);
     for (int i = 0; i < v->base.size; i++)
-        NW_FAIL_IF(v->ranks[i].gone && !v->base.lost[i], NW_E_PEER,
-                   "rank %d died in step %" PRId64 ", after %.3f virtual seconds", i, v->parties[i].step,
+        NW_FAIL_IF(v->ranks[i].gone && !v->base.dropped[i], NW_E_PEER,
+                   "rank %d died in step %" PRId64 ", after %.3f virtual seconds", i, v->base.ranks[i].step,
                    (double)v->ranks[i].clock * 1e-9);
     return NW_OK;
 }
 
-static nw_status run(nw_driver *d, nw_party *parties, bool flush)
+static nw_status run(nw_driver *d, const nw_go *go)
 {
     virtual_driver *v = (virtual_driver *)d;
-    v->parties = parties;
-    v->stopping = false;
-    for (int i = 0; i < d->size; i++) NW_TRY(begin(v, i, flush));
+    for (int i = 0; i < d->size; i++)
+        NW_TRY(tell_pace(v, i, (nw_event){.kind = NW_EVENT_GO, .go = go}, v->ranks[i].clock));
     while (v->count > 0) {
         entry e = pop(v);
         if (is_void(v, &e)) continue;
@@ -387,7 +403,7 @@ static nw_status run(nw_driver *d, nw_party *parties, bool flush)
             NW_TRY(push(v, e));
         else
             NW_TRY(dispatch(v, &e));
-        NW_TRY(stop_all(v));
+        if (nw_driver_shall_stop(d)) NW_TRY(stop_all(v));
     }
     v->now = -1;
     return check_rest(v);
@@ -399,7 +415,7 @@ static nw_status run(nw_driver *d, nw_party *parties, bool flush)
 static nw_status share(nw_driver *d, const void *mine, size_t bytes, void *all)
 {
     memcpy(all, mine, bytes * (size_t)d->size);
-    nw_header h = {.kind = NW_KIND_CONTROL, .bytes = (uint32_t)bytes};
+    nw_header h = {.kind = NW_KIND_CONTROL, .bytes = (uint32_t)bytes}; /* in the drivers' channel */
     for (int from = 0; d->options.ledger && from < d->size; from++) {
         for (int to = 0; to < d->size; to++) {
             if (from == to) continue;
@@ -451,7 +467,7 @@ static nw_status load(nw_driver *d, const int64_t *state, size_t count)
     for (size_t i = 0; i < n; i++) v->ranks[i].clock = state[at++];
     for (size_t i = 0; i < n * n; i++) v->sent[i] = (uint64_t)state[at++];
     d->waited_ns = state[at++];
-    d->sequence = (uint32_t)state[at++];
+    d->sequence = (uint64_t)state[at++];
     v->sequence = (uint64_t)state[at++];
     return nw_links_load(v->links, state + at, count - at);
 }
@@ -493,6 +509,8 @@ static void virtual_free(nw_driver *d)
     free(v->heap);
     free(v->ranks);
     free(v->sent);
+    free(v->notes);
+    free(v->times);
 }
 
 static const nw_driver_ops ops = {.name = "virtual",
@@ -515,7 +533,10 @@ nw_status nw_virtual_create(nw_driver **out, const nw_driver_options *options, c
     nw_status status = nw_driver_init(&v->base, &ops, options, world, 0, world);
     v->ranks = calloc((size_t)world, sizeof *v->ranks);
     v->sent = calloc((size_t)world * (size_t)world, sizeof *v->sent);
-    if (status == NW_OK && (!v->ranks || !v->sent))
+    v->notes = calloc(NOTES_MOST, sizeof *v->notes);
+    v->times = calloc(NOTES_MOST + 1, sizeof *v->times);
+    v->announce = (nw_announce){note_between, note_final, note_out};
+    if (status == NW_OK && (!v->ranks || !v->sent || !v->notes || !v->times))
         status = NW_FAIL(NW_E_MEMORY, "no memory for %d virtual ranks", world);
     if (status == NW_OK) status = nw_links_create(&v->links, cluster->cluster, cluster->faults);
     if (status != NW_OK) {

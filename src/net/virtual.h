@@ -1,9 +1,9 @@
 /*
  * virtual.h - a cluster in one process: real arithmetic, simulated clock and network.
  *
- * All ranks of the world are parties of this process. Their events are handled one by one in the order of (time, rank,
- * sequence); computations and updates are really made at the moment at which they begin, and take as long as the
- * cluster says (cluster.h), whatever they took here. Messages arrive when the links say (links.h); what goes wrong is a
+ * All ranks of the world are in this process. Their events are handled one by one in the order of (time, rank,
+ * sequence); tasks are really done at the moment at which they begin, and take as long as the worker and the cluster
+ * (cluster.h) say, whatever they took here. Messages arrive when the links say (links.h); what goes wrong is a
  * script (faults.h). Nothing depends on real time or threads, so the same cluster, seed and program give the same run,
  * bit for bit, and the same virtual seconds.
  *
@@ -21,10 +21,7 @@
 typedef struct nw_virtual_options {
     const nw_cluster *cluster; /* these all outlive the driver */
     const nw_faults *faults;   /* NULL: nothing goes wrong */
-    const nw_compute_cost *cost;
-    const size_t *ready; /* by stage: after its backward pass, the gradient is final from this element on */
-    int passes;          /* forward and backward passes that make a gradient */
-    size_t parameters;   /* that an update of everything is about */
+    double touch_bytes_per_second; /* of a rank that handles messages; 0: free */
 } nw_virtual_options;
 
 nw_status nw_virtual_create(nw_driver **driver, const nw_driver_options *options, const nw_virtual_options *cluster);

@@ -170,7 +170,7 @@ static size_t first_float(const nw_unit *u, const nw_segment *s)
 {
     return u->first ? s->count / (size_t)s->shape[0] * (size_t)u->first : 0;
 }
-static float *unit_value(const nw_unit *u, const nw_params *p, int index)
+static const float *unit_value(const nw_unit *u, const nw_params *p, int index)
 {
     return index < 0 ? NULL : nw_param_value(p, index) + first_float(u, &p->learned.at[index]);
 }

@@ -32,7 +32,7 @@ nw_status nw_segments_add(nw_segments *list, const char *name, nw_role role, int
 
 void nw_params_bind(nw_params *params, nw_arena *arena)
 {
-    params->values = nw_arena_alloc(arena, params->learned.floats * sizeof(float));
+    params->read = params->values = nw_arena_alloc(arena, params->learned.floats * sizeof(float));
     params->gradients = nw_arena_alloc(arena, params->learned.floats * sizeof(float));
     params->buffers = nw_arena_alloc(arena, params->running.floats * sizeof(float));
 }

@@ -47,6 +47,7 @@ typedef struct nw_params {
     const struct nw_init_scheme *init; /* how nw_params_init draws (init.h); NULL: as PyTorch does */
     bool zero_init_residual;           /* gammas that end a residual branch start at 0 */
     float *values, *gradients;         /* learned.floats each */
+    const float *read;                 /* what passes read: the values, or an earlier copy of them */
     float *buffers;                    /* running.floats */
 } nw_params;
 
@@ -64,7 +65,10 @@ void nw_params_init(nw_params *params, uint64_t seed);
 /* Of the values, as hexadecimal text. */
 void nw_params_sha256(const nw_params *params, char text[65]);
 
-static inline float *nw_param_value(const nw_params *p, int index) { return p->values + p->learned.at[index].offset; }
+static inline const float *nw_param_value(const nw_params *p, int index)
+{
+    return p->read + p->learned.at[index].offset;
+}
 static inline float *nw_param_gradient(const nw_params *p, int index)
 {
     return p->gradients + p->learned.at[index].offset;

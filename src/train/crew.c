@@ -12,38 +12,18 @@
 #include <string.h>
 #include <time.h>
 
-static int rank_of(const nw_member *m) { return m->exchange->rank; }
+static int rank_of(const nw_member *m) { return m->crew->driver->first + (int)(m - m->crew->members); }
 static nw_params *params_of(const nw_member *m) { return &m->replica->net->model.params; }
-static nw_party *party_of(const nw_member *m) { return &m->crew->parties[m - m->crew->members]; }
 
 /* ---- the worker that a driver calls ---------------------------------------------------------------------------------- */
 
-/* Where the work is handed out, whoever asks has decided. */
-static bool wants(void *worker)
-{
-    const nw_member *m = worker;
-    if (m->exchange->hands_out) return true;
-    const nw_replica *r = m->replica;
-    return party_of(m)->step < m->crew->until && r->at.batch < nw_replica_batches(r);
-}
-
-/* Between stages: the driver moves messages, and hears which part of the gradient is final. */
-static void after_stage(void *context, int stage, bool backward)
-{
-    nw_member *m = context;
-    size_t first = m->crew->ready[stage];
-    bool final = backward && nw_replica_completes(m->replica) && first < m->final && first > 0;
-    if (final) m->final = first;
-    m->between->call(m->between, final, first);
-}
-
 /* A script of faults, as far as a real rank can act on it. */
-static void suffer(nw_member *m)
+static void suffer(nw_member *m, int64_t gradient)
 {
     const nw_crew *crew = m->crew;
     if (!crew->options.faults || crew->options.place != NW_CREW_MPI) return;
     int64_t now = nw_now_ns() - crew->started_ns;
-    nw_faults_action due = nw_faults_due(crew->options.faults, rank_of(m), party_of(m)->step - 1, now, &m->faults);
+    nw_faults_action due = nw_faults_due(crew->options.faults, rank_of(m), gradient, now, &m->faults);
     if (due.sleep_ns > 0) {
         struct timespec t = {.tv_sec = due.sleep_ns / 1000000000, .tv_nsec = due.sleep_ns % 1000000000};
         nanosleep(&t, NULL);
@@ -52,129 +32,123 @@ static void suffer(nw_member *m)
     if (due.end == NW_RANK_DEAD) raise(SIGKILL);
 }
 
-static nw_status compute_batches(nw_member *m, bool *complete)
+/* What there is to tell of a gradient. */
+static void write_report(nw_member *m)
 {
-    nw_replica_step step;
-    do {
-        NW_TRY(nw_replica_compute(m->replica, &step));
-        *complete = !step.epoch_over;
-        if (step.epoch_over) return NW_OK;
-        const nw_crew_options *o = &m->crew->options;
-        if (rank_of(m) == 0 && o->stepped) o->stepped(o->context, m->replica, &step);
-    } while (!step.update_due);
-    return NW_OK;
-}
-
-/* A gradient that was handed out, whatever epoch this replica is in; and what there is to report. */
-static nw_status compute_handed(nw_member *m)
-{
-    nw_replica *r = m->replica;
     const nw_params *p = params_of(m);
-    nw_replica_step step;
-    nw_tally tally = {0};
-    do {
-        NW_TRY(nw_replica_compute(r, &step));
-        if (step.epoch_over)
-            NW_TRY(nw_replica_end_epoch(r));
-        else
-            nw_tally_add(&tally, &step.result, r->options.net.loss_sum);
-    } while (!step.update_due);
-    r->at.steps++; /* gradients, here: others make updates of them */
-    memcpy(m->report, &tally, sizeof tally);
-    if (p->running.floats > 0) memcpy(m->report + sizeof tally, p->buffers, p->running.floats * sizeof(float));
+    const nw_tally *tally = &m->replica->at.gradient;
+    memcpy(m->report, tally, sizeof *tally);
+    if (p->running.floats > 0 && !m->machine->lockstep)
+        memcpy(m->report + sizeof *tally, p->buffers, p->running.floats * sizeof(float));
+}
+
+static nw_status do_pass(nw_member *m, nw_task *task, nw_announce *announce)
+{
+    if (!task->adds) suffer(m, task->number);
+    NW_TRY(nw_replica_pass(m->replica, task, announce));
+    if (task->completes) write_report(m);
     return NW_OK;
 }
 
-static nw_status compute(void *worker, nw_between *between, bool *complete)
+static nw_status do_task(void *worker, nw_task *task, nw_announce *announce)
 {
     nw_member *m = worker;
-    nw_pass *pass = &m->replica->net->model.pass;
-    suffer(m);
-    m->between = between;
-    m->final = SIZE_MAX;
-    if (between) pass->hook = (nw_stage_hook){after_stage, m};
-    nw_status status = m->exchange->hands_out ? compute_handed(m) : compute_batches(m, complete);
-    pass->hook = (nw_stage_hook){0};
+    nw_status status = task->kind == NW_TASK_PASS ? do_pass(m, task, announce) : nw_replica_update(m->replica, task);
     if (status == NW_OK || nw_crew_world(m->crew) == 1) return status;
     char reason[512];
     snprintf(reason, sizeof reason, "%s", nw_error_message());
     return NW_FAIL(status, "rank %d: %s", rank_of(m), reason);
 }
 
-/* Takes note of what workers reported. */
-static void take_report(nw_crew *crew, int rank, const uint8_t *report, nw_tally *sum)
+/* When what nw_replica_pass announces happens: after the backward passes of these stages. */
+static int pass_cost(const nw_member *m, const nw_task *task, int64_t *ns, int most)
+{
+    const nw_compute_cost *cost = &m->crew->cost;
+    int stages[NW_MAX_STAGES], count = nw_replica_announces(m->replica, task, stages), next = 0;
+    int64_t work = cost->overhead_ns;
+    for (int s = 0; s < cost->stages; s++) work += cost->forward_ns[s];
+    for (int s = cost->stages - 1; s >= 0; s--) {
+        work += cost->backward_ns[s];
+        if (next < count && stages[next] == s && next < most) ns[next++] = work;
+    }
+    if (count < most) ns[count] = work;
+    return count + 1;
+}
+
+static int find_task_cost(void *worker, const nw_task *task, int64_t *ns, int most)
+{
+    const nw_member *m = worker;
+    if (task->kind == NW_TASK_PASS) return pass_cost(m, task, ns, most);
+    double part = (double)task->count / (double)params_of(m)->learned.floats;
+    if (most > 0) ns[0] = nw_time_scale(m->crew->cost.update_ns, part);
+    return 1;
+}
+
+static const nw_worker_ops work = {do_task, find_task_cost};
+
+/* ---- updates are counted ---------------------------------------------------------------------------------------------- */
+
+/* Takes note of what a member reported. */
+static void take_report(nw_crew *crew, int member, const uint8_t *report, nw_tally *sum)
 {
     size_t floats = params_of(&crew->members[0])->running.floats;
-    int worker = nw_server_worker_of(&crew->options.exchange, rank);
     nw_tally tally;
     memcpy(&tally, report, sizeof tally);
     sum->loss += tally.loss;
     sum->images += tally.images;
     sum->top1 += tally.top1;
     sum->top5 += tally.top5;
+    if (nw_crew_lockstep(crew)) return;
+    int worker = nw_server_worker_of(&crew->options.exchange, member);
     if (floats > 0) memcpy(crew->statistics + (size_t)worker * floats, report + sizeof tally, floats * sizeof(float));
     crew->reported[worker] = true;
 }
 
-/* The world goes on by one update. An epoch that is over stays where it is until the next update, so that the last one of a
- * run stands at its end. */
-static nw_status count_update(nw_crew *crew, const nw_given *given)
+/* Without lockstep, the world goes on by one update. An epoch that is over stays where it is until the next update, so that the
+ * last one of a run stands at its end. */
+static void move_place(nw_crew *crew, const nw_tally *tally)
 {
     nw_place *at = &crew->place;
-    nw_crew_update u = {.number = given->number, .delay = given->delay, .from = given->from[0]};
     if (at->batch >= crew->epoch_batches) {
         at->epoch += at->batch / crew->epoch_batches;
         at->batch %= crew->epoch_batches;
         at->tally = (nw_tally){0};
     }
-    for (int i = 0; i < given->from_count; i++) take_report(crew, given->from[i], given->reports[i], &u.tally);
     at->batch += crew->options.replica.accumulation;
     at->batches += crew->options.replica.accumulation;
     at->steps++;
-    at->images += u.tally.images;
-    at->tally.loss += u.tally.loss;
-    at->tally.images += u.tally.images;
-    at->tally.top1 += u.tally.top1;
-    at->tally.top5 += u.tally.top5;
-    nw_histogram_add(&crew->delays, given->delay);
-    u.lr = nw_replica_lr_of(nw_crew_first(crew), given->number);
-    u.epoch_over = at->batch >= crew->epoch_batches;
-    if (u.epoch_over) nw_replica_start_average(nw_crew_first(crew), at->epoch + 1);
+    at->images += tally->images;
+    at->tally.loss += tally->loss;
+    at->tally.images += tally->images;
+    at->tally.top1 += tally->top1;
+    at->tally.top5 += tally->top5;
+    if (at->batch >= crew->epoch_batches) nw_replica_start_average(nw_crew_first(crew), at->epoch + 1);
+}
+
+static nw_status counted(void *context, const nw_count *count)
+{
+    nw_crew *crew = context;
+    const nw_replica *first = nw_crew_first(crew);
+    bool lockstep = nw_crew_lockstep(crew);
+    nw_crew_update u = {.updates = count->updates, .delay = lockstep ? -1 : count->delay, .lr = nw_replica_lr(first, count->clock)};
+    for (int i = 0; i < count->from_count; i++) take_report(crew, count->from[i], count->reports[i], &u.tally);
+    u.images = u.tally.images * (lockstep ? nw_crew_world(crew) : 1);
+    if (lockstep) {
+        u.wait_ns = first->wait_ns;
+        if (first->history) u.delay = first->delay;
+    } else {
+        nw_histogram_add(&crew->delays, count->delay);
+        move_place(crew, &u.tally);
+    }
+    u.epoch_over = nw_crew_epoch_is_over(crew);
     return crew->options.updated ? crew->options.updated(crew->options.context, &u) : NW_OK;
 }
 
-static nw_status apply_given(nw_member *m, const nw_action *action)
+static nw_status take_snapshot(void *context, const nw_snapshot *snapshot)
 {
-    const nw_given *g = action->given;
-    NW_TRY(nw_replica_update_range(m->replica, action->gradient, (double)action->scale, g->number, g->first, g->count));
-    return rank_of(m) == 0 ? count_update(m->crew, g) : NW_OK;
+    const nw_crew_options *o = &((nw_crew *)context)->options;
+    return o->snapshot ? o->snapshot(o->context, snapshot) : NW_OK;
 }
-
-static nw_status apply(void *worker, const nw_action *action)
-{
-    nw_member *m = worker;
-    if (action->given) return apply_given(m, action);
-    return nw_replica_update(m->replica, action->gradient, (double)action->scale, action->lag);
-}
-
-/* Whether an epoch whose end rank 0 asks for is over after so many updates. Asked on every server, which counts its own: from
- * the last rest on, as count_update does. */
-static bool copies_after(const void *context, int64_t updates)
-{
-    const nw_crew *crew = context;
-    const nw_crew_options *o = &crew->options;
-    int64_t after = crew->rested.batch + (updates - crew->rested.steps) * o->replica.accumulation;
-    int64_t before = after - o->replica.accumulation, epoch = before / crew->epoch_batches;
-    return after / crew->epoch_batches > epoch && o->copies(o->context, crew->rested.epoch + epoch);
-}
-
-static nw_status copied(void *worker, const nw_action *action)
-{
-    const nw_crew_options *o = &((nw_member *)worker)->crew->options;
-    return o->copied(o->context, action->number, action->values);
-}
-
-static const nw_worker_ops work = {wants, compute, apply, copied};
 
 /* ---- making ------------------------------------------------------------------------------------------------------------ */
 
@@ -238,13 +212,16 @@ static nw_status make_driver(nw_crew *crew, int first, int world)
     bool counts = world > 1 && crew->options.place != NW_CREW_REPLAY; /* a replay sends nothing */
     if (counts) NW_TRY(nw_crew_make_ledger(crew, world, first, crew->count, &crew->ledger));
     options.ledger = crew->ledger;
+    options.counted = counted;
+    options.snapshot = take_snapshot;
+    options.context = crew;
     nw_crew_taps_options taps = {.trace = crew->options.trace,
                                  .trace_events = crew->options.trace_events,
                                  .beats_dir = crew->options.place == NW_CREW_MPI ? crew->options.beats_dir : NULL,
                                  .world = world,
                                  .first = first,
                                  .count = crew->count,
-                                 .lost = crew->options.lost,
+                                 .dropped = crew->options.dropped,
                                  .context = crew->options.context};
     NW_TRY(nw_crew_taps_open(&crew->taps, &taps, &options.taps, crew->note, sizeof crew->note));
     if (crew->options.place == NW_CREW_ALONE) return nw_local_create(&crew->driver, &options);
@@ -253,29 +230,28 @@ static nw_status make_driver(nw_crew *crew, int first, int world)
     NW_TRY(find_cost(crew, r));
     nw_virtual_options v = {.cluster = crew->options.cluster,
                             .faults = crew->options.faults,
-                            .cost = &crew->cost,
-                            .ready = crew->ready,
-                            .passes = r->options.accumulation,
-                            .parameters = r->net->model.params.learned.floats};
+                            .touch_bytes_per_second = crew->cost.touch_bytes_per_second};
     return nw_virtual_create(&crew->driver, &options, &v);
 }
 
-static nw_status make_exchange(nw_crew *crew, int index, int rank, int world)
+static nw_status make_machine(nw_crew *crew, int index, int rank, int world)
 {
     nw_member *m = &crew->members[index];
     nw_exchange_options e = crew->options.exchange;
-    e.rank = rank;
-    e.world = world;
+    nw_machine *exchange;
+    int accumulation = m->replica->options.accumulation;
+    e.group = (nw_group){crew->everybody, world, rank};
     e.params = params_of(m);
     e.codec = crew->codec;
+    e.accumulation = accumulation;
     e.pool = m->replica->net->model.pass.exec.pool;
     e.report = m->report;
     e.report_bytes = sizeof(nw_tally) + params_of(m)->running.floats * sizeof(float);
-    e.copies = crew->options.copies ? copies_after : NULL;
-    e.copies_context = crew;
-    NW_TRY(nw_exchange_create(&m->exchange, &e));
-    crew->parties[index] = (nw_party){.exchange = m->exchange, .worker = m, .work = &work};
-    return NW_OK;
+    NW_TRY(nw_exchange_create(&exchange, &e));
+    nw_status status = nw_passes_create(&m->machine, exchange, params_of(m), accumulation);
+    if (status != NW_OK) nw_exchange_free(exchange);
+    crew->ranks[index] = (nw_rank){.index = rank, .machine = m->machine, .worker = m, .work = &work};
+    return status;
 }
 
 static bool has_servers(const nw_crew *crew) { return strcmp(crew->options.exchange.name, "server") == 0; }
@@ -297,7 +273,7 @@ static nw_status make_member(nw_crew *crew, int index, int rank, int world)
     nw_replica_options o = crew->options.replica;
     int workers = world, worker = rank;
     if (has_servers(crew)) {
-        crew->options.exchange.world = world;
+        crew->options.exchange.group = (nw_group){crew->everybody, world, 0};
         workers = nw_server_workers(&crew->options.exchange);
         worker = nw_server_worker_of(&crew->options.exchange, rank);
         o.epoch_batches = crew->epoch_batches = find_epoch_batches(crew, workers);
@@ -309,29 +285,28 @@ static nw_status make_member(nw_crew *crew, int index, int rank, int world)
     NW_TRY(nw_replica_create(&m->replica, &o, index > 0 ? crew->members[0].replica : NULL));
     m->report = calloc(1, sizeof(nw_tally) + (params_of(m)->running.floats + 1) * sizeof(float));
     NW_FAIL_IF(!m->report, NW_E_MEMORY, "no memory for a report");
-    return make_exchange(crew, index, rank, world);
+    return make_machine(crew, index, rank, world);
 }
 
 static nw_status create(nw_crew *crew)
 {
     const nw_crew_options *o = &crew->options;
-    int world = o->place == NW_CREW_ALONE ? 1 : o->world, first = o->place == NW_CREW_MPI ? o->exchange.rank : 0;
+    int world = o->place == NW_CREW_ALONE ? 1 : o->world, first = o->place == NW_CREW_MPI ? o->rank : 0;
     NW_FAIL_IF(world < 1 || world > NW_CLUSTER_RANKS, NW_E_ARGUMENT, "a world of %d ranks: it can have 1 to %d", world,
                NW_CLUSTER_RANKS);
     crew->count = o->place == NW_CREW_VIRTUAL || o->place == NW_CREW_REPLAY ? world : 1;
     crew->members = calloc((size_t)crew->count, sizeof *crew->members);
-    crew->parties = calloc((size_t)crew->count, sizeof *crew->parties);
-    NW_FAIL_IF(!crew->members || !crew->parties, NW_E_MEMORY, "no memory for %d replicas", crew->count);
+    crew->ranks = calloc((size_t)crew->count, sizeof *crew->ranks);
+    crew->everybody = calloc((size_t)world, sizeof *crew->everybody);
+    NW_FAIL_IF(!crew->members || !crew->ranks || !crew->everybody, NW_E_MEMORY, "no memory for %d replicas", crew->count);
+    for (int i = 0; i < world; i++) crew->everybody[i] = (uint16_t)i;
     NW_TRY(nw_codec_create(&crew->codec, &o->codec));
     for (int i = 0; i < crew->count; i++) NW_TRY(make_member(crew, i, first + i, world));
     const nw_model *model = &crew->members[0].replica->net->model;
-    crew->ready = calloc((size_t)model->count, sizeof *crew->ready);
-    NW_FAIL_IF(!crew->ready, NW_E_MEMORY, "no memory for a table of stages");
-    nw_model_final_from(model, crew->ready);
     NW_TRY(make_driver(crew, first, world));
     crew->scratch = calloc((size_t)(world + 1) * model->params.running.floats + 1, sizeof *crew->scratch);
     NW_FAIL_IF(!crew->scratch, NW_E_MEMORY, "no memory for the statistics of %d replicas", world);
-    crew->lost = crew->driver->lost;
+    crew->dropped = crew->driver->dropped;
     crew->statistics = calloc((size_t)world * model->params.running.floats + 1, sizeof *crew->statistics);
     crew->reported = calloc((size_t)world, sizeof *crew->reported);
     NW_FAIL_IF(!crew->statistics || !crew->reported, NW_E_MEMORY, "no memory for the reports of %d ranks", world);
@@ -359,7 +334,7 @@ void nw_crew_free(nw_crew *crew)
 {
     if (!crew) return;
     for (int i = crew->count - 1; crew->members && i >= 0; i--) { /* the eldest last: the others use its memory */
-        nw_exchange_free(crew->members[i].exchange); /* drops messages, so before the driver and its pool */
+        nw_exchange_free(crew->members[i].machine); /* drops messages, so before the driver and its pool */
         nw_replica_free(crew->members[i].replica);
         free(crew->members[i].report);
     }
@@ -369,18 +344,18 @@ void nw_crew_free(nw_crew *crew)
     free(crew->earlier);
     nw_codec_free(crew->codec);
     nw_compute_cost_free(&crew->cost);
-    free(crew->ready);
     free(crew->scratch);
     free(crew->statistics);
     free(crew->reported);
     free(crew->members);
-    free(crew->parties);
+    free(crew->ranks);
+    free(crew->everybody);
     free(crew);
 }
 
 void nw_crew_beat(nw_crew *crew, nw_rank_state state, const char *what)
 {
-    nw_heartbeat_set(crew->taps.heart, state, nw_crew_computed(crew), what);
+    nw_heartbeat_set(crew->taps.heart, state, nw_crew_updates(crew), what);
     nw_heartbeat_flush(crew->taps.heart); /* these are rare: file systems of other machines shall see them soon */
 }
 
@@ -397,31 +372,26 @@ nw_status nw_crew_go_back(nw_crew *crew, nw_checkpoint *checkpoint, double lr_fa
     const char *note;
     nw_driver_reset(crew->driver);
     for (int i = 0; i < crew->count; i++) {
-        nw_exchange_free(crew->members[i].exchange);
-        crew->members[i].exchange = NULL;
-        NW_TRY(make_exchange(crew, i, crew->driver->first + i, nw_crew_world(crew)));
+        nw_exchange_free(crew->members[i].machine);
+        crew->members[i].machine = NULL;
+        NW_TRY(make_machine(crew, i, crew->driver->first + i, nw_crew_world(crew)));
     }
     NW_TRY(nw_crew_load(crew, checkpoint, &note));
     for (int i = 0; i < crew->count; i++) crew->members[i].replica->at.lr_factor = lr_factor;
     return nw_crew_begin(crew);
 }
 
-nw_status nw_crew_advance(nw_crew *crew, int64_t until)
-{
-    crew->until = crew->driver->until = until;
-    crew->rested = crew->place;
-    return nw_driver_run(crew->driver, crew->parties, false);
-}
+nw_status nw_crew_advance(nw_crew *crew, const nw_go *go) { return nw_driver_run(crew->driver, crew->ranks, go); }
 
 int64_t nw_crew_epoch_batches(const nw_crew *crew)
 {
-    return nw_crew_hands_out(crew) ? crew->epoch_batches : nw_replica_batches(nw_crew_first(crew));
+    return nw_crew_lockstep(crew) ? nw_replica_batches(nw_crew_first(crew)) : crew->epoch_batches;
 }
 
-int64_t nw_crew_updates(const nw_crew *crew, int64_t epochs)
+int64_t nw_crew_updates_of(const nw_crew *crew, int64_t epochs)
 {
-    int64_t most = INT64_MAX / crew->epoch_batches;
-    return (epochs < most ? epochs : most) * crew->epoch_batches / crew->options.replica.accumulation;
+    int64_t batches = nw_crew_epoch_batches(crew), most = INT64_MAX / batches;
+    return (epochs < most ? epochs : most) * batches / crew->options.replica.accumulation;
 }
 
 bool nw_crew_epoch_is_over(const nw_crew *crew) { return nw_crew_place_of(crew)->batch >= nw_crew_epoch_batches(crew); }
@@ -439,29 +409,29 @@ nw_status nw_crew_agree_on_place(nw_crew *crew)
     return status;
 }
 
-void nw_crew_copy(nw_crew *crew, float *values, float *buffers)
+void nw_crew_copy_values(nw_crew *crew, const float *values, float *to)
+{
+    nw_replica *r = nw_crew_first(crew);
+    const nw_params *p = params_of(&crew->members[0]);
+    bool average = r->ema_running && values == p->values;
+    memcpy(to, average ? nw_net_average(r->net)->values : values, p->learned.floats * sizeof *to);
+}
+
+void nw_crew_copy_statistics(nw_crew *crew, float *to)
 {
     nw_replica *r = nw_crew_first(crew);
     const nw_params *p = params_of(&crew->members[0]);
     size_t floats = p->running.floats;
     int workers = nw_server_workers(&crew->options.exchange), count = 0;
-    nw_replica_swap_average(r);
-    if (values) memcpy(values, p->values, p->learned.floats * sizeof *values);
-    memcpy(buffers, p->buffers, floats * sizeof *buffers);
-    nw_replica_swap_average(r);
+    if (floats == 0) return;
+    memcpy(to, r->ema_running ? nw_net_average(r->net)->buffers : p->buffers, floats * sizeof *to);
     for (int w = 0; w < workers; w++) { /* in the order of ranks */
         const float *said = crew->statistics + (size_t)w * floats;
         if (!crew->reported[w] || (count > 0 && crew->options.norms == NW_NORMS_LOCAL)) continue;
-        for (size_t i = 0; i < floats; i++) buffers[i] = count > 0 ? buffers[i] + said[i] : said[i];
+        for (size_t i = 0; i < floats; i++) to[i] = count > 0 ? to[i] + said[i] : said[i];
         count++;
     }
-    for (size_t i = 0; count > 1 && i < floats; i++) buffers[i] /= (float)count;
-}
-
-nw_status nw_crew_flush(nw_crew *crew)
-{
-    crew->until = 0;
-    return nw_driver_run(crew->driver, crew->parties, true);
+    for (size_t i = 0; count > 1 && i < floats; i++) to[i] /= (float)count;
 }
 
 nw_status nw_crew_end_epoch(nw_crew *crew)
@@ -494,23 +464,20 @@ static nw_status share_numbers(nw_crew *crew, int64_t (*number)(const nw_member 
     return status;
 }
 
-static int64_t asked_to_stop(const nw_member *m)
+nw_status nw_crew_agree(nw_crew *crew, bool mine, bool *any)
 {
-    const volatile sig_atomic_t *stop = m->crew->options.driver.stop;
-    return stop && *stop;
+    int64_t all[NW_CLUSTER_RANKS] = {0}, said = mine;
+    *any = mine;
+    if (crew->options.place != NW_CREW_MPI) return NW_OK;
+    NW_TRY(nw_driver_share(crew->driver, &said, sizeof said, all));
+    for (int i = 0; i < nw_crew_world(crew); i++) *any |= all[i] != 0;
+    return NW_OK;
 }
 
 nw_status nw_crew_agree_to_stop(nw_crew *crew, bool *stop)
 {
-    int64_t all[NW_CLUSTER_RANKS] = {0};
-    *stop = nw_driver_stopped(crew->driver);
-    if (crew->options.place != NW_CREW_MPI) {
-        *stop |= asked_to_stop(&crew->members[0]) != 0;
-        return NW_OK;
-    }
-    NW_TRY(share_numbers(crew, asked_to_stop, all));
-    for (int i = 0; i < nw_crew_world(crew); i++) *stop |= all[i] != 0;
-    return NW_OK;
+    const volatile sig_atomic_t *asked = crew->options.driver.stop;
+    return nw_crew_agree(crew, asked && *asked, stop);
 }
 
 static int64_t hash_weights(const nw_member *m)
@@ -522,14 +489,14 @@ static int64_t hash_weights(const nw_member *m)
 nw_status nw_crew_compare(nw_crew *crew)
 {
     int64_t all[NW_CLUSTER_RANKS];
-    if (nw_crew_world(crew) == 1 || !crew->members[0].exchange->equal) return NW_OK;
+    if (nw_crew_world(crew) == 1 || !crew->members[0].machine->equal) return NW_OK;
     NW_TRY(share_numbers(crew, hash_weights, all));
     for (int i = 1; i < nw_crew_world(crew); i++)
         NW_FAIL_IF(
-            all[i] != all[0] && !crew->lost[i], NW_E_NUMERIC,
+            all[i] != all[0] && !crew->dropped[i], NW_E_NUMERIC,
             "after step %lld the weights of rank %d are not those of rank 0, although all apply the same updates: "
             "a fault of memory, of the network, or different machines; resume from the last checkpoint",
-            (long long)nw_crew_computed(crew), i);
+            (long long)nw_crew_updates(crew), i);
     return NW_OK;
 }
 
@@ -585,7 +552,7 @@ static nw_status gather_buffers(nw_crew *crew, float *const *mine)
 static bool has_statistics(const nw_crew *crew, int rank)
 {
     bool works = !has_servers(crew) || nw_server_worker_of(&crew->options.exchange, rank) >= 0;
-    return works && !crew->lost[rank];
+    return works && !crew->dropped[rank];
 }
 
 /* Makes them the mean over all ranks that have some, in the order of ranks. */

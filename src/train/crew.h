@@ -1,15 +1,15 @@
 /*
  * crew.h - the replicas of this process at work: their exchanges, and the driver that moves them.
  *
- * A world of N replicas trains one model. A process holds one of them (alone, or as a rank under MPI) or all (a virtual
- * cluster, a replay). nw_crew_advance lets them compute and apply until `until` gradients are computed or the epoch is over; then
- * nothing is under way, and whoever called may look, evaluate, save. What happens at such a rest is the same code
- * everywhere: loops over the replicas here, and nw_driver_share where all ranks must know something.
+ * A world of N ranks trains one model. A process holds one of them (alone, or as a rank under MPI) or all (a virtual
+ * cluster, a replay). nw_crew_advance lets them go as far as it says; then nothing is under way, and whoever called may look,
+ * evaluate, save. What happens at such a rest is the same code everywhere: loops over the replicas here, and nw_driver_share
+ * where all ranks must know something.
  *
- * Where the exchange hands out the work (a parameter server), replicas go through the data at their own pace: a worker whose
- * epoch is over begins the next. The world's place is then the crew's own: an epoch is as many updates as the data have
- * batches, and rank 0, which makes the updates, counts. Each worker tells with its gradient what it saw (report): sums of
- * losses and right answers, and its running statistics.
+ * Where the exchange keeps replicas in lockstep, the world is where each replica is. Elsewhere (a parameter server) replicas go
+ * through the data at their own pace: a worker whose epoch is over begins the next. The world's place is then the crew's own: an
+ * epoch is as many updates as the data have batches, and rank 0, which hears of every update, counts. Each worker tells with its
+ * gradient what it saw (report): sums of losses and right answers, and its running statistics.
  *
  * Rank 0's replica is the one that is looked at; where the exchange keeps replicas equal, that is all there is to see,
  * and nw_crew_compare finds out whether it is so.
@@ -34,10 +34,11 @@ typedef enum nw_norm_sync { NW_NORMS_LOCAL, NW_NORMS_AVERAGE, NW_NORMS_RECALIBRA
 typedef struct nw_crew nw_crew;
 
 typedef struct nw_crew_update {
-    int64_t number; /* of the update, from 0 */
-    int64_t delay;
-    int from;       /* the rank whose gradient it was; of several, the first */
-    nw_tally tally; /* of the batches that it was made of */
+    int64_t updates;  /* of the world, with this one */
+    int64_t delay;    /* of its gradient; -1: it cannot have one */
+    nw_tally tally;   /* of the batches that it was made of; in lockstep, of those of rank 0 */
+    int64_t images;   /* of all its batches */
+    int64_t wait_ns;  /* for them, of rank 0 in lockstep */
     double lr;
     bool epoch_over; /* it was the last of its epoch */
 } nw_crew_update;
@@ -46,6 +47,7 @@ typedef struct nw_crew_options {
     nw_replica_options replica; /* of each; the loader's rank and world are filled in */
     nw_crew_place place;
     int world;                    /* of MPI and virtual clusters */
+    int rank;                     /* of MPI: this process's */
     nw_exchange_options exchange; /* name, bucket_bytes, delay */
     nw_codec_options codec;
     const nw_cluster *cluster;        /* VIRTUAL */
@@ -57,26 +59,20 @@ typedef struct nw_crew_options {
     bool trace;
     size_t trace_events;
     const char *beats_dir; /* where MPI ranks keep their heartbeats; NULL: nowhere */
-    /* After each batch of rank 0's replica, if that is here. */
-    void (*stepped)(void *context, const nw_replica *replica, const nw_replica_step *step);
-    /* Where the work is handed out, after each update that rank 0 makes, if that is here; and when a rank is given up. */
+    /* After each update of the world, where rank 0 is here; parameters of the world at the counts that GO asked for, likewise, until
+     * the call returns; and when a rank is dropped or comes back. */
     nw_status (*updated)(void *context, const nw_crew_update *update);
-    void (*lost)(void *context, int rank);
-    /* Several servers: whether rank 0 needs all parameters as they are when an epoch, from 0, is over; on all ranks the same.
-     * NULL: never. And then, some time after that `updated`, in the order of epochs: the copy, until the call returns. */
-    bool (*copies)(void *context, int64_t epoch);
-    nw_status (*copied)(void *context, int64_t updates, const float *values);
+    nw_status (*snapshot)(void *context, const nw_snapshot *snapshot);
+    void (*dropped)(void *context, int rank, bool back);
     void *context;
 } nw_crew_options;
 
 typedef struct nw_member {
     nw_crew *crew;
     nw_replica *replica;
-    nw_exchange *exchange;
+    nw_machine *machine;    /* its exchange, over the pipeline */
     nw_faults_state faults; /* of a real rank */
-    nw_between *between;    /* of the computation under way */
-    size_t final;           /* its gradient is final from here on, as was told */
-    uint8_t *report;        /* where the work is handed out: of its last gradient */
+    uint8_t *report;        /* of its last gradient: an nw_tally, and, where there is no lockstep, its running statistics */
 } nw_member;
 
 struct nw_crew {
@@ -90,20 +86,18 @@ struct nw_crew {
     char note[512]; /* to be told, if not empty */
     int count;      /* replicas here */
     nw_member *members;
-    nw_party *parties;
-    size_t *ready; /* by stage */
+    nw_rank *ranks;
+    uint16_t *everybody; /* the group of all ranks */
     nw_compute_cost cost;
-    int64_t until;
     int64_t started_ns;
     float *scratch; /* as long as the buffers, for each rank of the world */
-    /* Where the work is handed out: */
+    /* Without lockstep: */
     nw_place place;        /* of the world */
-    nw_place rested;       /* the same when the last advance began, on all ranks */
     int64_t epoch_batches; /* of all workers together */
     nw_histogram delays;   /* of gradients that rank 0 applied */
     float *statistics;     /* the last that each worker reported, and ... */
     bool *reported;        /* ... whether it did */
-    bool *lost;            /* by rank */
+    bool *dropped;         /* by rank */
 };
 
 nw_status nw_crew_create(nw_crew **crew, const nw_crew_options *options);
@@ -113,17 +107,18 @@ static inline nw_replica *nw_crew_first(const nw_crew *crew) { return crew->memb
 static inline int nw_crew_world(const nw_crew *crew) { return crew->driver->size; }
 /* Whether this process holds rank 0, which speaks for all. */
 static inline bool nw_crew_leads(const nw_crew *crew) { return crew->driver->first == 0; }
-/* Gradients computed so far by each replica, or updates where the work is handed out; what a checkpoint's step counts. */
-static inline int64_t nw_crew_computed(const nw_crew *crew) { return nw_party_progress(&crew->parties[0]); }
-static inline bool nw_crew_hands_out(const nw_crew *crew) { return crew->members[0].exchange->hands_out; }
+/* Updates of the world so far; what a checkpoint's step counts. */
+static inline int64_t nw_crew_updates(const nw_crew *crew) { return crew->members[0].machine->updates; }
+static inline bool nw_crew_lockstep(const nw_crew *crew) { return crew->members[0].machine->lockstep; }
 /* Where the run is. */
 static inline const nw_place *nw_crew_place_of(const nw_crew *crew)
 {
-    return nw_crew_hands_out(crew) ? &crew->place : &crew->members[0].replica->at;
+    return nw_crew_lockstep(crew) ? &crew->members[0].replica->at : &crew->place;
 }
 int64_t nw_crew_epoch_batches(const nw_crew *crew); /* as nw_place counts them */
-/* Updates that so many epochs have, where the work is handed out. */
-int64_t nw_crew_updates(const nw_crew *crew, int64_t epochs);
+/* Updates that the world has made when so many epochs are over, and the batches that are then in a gradient that is not
+ * complete. */
+int64_t nw_crew_updates_of(const nw_crew *crew, int64_t epochs);
 double nw_crew_virtual_seconds(const nw_crew *crew); /* the latest clock; NAN in real time */
 
 /* What an MPI rank does now, for its heartbeat. */
@@ -131,19 +126,20 @@ void nw_crew_beat(nw_crew *crew, nw_rank_state state, const char *what);
 
 /* Makes all replicas begin at their places. */
 nw_status nw_crew_begin(nw_crew *crew);
-/* Computes until `until` gradients are computed, the epoch is over, or all were asked to stop. */
-nw_status nw_crew_advance(nw_crew *crew, int64_t until);
+/* Goes on as far as that, or until all have stopped. */
+nw_status nw_crew_advance(nw_crew *crew, const nw_go *go);
 bool nw_crew_epoch_is_over(const nw_crew *crew);
-/* Applies updates that are held back. */
-nw_status nw_crew_flush(nw_crew *crew);
 nw_status nw_crew_end_epoch(nw_crew *crew);
 
-/* Where the work is handed out, after an advance: all ranks learn where the world is. */
+/* Without lockstep, after an advance: all ranks learn where the world is. */
 nw_status nw_crew_agree_on_place(nw_crew *crew);
-/* The parameters of rank 0 as evaluation uses them (their average, if there is one; NULL: they are not wanted), and the
- * running statistics that the workers reported: their mean, or the first one's. To vectors of their lengths. */
-void nw_crew_copy(nw_crew *crew, float *values, float *buffers);
+/* What evaluation uses of a snapshot: the values, or rank 0's average of them, if there is one; and the running statistics that
+ * the workers reported: their mean, or the first one's. To vectors of their lengths. */
+void nw_crew_copy_values(nw_crew *crew, const float *values, float *to);
+void nw_crew_copy_statistics(nw_crew *crew, float *to);
 
+/* Whether any rank says so. All ranks get the same answer. */
+nw_status nw_crew_agree(nw_crew *crew, bool mine, bool *any);
 /* Whether any rank was asked to stop. All ranks get the same answer. */
 nw_status nw_crew_agree_to_stop(nw_crew *crew, bool *stop);
 

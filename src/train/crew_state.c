@@ -26,14 +26,14 @@
 
 static nw_saved_as follower_kind(const nw_crew *crew)
 {
-    return crew->members[0].exchange->equal ? NW_SAVED_FOLLOWER : NW_SAVED_STRANGER;
+    return crew->members[0].machine->equal ? NW_SAVED_FOLLOWER : NW_SAVED_STRANGER;
 }
 
 /* Brings what replica `rank` has for itself into `vessel` on rank 0. All ranks call; it is another's there. */
 static nw_status bring(nw_crew *crew, int rank, nw_replica *vessel)
 {
     nw_replica *r = crew->driver->first == rank ? nw_crew_first(crew) : vessel;
-    nw_state_vector vectors[NW_STATE_VECTORS];
+    nw_saved_vector vectors[NW_STATE_VECTORS];
     uint64_t steps = r ? *nw_optimizer_steps(r->net->optimizer) : 0;
     NW_TRY(nw_driver_collect(crew->driver, rank, r ? (void *)&r->at : NULL, sizeof r->at));
     NW_TRY(nw_driver_collect(crew->driver, rank, &steps, sizeof steps));
@@ -62,18 +62,56 @@ static nw_status save_followers_from_elsewhere(nw_crew *crew, nw_checkpoint_writ
     return status;
 }
 
-static nw_status save_exchange(nw_crew *crew, nw_checkpoint_writer *w)
+/* The integers of a rank's machines, to and from a list in their order. */
+static int list_integers(nw_machine *m, int64_t *list, bool write)
 {
-    nw_exchange *e = crew->members[0].exchange;
-    nw_exchange_state s;
-    nw_saved_list list = {0};
-    nw_status status = nw_checkpoint_add_text(w, "exchange", e->ops->name);
-    e->ops->state(e, &s);
-    for (int i = 0; i < s.integer_count && status == NW_OK; i++) {
-        char key[96];
-        snprintf(key, sizeof key, "exchange.%s", s.integers[i].name);
-        status = nw_checkpoint_add_int(w, key, *s.integers[i].value);
+    nw_state s = {0};
+    m->ops->state(m, &s);
+    for (int i = 0; i < s.integer_count; i++) {
+        if (write)
+            *s.integers[i].value = list[i];
+        else
+            list[i] = *s.integers[i].value;
     }
+    return s.integer_count;
+}
+
+static void name_integer(char *key, size_t size, int rank, const char *name)
+{
+    snprintf(key, size, "rank%d.exchange.%s", rank, name);
+}
+
+/* Vectors are the same on all ranks; integers need not be. All ranks call. */
+static nw_status save_machines(nw_crew *crew, nw_checkpoint_writer *w)
+{
+    int world = nw_crew_world(crew);
+    int64_t(*all)[NW_STATE_MOST] = calloc((size_t)world, sizeof *all), (*mine)[NW_STATE_MOST];
+    mine = calloc((size_t)crew->count, sizeof *mine);
+    nw_status status = all && mine ? NW_OK : NW_FAIL(NW_E_MEMORY, "no memory for the state of %d ranks", world);
+    for (int i = 0; status == NW_OK && i < crew->count; i++) list_integers(crew->members[i].machine, mine[i], false);
+    if (status == NW_OK) status = nw_driver_share(crew->driver, mine, sizeof *mine, all);
+    for (int r = 0; w && status == NW_OK && r < world; r++) {
+        nw_machine *m = crew->members[r < crew->count ? r : 0].machine;
+        nw_state s = {0};
+        m->ops->state(m, &s);
+        for (int i = 0; i < s.integer_count && status == NW_OK; i++) {
+            char key[96];
+            name_integer(key, sizeof key, r, s.integers[i].name);
+            status = nw_checkpoint_add_int(w, key, all[r][i]);
+        }
+    }
+    free(all);
+    free(mine);
+    return status;
+}
+
+static nw_status save_vectors(nw_crew *crew, nw_checkpoint_writer *w)
+{
+    nw_machine *m = crew->members[0].machine;
+    nw_state s = {0};
+    nw_saved_list list = {0};
+    nw_status status = nw_checkpoint_add_text(w, "exchange", m->ops->name);
+    m->ops->state(m, &s);
     for (int i = 0; i < s.vector_count && status == NW_OK; i++) {
         char prefix[96];
         snprintf(prefix, sizeof prefix, "%s.", s.vectors[i].name);
@@ -104,7 +142,7 @@ static nw_status gather_packed(nw_crew *crew, uint8_t *packed, size_t size, take
     int64_t sizes[NW_CLUSTER_RANKS] = {0}, mine = (int64_t)size;
     nw_status status = nw_driver_share(crew->driver, &mine, sizeof mine, sizes);
     for (int rank = 0; rank < nw_crew_world(crew) && status == NW_OK; rank++) {
-        if (crew->lost[rank]) continue;
+        if (crew->dropped[rank]) continue;
         uint8_t *bytes = packed;
         if (nw_crew_leads(crew) && rank > 0) bytes = malloc((size_t)sizes[rank] + 1);
         if (!bytes) status = NW_FAIL(NW_E_MEMORY, "no memory for what rank %d counted", rank);
@@ -248,12 +286,12 @@ static nw_status save_place(nw_crew *crew, nw_checkpoint_writer *w)
 /* What each server knows of its range comes to rank 0, whose vectors then are complete. All ranks call. */
 static nw_status bring_ranges(nw_crew *crew)
 {
-    const nw_exchange *mine = crew->members[0].exchange;
+    const nw_machine *mine = crew->members[0].machine;
     int64_t range[2] = {(int64_t)mine->first, (int64_t)mine->count}, all[2 * NW_CLUSTER_RANKS] = {0};
     nw_replica *first = nw_crew_first(crew);
     if (crew->options.place == NW_CREW_MPI) NW_TRY(nw_driver_share(crew->driver, range, sizeof range, all));
     for (int rank = 1; rank < nw_crew_world(crew); rank++) {
-        const nw_exchange *theirs = crew->options.place == NW_CREW_MPI ? NULL : crew->members[rank].exchange;
+        const nw_machine *theirs = crew->options.place == NW_CREW_MPI ? NULL : crew->members[rank].machine;
         size_t begin = theirs ? theirs->first : (size_t)all[2 * rank];
         size_t count = theirs ? theirs->count : (size_t)all[2 * rank + 1];
         for (int i = 0; count > 0 && i < nw_optimizer_states(first->net->optimizer); i++) {
@@ -270,13 +308,14 @@ static nw_status bring_ranges(nw_crew *crew)
 nw_status nw_crew_save(nw_crew *crew, nw_checkpoint_writer *w)
 {
     const nw_replica *first = nw_crew_first(crew);
-    if (nw_crew_hands_out(crew)) NW_TRY(bring_ranges(crew));
-    if (w && nw_crew_hands_out(crew)) NW_TRY(save_place(crew, w));
+    if (!nw_crew_lockstep(crew)) NW_TRY(bring_ranges(crew));
+    if (w && !nw_crew_lockstep(crew)) NW_TRY(save_place(crew, w));
+    NW_TRY(save_machines(crew, w));
     if (w) {
         NW_TRY(nw_checkpoint_add_model(w, &first->net->model.params, nw_crew_place_of(crew)->batches));
         NW_TRY(nw_replica_save(nw_crew_first(crew), w, 0, NW_SAVED_LEADER));
         NW_TRY(nw_checkpoint_add_int(w, "world_size", nw_crew_world(crew)));
-        NW_TRY(save_exchange(crew, w));
+        NW_TRY(save_vectors(crew, w));
         NW_TRY(save_driver(crew, w));
     }
     if (crew->options.place == NW_CREW_MPI && nw_crew_world(crew) > 1)
@@ -331,7 +370,7 @@ static nw_status take_sums(nw_replica *r, nw_checkpoint *c, int rank, int from_w
 static nw_status load_member(nw_crew *crew, nw_member *m, nw_checkpoint *c, int from_world)
 {
     nw_replica *r = m->replica;
-    int rank = m->exchange->rank, world = nw_crew_world(crew);
+    int rank = crew->driver->first + (int)(m - crew->members), world = nw_crew_world(crew);
     bool same = from_world == world;
     NW_TRY(nw_checkpoint_read_model(c, r->net->model.options.name, &r->net->model.params, NULL));
     NW_TRY(nw_replica_load(r, c, 0, NW_SAVED_LEADER, same));
@@ -341,33 +380,40 @@ static nw_status load_member(nw_crew *crew, nw_member *m, nw_checkpoint *c, int 
     return nw_replica_move(r, c, 0, from_world, world);
 }
 
-static nw_status load_exchange(nw_crew *crew, nw_member *m, nw_checkpoint *c, const char **note)
+/* Of another exchange, and in another world, only what belongs to all is taken over: how many updates there were, and what a
+ * machine of the same kind shares with the others. */
+static nw_status load_integers(nw_machine *m, nw_checkpoint *c, int rank, bool same_kind, bool same_world)
 {
-    const char *name = "none";
-    nw_exchange *e = m->exchange;
-    nw_exchange_state s;
-    if (nw_checkpoint_has(c, "exchange")) NW_TRY(nw_checkpoint_get_text(c, "exchange", &name));
-    if (strcmp(name, e->ops->name) != 0) {
-        if (nw_checkpoint_has_file(c, EXCHANGE_FILE))
-            *note = "the checkpoint's exchange held back an update, which is lost since this run has another exchange";
-        return NW_OK;
-    }
-    e->ops->state(e, &s);
+    nw_state s = {0};
+    m->ops->state(m, &s);
     for (int i = 0; i < s.integer_count; i++) {
         char key[96];
-        snprintf(key, sizeof key, "exchange.%s", s.integers[i].name);
+        bool updates = strcmp(s.integers[i].name, "updates") == 0, own = s.integers[i].own;
+        if (!updates && !(own ? same_world && same_kind : same_kind)) continue;
+        name_integer(key, sizeof key, same_world ? rank : 0, s.integers[i].name);
         NW_TRY(nw_checkpoint_get_int(c, key, s.integers[i].value));
     }
-    if (e->ops->loaded) NW_TRY(e->ops->loaded(e));
-    e->ops->state(e, &s);
-    for (int i = 0; i < s.vector_count; i++) {
+    return m->ops->loaded ? m->ops->loaded(m) : NW_OK;
+}
+
+static nw_status load_machine(nw_crew *crew, nw_member *m, nw_checkpoint *c, bool same_world, const char **note)
+{
+    const char *name = "none";
+    nw_state s = {0};
+    int index = (int)(m - crew->members);
+    if (nw_checkpoint_has(c, "exchange")) NW_TRY(nw_checkpoint_get_text(c, "exchange", &name));
+    bool same_kind = strcmp(name, m->machine->ops->name) == 0;
+    if (!same_kind && nw_checkpoint_has_file(c, EXCHANGE_FILE))
+        *note = "the checkpoint's exchange held back an update, which is lost since this run has another exchange";
+    NW_TRY(load_integers(m->machine, c, crew->driver->first + index, same_kind, same_world));
+    crew->ranks[index].step = m->replica->at.steps;
+    m->machine->ops->state(m->machine, &s);
+    for (int i = 0; same_kind && i < s.vector_count; i++) {
         char prefix[96];
         snprintf(prefix, sizeof prefix, "%s.", s.vectors[i].name);
         NW_TRY(nw_checkpoint_read_segments(c, EXCHANGE_FILE, prefix, &m->replica->net->model.params.learned,
                                            s.vectors[i].data));
     }
-    const nw_place *at = &m->replica->at;
-    crew->parties[m - crew->members].step = at->steps + s.vector_count;
     return NW_OK;
 }
 
@@ -440,14 +486,13 @@ nw_status nw_crew_load(nw_crew *crew, nw_checkpoint *c, const char **note)
     NW_FAIL_IF(world < 1 || world > NW_CLUSTER_RANKS, NW_E_FILE, "%s: a world of %lld ranks makes no sense",
                nw_checkpoint_path(c), (long long)world);
     bool same = world == nw_crew_world(crew), handed = nw_checkpoint_has(c, "world.epoch");
-    NW_FAIL_IF(handed != nw_crew_hands_out(crew), NW_E_ARGUMENT,
+    NW_FAIL_IF(handed == nw_crew_lockstep(crew), NW_E_ARGUMENT,
                "%s was written %s a parameter server, and cannot be continued %s one; --init starts a new run from its "
                "weights",
                nw_checkpoint_path(c), handed ? "with" : "without", handed ? "without" : "with");
     for (int i = 0; i < crew->count; i++) {
         NW_TRY(load_member(crew, &crew->members[i], c, (int)world));
-        crew->parties[i].step = crew->members[i].replica->at.steps;
-        NW_TRY(load_exchange(crew, &crew->members[i], c, note));
+        NW_TRY(load_machine(crew, &crew->members[i], c, same, note));
     }
     if (handed) NW_TRY(load_place(crew, c, same));
     if (!same)

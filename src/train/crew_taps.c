@@ -13,17 +13,17 @@ static const char *const names[NAMES] = {"compute",         "update", "handle me
 static void span(void *context, int rank, nw_span kind, int64_t begin_ns, int64_t end_ns, int64_t step)
 {
     nw_crew_taps *t = context;
-    bool computes = kind == NW_SPAN_COMPUTE || kind == NW_SPAN_APPLY;
+    bool computes = kind == NW_SPAN_COMPUTE || kind == NW_SPAN_UPDATE;
     nw_trace_span(t->trace, rank, computes ? NW_TRACE_COMPUTE : NW_TRACE_EXCHANGE, t->names[kind], step, begin_ns,
                   end_ns);
 }
 
 static nw_trace_message message_of(const nw_crew_taps *t, int from, int to, const nw_header *h)
 {
-    int name = t->names[h->kind >= NW_KIND_FIRST ? EXCHANGE_MESSAGE : CONTROL_MESSAGE];
+    int name = t->names[h->channel != NW_CHANNEL_DRIVER ? EXCHANGE_MESSAGE : CONTROL_MESSAGE];
     return (nw_trace_message){.from = from,
                               .to = to,
-                              .sequence = h->sequence,
+                              .sequence = (uint32_t)h->sequence, /* names arrows: the last four billion are enough */
                               .step = (int64_t)h->step + 1,
                               .bytes = NW_HEADER_BYTES + h->bytes,
                               .name = name};
@@ -53,18 +53,18 @@ static void begins(void *context, int rank, nw_span kind, int64_t step, const nw
     nw_heartbeat_set(t->heart, states[kind], step, what);
 }
 
-static void lost(void *context, int by, int rank, int64_t now_ns)
+static void dropped(void *context, int by, int rank, bool back)
 {
     const nw_crew_taps *t = context;
-    (void)by, (void)now_ns;
-    t->lost(t->context, rank);
+    (void)by;
+    t->dropped(t->context, rank, back);
 }
 
 nw_status nw_crew_taps_open(nw_crew_taps *t, const nw_crew_taps_options *o, nw_taps *taps, char *note, size_t note_size)
 {
     char host[64] = "";
-    *t = (nw_crew_taps){.lost = o->lost, .context = o->context};
-    if (o->lost) taps->lost = lost;
+    *t = (nw_crew_taps){.dropped = o->dropped, .context = o->context};
+    if (o->dropped) taps->dropped = dropped;
     note[0] = '\0';
     gethostname(host, sizeof host - 1);
     taps->context = t;

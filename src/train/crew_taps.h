@@ -14,7 +14,7 @@ typedef struct nw_crew_taps_options {
     const char *beats_dir; /* a run's directory; NULL: no heartbeats */
     int world, first, count;
     int64_t first_step;
-    void (*lost)(void *context, int rank); /* a rank was given up; NULL: nobody asks */
+    void (*dropped)(void *context, int rank, bool back); /* NULL: nobody asks */
     void *context;
 } nw_crew_taps_options;
 
@@ -22,7 +22,7 @@ typedef struct nw_crew_taps {
     nw_trace *trace;     /* NULL: none */
     nw_heartbeat *heart; /* of this process's one rank; NULL: none */
     int names[8];        /* of slices, in the trace */
-    void (*lost)(void *context, int rank);
+    void (*dropped)(void *context, int rank, bool back);
     void *context;
 } nw_crew_taps;
 

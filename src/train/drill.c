@@ -45,10 +45,12 @@ static void after_stage(void *context, int stage, bool backward)
     nw_drill *d = context;
     size_t first = d->ready[stage];
     if (d->marks) d->marks[(backward ? d->net->model.count : 0) + stage] = nw_now_ns();
-    if (!d->between) return;
-    bool final = backward && first < d->final && first > 0;
-    if (final) d->final = first;
-    d->between->call(d->between, final, first);
+    if (!d->announce) return;
+    if (backward && first < d->final && first > 0) {
+        d->final = first;
+        d->announce->final(d->announce, first);
+    }
+    d->announce->between(d->announce);
 }
 
 static nw_status compute_batch(nw_drill *d)
@@ -64,34 +66,33 @@ static nw_status compute_batch(nw_drill *d)
 nw_status nw_drill_compute(nw_drill *d, int64_t *marks)
 {
     d->marks = marks;
-    d->between = NULL;
+    d->announce = NULL;
     nw_status status = compute_batch(d);
     d->marks = NULL;
     return status;
 }
 
-static bool wants(void *worker) { return ((nw_drill *)worker)->left > 0; }
-
-static nw_status compute(void *worker, nw_between *between, bool *complete)
+static nw_status do_pass(nw_drill *d, nw_announce *announce)
 {
-    nw_drill *d = worker;
-    d->left--;
-    *complete = true;
-    d->between = between;
+    d->announce = announce;
     return d->pretends ? NW_OK : compute_batch(d);
 }
 
 /* With a rate of nearly nothing, so that any number of steps leaves numbers that are finite. */
-static nw_status apply(void *worker, const nw_action *action)
+static nw_status update(nw_drill *d, const nw_task *task)
 {
-    nw_drill *d = worker;
     nw_params *params = &d->net->model.params;
     float *own = params->gradients;
     if (d->pretends) return NW_OK;
-    if (action->gradient) params->gradients = action->gradient;
-    nw_status status = nw_net_apply(d->net, 1e-6, (double)action->scale);
+    params->gradients = task->gradient;
+    nw_status status = nw_net_apply(d->net, 1e-6, (double)task->scale);
     params->gradients = own;
     return status;
 }
 
-const nw_worker_ops nw_drill_work = {wants, compute, apply, NULL};
+static nw_status do_task(void *worker, nw_task *task, nw_announce *announce)
+{
+    return task->kind == NW_TASK_PASS ? do_pass(worker, announce) : update(worker, task);
+}
+
+const nw_worker_ops nw_drill_work = {do_task, NULL};

@@ -5,7 +5,7 @@
 #ifndef NW_TRAIN_DRILL_H
 #define NW_TRAIN_DRILL_H
 
-#include "net/party.h"
+#include "net/task.h"
 #include "train/net.h"
 
 typedef struct nw_drill {
@@ -13,10 +13,9 @@ typedef struct nw_drill {
     float *images;
     int32_t *labels;
     size_t *ready;  /* by stage: nw_model_final_from */
-    int64_t left;   /* gradients that it still wants to compute */
     bool pretends;  /* computes nothing: what is measured is the exchange alone */
     int64_t *marks; /* when each stage was done, forward then backward, of the last batch; NULL: nobody asks */
-    nw_between *between;
+    nw_announce *announce;
     size_t final;
 } nw_drill;
 

@@ -66,7 +66,7 @@ static bool tensor_is_finite(const nw_tensor *t)
     return true;
 }
 
-static nw_status name_first(nw_net *net, double loss, int64_t step)
+static nw_status name_first(nw_net *net, double loss, size_t looked_at, int64_t step)
 {
     const nw_params *p = &net->model.params;
     const nw_segment *segment = bad_segment(&p->learned, p->values);
@@ -87,6 +87,7 @@ static nw_status name_first(nw_net *net, double loss, int64_t step)
                (long long)step, loss);
     for (int i = p->learned.count - 1; i >= 0; i--) {
         segment = &p->learned.at[i];
+        if (segment->offset >= looked_at) continue; /* was looked at before, and may be another's by now */
         NW_FAIL_IF(
             nw_first_not_finite(p->gradients + segment->offset, segment->count) < segment->count, NW_E_NUMERIC,
             "step %lld: the gradient of '%s' is not finite, first in backward order; a lower --lr or --clip-norm "
@@ -96,9 +97,13 @@ static nw_status name_first(nw_net *net, double loss, int64_t step)
     return NW_FAIL(NW_E_INTERNAL, "step %lld: something was not finite, and then all was", (long long)step);
 }
 
-nw_status nw_health_check(nw_net *net, double loss, int64_t step)
+bool nw_health_range(nw_net *net, size_t first, size_t count)
 {
-    const nw_params *p = &net->model.params;
-    if (isfinite(loss) && all_finite(&net->model.pass.exec, p->gradients, p->learned.floats)) return NW_OK;
-    return name_first(net, loss, step);
+    return all_finite(&net->model.pass.exec, net->model.params.gradients + first, count);
+}
+
+nw_status nw_health_check(nw_net *net, double loss, size_t count, int64_t step)
+{
+    if (isfinite(loss) && nw_health_range(net, 0, count)) return NW_OK;
+    return name_first(net, loss, count, step);
 }

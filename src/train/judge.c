@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 struct nw_judge {
     nw_judge_options options;
@@ -136,11 +137,17 @@ nw_status nw_judge_submit(nw_judge *j, nw_case *c)
     return status == NW_OK ? NW_OK : tell_failure(j);
 }
 
-nw_status nw_judge_take(nw_judge *j, bool wait, nw_case **done)
+nw_status nw_judge_take(nw_judge *j, int64_t wait_ns, nw_case **done)
 {
+    struct timespec end;
+    clock_gettime(CLOCK_REALTIME, &end);
+    int64_t ns = end.tv_nsec + wait_ns;
+    end.tv_sec += ns / 1000000000;
+    end.tv_nsec = ns % 1000000000;
     pthread_mutex_lock(&j->lock);
-    while (wait && j->running && j->first && !j->first->done && j->status == NW_OK && !is_asked_to_stop(j))
-        pthread_cond_wait(&j->changed, &j->lock);
+    bool late = wait_ns <= 0;
+    while (!late && j->running && j->first && !j->first->done && j->status == NW_OK && !is_asked_to_stop(j))
+        late = pthread_cond_timedwait(&j->changed, &j->lock, &end) != 0;
     nw_status status = j->status;
     nw_case *c = status == NW_OK && j->first && j->first->done ? j->first : NULL;
     if (c) j->first = c->next;

@@ -28,6 +28,11 @@ nw_status nw_replica_create(nw_replica **out, const nw_replica_options *options,
             options->epoch_batches > 0 ? options->epoch_batches : nw_replica_batches(r);
         status = nw_schedule_make(&r->schedule, &r->options.schedule);
     }
+    if (status == NW_OK) {
+        r->ready = calloc((size_t)r->net->model.count, sizeof *r->ready);
+        status = r->ready ? NW_OK : NW_FAIL(NW_E_MEMORY, "no memory for a table of stages");
+    }
+    if (status == NW_OK) nw_model_final_from(&r->net->model, r->ready);
     if (status != NW_OK) {
         nw_replica_free(r);
         return status;
@@ -42,6 +47,7 @@ void nw_replica_free(nw_replica *r)
     if (r->loader) nw_loader_free(r->loader);
     nw_history_free(r->history);
     nw_net_free(r->net);
+    free(r->ready);
     free(r);
 }
 
@@ -81,94 +87,126 @@ static nw_status watch_loss(nw_replica *r, const nw_step_result *result)
     return NW_OK;
 }
 
-/* At the parameters that the delay says, which stand in for the newest meanwhile: weights are packed from them anew in
- * every pass. */
-static nw_status compute_gradient(nw_replica *r, const nw_batch *batch, nw_replica_step *step)
+/* ---- passes ---------------------------------------------------------------------------------------------------------- */
+
+/* Whether the gradient is final in a new place after the backward pass of a stage. The end of the pass tells the rest. */
+static bool finishes(const nw_replica *r, int stage, size_t final) { return r->ready[stage] > 0 && r->ready[stage] < final; }
+
+int nw_replica_announces(const nw_replica *r, const nw_task *task, int *stages)
 {
+    int count = 0;
+    size_t final = SIZE_MAX;
+    for (int s = r->net->model.count - 1; task->completes && s >= 0; s--) {
+        if (!finishes(r, s, final)) continue;
+        final = r->ready[s];
+        stages[count++] = s;
+    }
+    return count;
+}
+
+/* Between stages: messages move, and others hear which part of the gradient is final. It is looked at before, since others may
+ * write there then. */
+static void after_stage(void *context, int stage, bool backward)
+{
+    nw_replica *r = context;
+    size_t first = r->ready[stage], floats = r->net->model.params.learned.floats;
+    bool final = backward && r->task->completes && !r->spoilt && finishes(r, stage, r->final);
+    if (final && r->options.watch) {
+        r->spoilt = !nw_health_range(r->net, first, (r->final < floats ? r->final : floats) - first);
+        final = !r->spoilt;
+    }
+    if (final) {
+        r->final = first;
+        r->announce->final(r->announce, first);
+    }
+    r->announce->between(r->announce);
+}
+
+/* At the parameters that an artificial delay says, if there is one: weights are packed from them anew in every pass. */
+static nw_status compute_gradient(nw_replica *r, const nw_batch *batch, nw_step_result *result)
+{
+    nw_pass *pass = &r->net->model.pass;
     nw_params *params = &r->net->model.params;
-    float *newest = params->values, *old = r->history ? nw_history_read(r->history) : NULL;
-    if (r->history) step->delay = nw_history_delay(r->history);
-    if (old) params->values = old;
-    nw_status status =
-        nw_net_gradients(r->net, batch->images, batch->labels, batch->n, r->at.pending > 0, &step->result);
-    params->values = newest;
+    const float *old = r->history ? nw_history_read(r->history) : NULL;
+    if (r->history) r->delay = nw_history_delay(r->history);
+    r->final = SIZE_MAX;
+    r->spoilt = false;
+    if (old) params->read = old;
+    if (r->announce) pass->hook = (nw_stage_hook){after_stage, r};
+    nw_status status = nw_net_gradients(r->net, batch->images, batch->labels, batch->n, r->task->adds, result);
+    pass->hook = (nw_stage_hook){0};
+    params->read = params->values;
     return status;
 }
 
-nw_status nw_replica_compute(nw_replica *r, nw_replica_step *step)
+static nw_status check_health(nw_replica *r, const nw_step_result *result)
 {
-    *step = (nw_replica_step){0};
-    if (r->at.batch >= nw_replica_batches(r)) {
-        step->epoch_over = true;
-        return NW_OK;
-    }
-    nw_batch batch;
+    size_t floats = r->net->model.params.learned.floats;
+    if (!r->options.watch) return NW_OK;
+    NW_TRY(nw_health_check(r->net, result->loss, r->final < floats ? r->final : floats, r->at.steps + 1));
+    return watch_loss(r, result);
+}
+
+static nw_status next_batch(nw_replica *r, nw_batch *batch)
+{
     int64_t start = nw_now_ns();
-    NW_TRY(nw_loader_next(r->loader, &batch));
-    step->wait_ns = nw_now_ns() - start;
-    NW_FAIL_IF(batch.n == 0, NW_E_INTERNAL, "epoch %lld ended after %lld batches instead of %lld",
+    if (r->at.batch >= nw_replica_batches(r)) NW_TRY(nw_replica_end_epoch(r));
+    NW_TRY(nw_loader_next(r->loader, batch));
+    r->wait_ns += nw_now_ns() - start;
+    NW_FAIL_IF(batch->n == 0, NW_E_INTERNAL, "epoch %lld ended after %lld batches instead of %lld",
                (long long)r->at.epoch, (long long)r->at.batch, (long long)nw_replica_batches(r));
-    r->net->batches = (uint64_t)r->at.batches;
-    NW_TRY(compute_gradient(r, &batch, step));
-    if (r->options.watch) {
-        NW_TRY(nw_health_check(r->net, step->result.loss, r->at.steps + 1));
-        NW_TRY(watch_loss(r, &step->result));
-    }
-    nw_tally_add(&r->at.tally, &step->result, r->options.net.loss_sum);
-    r->at.batch++;
-    r->at.batches++;
-    r->at.images += batch.n;
-    r->at.pending++;
-    step->update_due = r->at.pending >= r->options.accumulation;
-    if (step->update_due) r->at.pending = 0;
     return NW_OK;
 }
 
-static double lr_before(const nw_replica *r, int lag)
+nw_status nw_replica_pass(nw_replica *r, nw_task *task, nw_announce *announce)
 {
-    int64_t batch = r->at.batches - 1 - (int64_t)lag * r->options.accumulation;
+    nw_batch batch;
+    nw_step_result result;
+    nw_place *at = &r->at;
+    if (!task->adds) {
+        at->gradient = (nw_tally){0};
+        r->wait_ns = 0;
+    }
+    NW_TRY(next_batch(r, &batch));
+    r->task = task;
+    r->announce = announce;
+    r->net->batches = (uint64_t)at->batches;
+    NW_TRY(compute_gradient(r, &batch, &result));
+    NW_TRY(check_health(r, &result));
+    nw_tally_add(&at->tally, &result, r->options.net.loss_sum);
+    nw_tally_add(&at->gradient, &result, r->options.net.loss_sum);
+    task->clock = at->batches++;
+    at->batch++;
+    at->images += batch.n;
+    at->pending = task->completes ? 0 : at->pending + 1;
+    at->steps += task->completes;
+    return NW_OK;
+}
+
+/* ---- updates ---------------------------------------------------------------------------------------------------------- */
+
+double nw_replica_lr(const nw_replica *r, int64_t batch)
+{
     return r->at.lr_factor * nw_schedule_lr(&r->schedule, batch > 0 ? batch : 0);
 }
 
-double nw_replica_lr(const nw_replica *r) { return lr_before(r, 0); }
-
-nw_status nw_replica_update(nw_replica *r, float *gradient, double scale, int lag)
+nw_status nw_replica_update(nw_replica *r, const nw_task *task)
 {
-    if (r->options.averaging) scale /= (double)r->options.accumulation;
-    nw_params *params = &r->net->model.params;
-    float *own = params->gradients;
-    if (r->history) NW_TRY(nw_history_keep(r->history, params->values));
-    if (gradient) params->gradients = gradient;
-    nw_status status = nw_net_apply(r->net, lr_before(r, lag), scale);
-    params->gradients = own;
-    NW_TRY(status);
-    if (r->ema_running) NW_TRY(nw_ema_step(nw_net_average(r->net), &r->net->model.pass.exec, params));
-    r->at.steps++;
-    return NW_OK;
-}
-
-double nw_replica_lr_of(const nw_replica *r, int64_t number)
-{
-    return r->at.lr_factor * nw_schedule_lr(&r->schedule, (number + 1) * r->options.accumulation - 1);
-}
-
-nw_status nw_replica_update_range(nw_replica *r, float *gradient, double scale, int64_t number, size_t first,
-                                  size_t count)
-{
-    if (r->options.averaging) scale /= (double)r->options.accumulation;
     nw_params *params = &r->net->model.params;
     nw_exec *exec = &r->net->model.pass.exec;
     float *own = params->gradients;
-    double lr = nw_replica_lr_of(r, number);
-    params->gradients = gradient;
-    nw_status status =
-        count == params->learned.floats
-            ? nw_net_apply(r->net, lr, scale)
-            : nw_optimizer_step_range(r->net->optimizer, exec, params, lr, scale, (uint64_t)number + 1, first, count);
+    double lr = nw_replica_lr(r, task->clock), scale = (double)task->scale;
+    if (r->options.averaging) scale /= (double)r->options.accumulation;
+    if (r->history) NW_TRY(nw_history_keep(r->history, params->values));
+    params->gradients = task->gradient;
+    nw_status status = task->count == params->learned.floats
+                           ? nw_net_apply(r->net, lr, scale)
+                           : nw_optimizer_step_range(r->net->optimizer, exec, params, lr, scale,
+                                                     (uint64_t)task->number + 1, task->first, task->count);
     params->gradients = own;
     NW_TRY(status);
     if (r->ema_running) NW_TRY(nw_ema_step(nw_net_average(r->net), exec, params));
-    *nw_optimizer_steps(r->net->optimizer) = (uint64_t)number + 1;
+    *nw_optimizer_steps(r->net->optimizer) = (uint64_t)task->number + 1;
     return NW_OK;
 }
 
@@ -187,7 +225,7 @@ void nw_replica_swap_average(nw_replica *r)
 
 /* ---- saving and loading ------------------------------------------------------------------------------------------ */
 
-enum { NUMBERS = 16 };
+enum { NUMBERS = 20 };
 
 static void list_numbers(nw_replica *r, int64_t *optimizer_steps, int64_t *average_steps,
                          nw_saved_number numbers[NUMBERS])
@@ -204,6 +242,10 @@ static void list_numbers(nw_replica *r, int64_t *optimizer_steps, int64_t *avera
         {"tally_images", .whole = &at->tally.images},
         {"tally_top1", .whole = &at->tally.top1},
         {"tally_top5", .whole = &at->tally.top5},
+        {"gradient_loss", .real = &at->gradient.loss, .later = true},
+        {"gradient_images", .whole = &at->gradient.images, .later = true},
+        {"gradient_top1", .whole = &at->gradient.top1, .later = true},
+        {"gradient_top5", .whole = &at->gradient.top5, .later = true},
         {"optimizer_steps", .whole = optimizer_steps},
         {"average_steps", .whole = average_steps}, /* -1: the average has not begun */
         {"first_loss", .real = &at->first_loss, .later = true},
@@ -214,23 +256,23 @@ static void list_numbers(nw_replica *r, int64_t *optimizer_steps, int64_t *avera
     memcpy(numbers, all, sizeof all);
 }
 
-int nw_replica_vectors(nw_replica *r, nw_saved_as as, nw_state_vector vectors[NW_STATE_VECTORS])
+int nw_replica_vectors(nw_replica *r, nw_saved_as as, nw_saved_vector vectors[NW_STATE_VECTORS])
 {
     nw_params *p = &r->net->model.params;
     nw_ema *average = r->ema_running ? nw_net_average(r->net) : NULL;
     bool buffers = as != NW_SAVED_LEADER && p->running.floats > 0;
     int count = 0;
-    if (as == NW_SAVED_STRANGER) vectors[count++] = (nw_state_vector){"", &p->learned, p->values};
-    if (buffers) vectors[count++] = (nw_state_vector){"", &p->running, p->buffers};
+    if (as == NW_SAVED_STRANGER) vectors[count++] = (nw_saved_vector){"", &p->learned, p->values};
+    if (buffers) vectors[count++] = (nw_saved_vector){"", &p->running, p->buffers};
     for (int i = 0; as != NW_SAVED_FOLLOWER && i < nw_optimizer_states(r->net->optimizer); i++) {
         nw_optimizer_state state = nw_optimizer_state_at(r->net->optimizer, i);
-        vectors[count] = (nw_state_vector){.segments = &p->learned, .data = state.data};
+        vectors[count] = (nw_saved_vector){.segments = &p->learned, .data = state.data};
         snprintf(vectors[count++].prefix, sizeof vectors[0].prefix, "%s.", state.name);
     }
     if (average && as != NW_SAVED_FOLLOWER)
-        vectors[count++] = (nw_state_vector){"average.", &p->learned, average->values};
-    if (average) vectors[count++] = (nw_state_vector){"average.", &p->running, average->buffers};
-    if (r->at.pending > 0) vectors[count++] = (nw_state_vector){"pending.", &p->learned, p->gradients};
+        vectors[count++] = (nw_saved_vector){"average.", &p->learned, average->values};
+    if (average) vectors[count++] = (nw_saved_vector){"average.", &p->running, average->buffers};
+    if (r->at.pending > 0) vectors[count++] = (nw_saved_vector){"pending.", &p->learned, p->gradients};
     return count;
 }
 
@@ -277,7 +319,7 @@ nw_status nw_replica_save(nw_replica *r, nw_checkpoint_writer *writer, int index
     list_numbers(r, &optimizer_steps, &average_steps, numbers);
     snprintf(prefix, sizeof prefix, "replica%d.", index);
     NW_TRY(nw_checkpoint_add_numbers(writer, prefix, numbers, NUMBERS));
-    nw_state_vector vectors[NW_STATE_VECTORS];
+    nw_saved_vector vectors[NW_STATE_VECTORS];
     nw_saved_list list = {0};
     nw_status status = NW_OK;
     int count = nw_replica_vectors(r, as, vectors);
@@ -306,7 +348,7 @@ nw_status nw_replica_load(nw_replica *r, nw_checkpoint *checkpoint, int index, n
         nw_net_average(r->net)->steps = (uint64_t)average_steps;
         r->ema_running = true;
     }
-    nw_state_vector vectors[NW_STATE_VECTORS];
+    nw_saved_vector vectors[NW_STATE_VECTORS];
     int count = nw_replica_vectors(r, as, vectors);
     file_name(file, sizeof file, index);
     for (int i = 0; i < count; i++)
@@ -331,5 +373,6 @@ nw_status nw_replica_move(nw_replica *r, nw_checkpoint *checkpoint, int index, i
     r->at.batch = over || batch > all ? all : batch;
     r->at.batches = r->at.epoch * all + r->at.batch;
     r->at.pending = 0;
+    r->at.gradient = (nw_tally){0};
     return NW_OK;
 }

@@ -1,10 +1,10 @@
 /*
  * replica.h - one replica of a training run: a network with its optimizer, its data and its place in them.
  *
- * A replica can compute the gradient of its next batch and apply an update. What happens between the two (nothing, when
- * there is one replica; an exchange, when there are several) is the business of whoever drives it. All that a replica
- * knows is in its vectors and in nw_place, so it can be saved between any two calls and continues bit for bit: random
- * numbers depend on (seed, epoch, sample, batch), never on history.
+ * A replica does what net/task.h calls tasks: a pass, which computes the gradient of its next batch, and an update. What happens
+ * between the two (nothing, when there is one replica; an exchange, when there are several) is the business of whoever drives
+ * it. All that a replica knows is in its vectors and in nw_place, so it can be saved between any two tasks and continues bit for
+ * bit: random numbers depend on (seed, epoch, sample, batch), never on history.
  *
  * Accumulation: `accumulation` batches make one update, of the sum of their gradients, or of the mean with `averaging`.
  * A group that is not full at the end of an epoch goes on in the next one.
@@ -16,6 +16,7 @@
 #define NW_TRAIN_REPLICA_H
 
 #include "data/loader.h"
+#include "net/task.h"
 #include "optim/schedule.h"
 #include "train/checkpoint.h"
 #include "train/evaluate.h"
@@ -41,9 +42,10 @@ typedef struct nw_replica_options {
 /* Where a replica is. Epochs and batches count from 0 here. */
 typedef struct nw_place {
     int64_t epoch, batch;           /* the next batch to compute; batch may be the number of batches: epoch over */
-    int64_t batches, steps, images; /* computed, updated, seen so far */
+    int64_t batches, steps, images; /* batches and gradients computed, images seen so far */
     int64_t pending;                /* batches in a gradient that is not complete yet */
     nw_tally tally;                 /* of this epoch, as trained on */
+    nw_tally gradient;              /* of the batches of the last gradient */
     double first_loss, mean_loss;   /* of the first batch, and a running mean */
     int64_t watched;                /* batches in it */
     double lr_factor;               /* on what the schedule says; below 1 after going back to a checkpoint */
@@ -57,6 +59,14 @@ typedef struct nw_replica {
     nw_place at;
     bool ema_running;
     nw_history *history; /* NULL: no delays */
+    size_t *ready;       /* by stage: after its backward pass, the gradient is final from this element on */
+    int64_t wait_ns;     /* for the batches of the last gradient */
+    int64_t delay;       /* of the last gradient: updates since the parameters that it was computed at */
+    /* Of the pass under way: */
+    const nw_task *task;
+    nw_announce *announce; /* NULL: nobody listens */
+    size_t final;          /* its gradient is final from here on, as was announced */
+    bool spoilt;           /* something is not finite: nothing more is announced */
 } nw_replica;
 
 /* elder: a replica whose memory for activations this one shares (nw_net_create_sibling), or NULL. */
@@ -68,29 +78,15 @@ int64_t nw_replica_batches(const nw_replica *replica); /* of an epoch */
 /* Brings the loader to the replica's place: first of all, after loading, and after each epoch. */
 nw_status nw_replica_begin(nw_replica *replica);
 
-typedef struct nw_replica_step {
-    bool epoch_over; /* there was no batch left: nothing was computed */
-    bool update_due; /* the gradient is complete */
-    nw_step_result result;
-    int64_t wait_ns; /* for the batch */
-    int64_t delay;   /* updates since the parameters that the gradient was computed at */
-} nw_replica_step;
-
-/* The gradient of the next batch, added to what is pending. When it is complete, nothing is pending any more. NW_E_NUMERIC
- * leaves the weights as they are. */
-nw_status nw_replica_compute(nw_replica *replica, nw_replica_step *step);
-/* Whether the next batch completes a gradient. */
-static inline bool nw_replica_completes(const nw_replica *r) { return r->at.pending + 1 >= r->options.accumulation; }
-/* The learning rate of the update that follows the last computed batch. */
-double nw_replica_lr(const nw_replica *replica);
-/* Applies a gradient times `scale`: the replica's own, or another vector (NULL: its own), which was complete `lag`
- * gradients before the last complete one and keeps the learning rate of its time. */
-nw_status nw_replica_update(nw_replica *replica, float *gradient, double scale, int lag);
-/* Applies another's gradient as update `number` of all, from 0, to a range; the rest of the vector is somebody else's. */
-nw_status nw_replica_update_range(nw_replica *replica, float *gradient, double scale, int64_t number, size_t first,
-                                  size_t count);
-/* The learning rate of that update. */
-double nw_replica_lr_of(const nw_replica *replica, int64_t number);
+/* A pass: the gradient of the next batch, in the next epoch where this one is over. NW_E_NUMERIC leaves the weights as they
+ * are. */
+nw_status nw_replica_pass(nw_replica *replica, nw_task *task, nw_announce *announce);
+/* How many elements of the gradient a complete pass announces as final, one after the other; `stages` has room for all: the
+ * stages after which it does so. */
+int nw_replica_announces(const nw_replica *replica, const nw_task *task, int *stages);
+nw_status nw_replica_update(nw_replica *replica, const nw_task *task);
+/* The learning rate of a batch, counted from 0 over all epochs. */
+double nw_replica_lr(const nw_replica *replica, int64_t batch);
 /* Lets the average of the weights begin, if this epoch is the first that it sees. */
 void nw_replica_start_average(nw_replica *replica, int64_t epoch);
 /* Goes to the next epoch. */
@@ -110,13 +106,13 @@ nw_status nw_replica_save(nw_replica *replica, nw_checkpoint_writer *writer, int
 nw_status nw_replica_load(nw_replica *replica, nw_checkpoint *checkpoint, int index, nw_saved_as as, bool same_world);
 
 /* The vectors of that part of the state, for those who bring them from rank to rank. */
-typedef struct nw_state_vector {
+typedef struct nw_saved_vector {
     char prefix[64];
     const nw_segments *segments;
     float *data;
-} nw_state_vector;
+} nw_saved_vector;
 enum { NW_STATE_VECTORS = 16 };
-int nw_replica_vectors(nw_replica *replica, nw_saved_as as, nw_state_vector vectors[NW_STATE_VECTORS]);
+int nw_replica_vectors(nw_replica *replica, nw_saved_as as, nw_saved_vector vectors[NW_STATE_VECTORS]);
 
 /* After loading the state of a replica of a world of another size: goes to the first batch of the epoch that holds none of
  * the images which that world had seen, and drops a gradient that is not complete. */

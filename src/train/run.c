@@ -48,8 +48,8 @@ static nw_status make_loader(run *r, nw_split split, int batch_size, nw_loader *
                                  .augment = o->test_augment,
                                  .workers = o->workers,
                                  .decode = nw_image_decode};
-    if (o->crew.place == NW_CREW_MPI && !nw_crew_hands_out(r->crew)) { /* each rank evaluates its share */
-        options.rank = o->crew.exchange.rank;
+    if (o->crew.place == NW_CREW_MPI && nw_crew_lockstep(r->crew)) { /* each rank evaluates its share */
+        options.rank = o->crew.rank;
         options.world = o->crew.world > 1 ? o->crew.world : 0;
     }
     return nw_loader_create(loader, &options);
@@ -60,11 +60,9 @@ static nw_status prepare(run *r, nw_checkpoint *c)
     const nw_run_options *o = r->options;
     nw_crew_options crew = o->crew;
     crew.driver.stop = o->stop;
-    crew.stepped = nw_run_tell_step;
     crew.updated = nw_run_updated;
-    crew.copies = nw_run_copies;
-    crew.copied = nw_run_copied;
-    crew.lost = nw_run_lost;
+    crew.snapshot = nw_run_snapshot;
+    crew.dropped = nw_run_dropped;
     crew.context = r;
     crew.beats_dir = o->run_dir;
     if (o->run_dir) NW_TRY(nw_path_join(&r->dump_dir, o->run_dir, "dumps"));
@@ -86,7 +84,7 @@ static nw_status prepare(run *r, nw_checkpoint *c)
         replica->at.epoch = o->start_epoch;
         replica->at.batches = o->start_epoch * nw_replica_batches(replica);
     }
-    NW_FAIL_IF(o->start_epoch > 0 && nw_crew_hands_out(r->crew), NW_E_ARGUMENT,
+    NW_FAIL_IF(o->start_epoch > 0 && !nw_crew_lockstep(r->crew), NW_E_ARGUMENT,
                "a parameter server counts updates from the first; resume a run with --resume instead of --epoch");
     NW_TRY(nw_run_add_images(r));
     return nw_crew_begin(r->crew);
@@ -118,7 +116,7 @@ nw_status nw_run_open_schedule(run *r)
     nw_schedule_header h = {.world = nw_crew_world(r->crew),
                             .first_rank = r->crew->driver->first,
                             .ranks = r->crew->count,
-                            .first_step = nw_crew_computed(r->crew),
+                            .first_step = nw_crew_updates(r->crew),
                             .first_epoch = finished_epochs(r),
                             .seed = o->crew.replica.net.seed,
                             .lr_factor = first(r)->at.lr_factor};
@@ -137,7 +135,7 @@ static nw_status open_observers(run *r, const nw_checkpoint *c)
 {
     nw_observe_options observe = r->options->observe;
     const nw_place *at = place(r);
-    int64_t step = nw_crew_computed(r->crew), images = images_seen(r);
+    int64_t step = nw_crew_updates(r->crew), images = images_seen(r);
     if (!leads(r)) return NW_OK;
     if (c) observe.resume = (nw_resume_point){.step = step, .epoch = nw_run_epochs_told(r), .images = images};
     NW_TRY(nw_observers_open(&r->observers, &observe));
@@ -210,15 +208,15 @@ static void tell_end(run *r, nw_status status)
 {
     nw_end_record *end = &r->result->end;
     nw_net_weights_sha256(first(r)->net, r->result->weights_sha256);
-    end->step = nw_crew_computed(r->crew);
+    end->step = nw_crew_updates(r->crew);
     end->epoch = finished_epochs(r);
     end->images = images_seen(r);
     nw_run_fill_end(end, status, times(r), r->ticks);
     end->virtual_seconds = nw_crew_virtual_seconds(r->crew);
     end->bytes_sent = (int64_t)nw_account_bytes(&r->sent);
     end->messages_sent = (int64_t)r->sent.messages;
-    if (first(r)->history || nw_crew_hands_out(r->crew)) {
-        r->result->delays = nw_crew_hands_out(r->crew) ? r->crew->delays : *nw_history_delays(first(r)->history);
+    if (first(r)->history || !nw_crew_lockstep(r->crew)) {
+        r->result->delays = nw_crew_lockstep(r->crew) ? *nw_history_delays(first(r)->history) : r->crew->delays;
         end->delays = &r->result->delays;
     }
     end->weights_sha256 = r->result->weights_sha256;
@@ -245,8 +243,8 @@ static nw_status settle(run *r)
     NW_TRY(nw_ledger_check(r->crew->ledger));
     NW_TRY(nw_crew_world_ledger(r->crew, &world));
     if (!world) return NW_OK;
-    nw_ledger_run run_counts = {.steps = nw_crew_computed(r->crew), .images = images_seen(r)};
-    nw_status status = nw_ledger_check_links(world, r->crew->lost);
+    nw_ledger_run run_counts = {.steps = nw_crew_updates(r->crew), .images = images_seen(r)};
+    nw_status status = nw_ledger_check_links(world, r->crew->dropped);
     char *path = NULL;
     r->sent = nw_ledger_total(world, NW_SENT);
     if (status == NW_OK && r->options->run_dir) status = nw_path_join(&path, r->options->run_dir, "ledger.json");
@@ -327,6 +325,7 @@ nw_status nw_run_train(const nw_run_options *options, nw_run_result *result)
     }
     nw_crew_free(r.crew);
     free(r.dump_dir);
+    free(r.snapshots);
     nw_recorder_free(r.recorder);
     if (r.lock >= 0) close(r.lock);
     return status;

@@ -94,7 +94,7 @@ static nw_checkpoint_info info_of(const run *r, int64_t step, int64_t epoch, con
 
 static nw_status write_files(run *r, const char *path)
 {
-    nw_checkpoint_info info = info_of(r, nw_crew_computed(r->crew), finished_epochs(r), &first(r)->net->model.params);
+    nw_checkpoint_info info = info_of(r, nw_crew_updates(r->crew), finished_epochs(r), &first(r)->net->model.params);
     nw_checkpoint_writer *w;
     NW_TRY(nw_checkpoint_begin(&w, path, &info));
     add_state(r, w); /* the first failure sticks, and commit returns it */
@@ -118,7 +118,7 @@ static void note_saved(run *r, int64_t step)
 static nw_status write_checkpoint(run *r, const char *path)
 {
     NW_TRY(leads(r) ? write_files(r, path) : nw_crew_save(r->crew, NULL));
-    nw_recorder_saved(r->recorder, nw_crew_computed(r->crew), finished_epochs(r));
+    nw_recorder_saved(r->recorder, nw_crew_updates(r->crew), finished_epochs(r));
     return NW_OK;
 }
 
@@ -127,7 +127,7 @@ nw_status nw_run_save(run *r)
 {
     const nw_run_options *o = r->options;
     const nw_place *at = place(r);
-    int64_t step = nw_crew_computed(r->crew);
+    int64_t step = nw_crew_updates(r->crew);
     bool saved = r->saved_step == step && r->saved_epoch == at->epoch && r->saved_ended == r->ended;
     if (!o->run_dir || saved) return NW_OK;
     nw_checkpoint_record record;
@@ -214,7 +214,7 @@ nw_status nw_run_roll_back(run *r, const char *why)
     nw_checkpoint *c;
     char text[1024], *path;
     double factor = pow(o->rollback_lr, ++r->rolled_back);
-    int64_t step = nw_crew_computed(r->crew);
+    int64_t step = nw_crew_updates(r->crew);
     r->again = step > r->diverged_step ? 0 : r->again + 1;
     if (step > r->diverged_step) r->diverged_step = step;
     int back = r->again < r->saved_count ? r->again : r->saved_count - 1;

@@ -1,8 +1,8 @@
 /*
- * run_judge.c - the epochs of a run whose exchange hands out the work (run_handed.c), from their end until their records are sent.
+ * run_judge.c - the epochs of a run without lockstep, from their end until their records are sent.
  *
- * An epoch that is over is a case: its record, and a copy of the parameters if it is evaluated. Cases wait in line (run.cases)
- * until their copy is complete, then they go to the judge (judge.h). Records are sent when they come back. A checkpoint keeps
+ * An epoch that is over is a case: its record, and a snapshot of the parameters if it is evaluated. Cases wait in line (run.cases)
+ * until their snapshot has come, then they go to the judge (judge.h). Records are sent when they come back. A checkpoint keeps
  * those that have not, so that a run may stop, or be killed, without waiting for evaluations: whoever goes on makes them.
  */
 #include "train/run_private.h"
@@ -69,15 +69,15 @@ void nw_run_keep_statistics(run *r)
 {
     const nw_params *p = &first(r)->net->model.params;
     const nw_case *c = r->last_judged;
-    if (!c || c->record.step != nw_crew_computed(r->crew)) return;
+    if (!c || c->record.step != nw_crew_updates(r->crew)) return;
     memcpy(p->buffers, c->judged_buffers, p->running.floats * sizeof *p->buffers);
 }
 
-nw_status nw_run_tell_judged(run *r, bool wait)
+nw_status nw_run_tell_judged(run *r, int64_t wait_ns)
 {
     nw_case *done;
     while (r->judge) {
-        NW_TRY(nw_judge_take(r->judge, wait, &done));
+        NW_TRY(nw_judge_take(r->judge, wait_ns, &done));
         if (!done) return NW_OK;
         if (done->evaluated) nw_run_fill_results(r, &done->results, &done->record);
         if (done->evaluated && r->best_step == done->record.step) nw_run_tell(r, nw_run_save_best(r, done));
@@ -121,18 +121,31 @@ static void add_case(run *r, nw_case *c)
     r->judged_step = c->record.step;
 }
 
-nw_status nw_run_judge(run *r, double lr, bool evaluate, bool here)
+nw_status nw_run_judge(run *r, double lr, bool evaluate)
 {
     nw_case *c;
     NW_TRY(nw_judge_open(r->judge, evaluate, &c));
     nw_run_fill_epoch(r, &place(r)->tally, lr, &c->record);
-    if (evaluate) nw_crew_copy(r->crew, here ? c->values : NULL, c->buffers);
-    c->complete = here || !evaluate;
+    if (evaluate) nw_crew_copy_statistics(r->crew, c->buffers);
+    c->complete = !evaluate;
     add_case(r, c);
     NW_TRY(nw_run_submit_cases(r));
     tell_backlog(r);
     return NW_OK;
 }
+
+nw_status nw_run_judge_values(run *r, int64_t updates, const float *values)
+{
+    nw_case *c = r->cases;
+    while (c && c->complete) c = c->next;
+    NW_FAIL_IF(!c || c->record.step != updates, NW_E_INTERNAL,
+               "parameters after %lld updates have come that no epoch waits for", (long long)updates);
+    nw_crew_copy_values(r->crew, values, c->values);
+    c->complete = true;
+    return nw_run_submit_cases(r);
+}
+
+bool nw_run_is_judging(const run *r) { return r->judge && nw_judge_first(r->judge); }
 
 /* ---- in checkpoints -------------------------------------------------------------------------------------------------------- */
 

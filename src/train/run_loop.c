@@ -1,7 +1,12 @@
 /*
- * run_loop.c - the epochs of a run. Reading order: nw_run_loop at the bottom, then what it calls.
+ * run_loop.c - how far a run goes, and what happens then. Reading order: nw_run_loop at the bottom, then what it calls.
  *
- * Order at the end of an epoch: evaluate, send the epoch's record, go to the next epoch, write the checkpoint. A run
+ * Ranks rest where a checkpoint is due, when the run is asked to stop, and at its end; in lockstep also at the end of an epoch, when
+ * all of them evaluate it together, and where replicas are compared. Without lockstep nobody waits for anybody at the end of an
+ * epoch: rank 0 gets a snapshot of the parameters, which is evaluated while all go on (run_judge.c); the epoch's record follows
+ * when it is done.
+ *
+ * Order at the end of an epoch in lockstep: evaluate, send the epoch's record, go to the next epoch, write the checkpoint. A run
  * that is killed in between resumes before the evaluation and repeats it, so no record is missing and none is there
  * twice. After the last epoch there is no next one: the last checkpoint stands at its end, so that a run killed between
  * it and summary.json evaluates once more and writes the summary.
@@ -10,6 +15,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 /* An observer that fails is reported once and does not end the training. */
 void nw_run_tell(run *r, nw_status status)
@@ -21,7 +27,7 @@ void nw_run_tell_fault(run *r, const char *fault, const char *detail)
 {
     nw_fault_record record;
     nw_record_clear(NW_RECORD_FAULT, &record);
-    record.step = nw_crew_computed(r->crew);
+    record.step = nw_crew_updates(r->crew);
     record.epoch = place(r)->epoch + 1;
     record.images = images_seen(r);
     record.fault = fault;
@@ -86,9 +92,15 @@ static nw_status evaluate(run *r, nw_epoch_record *record, bool *complete)
     return NW_OK;
 }
 
-/* ---- the loop ---------------------------------------------------------------------------------------------------- */
+/* ---- what the crew tells ------------------------------------------------------------------------------------------- */
 
-void nw_run_send_step(run *r, const nw_tally *tally, nw_step_record *record)
+/* Whether an epoch, from 0, is one that is evaluated. */
+static bool is_evaluated(const run *r, int64_t epoch, bool last)
+{
+    return last || epoch == 0 || (epoch + 1) % r->options->eval_every == 0;
+}
+
+static void send_step(run *r, const nw_tally *tally, nw_step_record *record)
 {
     int64_t now = nw_now_ns();
     record->loss = nw_tally_loss(tally);
@@ -113,79 +125,159 @@ void nw_run_send_step(run *r, const nw_tally *tally, nw_step_record *record)
     nw_run_tell(r, nw_observers_step(&r->observers, record));
 }
 
-/* The crew calls this after each batch of rank 0. A batch that completes a gradient belongs to the step that applies it. */
-void nw_run_tell_step(void *context, const nw_replica *replica, const nw_replica_step *step)
+/* Of the whole run. */
+static int64_t total_updates(const run *r)
+{
+    const nw_run_options *o = r->options;
+    int64_t all = nw_crew_updates_of(r->crew, o->epochs);
+    return o->max_steps > 0 && o->max_steps < all ? o->max_steps : all;
+}
+
+/* What is done between updates here, and not in the background, is validation. */
+static void pause_training(run *r)
+{
+    leave(r, NW_PHASE_TRAIN);
+    enter(r, NW_PHASE_VALIDATION);
+}
+
+static void resume_training(run *r)
+{
+    leave(r, NW_PHASE_VALIDATION);
+    enter(r, NW_PHASE_TRAIN);
+    r->step_began = nw_now_ns();
+}
+
+/* Without lockstep, an epoch that is not the last one of the run is over. */
+static nw_status begin_judging(run *r, double lr)
+{
+    pause_training(r);
+    nw_status status = nw_run_judge(r, lr, is_evaluated(r, place(r)->epoch, false));
+    resume_training(r);
+    return status;
+}
+
+nw_status nw_run_updated(void *context, const nw_crew_update *u)
 {
     run *r = context;
-    const nw_place *at = &replica->at;
+    const nw_place *at = place(r);
     nw_step_record record;
     nw_record_clear(NW_RECORD_STEP, &record);
-    record.step = nw_crew_computed(r->crew) - (step->update_due ? 0 : 1);
+    record.step = u->updates;
     record.epoch = at->epoch + 1;
     record.images = images_seen(r);
     record.batch = at->batch;
-    record.batch_images = (int64_t)step->result.images * nw_crew_world(r->crew);
-    nw_tally tally = {0};
-    nw_tally_add(&tally, &step->result, r->options->crew.replica.net.loss_sum);
-    record.lr = nw_replica_lr(replica);
-    if (replica->history) record.delay = step->delay;
-    record.data_wait_seconds = (double)step->wait_ns * 1e-9;
-    nw_run_send_step(r, &tally, &record);
+    record.batch_images = u->images;
+    record.lr = u->lr;
+    if (u->delay >= 0) record.delay = u->delay;
+    record.data_wait_seconds = (double)u->wait_ns * 1e-9;
+    send_step(r, &u->tally, &record);
+    if (nw_crew_lockstep(r->crew)) return NW_OK;
+    if (u->epoch_over && u->updates < total_updates(r)) NW_TRY(begin_judging(r, u->lr));
+    return nw_run_tell_judged(r, 0);
 }
 
-/* The step before which the crew rests: the last one, or one after which something is due. */
-/* The step before which the crew rests: the last one, or one after which something is due. */
-static int64_t next_rest(const run *r)
+nw_status nw_run_snapshot(void *context, const nw_snapshot *snapshot)
+{
+    run *r = context;
+    pause_training(r);
+    nw_status status = nw_run_judge_values(r, snapshot->updates, snapshot->values);
+    resume_training(r);
+    return status;
+}
+
+void nw_run_dropped(void *context, int rank, bool back)
+{
+    run *r = context;
+    char text[160];
+    snprintf(text, sizeof text,
+             back ? "rank %d is back" : "rank %d has said nothing for too long and is given up; the others go on without it (--timeout)",
+             rank);
+    if (leads(r)) nw_run_tell_fault(r, "peer", text);
+}
+
+int64_t nw_run_epochs_told(const run *r)
+{
+    int64_t finished = place(r)->epoch;
+    if (nw_crew_lockstep(r->crew)) return finished;
+    if (r->cases) return r->cases->record.epoch - 1;
+    return finished + (nw_crew_epoch_is_over(r->crew) && nw_crew_updates(r->crew) < total_updates(r));
+}
+
+/* ---- how far to go -------------------------------------------------------------------------------------------------- */
+
+/* The next multiple of `every` behind `done`; 0: there is none. */
+static int64_t next_multiple(int64_t done, int64_t every) { return every > 0 ? (done / every + 1) * every : INT64_MAX; }
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* In lockstep: to the end of the epoch, with batches of a gradient that is not complete then, or to where something is due before. */
+static nw_go go_in_lockstep(const run *r)
 {
     const nw_run_options *o = r->options;
-    int64_t done = nw_crew_computed(r->crew), next = o->max_steps > 0 ? o->max_steps : INT64_MAX;
-    int64_t every[] = {o->checkpoint_every, nw_crew_world(r->crew) > 1 ? o->compare_every : 0};
-    for (int i = 0; i < 2; i++)
-        if (every[i] > 0 && (done / every[i] + 1) * every[i] < next) next = (done / every[i] + 1) * every[i];
-    return next;
+    const nw_place *at = place(r);
+    int64_t done = nw_crew_updates(r->crew), accumulation = o->crew.replica.accumulation;
+    int64_t left = nw_crew_epoch_batches(r->crew) - at->batch, rest = (at->pending + left) % accumulation;
+    nw_go go = {.until = done + (at->pending + left) / accumulation, .batches = left, .drain = true};
+    int64_t end = o->max_steps > 0 ? o->max_steps : INT64_MAX;
+    int64_t due = least(end, next_multiple(done, o->checkpoint_every));
+    if (nw_crew_world(r->crew) > 1) due = least(due, next_multiple(done, o->compare_every));
+    if (due > go.until || (due == go.until && rest == 0)) return go;
+    return (nw_go){.until = due, .batches = (due - done) * accumulation - at->pending, .drain = due == end};
 }
 
-/* Lets the crew work until something is due, and does it. */
-static nw_status train_on(run *r)
+/* Updates from one checkpoint to the next. In step, an epoch of them. Otherwise a rest costs each worker the time until the
+ * slowest has used its permits, so that as many epochs pass that each has computed GRADIENTS_BETWEEN_RESTS meanwhile. */
+enum { GRADIENTS_BETWEEN_RESTS = 400 };
+static int64_t updates_between_rests(const run *r)
 {
     const nw_run_options *o = r->options;
-    int64_t before = nw_crew_computed(r->crew);
-    enter(r, NW_PHASE_TRAIN);
-    r->step_began = nw_now_ns();
-    nw_status status = nw_crew_advance(r->crew, next_rest(r));
-    if (status == NW_OK && (nw_crew_epoch_is_over(r->crew) || reached_steps(r))) status = nw_crew_flush(r->crew);
-    leave(r, NW_PHASE_TRAIN);
-    NW_TRY(status);
-    int64_t done = nw_crew_computed(r->crew);
-    if (done == before) return NW_OK;
-    if (o->compare_every > 0 && done % o->compare_every == 0) NW_TRY(nw_crew_compare(r->crew));
-    return o->checkpoint_every > 0 && done % o->checkpoint_every == 0 ? nw_run_save(r) : NW_OK;
+    const nw_exchange_options *e = &r->crew->options.exchange;
+    int64_t epoch = nw_crew_updates_of(r->crew, 1);
+    int64_t fewest = e->sync ? 1 : (int64_t)GRADIENTS_BETWEEN_RESTS * nw_server_workers(e);
+    if (o->checkpoint_every > 0) return o->checkpoint_every;
+    return epoch > 0 ? (fewest + epoch - 1) / epoch * epoch : fewest;
 }
 
-/* Batches until the epoch is over, the steps are done, or the run is asked to stop. */
-static nw_status train_epoch(run *r, bool *epoch_over)
+/* After which updates before the end of the run epochs are over that are evaluated. */
+static nw_status list_snapshots(run *r, nw_go *go)
 {
-    bool stop;
-    *epoch_over = false;
-    NW_TRY(nw_crew_agree_to_stop(r->crew, &stop));
-    while (!stop && !reached_steps(r) && !nw_crew_epoch_is_over(r->crew)) {
-        NW_TRY(train_on(r));
-        NW_TRY(nw_crew_agree_to_stop(r->crew, &stop));
+    const nw_place *at = place(r);
+    int64_t size = nw_crew_epoch_batches(r->crew), accumulation = r->options->crew.replica.accumulation;
+    int64_t epoch = at->epoch, batch = at->batch, updates = nw_crew_updates(r->crew), total = total_updates(r);
+    int64_t most = (go->until - updates) * accumulation / size + 2;
+    free(r->snapshots);
+    r->snapshots = calloc((size_t)most, sizeof *r->snapshots);
+    NW_FAIL_IF(!r->snapshots, NW_E_MEMORY, "no memory for the ends of %lld epochs", (long long)most);
+    go->snapshots = r->snapshots;
+    for (;;) {
+        epoch += batch / size;
+        batch %= size;
+        int64_t more = (size - batch + accumulation - 1) / accumulation;
+        updates += more;
+        batch += more * accumulation;
+        if (updates > go->until || updates >= total) return NW_OK;
+        if (is_evaluated(r, epoch, false)) r->snapshots[go->snapshot_count++] = updates;
     }
-    *epoch_over = nw_crew_epoch_is_over(r->crew);
-    return NW_OK;
 }
 
-bool nw_run_evaluates(const run *r, int64_t epoch, bool last)
+static nw_status plan(run *r, nw_go *go)
 {
-    return last || epoch == 0 || (epoch + 1) % r->options->eval_every == 0;
+    if (nw_crew_lockstep(r->crew)) {
+        *go = go_in_lockstep(r);
+        return NW_OK;
+    }
+    int64_t until = least(next_multiple(nw_crew_updates(r->crew), updates_between_rests(r)), total_updates(r));
+    *go = (nw_go){.until = until, .batches = INT64_MAX, .drain = true};
+    return list_snapshots(r, go);
 }
+
+/* ---- at rest -------------------------------------------------------------------------------------------------------- */
 
 /* All but the results. */
 void nw_run_fill_epoch(run *r, const nw_tally *tally, double lr, nw_epoch_record *record)
 {
     nw_phase_times now = times(r), lap = nw_phase_times_since(now, r->epoch_began);
-    record->step = nw_crew_hands_out(r->crew) ? place(r)->steps : nw_crew_computed(r->crew);
+    record->step = nw_crew_updates(r->crew);
     record->epoch = place(r)->epoch + 1;
     record->images = images_seen(r);
     record->lr = lr;
@@ -211,10 +303,10 @@ static nw_status tell_epoch(run *r, bool last, bool *complete)
     nw_epoch_record record;
     nw_tally tally;
     nw_record_clear(NW_RECORD_EPOCH, &record);
-    record.step = nw_crew_computed(r->crew);
+    record.step = nw_crew_updates(r->crew);
     record.epoch = at->epoch + 1;
     *complete = true;
-    if (nw_run_evaluates(r, at->epoch, last)) {
+    if (is_evaluated(r, at->epoch, last)) {
         enter(r, NW_PHASE_VALIDATION);
         nw_crew_beat(r->crew, NW_RANK_EVALUATING, "");
         nw_status status = evaluate(r, &record, complete);
@@ -224,36 +316,125 @@ static nw_status tell_epoch(run *r, bool last, bool *complete)
     }
     NW_TRY(nw_crew_tally(r->crew, &tally, &r->images));
     r->first_images = at->images;
-    nw_run_fill_epoch(r, &tally, nw_replica_lr(first(r)), &record);
+    nw_run_fill_epoch(r, &tally, nw_replica_lr(first(r), at->batches - 1), &record);
     nw_run_tell(r, nw_observers_epoch(&r->observers, &record));
     r->epoch = record;
     return NW_OK;
 }
 
-nw_status nw_run_interrupted(run *r)
+static nw_status interrupted(run *r)
 {
     NW_TRY(nw_run_save(r));
     NW_TRY(nw_run_save_named(r));
     nw_run_tell_fault(r, "signal", "asked to stop; a checkpoint was written");
-    return nw_run_fail_interrupted(r->options->run_dir, nw_crew_computed(r->crew));
+    return nw_run_fail_interrupted(r->options->run_dir, nw_crew_updates(r->crew));
+}
+
+/* In lockstep, at the end of an epoch or of the run. */
+static nw_status end_epoch(run *r, bool *complete)
+{
+    bool last = reached_steps(r) || is_last_epoch(r);
+    NW_TRY(tell_epoch(r, last, complete));
+    if (!*complete) return NW_OK;
+    r->ended = last;
+    if (!last) NW_TRY(nw_crew_end_epoch(r->crew));
+    if (last || r->options->checkpoint_every == 0 || r->best_step == nw_crew_updates(r->crew)) NW_TRY(nw_run_save(r));
+    return nw_run_save_named(r);
+}
+
+/* At the end of a run without lockstep: evaluates the last parameters, and waits for all evaluations. Rank 0 tells the others again
+ * and again that it does, and a run that is killed meanwhile has its checkpoint. *complete is false if it was asked to stop. */
+static nw_status end_judging(run *r, bool *complete)
+{
+    bool judging = true, stop = false, saved = false;
+    if (leads(r) && r->judged_step != nw_crew_updates(r->crew)) { /* else it was judged before a resume */
+        int64_t done = nw_crew_updates(r->crew);
+        NW_TRY(nw_run_judge(r, nw_replica_lr(first(r), done * r->options->crew.replica.accumulation - 1), true));
+        NW_TRY(nw_run_judge_values(r, done, first(r)->net->model.params.values));
+    }
+    while (judging && !stop) {
+        NW_TRY(nw_run_tell_judged(r, 200000000));
+        NW_TRY(nw_crew_agree(r->crew, leads(r) && nw_run_is_judging(r), &judging));
+        NW_TRY(nw_crew_agree_to_stop(r->crew, &stop));
+        if (judging && !stop && !saved) NW_TRY(nw_run_save(r));
+        saved = true;
+    }
+    *complete = !judging;
+    if (*complete && leads(r)) nw_run_keep_statistics(r);
+    return NW_OK;
+}
+
+static nw_status end_run(run *r, bool *complete)
+{
+    enter(r, NW_PHASE_VALIDATION);
+    nw_status status = end_judging(r, complete);
+    leave(r, NW_PHASE_VALIDATION);
+    NW_TRY(status);
+    if (!*complete) return NW_OK;
+    r->ended = true;
+    NW_TRY(nw_run_save(r));
+    return nw_run_save_named(r);
+}
+
+/* Whether there is nothing left to train before the end of the run, or, in lockstep, of this epoch. */
+static bool is_at_end(const run *r)
+{
+    if (nw_crew_lockstep(r->crew)) return reached_steps(r) || nw_crew_epoch_is_over(r->crew);
+    return nw_crew_updates(r->crew) >= total_updates(r);
+}
+
+/* Lets the crew work until something is due, and does it. */
+static nw_status train_on(run *r)
+{
+    const nw_run_options *o = r->options;
+    bool lockstep = nw_crew_lockstep(r->crew);
+    nw_go go;
+    NW_TRY(plan(r, &go));
+    enter(r, NW_PHASE_TRAIN);
+    r->step_began = nw_now_ns();
+    nw_status status = nw_crew_advance(r->crew, &go);
+    leave(r, NW_PHASE_TRAIN);
+    NW_TRY(status);
+    int64_t done = nw_crew_updates(r->crew);
+    bool reached = done == go.until;
+    if (!lockstep) {
+        NW_TRY(nw_crew_agree_on_place(r->crew));
+        NW_TRY(nw_crew_sync_norms(r->crew));
+        NW_TRY(nw_crew_compare(r->crew));
+        if (!reached || is_at_end(r)) return NW_OK;
+        NW_TRY(nw_run_tell_judged(r, 0));
+        NW_TRY(nw_run_save(r));
+        return nw_run_save_named(r);
+    }
+    if (o->compare_every > 0 && done % o->compare_every == 0) NW_TRY(nw_crew_compare(r->crew));
+    return o->checkpoint_every > 0 && done % o->checkpoint_every == 0 ? nw_run_save(r) : NW_OK;
+}
+
+/* Evaluations that the run ended before it could make them. */
+static nw_status open_judge(run *r)
+{
+    if (nw_crew_lockstep(r->crew)) return NW_OK;
+    NW_TRY(nw_run_open_judge(r));
+    enter(r, NW_PHASE_VALIDATION);
+    nw_status status = nw_run_submit_cases(r);
+    leave(r, NW_PHASE_VALIDATION);
+    return status;
 }
 
 static nw_status loop(run *r)
 {
-    const nw_run_options *o = r->options;
+    NW_TRY(open_judge(r));
     r->epoch_began = times(r);
-    r->ended = false;
-    while (!r->ended) {
-        bool epoch_over, complete = true;
-        NW_TRY(train_epoch(r, &epoch_over));
-        if (!epoch_over && !reached_steps(r)) return nw_run_interrupted(r);
-        bool last = reached_steps(r) || is_last_epoch(r);
-        NW_TRY(tell_epoch(r, last, &complete));
-        if (!complete) return nw_run_interrupted(r);
-        r->ended = last;
-        if (!last) NW_TRY(nw_crew_end_epoch(r->crew));
-        if (last || o->checkpoint_every == 0 || r->best_step == nw_crew_computed(r->crew)) NW_TRY(nw_run_save(r));
-        NW_TRY(nw_run_save_named(r));
+    for (r->ended = false; !r->ended;) {
+        bool stop, complete = true, lockstep = nw_crew_lockstep(r->crew);
+        NW_TRY(nw_crew_agree_to_stop(r->crew, &stop));
+        if (is_at_end(r) && !(stop && !lockstep))
+            NW_TRY(lockstep ? end_epoch(r, &complete) : end_run(r, &complete));
+        else if (!stop && !r->crew->driver->over) /* a replay may end before the run did */
+            NW_TRY(train_on(r));
+        else
+            complete = false;
+        if (!complete) return interrupted(r);
     }
     return NW_OK;
 }
@@ -262,7 +443,7 @@ nw_status nw_run_loop(run *r)
 {
     const nw_run_options *o = r->options;
     for (;;) {
-        nw_status status = nw_crew_hands_out(r->crew) ? nw_run_loop_handed(r) : loop(r);
+        nw_status status = loop(r);
         bool again = status == NW_E_NUMERIC && r->rolled_back < o->rollbacks && r->saved_count > 0;
         if (!again) return status;
         char why[512];

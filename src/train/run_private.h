@@ -1,7 +1,7 @@
 /*
- * run_private.h - the inside of a run, shared by the files that make it: run.c (beginning and end), run_loop.c (epochs),
- * run_handed.c and run_judge.c (epochs, and their evaluation, where a server hands out the work) and run_checkpoint.c (saving,
- * loading, going back).
+ * run_private.h - the inside of a run, shared by the files that make it: run.c (beginning and end), run_loop.c (how far it goes and
+ * what happens then), run_judge.c (evaluation of snapshots, where there is no lockstep) and run_checkpoint.c (saving, loading,
+ * going back).
  */
 #ifndef NW_TRAIN_RUN_PRIVATE_H
 #define NW_TRAIN_RUN_PRIVATE_H
@@ -39,12 +39,13 @@ typedef struct run {
     nw_account sent;              /* by all ranks, at the end */
     const char *note;             /* about the checkpoint that it continues; NULL: none */
     char *dump_dir;               /* of the driver, or NULL */
-    nw_judge *judge;              /* where the work is handed out, on rank 0 */
+    nw_judge *judge;              /* without lockstep, on rank 0 */
     nw_loader *recalibrate;       /* for it; NULL: none */
     nw_case *cases;               /* for it, in order; copies of the parameters of the first are still coming */
     int64_t judged_step;          /* the last of these; -1: none */
     nw_case *last_judged;         /* where statistics are measured for an evaluation: the last one, with them */
     int backlog;                  /* evaluations that waited when this was last told */
+    int64_t *snapshots;           /* for nw_go */
     nw_cpu_ticks ticks;
     int lock; /* on the run's directory; -1: none */
 } run;
@@ -60,12 +61,12 @@ static inline int64_t finished_epochs(const run *r)
 static inline bool is_last_epoch(const run *r) { return place(r)->epoch + 1 >= r->options->epochs; }
 static inline bool reached_steps(const run *r)
 {
-    return r->options->max_steps > 0 && nw_crew_computed(r->crew) >= r->options->max_steps;
+    return r->options->max_steps > 0 && nw_crew_updates(r->crew) >= r->options->max_steps;
 }
 /* Seen by all replicas; between two sums, as if all had as many as the first. */
 static inline int64_t images_seen(const run *r)
 {
-    if (nw_crew_hands_out(r->crew)) return place(r)->images;
+    if (!nw_crew_lockstep(r->crew)) return place(r)->images;
     return r->images + (place(r)->images - r->first_images) * nw_crew_world(r->crew);
 }
 
@@ -85,42 +86,33 @@ nw_status nw_run_open_schedule(run *r);
 
 /* Trains until the end asked for, going back to checkpoints where the run diverges and may. */
 nw_status nw_run_loop(run *r);
-/* The crew calls this after each batch of rank 0. A batch that completes a gradient belongs to the step that applies it. */
-void nw_run_tell_step(void *context, const nw_replica *replica, const nw_replica_step *step);
+/* What the crew calls, where rank 0 is here: after each update; with parameters to be evaluated; when a rank is dropped or is back. */
+nw_status nw_run_updated(void *context, const nw_crew_update *update);
+nw_status nw_run_snapshot(void *context, const nw_snapshot *snapshot);
+void nw_run_dropped(void *context, int rank, bool back);
 /* Adds up the images of all replicas. */
 nw_status nw_run_add_images(run *r);
-/* Saves, and says how to go on. */
-nw_status nw_run_interrupted(run *r);
-/* Whether an epoch, from 0, is one that is evaluated. */
-bool nw_run_evaluates(const run *r, int64_t epoch, bool last);
-/* A step's record: loss and accuracies, times and bytes since the last one; and away with it. */
-void nw_run_send_step(run *r, const nw_tally *tally, nw_step_record *record);
 /* An epoch's record: what was trained, until now; and what evaluation found, of the record's own step and epoch. */
 void nw_run_fill_epoch(run *r, const nw_tally *tally, double lr, nw_epoch_record *record);
 void nw_run_fill_results(run *r, const nw_results *results, nw_epoch_record *record);
-
-/* ---- run_handed.c: where the exchange hands out the work ---- */
-
-nw_status nw_run_loop_handed(run *r);
-nw_status nw_run_updated(void *context, const nw_crew_update *update);
-bool nw_run_copies(void *context, int64_t epoch);
-nw_status nw_run_copied(void *context, int64_t updates, const float *values);
-void nw_run_lost(void *context, int rank);
 /* Of a run that continues: epochs whose records are there and will not be sent again. The last one's is, at the end. */
 int64_t nw_run_epochs_told(const run *r);
 
-/* ---- run_judge.c: the epochs of such a run, at rank 0 ---- */
+/* ---- run_judge.c: the epochs of a run without lockstep, at rank 0 ---- */
 
 nw_status nw_run_open_judge(run *r); /* unless it is open, or this is not rank 0 */
 void nw_run_close_judge(run *r);
-/* An epoch is over: a case. here: rank 0 has all parameters; else they will come, and whoever has them completes the case. */
-nw_status nw_run_judge(run *r, double lr, bool evaluate, bool here);
+/* An epoch is over: a case. If it is evaluated, its parameters follow. */
+nw_status nw_run_judge(run *r, double lr, bool evaluate);
+nw_status nw_run_judge_values(run *r, int64_t updates, const float *values);
+/* Whether evaluations are not done. */
+bool nw_run_is_judging(const run *r);
 /* Hands over the cases that are complete, in order. */
 nw_status nw_run_submit_cases(run *r);
 /* Those whose copies will not come go. */
 void nw_run_forget_cases(run *r);
-/* Sends the records of epochs whose evaluation is done; wait: of all, unless the run is asked to stop. */
-nw_status nw_run_tell_judged(run *r, bool wait);
+/* Sends the records of epochs whose evaluation is done; waits so long for each, unless the run is asked to stop. */
+nw_status nw_run_tell_judged(run *r, int64_t wait_ns);
 /* At the end of the run: statistics that were measured to evaluate its weights become theirs. */
 void nw_run_keep_statistics(run *r);
 /* Cases whose records were not sent. Loaded ones are to be submitted. */

@@ -114,7 +114,7 @@ trained dropped $serve async --virtual 6 --max-staleness 2 --staleness drop
 is "$(delay dropped max) <= 2" "older gradients are dropped"
 equal "updates in spite of drops" 40 "$(number dropped steps)"
 for options in '--staleness weight --max-staleness 1' '--server-correction inverse' '--server-correction dc-asgd' \
-    '--server-computes' '--servers 2' '--method bf16' '--method fp16 --send-down differences' '--optimizer sgd' \
+    '--server-computes' '--servers 2' '--method bf16' '--optimizer sgd' \
     '--optimizer apam-paper --scheduler inverse-sqrt --lr 1e-4' '--optimizer adam' '--bn-sync recalibrate --model resnet20 --limit 64'; do
     rm -rf "$runs/variant"
     trained variant $serve async --virtual 4 $options

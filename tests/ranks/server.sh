@@ -40,7 +40,7 @@ served 4 async $serve async --checkpoint-every 11 --keep 100
 equal "updates" 40 "$(value async steps)"
 run 0 "$NOWAIT" replay "$runs/async" --threads 1 --quiet
 out_has 'same weights as summary.json'
-served 3 bf16 $serve async --method bf16 --send-down differences --server-computes
+served 3 bf16 $serve async --method bf16 --server-computes
 equal "updates" 40 "$(value bf16 steps)"
 for servers in 2 3; do
     served 5 several$servers $serve async --servers $servers --max-epoch 4

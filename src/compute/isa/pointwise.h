@@ -22,7 +22,7 @@ typedef struct rows_job {
     uint32_t layer;
 } rows_job;
 
-static void run_rows(nw_exec *exec, nw_task task, rows_job *job)
+static void run_rows(nw_exec *exec, nw_pool_task task, rows_job *job)
 {
     job->exec = exec;
     nw_exec_run(exec, NW_WORK_POINTWISE, nw_items(job->out), task, job);
