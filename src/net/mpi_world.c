@@ -72,7 +72,7 @@ nw_status nw_mpi_start(int *rank, int *size)
 {
     int level, promised = nw_mpi_environment_rank(); /* before MPI may change what the environment says */
     NW_FAIL_IF(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS, NW_E_PEER,
-               "MPI cannot be nw_mpi_process.started; is this process run by mpirun or srun of the same MPI?");
+               "MPI cannot be started; is this process run by mpirun or srun of the same MPI?");
     nw_mpi_process.started = true;
     NW_FAIL_IF(level < MPI_THREAD_FUNNELED, NW_E_UNSUPPORTED,
                "this MPI allows no threads beside it (level %d); build it with thread support", level);
