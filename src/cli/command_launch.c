@@ -22,6 +22,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/machine.h"
+#include "net/launchers.h"
 #include "observe/append.h"
 
 #include <errno.h>
@@ -192,14 +193,11 @@ static nw_status choose_launcher(launch *l)
 /* One of many copies of us would start a job each. */
 static nw_status check_alone(void)
 {
-    static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE",
-                                        "SLURM_STEP_NUM_TASKS"};
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-        NW_FAIL_IF(
-            is_set(sizes[i]) && atoi(getenv(sizes[i])) > 1, NW_E_ARGUMENT,
-            "'nowait launch' starts the ranks itself, but %s=%s says that it was started %s times; call it once, "
-            "without mpirun or srun",
-            sizes[i], getenv(sizes[i]), getenv(sizes[i]));
+    nw_promise p = nw_launchers_promise(NULL, NULL);
+    NW_FAIL_IF(p.size > 1, NW_E_ARGUMENT,
+               "'nowait launch' starts the ranks itself, but %s=%d says that it was started %d times; call it once, "
+               "without mpirun or srun",
+               p.variable, p.size, p.size);
     return NW_OK;
 }
 
