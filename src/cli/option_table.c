@@ -345,8 +345,6 @@ const nw_option nw_option_rows[] = {
      "when a rank is lost; without a new checkpoint between them"},
     {"restart-delay", NULL, 0, NUMBER, "S", "1", AT(restart_delay), 0, 86400, JOBS, IN(LAUNCH), MAIN,
      "seconds before a restart"},
-    {"timeout", NULL, 0, NUMBER, "S", "0", AT(launch_timeout), 0, 1e9, JOBS, IN(LAUNCH), MAIN,
-     "seconds a rank may stand still while others wait; 0: as train's, or 60"},
     {"launcher", NULL, 0, CHOICE, "auto|mpirun|srun", "auto", AT(launcher), 0, 0, JOBS, IN(LAUNCH), MAIN,
      "what starts the ranks; auto: srun inside a SLURM job, else mpirun"},
     {"hosts", "hostfile", 0, TEXT, "FILE", "", AT(hosts), 0, 0, JOBS, IN(LAUNCH), MAIN,

@@ -184,8 +184,8 @@ typedef struct nw_settings {
 
     /* launch */
     int ranks, max_restarts;
-    double launch_timeout, restart_delay; /* seconds; a timeout of 0: as train's */
-    const char *launcher;                 /* auto, mpirun, srun */
+    double restart_delay; /* seconds */
+    const char *launcher; /* auto, mpirun, srun */
     const char *hosts, *launcher_args;
     bool dry_run;
 

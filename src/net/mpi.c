@@ -296,16 +296,6 @@ static nw_status progress(mpi_driver *m, bool *moved)
 
 static nw_status give_up(mpi_driver *m, int64_t waited);
 
-static void tell_begin(mpi_driver *m, nw_span span)
-{
-    const nw_taps *taps = &m->base.options.taps;
-    nw_wait wait;
-    bool waits = span == NW_SPAN_WAIT && m->party;
-    if (!taps->begins) return;
-    if (waits) m->party->exchange->ops->waits(m->party->exchange, &wait);
-    taps->begins(taps->context, m->base.first, span, m->party ? m->party->step : 0, waits ? &wait : NULL);
-}
-
 static bool is_time(const mpi_driver *m) { return m->timer != NW_NO_TIMER && nw_now_ns() >= m->timer; }
 
 /* Where the exchange hands out the work, it must know that there shall be no more. */
@@ -314,7 +304,7 @@ static bool shall_stop(mpi_driver *m)
     return !m->stopping && m->party->exchange->hands_out && nw_driver_shall_stop(&m->base);
 }
 
-/* Waits until something moves. A wait that is worth telling lasts longer than some yields. */
+/* Waits until something moves. */
 static nw_status wait_for_news(mpi_driver *m)
 {
     int64_t since = nw_now_ns(), limit = m->base.options.timeout_ns;
@@ -324,7 +314,6 @@ static nw_status wait_for_news(mpi_driver *m)
         bool moved;
         NW_TRY(progress(m, &moved));
         if (moved || (m->party && (is_time(m) || shall_stop(m)))) break;
-        if (turns == NW_MPI_YIELDS && m->party) tell_begin(m, NW_SPAN_WAIT);
         nw_mpi_rest(turns);
         if (limit > 0 && nw_now_ns() - since > limit) return give_up(m, nw_now_ns() - since);
     }
@@ -414,7 +403,6 @@ static nw_status perform(mpi_driver *m, const nw_action *action)
     int64_t begin = nw_now_ns();
     bool computes = action->kind == NW_ACTION_COMPUTE, complete = true;
     p->busy = true;
-    tell_begin(m, computes ? NW_SPAN_COMPUTE : NW_SPAN_APPLY);
     nw_status status =
         computes ? p->work->compute(p->worker, &m->between, &complete) : p->work->apply(p->worker, action);
     p->busy = false;

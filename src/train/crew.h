@@ -56,7 +56,6 @@ typedef struct nw_crew_options {
     nw_driver_options driver; /* its ledger and taps are made by the crew */
     bool trace;
     size_t trace_events;
-    const char *beats_dir; /* where MPI ranks keep their heartbeats; NULL: nowhere */
     /* After each batch of rank 0's replica, if that is here. */
     void (*stepped)(void *context, const nw_replica *replica, const nw_replica_step *step);
     /* Where the work is handed out, after each update that rank 0 makes, if that is here; and when a rank is given up. */
@@ -87,8 +86,7 @@ struct nw_crew {
     uint8_t *earlier;  /* packed: what MPI ranks sent before this process resumed; NULL: nothing */
     size_t earlier_size;
     nw_crew_taps taps;
-    char note[512]; /* to be told, if not empty */
-    int count;      /* replicas here */
+    int count; /* replicas here */
     nw_member *members;
     nw_party *parties;
     size_t *ready; /* by stage */
@@ -125,9 +123,6 @@ int64_t nw_crew_epoch_batches(const nw_crew *crew); /* as nw_place counts them *
 /* Updates that so many epochs have, where the work is handed out. */
 int64_t nw_crew_updates(const nw_crew *crew, int64_t epochs);
 double nw_crew_virtual_seconds(const nw_crew *crew); /* the latest clock; NAN in real time */
-
-/* What an MPI rank does now, for its heartbeat. */
-void nw_crew_beat(nw_crew *crew, nw_rank_state state, const char *what);
 
 /* Makes all replicas begin at their places. */
 nw_status nw_crew_begin(nw_crew *crew);

@@ -156,7 +156,6 @@ static nw_status judge_last(run *r)
 static nw_status finish_judging(run *r, bool *stop)
 {
     enter(r, NW_PHASE_VALIDATION);
-    nw_crew_beat(r->crew, NW_RANK_EVALUATING, "");
     bool is_judged = !leads(r) || r->judged_step == nw_crew_computed(r->crew);
     nw_status status = is_judged ? NW_OK : judge_last(r); /* in the middle of an epoch, or judged before a resume */
     if (status == NW_OK) status = nw_run_tell_judged(r, true);
