@@ -28,9 +28,9 @@ static const struct {
     {"sweep", "", "many runs as one job that can be resumed", NW_COMMAND_SWEEP},
     {"reproduce", "PAPER[/EXPERIMENT]", "published experiments", NW_COMMAND_REPRODUCE},
     {"replay", "RUN", "repeat a run of several ranks from its schedule", NW_COMMAND_REPLAY},
-    {"bench", "train|conv|codec|exchange|loader|update", "measure",
+    {"bench", "train|conv|codec|exchange|loader", "measure",
      NW_COMMAND_BENCH_TRAIN | NW_COMMAND_BENCH_CONV | NW_COMMAND_BENCH_CODEC | NW_COMMAND_BENCH_EXCHANGE |
-         NW_COMMAND_BENCH_LOADER | NW_COMMAND_BENCH_UPDATE},
+         NW_COMMAND_BENCH_LOADER},
     {"info", "[MODEL]", "this machine and build; or a model's stages", NW_COMMAND_INFO},
 };
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
