@@ -320,7 +320,7 @@ const nw_option nw_option_rows[] = {
     {"scale", NULL, 0, CHOICE, "tiny|small|paper", "small", AT(scale), 0, 0, NW_COMMAND_REPRODUCE, IN(MEASURE), MAIN,
      "how much of the published experiment to run"},
     {"real", NULL, 0, FLAG, NULL, "false", AT(real), 0, 0, NW_COMMAND_REPRODUCE, IN(MEASURE), MAIN,
-     "apam/speed: real ranks on this machine instead of a virtual cluster"},
+     "real ranks on this machine, where an experiment has such runs"},
     {"dry-run", NULL, 0, FLAG, NULL, "false", AT(dry_run), 0, 0, NW_COMMAND_REPRODUCE, IN(MEASURE), MAIN,
      "print the command lines of the runs and stop"},
 
