@@ -12,7 +12,6 @@ nw_status nw_bench_conv(const nw_settings *settings);
 nw_status nw_bench_codec(const nw_settings *settings);
 nw_status nw_bench_exchange(const nw_settings *settings);
 nw_status nw_bench_loader(const nw_settings *settings);
-nw_status nw_bench_update(const nw_settings *settings);
 
 /* Sorts the values; the middle one, or the mean of the two. */
 double nw_median(double *values, int count);

@@ -61,8 +61,6 @@ static const struct {
     {"exchange", "gradients between ranks of mpirun: alone, and beside training", NW_COMMAND_BENCH_EXCHANGE,
      nw_bench_exchange},
     {"loader", "images/s that are read, augmented and normalised", NW_COMMAND_BENCH_LOADER, nw_bench_loader},
-    {"update", "an optimizer's step over a long vector, against memory's bandwidth", NW_COMMAND_BENCH_UPDATE,
-     nw_bench_update},
 };
 enum { BENCHMARKS = sizeof benchmarks / sizeof benchmarks[0] };
 
@@ -87,7 +85,7 @@ nw_status nw_command_bench(int argc, char **argv)
         return NW_OK;
     }
     NW_FAIL_IF(argc < 1, NW_E_ARGUMENT,
-               "say what to measure: 'nowait bench train', 'conv', 'codec', 'exchange', 'loader' or 'update'");
+               "say what to measure: 'nowait bench train', 'conv', 'codec', 'exchange' or 'loader'");
     for (int i = 0; i < BENCHMARKS; i++) {
         if (strcmp(argv[0], benchmarks[i].name) != 0) continue;
         nw_settings settings;
@@ -99,6 +97,6 @@ nw_status nw_command_bench(int argc, char **argv)
         nw_settings_free(&settings);
         return status;
     }
-    return NW_FAIL(NW_E_ARGUMENT, "there is no benchmark '%s': it is train, conv, codec, exchange, loader or update",
+    return NW_FAIL(NW_E_ARGUMENT, "there is no benchmark '%s': it is train, conv, codec, exchange or loader",
                    argv[0]);
 }

@@ -276,7 +276,7 @@ static nw_status show_recipes(void)
 {
     nw_region region = {0};
     nw_text_list names = {0};
-    nw_status status = nw_recipe_names(&region, &names);
+    nw_status status = nw_share_names("recipes", &region, &names);
     for (int i = 0; status == NW_OK && i < names.count; i++) printf("%s\n", names.at[i]);
     nw_region_free(&region);
     return status;

@@ -15,7 +15,7 @@
  * RUN/launch.log has a JSON line for each start, death, restart and the end.
  */
 #define _GNU_SOURCE 1
-#include "cli/child.h"
+#include "experiment/child.h"
 #include "cli/command.h"
 #include "cli/launch.h"
 #include "cli/option_table.h"
@@ -375,9 +375,8 @@ static nw_status interrupted(const launch *l)
 static nw_status stopped(const launch *l, int exit_code, bool killed)
 {
     bool done = false;
-    nw_child_result result;
     if (killed) return interrupted(l);
-    if (exit_code == 0) NW_TRY(nw_child_done(l->run_dir, &done, &result));
+    if (exit_code == 0) NW_TRY(nw_child_done(l->run_dir, &done, NULL, NULL));
     if (done) return NW_OK;
     return exit_code >= 1 && exit_code <= 3 ? failed(l, exit_code) : interrupted(l);
 }
