@@ -4,6 +4,10 @@
  * Two steps warm up; then every step is timed by itself. The headline is the median; the best is printed beside it,
  * because on shared machines the difference shows what the neighbours took. Between steps the bare
  * micro-kernel runs from L1 ("peak"), so that thread counts and machines can be compared.
+ *
+ * With --profile also what an update costs. A rule with S vectors of state reads weights, gradient and states and writes
+ * weights and states: 4 (3 + 2 S) bytes a parameter, 20 for SGD with momentum. Right after a backward pass some of them
+ * may still be in a cache, so the rate may pass that of memory.
  */
 #include "cli/bench.h"
 #include "cli/plan.h"
@@ -19,6 +23,7 @@ typedef struct measurement {
     double images_per_second, best, loss;
     double peak; /* operations per second of the bare micro-kernel, the best between the steps */
     double work_share[NW_WORK_KINDS], other_share;
+    double update_ns, update_bytes; /* of a parameter */
 } measurement;
 
 static nw_status run_steps(nw_net *net, const float *images, const int32_t *labels, int steps, double *seconds,
@@ -42,6 +47,8 @@ static nw_status run_steps(nw_net *net, const float *images, const int32_t *labe
         rest -= m->work_share[w];
     }
     m->other_share = rest;
+    m->update_ns = (double)exec->work_ns[NW_WORK_UPDATE] / steps / (double)net->model.params.learned.floats;
+    m->update_bytes = sizeof(float) * (3.0 + 2.0 * nw_optimizer_states(net->optimizer));
     m->loss = result.loss;
     m->images_per_second = net->options.batch_size / nw_median(seconds, steps); /* sorted now */
     m->best = net->options.batch_size / seconds[0];
@@ -77,6 +84,8 @@ static void print_json(const nw_settings *s, const nw_net *net, const measuremen
             nw_json_key(&json, nw_work_text((nw_work)w)), nw_json_double(&json, m->work_share[w]);
         nw_json_put_double(&json, "other", m->other_share);
         nw_json_object_end(&json);
+        nw_json_put_double(&json, "update_ns_per_parameter", m->update_ns);
+        nw_json_put_double(&json, "update_gb_per_second", m->update_bytes / m->update_ns);
     }
     nw_bench_machine_json(&json, before);
     nw_json_object_end(&json);
@@ -96,6 +105,8 @@ static void print_table(const nw_settings *s, const nw_net *net, const measureme
         for (int w = 0; w < NW_WORK_KINDS; w++)
             printf("  %-24s %5.1f %%\n", nw_work_text((nw_work)w), 100 * m->work_share[w]);
         printf("  %-24s %5.1f %%\n", "other", 100 * m->other_share);
+        printf("update      %.3f ns and %g bytes a parameter, %.1f GB/s, %.1f %% of the step\n", m->update_ns,
+               m->update_bytes, m->update_bytes / m->update_ns, 100 * m->work_share[NW_WORK_UPDATE]);
     }
     nw_bench_machine_table(before);
 }

@@ -85,7 +85,7 @@ nw_status nw_command_bench(int argc, char **argv)
         return NW_OK;
     }
     NW_FAIL_IF(argc < 1, NW_E_ARGUMENT,
-               "say what to measure: 'nowait bench train', 'conv', 'codec', 'exchange', 'loader' or 'update'");
+               "say what to measure: 'nowait bench train', 'conv', 'codec', 'exchange' or 'loader'");
     for (int i = 0; i < BENCHMARKS; i++) {
         if (strcmp(argv[0], benchmarks[i].name) != 0) continue;
         nw_settings settings;
@@ -97,6 +97,6 @@ nw_status nw_command_bench(int argc, char **argv)
         nw_settings_free(&settings);
         return status;
     }
-    return NW_FAIL(NW_E_ARGUMENT, "there is no benchmark '%s': it is train, conv, codec, exchange, loader or update",
+    return NW_FAIL(NW_E_ARGUMENT, "there is no benchmark '%s': it is train, conv, codec, exchange or loader",
                    argv[0]);
 }

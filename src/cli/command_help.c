@@ -20,18 +20,9 @@ static const struct {
     const char *name, *argument, *summary;
     unsigned bits;
 } commands[] = {
-    {"train", "[DIR]", "train a network", NW_COMMAND_TRAIN},
-    {"launch", "-n N -- train ...", "train with several ranks; restart when one is lost", NW_COMMAND_LAUNCH},
-    {"eval", "CHECKPOINT", "evaluate a checkpoint", NW_COMMAND_EVAL},
-    {"predict", "CHECKPOINT IMAGE...", "say what images show", NW_COMMAND_PREDICT},
-    {"data", "fetch|info|import DATASET", "fetch, describe or convert a dataset", NW_COMMAND_DATA},
-    {"sweep", "", "many runs as one job that can be resumed", NW_COMMAND_SWEEP},
-    {"reproduce", "PAPER[/EXPERIMENT]", "published experiments", NW_COMMAND_REPRODUCE},
-    {"replay", "RUN", "repeat a run of several ranks from its schedule", NW_COMMAND_REPLAY},
-    {"bench", "train|conv|codec|exchange|loader|update", "measure",
-     NW_COMMAND_BENCH_TRAIN | NW_COMMAND_BENCH_CONV | NW_COMMAND_BENCH_CODEC | NW_COMMAND_BENCH_EXCHANGE |
-         NW_COMMAND_BENCH_LOADER | NW_COMMAND_BENCH_UPDATE},
-    {"info", "[MODEL]", "this machine and build; or a model's stages", NW_COMMAND_INFO},
+#define ROW(name, arguments, summary, bits) {#name, arguments, summary, bits},
+    NW_COMMAND_MAP(ROW)
+#undef ROW
 };
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 
@@ -67,9 +58,9 @@ static void print_bash(FILE *out)
           "    local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} command=${COMP_WORDS[1]}\n"
           "    local words=\n"
           "    COMPREPLY=()\n"
-          "    if [ \"$COMP_CWORD\" = 1 ]; then\n        COMPREPLY=($(compgen -W \"help",
+          "    if [ \"$COMP_CWORD\" = 1 ]; then\n        COMPREPLY=($(compgen -W \"",
           out);
-    for (int i = 0; i < COMMANDS; i++) fprintf(out, " %s", commands[i].name);
+    for (int i = 0; i < COMMANDS; i++) fprintf(out, "%s%s", i ? " " : "", commands[i].name);
     fputs(
         "\" -- \"$word\"))\n        return\n    fi\n    case $before in\n"
         "    --recipe) COMPREPLY=($(compgen -W \"list $(nowait help recipes 2>/dev/null)\" -- \"$word\")); return ;;\n"
@@ -285,7 +276,7 @@ static nw_status show_recipes(void)
 {
     nw_region region = {0};
     nw_text_list names = {0};
-    nw_status status = nw_recipe_names(&region, &names);
+    nw_status status = nw_share_names("recipes", &region, &names);
     for (int i = 0; status == NW_OK && i < names.count; i++) printf("%s\n", names.at[i]);
     nw_region_free(&region);
     return status;
@@ -336,6 +327,7 @@ nw_status nw_command_help(int argc, char **argv)
         names[i + 5] = commands[i].name;
         if (strcmp(what, commands[i].name) != 0) continue;
         if (argc < 2) printf("usage: nowait %s %s [options]   %s\n", what, commands[i].argument, commands[i].summary);
+        if (!commands[i].bits) return NW_OK; /* help itself has no options */
         return nw_options_help_topic(commands[i].bits, argc > 1 ? argv[1] : NULL, stdout);
     }
     return NW_FAIL(NW_E_ARGUMENT, "there is no help on '%s'; the nearest is '%s'", what,

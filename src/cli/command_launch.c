@@ -3,17 +3,19 @@
  *
  *   nowait launch -n 4 --max-restarts 3 -- train --recipe demo
  *
- * Starts the ranks, passes on what they print and the signals that ask to stop, and watches their heartbeats. When a
- * rank dies or stands still it says which, where, at which step and what it did last, ends the rest of the job, and
- * starts it again in the same run directory: from the newest checkpoint, or from the beginning where there is none yet.
+ * Builds the line, starts it, passes on the signals that ask to stop, and starts the job again in the same run
+ * directory when a rank was lost: from the newest checkpoint, or from the beginning where there is none yet. Who
+ * watches are the ranks themselves (exit code 5: one of them says which other was lost) and mpirun or srun, whose exit
+ * code tells of a rank that died of a signal, or of a machine that is gone.
  *
- * What ends a job for good: success, a wish to stop, a refusal by train (exit codes 1 to 3: it would refuse again), or a
- * budget of restarts that is used up. A new checkpoint since the last start makes the budget whole again: a job on a
- * shaky machine goes on for as long as it gets on.
+ * What ends a job for good: success, a wish to stop, what train refuses or fails at (exit codes 1 to 3: it would
+ * again), or a budget of restarts that is used up. A new checkpoint since the last start makes the budget whole again:
+ * a job on a shaky machine goes on for as long as it gets on.
  *
  * RUN/launch.log has a JSON line for each start, death, restart and the end.
  */
 #define _GNU_SOURCE 1
+#include "experiment/child.h"
 #include "cli/command.h"
 #include "cli/launch.h"
 #include "cli/option_table.h"
@@ -22,17 +24,16 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/machine.h"
+#include "net/launchers.h"
 #include "observe/append.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <time.h>
 #include <unistd.h>
-
-enum { DEFAULT_TIMEOUT = 60, MOST_NAMED = 4 };
 
 typedef struct launch {
     const nw_settings *own, *train_settings;
@@ -40,8 +41,7 @@ typedef struct launch {
     nw_launch_plan plan;
     char program[4096];
     char *run_dir;
-    int threads;    /* for each rank, chosen by us; 0: train knows */
-    double timeout; /* seconds */
+    int threads; /* for each rank, chosen by us; 0: train knows */
     nw_append log;
     int attempt;       /* from 1 on */
     int64_t saved;     /* the newest checkpoint's step when this attempt began; -1: none */
@@ -71,12 +71,15 @@ typedef struct entry {
 
 static bool log_begin(const launch *l, entry *e, const char *event)
 {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    double milliseconds = (double)(now.tv_nsec / 1000000);
     e->out = open_memstream(&e->text, &e->size);
     if (!e->out) return false;
     e->json = nw_json_begin(e->out, false);
     nw_json_object(&e->json);
     nw_json_key(&e->json, "event"), nw_json_string(&e->json, event);
-    nw_json_key(&e->json, "time"), nw_json_double(&e->json, (double)(nw_heartbeat_now() / 1000000) / 1000);
+    nw_json_key(&e->json, "time"), nw_json_double(&e->json, (double)now.tv_sec + milliseconds / 1000);
     nw_json_key(&e->json, "attempt"), nw_json_int(&e->json, l->attempt);
     return true;
 }
@@ -192,14 +195,11 @@ static nw_status choose_launcher(launch *l)
 /* One of many copies of us would start a job each. */
 static nw_status check_alone(void)
 {
-    static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE",
-                                        "SLURM_STEP_NUM_TASKS"};
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
-        NW_FAIL_IF(
-            is_set(sizes[i]) && atoi(getenv(sizes[i])) > 1, NW_E_ARGUMENT,
-            "'nowait launch' starts the ranks itself, but %s=%s says that it was started %s times; call it once, "
-            "without mpirun or srun",
-            sizes[i], getenv(sizes[i]), getenv(sizes[i]));
+    nw_promise p = nw_launchers_promise(NULL, NULL);
+    NW_FAIL_IF(p.size > 1, NW_E_ARGUMENT,
+               "'nowait launch' starts the ranks itself, but %s=%d says that it was started %d times; call it once, "
+               "without mpirun or srun",
+               p.variable, p.size, p.size);
     return NW_OK;
 }
 
@@ -213,14 +213,6 @@ static void choose_threads(launch *l)
     if (p->ranks == 1 || l->train_settings->threads > 0 || !one_machine) return;
     l->threads = p->ranks < p->cpus ? p->cpus / p->ranks : 1;
     if (!l->own->quiet) tell("%d ranks on %d CPUs: --threads %d each", p->ranks, p->cpus, l->threads);
-}
-
-/* --timeout is one number for both: the ranks look first, we look behind them. */
-static void choose_timeout(launch *l)
-{
-    const char *text = nw_settings_value(l->train_settings, "timeout");
-    double of_train = text ? strtod(text, NULL) : 0;
-    l->timeout = l->own->launch_timeout > 0 ? l->own->launch_timeout : of_train > 0 ? of_train : DEFAULT_TIMEOUT;
 }
 
 static nw_status attempt_line(const launch *l, bool resume, nw_words *line);
@@ -242,22 +234,20 @@ static nw_status make_plan(launch *l)
     NW_TRY(check_alone());
     NW_TRY(choose_launcher(l));
     choose_threads(l);
-    choose_timeout(l);
     nw_words line = {0};
     nw_status status = attempt_line(l, false, &line); /* mistakes in it are found before anything is made */
     nw_words_free(&line);
     return status;
 }
 
-/* The arguments of one attempt: the user's, and ours before whatever ends the options. The last of repeated ones wins. */
+/* The arguments of one attempt: the user's, and ours before whatever ends the options. The last of repeated ones
+ * wins. */
 static nw_status attempt_arguments(const launch *l, bool resume, nw_words *words)
 {
     int end = 0;
     while (end < l->train.count && strcmp(l->train.at[end], "--") != 0) end++;
     for (int i = 0; i < end; i++) NW_TRY(nw_words_add(words, l->train.at[i]));
     if (l->threads > 0) NW_TRY(nw_words_add_format(words, "--threads=%d", l->threads));
-    if (l->own->launch_timeout > 0 && nw_option_find("timeout", NW_COMMAND_TRAIN).index >= 0)
-        NW_TRY(nw_words_add_format(words, "--timeout=%s", nw_settings_value(l->own, "timeout")));
     NW_TRY(nw_words_add_format(words, "--run-dir=%s", l->run_dir));
     if (resume) NW_TRY(nw_words_add_format(words, "--resume=%s", l->run_dir));
     for (int i = end; i < l->train.count; i++) NW_TRY(nw_words_add(words, l->train.at[i]));
@@ -293,58 +283,26 @@ static int64_t newest_checkpoint(const char *run_dir)
     return newest;
 }
 
-static void log_death(launch *l, const nw_launch_outcome *o, int rank, const char *fate)
+static void tell_death(launch *l, int exit_code)
 {
-    const nw_beat *b = &o->beats[rank];
+    int number = nw_launch_signal(l->plan.launcher, exit_code);
+    const char *name = number > 0 ? sigdescr_np(number) : NULL;
     entry e;
-    if (!log_begin(l, &e, "death")) return;
-    add_int(&e, "rank", rank);
-    add_text(&e, "fate", fate);
-    add_int(&e, "exit_code", o->exit_code);
-    if (o->word.rank == rank && o->word.signal > 0) add_int(&e, "signal", o->word.signal);
-    if (b->rank >= 0) {
-        add_text(&e, "host", b->host);
-        add_int(&e, "process", b->pid);
-        add_int(&e, "step", b->step);
-        add_text(&e, "state", nw_rank_state_name(b->state));
-        add_text(&e, "what", b->what);
-    }
-    log_end(l, &e);
-}
-
-static void tell_death(launch *l, const nw_launch_outcome *o, int rank, bool print)
-{
-    const nw_beat *b = &o->beats[rank];
-    char fate[128];
-    nw_launch_fate(&l->plan, o, rank, fate, sizeof fate);
-    log_death(l, o, rank, fate);
-    if (!print) return;
-    if (b->rank < 0)
-        tell("rank %d %s; it left no heartbeat", rank, fate);
+    if (number > 0)
+        tell("a rank died of signal %d (%s): so says exit code %d", number, name ? name : "unknown", exit_code);
+    else if (exit_code == nw_status_exit_code(NW_E_PEER))
+        tell("a rank was lost, say the others; what they knew is in %s/dumps", l->run_dir);
     else
-        tell("rank %d on %s (process %lld) %s at step %lld; it was last %s%s%s", rank, b->host, (long long)b->pid, fate,
-             (long long)b->step, nw_rank_state_name(b->state), b->what[0] ? ": " : "", b->what);
-}
-
-static nw_status tell_deaths(launch *l, nw_launch_outcome *o)
-{
-    bool *blamed = calloc((size_t)l->plan.ranks, sizeof *blamed);
-    NW_FAIL_IF(!blamed, NW_E_MEMORY, "no memory for a report on %d ranks", l->plan.ranks);
-    int count = nw_launch_blame(&l->plan, o, blamed), told = 0;
-    for (int r = 0; r < l->plan.ranks; r++)
-        if (blamed[r]) tell_death(l, o, r, told++ < MOST_NAMED);
-    if (count > MOST_NAMED) tell("and %d more ranks; launch.log names them", count - MOST_NAMED);
-    if (count == 0 && l->plan.launcher == NW_LAUNCHER_DIRECT && o->exit_code > 128)
-        tell_death(l, o, 0, true);
-    else if (count == 0)
-        tell("the job ended with exit code %d, and nobody says which rank was lost", o->exit_code);
-    free(blamed);
-    return NW_OK;
+        tell("a machine was lost: so says exit code %d", exit_code);
+    if (!log_begin(l, &e, "death")) return;
+    add_int(&e, "exit_code", exit_code);
+    if (number > 0) add_int(&e, "signal", number);
+    log_end(l, &e);
 }
 
 /* ---- attempts ---------------------------------------------------------------------------------------------------- */
 
-static nw_status run_attempt(launch *l, nw_supervisor *supervisor, bool resume, nw_launch_outcome *o)
+static nw_status run_attempt(launch *l, nw_supervisor *supervisor, bool resume, int *exit_code)
 {
     nw_words line = {0};
     char *text = NULL;
@@ -352,6 +310,12 @@ static nw_status run_attempt(launch *l, nw_supervisor *supervisor, bool resume, 
     nw_status status = attempt_line(l, resume, &line);
     if (status == NW_OK) status = nw_words_quote(&line, &text);
     if (status == NW_OK) {
+        nw_launcher launcher = l->plan.launcher;
+        bool mpirun = launcher == NW_LAUNCHER_OPEN_MPI || launcher == NW_LAUNCHER_MPICH;
+        nw_launch_job job = {.line = &line,
+                             .stop_signal = launcher == NW_LAUNCHER_SRUN ? SIGTERM : SIGUSR1,
+                             .kill_signal = launcher == NW_LAUNCHER_DIRECT ? SIGKILL : SIGTERM,
+                             .root = mpirun && geteuid() == 0};
         l->saved = newest_checkpoint(l->run_dir);
         if (l->attempt == 1 && !l->own->quiet)
             tell("%d rank%s in %s", l->plan.ranks, l->plan.ranks == 1 ? "" : "s", l->run_dir);
@@ -360,18 +324,7 @@ static nw_status run_attempt(launch *l, nw_supervisor *supervisor, bool resume, 
             add_text(&e, "command", text);
             log_end(l, &e);
         }
-        bool mpirun = l->plan.launcher == NW_LAUNCHER_OPEN_MPI || l->plan.launcher == NW_LAUNCHER_MPICH;
-        nw_launch_job job = {.line = &line,
-                             .run_dir = l->run_dir,
-                             .ranks = l->plan.ranks,
-                             .timeout = l->timeout,
-                             .stop_signal = mpirun                                 ? SIGUSR1
-                                            : l->plan.launcher == NW_LAUNCHER_SRUN ? SIGTERM
-                                                                                   : 0,
-                             .hears = l->plan.launcher != NW_LAUNCHER_DIRECT,
-                             .hears_out = l->plan.launcher == NW_LAUNCHER_MPICH,
-                             .root = mpirun && geteuid() == 0};
-        status = nw_launch_run(supervisor, &job, o);
+        status = nw_launch_run(supervisor, &job, exit_code);
     }
     free(text);
     nw_words_free(&line);
@@ -398,19 +351,15 @@ static bool take_restart(launch *l)
     return true;
 }
 
-/* The status of a train that ended by itself, with its message above. */
-static nw_status status_of(const launch *l, const nw_launch_outcome *o)
+/* Of a job that ended by itself, with its message above. */
+static nw_status failed(const launch *l, int exit_code)
 {
-    if (o->exit_code == 2) return NW_FAIL(NW_E_ARGUMENT, "train refused to begin; see its message above");
-    if (o->exit_code == 3) return NW_FAIL(NW_E_FILE, "train met a bad input file; see its message above");
-    if (o->exit_code == 127)
+    if (exit_code == 2) return NW_FAIL(NW_E_ARGUMENT, "train refused to begin; see its message above");
+    if (exit_code == 3) return NW_FAIL(NW_E_FILE, "train met a bad input file; see its message above");
+    if (exit_code == 127)
         return NW_FAIL(NW_E_SYSTEM, "%s could not start the ranks; see its message above",
                        l->plan.starter ? l->plan.starter : l->program);
-    if (nw_launch_count(&l->plan, o).seen == 0 && l->plan.launcher != NW_LAUNCHER_DIRECT)
-        return NW_FAIL(NW_E_SYSTEM, "%s ended with exit code %d before any rank began; see its message above",
-                       l->plan.starter, o->exit_code);
-    return NW_FAIL(NW_E_SYSTEM, "the job in %s failed with exit code %d; see its message above", l->run_dir,
-                   o->exit_code);
+    return NW_FAIL(NW_E_SYSTEM, "the job in %s failed with exit code %d; see its message above", l->run_dir, exit_code);
 }
 
 static nw_status interrupted(const launch *l)
@@ -422,44 +371,46 @@ static nw_status interrupted(const launch *l)
                    l->run_dir);
 }
 
+/* Of a job that was asked to stop. MPICH's launcher at times says 0 when it was signalled, whatever its ranks say. */
+static nw_status stopped(const launch *l, int exit_code, bool killed)
+{
+    bool done = false;
+    if (killed) return interrupted(l);
+    if (exit_code == 0) NW_TRY(nw_child_done(l->run_dir, &done, NULL, NULL));
+    if (done) return NW_OK;
+    return exit_code >= 1 && exit_code <= 3 ? failed(l, exit_code) : interrupted(l);
+}
+
 /* One attempt, and what follows from it: *again, or a status for good. */
 static nw_status attempt(launch *l, nw_supervisor *supervisor, bool *again)
 {
-    nw_launch_outcome o = {0};
+    int code = 0;
     bool resume = l->attempt > 1 && nw_checkpoint_exists(l->run_dir);
-    nw_status status = run_attempt(l, supervisor, resume, &o);
     *again = false;
-    if (status == NW_OK) {
-        nw_verdict v = nw_launch_judge(&l->plan, &o, l->attempt);
-        if (v == NW_VERDICT_LOST) {
-            status = tell_deaths(l, &o);
-            *again = status == NW_OK && take_restart(l);
-            if (status == NW_OK && !*again)
-                status =
-                    NW_FAIL(NW_E_PEER,
-                            "a rank was lost, and %d restart%s brought no new checkpoint; after the cause is gone, "
-                            "continue with: nowait launch -n %d -- train --resume %s",
-                            l->own->max_restarts, l->own->max_restarts == 1 ? "" : "s", l->plan.ranks, l->run_dir);
-        } else if (v == NW_VERDICT_REFUSED) {
-            status = status_of(l, &o);
-        } else if (v == NW_VERDICT_INTERRUPTED) {
-            status = interrupted(l);
-        }
-    }
-    nw_launch_outcome_free(&o);
-    return status;
+    NW_TRY(run_attempt(l, supervisor, resume, &code));
+    if (supervisor->asked) return stopped(l, code, supervisor->killed);
+    if (code == 0) return NW_OK;
+    if (code == nw_status_exit_code(NW_E_INTERRUPTED)) return interrupted(l);
+    if (!nw_launch_lost(l->plan.launcher, code)) return failed(l, code);
+    tell_death(l, code);
+    *again = take_restart(l);
+    NW_FAIL_IF(!*again, NW_E_PEER,
+               "a rank was lost, and %d restart%s brought no new checkpoint; after the cause is gone, continue with: "
+               "nowait launch -n %d -- train --resume %s",
+               l->own->max_restarts, l->own->max_restarts == 1 ? "" : "s", l->plan.ranks, l->run_dir);
+    return NW_OK;
 }
 
 static nw_status supervise(launch *l)
 {
-    nw_supervisor *supervisor = NULL;
-    NW_TRY(nw_supervisor_create(&supervisor));
+    nw_supervisor supervisor;
+    nw_supervisor_begin(&supervisor);
     nw_status status = log_open(l);
     bool again = status == NW_OK;
     l->restarts_left = l->own->max_restarts;
     for (l->attempt = 1; again; l->attempt++) {
-        status = attempt(l, supervisor, &again);
-        if (again && !nw_supervisor_pause(supervisor, l->own->restart_delay)) {
+        status = attempt(l, &supervisor, &again);
+        if (again && !nw_supervisor_pause(&supervisor, l->own->restart_delay)) {
             again = false;
             status = interrupted(l);
         }
@@ -472,7 +423,7 @@ static nw_status supervise(launch *l)
         log_end(l, &e);
     }
     nw_append_close(&l->log);
-    nw_supervisor_free(supervisor);
+    nw_supervisor_end(&supervisor);
     return status;
 }
 
@@ -514,8 +465,8 @@ static nw_status print_help(void)
 {
     printf(
         "usage: nowait launch -n N [options] -- train ...\n\n"
-        "Starts N ranks of 'nowait train' with mpirun or srun and watches over them. When a rank dies or stands still\n"
-        "it says which, at which step and what it did last, and starts the job again from the newest checkpoint.\n"
+        "Starts N ranks of 'nowait train' with mpirun or srun, and again from the newest checkpoint when one was lost.\n"
+        "Signals that ask to stop are passed on: the ranks write a checkpoint; a second signal kills.\n"
         "--run-dir, --seed, --threads, --data-dir and --quiet before the dashes are passed on to train.\n\n");
     return nw_options_help_topic(NW_COMMAND_LAUNCH, "launch", stdout);
 }

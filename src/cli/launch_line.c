@@ -1,5 +1,5 @@
 /*
- * launch_line.c - the command line that starts the ranks, and the words of launchers.
+ * launch_line.c - the command line that starts the ranks.
  *
  * Open MPI ties ranks to cores by itself, one core or socket each, which leaves their threads no room: --bind-to none,
  * unless the user's own arguments say how to bind or map. It counts cores as slots, not hardware threads, and refuses
@@ -172,83 +172,4 @@ nw_status nw_launch_line(const nw_launch_plan *plan, const nw_words *train, nw_w
     NW_TRY(nw_words_add(line, "train"));
     for (int i = 0; i < train->count; i++) NW_TRY(nw_words_add(line, train->at[i]));
     return NW_OK;
-}
-
-/* ---- what launchers say ------------------------------------------------------------------------------------------ */
-
-static void keep(nw_launch_word *word, int rank, int signal, int exit_code)
-{
-    bool better = word->rank < 0 || (signal > 0 && word->signal <= 0);
-    if (better) *word = (nw_launch_word){rank, signal, exit_code, 0};
-}
-
-/* The number of a signal from how the C library calls it. */
-static int signal_of(const char *name)
-{
-    for (int i = 1; i < 65; i++) {
-        const char *text = sigdescr_np(i);
-        if (text && strncasecmp(name, text, strlen(text)) == 0) return i;
-    }
-    return -1;
-}
-
-/* "srun: error: node3: task 2: Killed", "srun: error: node3: tasks 1,3: Exited with exit code 5" */
-static void hear_srun(const char *line, nw_launch_word *word)
-{
-    const char *task = strstr(line, ": task");
-    if (!task) return;
-    task += task[6] == 's' ? 7 : 6;
-    char *rest;
-    long rank = strtol(task, &rest, 10);
-    if (rest == task || rank < 0 || rank >= NW_HEARTBEAT_MOST_RANKS) return;
-    const char *says_what = rest + strcspn(rest, ":");
-    int number;
-    if (sscanf(says_what, ": Exited with exit code %d", &number) == 1)
-        keep(word, (int)rank, -1, number);
-    else if (strncmp(says_what, ": ", 2) == 0)
-        keep(word, (int)rank, signal_of(says_what + 2), -1);
-}
-
-/* "mpirun noticed that process rank 1 with PID 0 on node vm exited on signal 9 (Killed)."
- * "  Process name: [[18848,1],1]", and on the next line "  Exit code:    5" */
-static void hear_open_mpi(const char *line, nw_launch_word *word)
-{
-    int rank, number;
-    const char *at, *signal = strstr(line, "on signal ");
-    if ((at = strstr(line, "noticed that process rank ")) && sscanf(at, "noticed that process rank %d", &rank) == 1) {
-        if (signal && sscanf(signal, "on signal %d", &number) == 1) keep(word, rank, number, -1);
-    } else if ((at = strstr(line, "Process name: [[")) && sscanf(at, "Process name: [[%*d,%*d],%d]", &rank) == 1) {
-        keep(word, rank, -1, -1);
-    } else if ((at = strstr(line, "Exit code: ")) && sscanf(at, "Exit code: %d", &number) == 1) {
-        if (word->rank >= 0 && word->signal < 0 && word->exit_code < 0) word->exit_code = number;
-    }
-}
-
-/* "=   PID 13397 RUNNING AT vm", then "=   EXIT CODE: 9", and after a signal
- * "YOUR APPLICATION TERMINATED WITH THE EXIT STRING: Killed (signal 9)". The first process stays. */
-static bool hear_mpich(const char *line, nw_launch_word *word)
-{
-    long long pid;
-    int number, end = 0;
-    const char *at;
-    if (sscanf(line, "= PID %lld RUNNING AT %n", &pid, &end) == 1 && end > 0) {
-        if (word->rank < 0 && word->pid == 0 && pid > 0) word->pid = pid;
-    } else if (sscanf(line, "= EXIT CODE: %d", &number) == 1) {
-        if (word->pid > 0 && word->signal < 0 && word->exit_code < 0) word->exit_code = number;
-    } else if ((at = strstr(line, "EXIT STRING: ")) && (at = strstr(at, "(signal ")) &&
-               sscanf(at, "(signal %d)", &number) == 1 && number > 0) {
-        if (word->pid > 0 && word->signal < 0) word->signal = number, word->exit_code = -1;
-    } else {
-        return false;
-    }
-    return true;
-}
-
-void nw_launch_hear(const char *line, nw_launch_word *word)
-{
-    if (hear_mpich(line, word)) return;
-    if (strncmp(line, "srun: error: ", 13) == 0)
-        hear_srun(line, word);
-    else
-        hear_open_mpi(line, word);
 }

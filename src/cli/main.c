@@ -16,17 +16,9 @@ static const struct {
     const char *name, *summary;
     nw_status (*run)(int argc, char **argv);
 } commands[] = {
-    {"train", "train a network; without options, the demo", nw_command_train},
-    {"launch", "train with several ranks, over mpirun or srun; restart when one is lost", nw_command_launch},
-    {"eval", "loss and accuracy of a checkpoint", nw_command_eval},
-    {"predict", "the most likely classes of image files", nw_command_predict},
-    {"sweep", "many runs as one resumable job: grids of options, several seeds", nw_command_sweep},
-    {"reproduce", "a published experiment, and its number beside ours", nw_command_reproduce},
-    {"replay", "repeat a run of several ranks from its schedule, bit for bit", nw_command_replay},
-    {"bench", "measure: train (whole steps), conv (layer by layer) or loader", nw_command_bench},
-    {"data", "fetch a dataset, tell what is in it, or convert it to one file", nw_command_data},
-    {"help", "options by topic; shell completion; manual page", nw_command_help},
-    {"info", "what this machine and build can do, with a self-test; or a model's stages", nw_command_info},
+#define ROW(name, arguments, summary, bits) {#name, summary, nw_command_##name},
+    NW_COMMAND_MAP(ROW)
+#undef ROW
 };
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 

@@ -38,8 +38,9 @@ enum {
     NW_COMMAND_LAUNCH = 1 << 11,
     NW_COMMAND_BENCH_EXCHANGE = 1 << 12,
     NW_COMMAND_REPLAY = 1 << 13,
-    NW_COMMAND_BENCH_UPDATE = 1 << 14,
-    NW_COMMAND_ALL = (1 << 15) - 1,
+    NW_COMMAND_BENCH = NW_COMMAND_BENCH_TRAIN | NW_COMMAND_BENCH_CONV | NW_COMMAND_BENCH_LOADER |
+                       NW_COMMAND_BENCH_CODEC | NW_COMMAND_BENCH_EXCHANGE,
+    NW_COMMAND_ALL = (1 << 14) - 1,
 };
 
 typedef struct nw_int_list {
@@ -170,7 +171,6 @@ typedef struct nw_settings {
 
     /* benchmarks, eval, predict, data, sweep, reproduce */
     int steps, repeats, top;
-    int64_t floats; /* bench update; 0: as many as memory has room for */
     bool profile, models, fused, real;
     const char *graph, *split, *url, *output, *scale;
     nw_text_list grid; /* sweep: "lr=0.1,0.2" */
@@ -182,8 +182,8 @@ typedef struct nw_settings {
 
     /* launch */
     int ranks, max_restarts;
-    double launch_timeout, restart_delay; /* seconds; a timeout of 0: as train's */
-    const char *launcher;                 /* auto, mpirun, srun */
+    double restart_delay; /* seconds */
+    const char *launcher; /* auto, mpirun, srun */
     const char *hosts, *launcher_args;
     bool dry_run;
 

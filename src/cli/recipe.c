@@ -72,8 +72,7 @@ static nw_status add_folder(const char *folder, const char *prefix, nw_region *r
 
 static int by_name(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
 
-/* Names of the .yaml files of a shared folder and of the folders in it, sorted, each once. */
-static nw_status share_names(const char *where, nw_region *region, nw_text_list *list)
+nw_status nw_share_names(const char *where, nw_region *region, nw_text_list *list)
 {
     const char **names = nw_region_alloc(region, RECIPES_MOST * sizeof *names);
     char folder[NW_PATH_MOST];
@@ -88,13 +87,11 @@ static nw_status share_names(const char *where, nw_region *region, nw_text_list 
     return NW_OK;
 }
 
-nw_status nw_recipe_names(nw_region *region, nw_text_list *list) { return share_names("recipes", region, list); }
-
 static nw_status unknown_name(const char *folder, const char *what, const char *hint, const char *name)
 {
     nw_region region = {0};
     nw_text_list names;
-    nw_status status = share_names(folder, &region, &names);
+    nw_status status = nw_share_names(folder, &region, &names);
     if (status == NW_OK && names.count == 0)
         status = NW_FAIL(NW_E_ARGUMENT, "there is no %s '%s', and no folder '%s' here or beside the program", what,
                          name, folder);
@@ -128,7 +125,7 @@ nw_status nw_recipe_find(const char *name, char path[NW_PATH_MOST])
 static nw_status list_all(nw_region *region, FILE *out)
 {
     nw_text_list names;
-    NW_TRY(nw_recipe_names(region, &names));
+    NW_TRY(nw_share_names("recipes", region, &names));
     for (int i = 0; i < names.count; i++) {
         char path[NW_PATH_MOST];
         nw_yaml *root;

@@ -1,8 +1,9 @@
 /*
  * recipe.h - recipes by name, and where the files that come with the program are.
  *
- * Shared folders (recipes/, configs/, clusters/) are looked for in this order: the current folder; beside the folder of the
- * executable (build/nowait finds recipes/ of its source); share/nowait beside that folder (an installed bin/nowait).
+ * Shared folders (recipes/, configs/, clusters/, experiments/) are looked for in this order: the current folder; beside the
+ * folder of the executable (build/nowait finds recipes/ of its source); share/nowait beside that folder (an installed
+ * bin/nowait).
  */
 #ifndef NW_CLI_RECIPE_H
 #define NW_CLI_RECIPE_H
@@ -23,8 +24,9 @@ nw_status nw_share_named(const char *folder, const char *what, const char *hint,
  * error that says the nearest. */
 nw_status nw_recipe_find(const char *name, char path[NW_PATH_MOST]);
 
-/* Names of all recipes, sorted, each once. They live in the region. */
-nw_status nw_recipe_names(nw_region *region, nw_text_list *names);
+/* Names of the .yaml files of a shared folder ("recipes") and of the folders in it, sorted, each once. They live in the
+ * region. */
+nw_status nw_share_names(const char *folder, nw_region *region, nw_text_list *names);
 
 /* One line a recipe: its name and what it is about. */
 nw_status nw_recipe_list(FILE *out);

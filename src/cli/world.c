@@ -127,13 +127,6 @@ static nw_status fill_facts(const nw_world *w, const nw_settings *s, const nw_da
     return NW_OK;
 }
 
-static nw_status refusal(const nw_findings *findings)
-{
-    for (int i = 0; i < findings->count; i++)
-        NW_FAIL_IF(findings->at[i].severity == NW_SEVERITY_REFUSE, NW_E_ARGUMENT, "%s", findings->at[i].text);
-    return NW_OK;
-}
-
 nw_status nw_world_check(const nw_world *w, const nw_settings *s, const nw_dataset *d)
 {
     if (!nw_mpi_launched() || w->place == NW_CREW_VIRTUAL) return NW_OK;
@@ -148,7 +141,7 @@ nw_status nw_world_check(const nw_world *w, const nw_settings *s, const nw_datas
         for (int i = 0; i < findings.count && nw_preflight_speaks(&facts, w->rank); i++)
             if (findings.at[i].severity != NW_SEVERITY_REFUSE && !s->quiet)
                 fprintf(stderr, "nowait: %s: %s\n", nw_severity_name(findings.at[i].severity), findings.at[i].text);
-        status = refusal(&findings);
+        if (nw_findings_refuse(&findings)) status = NW_FAIL(NW_E_ARGUMENT, "%s", findings.at[0].text);
     }
     free(all);
     return status;

@@ -107,3 +107,41 @@ nw_status nw_yaml_get_bool(const char *file, const nw_yaml *map, const char *key
                     node->text);
     return NW_OK;
 }
+
+static nw_status fill_one(const char *file, const nw_yaml *map, const nw_yaml_field *f, void *to)
+{
+    switch (f->type) {
+    case NW_YAML_TEXT:
+        return nw_yaml_get_text(file, map, f->key, to);
+    case NW_YAML_INT:
+        return nw_yaml_get_int(file, map, f->key, 0, 1000000000, to);
+    case NW_YAML_NUMBER:
+        return nw_yaml_get_number(file, map, f->key, -1e12, 1e12, to);
+    case NW_YAML_BOOL:
+        return nw_yaml_get_bool(file, map, f->key, to);
+    case NW_YAML_ITEMS:
+        return nw_yaml_get_list(file, map, f->key, to);
+    case NW_YAML_KEYS_OF:
+        break;
+    }
+    const nw_yaml *node = nw_yaml_find(map, f->key);
+    NW_YAML_FAIL_IF(node->kind != NW_YAML_MAP, file, node, "'%s' is a map of keys and values", f->key);
+    *(const nw_yaml **)to = node;
+    return NW_OK;
+}
+
+nw_status nw_yaml_fill(const char *file, const nw_yaml *node, const char *what, const nw_yaml_field *fields, int count,
+                       void *to)
+{
+    enum { MOST_KEYS = 32 };
+    const char *keys[MOST_KEYS] = {0};
+    NW_FAIL_IF(count > MOST_KEYS, NW_E_INTERNAL, "%s has more than %d keys", what, MOST_KEYS);
+    for (int i = 0; i < count; i++) keys[i] = fields[i].key;
+    NW_TRY(nw_yaml_check_map(file, node, what, keys, count));
+    for (int i = 0; i < count; i++) {
+        bool there = nw_yaml_find(node, keys[i]) != NULL;
+        NW_YAML_FAIL_IF(!there && fields[i].needed, file, node, "%s needs a key '%s'", what, keys[i]);
+        if (there) NW_TRY(fill_one(file, node, &fields[i], (char *)to + fields[i].offset));
+    }
+    return NW_OK;
+}

@@ -33,6 +33,29 @@ nw_status nw_yaml_get_factor(const char *file, const nw_yaml *map, const char *k
 nw_status nw_yaml_get_noise(const char *file, const nw_yaml *map, const char *key, int64_t latency_ns, nw_noise *value);
 nw_status nw_yaml_get_bool(const char *file, const nw_yaml *map, const char *key, bool *value);
 
+/* A whole map at once: where each key goes in a struct, whose fields keep what they have where the key is missing. */
+typedef enum nw_yaml_type {
+    NW_YAML_TEXT,   /* const char * */
+    NW_YAML_INT,    /* int64_t, from 0 to 10^9 */
+    NW_YAML_NUMBER, /* double, up to 10^12 */
+    NW_YAML_BOOL,   /* bool */
+    NW_YAML_ITEMS,  /* const nw_yaml *: a list that is not empty */
+    NW_YAML_KEYS_OF /* const nw_yaml *: a map */
+} nw_yaml_type;
+
+typedef struct nw_yaml_field {
+    const char *key;
+    nw_yaml_type type;
+    size_t offset;
+    bool needed;
+} nw_yaml_field;
+
+#define NW_YAML_FILL(file, node, what, fields, to) \
+    nw_yaml_fill(file, node, what, fields, (int)(sizeof(fields) / sizeof(fields)[0]), to)
+
+nw_status nw_yaml_fill(const char *file, const nw_yaml *node, const char *what, const nw_yaml_field *fields, int count,
+                       void *to);
+
 /* The text of a scalar that says something. */
 nw_status nw_yaml_scalar(const char *file, const nw_yaml *node, const char *what, const char **text);
 

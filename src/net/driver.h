@@ -32,8 +32,6 @@ typedef enum nw_span { NW_SPAN_COMPUTE, NW_SPAN_UPDATE, NW_SPAN_HANDLE, NW_SPAN_
 typedef struct nw_taps {
     void *context;
     void (*span)(void *context, int rank, nw_span span, int64_t begin_ns, int64_t end_ns, int64_t step);
-    /* In real time only: what a rank does from now on; `wait` tells whom it waits for, if it does. */
-    void (*begins)(void *context, int rank, nw_span span, int64_t step, const nw_wait *wait);
     void (*sent)(void *context, int from, int to, const nw_header *header, int64_t now_ns);
     void (*received)(void *context, int from, int to, const nw_header *header, int64_t now_ns);
     /* An event is about to be handed to a rank. */

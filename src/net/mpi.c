@@ -297,22 +297,9 @@ static nw_status progress(mpi_driver *m, bool *moved)
 
 static nw_status give_up(mpi_driver *m, int64_t waited);
 
-static void tell_begin(mpi_driver *m, nw_span span)
-{
-    const nw_taps *taps = &m->base.options.taps;
-    nw_wait wait;
-    bool waits = span == NW_SPAN_WAIT && m->rank;
-    if (!taps->begins) return;
-    if (waits) {
-        wait = (nw_wait){0};
-        m->rank->machine->ops->waits(m->rank->machine, &wait);
-    }
-    taps->begins(taps->context, m->base.first, span, m->rank ? m->rank->step : 0, waits ? &wait : NULL);
-}
-
 static bool is_time(const mpi_driver *m) { return m->timer != NW_NO_TIMER && nw_now_ns() >= m->timer; }
 
-/* Waits until something moves. A wait that is worth telling lasts longer than some yields. */
+/* Waits until something moves. */
 static nw_status wait_for_news(mpi_driver *m)
 {
     int64_t since = nw_now_ns(), limit = m->base.options.timeout_ns;
@@ -322,7 +309,6 @@ static nw_status wait_for_news(mpi_driver *m)
         NW_TRY(progress(m, &moved));
         bool asked = m->rank && !m->base.stopping && m->base.options.stop && *m->base.options.stop;
         if (moved || asked || (m->rank && is_time(m))) break;
-        if (turns == NW_MPI_YIELDS && m->rank) tell_begin(m, NW_SPAN_WAIT);
         nw_mpi_rest(turns);
         if (limit > 0 && nw_now_ns() - since > limit) return give_up(m, nw_now_ns() - since);
     }
@@ -431,7 +417,6 @@ static nw_status do_task(mpi_driver *m)
     nw_rank *r = m->rank;
     int64_t begin = nw_now_ns();
     nw_span span = r->task.kind == NW_TASK_PASS ? NW_SPAN_COMPUTE : NW_SPAN_UPDATE;
-    tell_begin(m, span);
     nw_status status = r->work->run(r->worker, &r->task, &m->announce);
     tap(m, span, begin);
     NW_TRY(status);

@@ -4,6 +4,8 @@
  */
 #include "net/mpi.h"
 
+#include "net/launchers.h"
+
 #include <stdlib.h>
 #include <time.h>
 
@@ -72,7 +74,7 @@ nw_status nw_mpi_start(int *rank, int *size)
 {
     int level, promised = nw_mpi_environment_rank(); /* before MPI may change what the environment says */
     NW_FAIL_IF(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS, NW_E_PEER,
-               "MPI cannot be nw_mpi_process.started; is this process run by mpirun or srun of the same MPI?");
+               "MPI cannot be started; is this process run by mpirun or srun of the same MPI?");
     nw_mpi_process.started = true;
     NW_FAIL_IF(level < MPI_THREAD_FUNNELED, NW_E_UNSUPPORTED,
                "this MPI allows no threads beside it (level %d); build it with thread support", level);
@@ -260,36 +262,18 @@ nw_status nw_mpi_ping(size_t bytes, int rounds, double *seconds)
 
 #endif
 
-/* Launchers say so in the environment of each rank. */
-static const char *first_variable(const char *const *names)
+/* Asked once, before MPI may change it: Open MPI itself sets PMIX_RANK in a process that it finds alone. */
+static const nw_promise *promise(void)
 {
-    for (; *names; names++)
-        if (getenv(*names)) return getenv(*names);
-    return NULL;
+    static nw_promise asked;
+    static bool known;
+    if (!known) asked = nw_launchers_promise(NULL, NULL);
+    known = true;
+    return &asked;
 }
 
-static const char *const rank_names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK",    "PMI_RANK",
-                                         "MV2_COMM_WORLD_RANK",  "SLURM_PROCID", NULL};
-static const char *const size_names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE",
-                                         "SLURM_STEP_NUM_TASKS", NULL};
+int nw_mpi_environment_rank(void) { return promise()->rank > 0 ? promise()->rank : 0; }
+int nw_mpi_environment_size(void) { return promise()->size > 0 ? promise()->size : 1; }
 
 /* A rank alone needs no MPI: SLURM also says SLURM_PROCID=0 to plain scripts. */
-bool nw_mpi_launched(void)
-{
-    return first_variable(rank_names) != NULL && (nw_mpi_available() || nw_mpi_environment_size() > 1);
-}
-
-/* Asked once: Open MPI itself sets PMIX_RANK in a process that it finds alone. */
-int nw_mpi_environment_rank(void)
-{
-    static int rank = -1;
-    const char *text = first_variable(rank_names);
-    if (rank < 0) rank = text ? atoi(text) : 0;
-    return rank;
-}
-
-int nw_mpi_environment_size(void)
-{
-    const char *text = first_variable(size_names);
-    return text ? atoi(text) : 1;
-}
+bool nw_mpi_launched(void) { return promise()->rank >= 0 && (nw_mpi_available() || nw_mpi_environment_size() > 1); }

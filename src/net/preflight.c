@@ -1,11 +1,4 @@
-/*
- * preflight.c - see preflight.h.
- *
- * Who promised how many ranks, nearest starter first: what `mpirun` says to its children (OMPI_COMM_WORLD_SIZE,
- * MV2_COMM_WORLD_SIZE, PMI_SIZE) counts more than what SLURM says of its step (SLURM_STEP_NUM_TASKS), because the daemons
- * of an mpirun inside an allocation are steps of their own; and a step counts more than the allocation (SLURM_NTASKS),
- * which also a script sees that starts one process only.
- */
+/* preflight.c - see preflight.h. */
 #define _GNU_SOURCE 1
 #include "net/preflight.h"
 
@@ -18,9 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { MOST_CPUS = NW_CPU_SET_WORDS * 64, MOST_PROMISE = 1 << 24 };
-
-typedef enum family { UNKNOWN, OPEN_MPI, MPICH } family;
+enum { MOST_CPUS = NW_CPU_SET_WORDS * 64 };
 
 const char *nw_severity_name(nw_severity severity)
 {
@@ -74,73 +65,40 @@ void nw_rank_list_print(char *text, size_t size, const int *ranks, int count)
 
 /* ---- the environment --------------------------------------------------------------------------------------------- */
 
-static const char *value(const nw_preflight_facts *facts, const char *name)
-{
-    const char *text = facts->get ? facts->get(facts->context, name) : getenv(name);
-    return text && text[0] ? text : NULL;
-}
-
-/* A number from 0 on; -1 where there is none, or something else. */
 static int number(const nw_preflight_facts *facts, const char *name)
 {
-    const char *text = value(facts, name);
-    if (!text || strspn(text, "0123456789") != strlen(text)) return -1;
-    long n = strlen(text) < 9 ? strtol(text, NULL, 10) : MOST_PROMISE + 1L;
-    return n <= MOST_PROMISE ? (int)n : -1;
+    return nw_launchers_number(facts->get, facts->context, name);
 }
 
-/* MVAPICH2 and Intel's library come from MPICH, and are started like it. */
-static family library_family(const nw_preflight_facts *facts)
+static nw_promise nearest_promise(const nw_preflight_facts *facts)
+{
+    return nw_launchers_promise(facts->get, facts->context);
+}
+
+static nw_mpi_family library_family(const nw_preflight_facts *facts)
 {
     const char *library = facts->library ? facts->library : "";
-    if (strstr(library, "Open MPI")) return OPEN_MPI;
-    if (strstr(library, "MPICH") || strstr(library, "MVAPICH") || strstr(library, "Intel")) return MPICH;
-    return UNKNOWN;
-}
-
-typedef struct promise {
-    int size, rank;       /* -1: not said */
-    const char *variable; /* that says the size */
-    family starter;       /* whose mpirun */
-    bool slurm;           /* said by SLURM, of a step */
-} promise;
-
-static promise nearest_promise(const nw_preflight_facts *facts)
-{
-    static const struct {
-        const char *size, *rank;
-        family starter;
-        bool slurm;
-    } rows[] = {
-        {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", OPEN_MPI, false},
-        {"MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK", MPICH, false},
-        {"PMI_SIZE", "PMI_RANK", MPICH, false},
-        {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", UNKNOWN, true},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        int size = number(facts, rows[i].size);
-        if (size < 1) continue;
-        promise p = {size, number(facts, rows[i].rank), rows[i].size, rows[i].starter, rows[i].slurm};
-        if (strcmp(p.variable, "PMI_SIZE") == 0 && number(facts, "SLURM_STEP_NUM_TASKS") == size)
-            p.starter = UNKNOWN, p.slurm = true; /* srun --mpi=pmi2 says it like this */
-        return p;
-    }
-    return (promise){-1, number(facts, "PMIX_RANK"), NULL, UNKNOWN, false};
+    if (strstr(library, "Open MPI")) return NW_MPI_OPEN;
+    if (strstr(library, "MPICH") || strstr(library, "MVAPICH") || strstr(library, "Intel")) return NW_MPI_MPICH;
+    return NW_MPI_UNKNOWN;
 }
 
 bool nw_preflight_speaks(const nw_preflight_facts *facts, int rank)
 {
-    promise p = nearest_promise(facts);
+    nw_promise p = nearest_promise(facts);
     if (rank > 0) return false;
     return facts->world > 1 || p.rank <= 0; /* alone against the promise: only the first of those who are */
 }
 
-static const char *family_name(family f) { return f == OPEN_MPI ? "Open MPI" : f == MPICH ? "MPICH" : "another MPI"; }
+static const char *family_name(nw_mpi_family f)
+{
+    return f == NW_MPI_OPEN ? "Open MPI" : f == NW_MPI_MPICH ? "MPICH" : "another MPI";
+}
 
 /* Processes that were started together, each alone. */
-static void find_singletons(const nw_preflight_facts *facts, const promise *p, nw_findings *f)
+static void find_singletons(const nw_preflight_facts *facts, const nw_promise *p, nw_findings *f)
 {
-    family library = library_family(facts);
+    nw_mpi_family library = library_family(facts);
     bool none = !facts->library || !facts->library[0];
     if (none)
         add(f, NW_SEVERITY_REFUSE,
@@ -153,12 +111,12 @@ static void find_singletons(const nw_preflight_facts *facts, const promise *p, n
             "this launcher's PMI; use srun --mpi=pmix ('srun --mpi=list' tells what there is), or mpirun inside the "
             "allocation",
             p->size, family_name(library));
-    else if (p->starter != library && library != UNKNOWN)
+    else if (p->starter != library && library != NW_MPI_UNKNOWN)
         add(f, NW_SEVERITY_REFUSE,
             "the mpirun of %s started %d processes, but this program uses %s, so that each believes to be rank 0 of 1; "
             "start it with the mpirun of %s (Debian: mpirun.%s)",
             family_name(p->starter), p->size, family_name(library), family_name(library),
-            library == OPEN_MPI ? "openmpi" : "mpich");
+            library == NW_MPI_OPEN ? "openmpi" : "mpich");
     else
         add(f, NW_SEVERITY_REFUSE,
             "%s=%d, but MPI says that this is rank 0 of 1: mpirun and the MPI library are of different installations; "
@@ -168,8 +126,8 @@ static void find_singletons(const nw_preflight_facts *facts, const promise *p, n
 
 static void check_promises(const nw_preflight_facts *facts, nw_findings *f)
 {
-    promise p = nearest_promise(facts);
-    family library = library_family(facts);
+    nw_promise p = nearest_promise(facts);
+    nw_mpi_family library = library_family(facts);
     int tasks = number(facts, "SLURM_NTASKS"), pmix = number(facts, "PMIX_RANK");
     if (p.size > 1 && facts->world == 1) {
         find_singletons(facts, &p, f);
@@ -188,7 +146,7 @@ static void check_promises(const nw_preflight_facts *facts, nw_findings *f)
             "SLURM gave this job %d tasks (SLURM_NTASKS), but one process runs, alone; start it with srun or mpirun, or "
             "with 'nowait launch -n %d -- train ...'",
             tasks, tasks);
-    } else if (p.size > 0 && p.starter != UNKNOWN && library != UNKNOWN && p.starter != library) {
+    } else if (p.size > 0 && p.starter != NW_MPI_UNKNOWN && library != NW_MPI_UNKNOWN && p.starter != library) {
         add(f, NW_SEVERITY_WARN,
             "%s was set by the mpirun of %s, but this program uses %s; that works for one rank only: use the mpirun of "
             "%s",
@@ -274,8 +232,8 @@ static void check_load(const nw_preflight_facts *facts, bool unbound, nw_finding
 
 static const char *binding_remedy(const nw_preflight_facts *facts)
 {
-    if (value(facts, "SLURM_STEP_NUM_TASKS")) return "start srun with --cpus-per-task=T or --cpu-bind=none";
-    if (library_family(facts) == MPICH) return "start mpiexec with -bind-to none";
+    if (nearest_promise(facts).slurm) return "start srun with --cpus-per-task=T or --cpu-bind=none";
+    if (library_family(facts) == NW_MPI_MPICH) return "start mpiexec with -bind-to none";
     return "start mpirun with --bind-to none, or with --map-by slot:PE=T for T threads a rank";
 }
 

@@ -7,8 +7,8 @@
  *
  *   every rank   nw_rank_facts mine; nw_rank_facts_here(&mine); fill in threads, version, ...; gather all to all
  *   every rank   nw_preflight(&facts, &findings);       the same facts give the same findings everywhere
- *   one rank     prints them: that for which nw_preflight_speaks(&facts, rank) is true
- *   every rank   ends with exit code 2 if nw_findings_refuse(&findings)
+ *   every rank   fails with NW_E_ARGUMENT and the text of the first finding if nw_findings_refuse(&findings)
+ *   one rank     prints the other findings: that for which nw_preflight_speaks(&facts, rank) is true
  *
  * Processes that were meant to be one job and are not cannot ask each other who speaks; nw_preflight_speaks then goes
  * by the rank that the environment promised, so that the job says it once, not N times.
@@ -17,6 +17,7 @@
 #define NW_NET_PREFLIGHT_H
 
 #include "base/status.h"
+#include "net/launchers.h"
 
 typedef enum nw_severity {
     NW_SEVERITY_NOTE,   /* worth knowing */
@@ -52,7 +53,7 @@ typedef struct nw_rank_facts {
 } nw_rank_facts;
 
 typedef struct nw_preflight_facts {
-    const char *(*get)(void *context, const char *name); /* an environment variable, or NULL; NULL: getenv */
+    nw_environment get; /* NULL: getenv */
     void *context;
     int world;                  /* ranks, as MPI says */
     const char *library;        /* MPI_Get_library_version; "" or NULL: built without MPI */

@@ -217,13 +217,12 @@ static nw_status make_driver(nw_crew *crew, int first, int world)
     options.context = crew;
     nw_crew_taps_options taps = {.trace = crew->options.trace,
                                  .trace_events = crew->options.trace_events,
-                                 .beats_dir = crew->options.place == NW_CREW_MPI ? crew->options.beats_dir : NULL,
                                  .world = world,
                                  .first = first,
                                  .count = crew->count,
                                  .dropped = crew->options.dropped,
                                  .context = crew->options.context};
-    NW_TRY(nw_crew_taps_open(&crew->taps, &taps, &options.taps, crew->note, sizeof crew->note));
+    NW_TRY(nw_crew_taps_open(&crew->taps, &taps, &options.taps));
     if (crew->options.place == NW_CREW_ALONE) return nw_local_create(&crew->driver, &options);
     if (crew->options.place == NW_CREW_MPI) return nw_mpi_create(&crew->driver, &options);
     if (crew->options.place == NW_CREW_REPLAY) return nw_replay_create(&crew->driver, &options, crew->options.schedule);
@@ -351,12 +350,6 @@ void nw_crew_free(nw_crew *crew)
     free(crew->ranks);
     free(crew->everybody);
     free(crew);
-}
-
-void nw_crew_beat(nw_crew *crew, nw_rank_state state, const char *what)
-{
-    nw_heartbeat_set(crew->taps.heart, state, nw_crew_updates(crew), what);
-    nw_heartbeat_flush(crew->taps.heart); /* these are rare: file systems of other machines shall see them soon */
 }
 
 /* ---- work ---------------------------------------------------------------------------------------------------------------- */

@@ -58,7 +58,6 @@ typedef struct nw_crew_options {
     nw_driver_options driver; /* its ledger and taps are made by the crew */
     bool trace;
     size_t trace_events;
-    const char *beats_dir; /* where MPI ranks keep their heartbeats; NULL: nowhere */
     /* After each update of the world, where rank 0 is here; parameters of the world at the counts that GO asked for, likewise, until
      * the call returns; and when a rank is dropped or comes back. */
     nw_status (*updated)(void *context, const nw_crew_update *update);
@@ -83,8 +82,7 @@ struct nw_crew {
     uint8_t *earlier;  /* packed: what MPI ranks sent before this process resumed; NULL: nothing */
     size_t earlier_size;
     nw_crew_taps taps;
-    char note[512]; /* to be told, if not empty */
-    int count;      /* replicas here */
+    int count; /* replicas here */
     nw_member *members;
     nw_rank *ranks;
     uint16_t *everybody; /* the group of all ranks */
@@ -120,9 +118,6 @@ int64_t nw_crew_epoch_batches(const nw_crew *crew); /* as nw_place counts them *
  * complete. */
 int64_t nw_crew_updates_of(const nw_crew *crew, int64_t epochs);
 double nw_crew_virtual_seconds(const nw_crew *crew); /* the latest clock; NAN in real time */
-
-/* What an MPI rank does now, for its heartbeat. */
-void nw_crew_beat(nw_crew *crew, nw_rank_state state, const char *what);
 
 /* Makes all replicas begin at their places. */
 nw_status nw_crew_begin(nw_crew *crew);

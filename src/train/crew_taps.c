@@ -1,8 +1,6 @@
 /* crew_taps.c - see crew_taps.h. */
 #include "train/crew_taps.h"
 
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 /* Names of slices: one a span, then messages of exchanges and of drivers. */
@@ -43,16 +41,6 @@ static void received(void *context, int from, int to, const nw_header *h, int64_
     nw_trace_received(t->trace, &m, now_ns, now_ns + 1000);
 }
 
-static void begins(void *context, int rank, nw_span kind, int64_t step, const nw_wait *wait)
-{
-    static const nw_rank_state states[] = {NW_RANK_COMPUTING, NW_RANK_EXCHANGING, NW_RANK_EXCHANGING, NW_RANK_WAITING};
-    nw_crew_taps *t = context;
-    char what[NW_HEARTBEAT_WHAT] = "";
-    (void)rank;
-    if (wait) nw_wait_text(wait, what, sizeof what);
-    nw_heartbeat_set(t->heart, states[kind], step, what);
-}
-
 static void dropped(void *context, int by, int rank, bool back)
 {
     const nw_crew_taps *t = context;
@@ -60,15 +48,14 @@ static void dropped(void *context, int by, int rank, bool back)
     t->dropped(t->context, rank, back);
 }
 
-nw_status nw_crew_taps_open(nw_crew_taps *t, const nw_crew_taps_options *o, nw_taps *taps, char *note, size_t note_size)
+nw_status nw_crew_taps_open(nw_crew_taps *t, const nw_crew_taps_options *o, nw_taps *taps)
 {
-    char host[64] = "";
     *t = (nw_crew_taps){.dropped = o->dropped, .context = o->context};
     if (o->dropped) taps->dropped = dropped;
-    note[0] = '\0';
-    gethostname(host, sizeof host - 1);
     taps->context = t;
     if (o->trace) {
+        char host[64] = "";
+        gethostname(host, sizeof host - 1);
         nw_trace_options options = {.world = o->world,
                                     .first_rank = o->first,
                                     .ranks = o->count,
@@ -81,11 +68,6 @@ nw_status nw_crew_taps_open(nw_crew_taps *t, const nw_crew_taps_options *o, nw_t
         taps->sent = sent;
         taps->received = received;
     }
-    if (o->beats_dir) {
-        if (nw_heartbeat_open(&t->heart, o->beats_dir, o->first, o->world) != NW_OK)
-            snprintf(note, note_size, "%s", nw_error_message());
-        taps->begins = begins;
-    }
     return NW_OK;
 }
 
@@ -97,6 +79,5 @@ void nw_crew_taps_loss(nw_crew_taps *t, int64_t step, int64_t now_ns, double los
 void nw_crew_taps_close(nw_crew_taps *t)
 {
     nw_trace_free(t->trace);
-    nw_heartbeat_close(t->heart);
     *t = (nw_crew_taps){0};
 }

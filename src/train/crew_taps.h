@@ -1,17 +1,15 @@
 /*
- * crew_taps.h - who listens to a crew's driver: the trace, the heartbeats of MPI ranks, and the run. See crew.h.
+ * crew_taps.h - who listens to a crew's driver: the trace and the run. See crew.h.
  */
 #ifndef NW_TRAIN_CREW_TAPS_H
 #define NW_TRAIN_CREW_TAPS_H
 
 #include "net/driver.h"
-#include "net/heartbeat.h"
 #include "observe/trace.h"
 
 typedef struct nw_crew_taps_options {
     bool trace;
-    size_t trace_events;   /* of a rank; 0: the usual number */
-    const char *beats_dir; /* a run's directory; NULL: no heartbeats */
+    size_t trace_events; /* of a rank; 0: the usual number */
     int world, first, count;
     int64_t first_step;
     void (*dropped)(void *context, int rank, bool back); /* NULL: nobody asks */
@@ -19,17 +17,14 @@ typedef struct nw_crew_taps_options {
 } nw_crew_taps_options;
 
 typedef struct nw_crew_taps {
-    nw_trace *trace;     /* NULL: none */
-    nw_heartbeat *heart; /* of this process's one rank; NULL: none */
-    int names[8];        /* of slices, in the trace */
+    nw_trace *trace; /* NULL: none */
+    int names[8];    /* of slices, in the trace */
     void (*dropped)(void *context, int rank, bool back);
     void *context;
 } nw_crew_taps;
 
-/* Opens them and fills `taps` for a driver. A heart that cannot be opened is done without: `note`, if not empty then, is
- * to be told. */
-nw_status nw_crew_taps_open(nw_crew_taps *self, const nw_crew_taps_options *options, nw_taps *taps, char *note,
-                            size_t note_size);
+/* Opens them and fills `taps` for a driver. */
+nw_status nw_crew_taps_open(nw_crew_taps *self, const nw_crew_taps_options *options, nw_taps *taps);
 /* Draws a curve of the loss beside rank 0. */
 void nw_crew_taps_loss(nw_crew_taps *self, int64_t step, int64_t now_ns, double loss);
 void nw_crew_taps_close(nw_crew_taps *self);

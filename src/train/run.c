@@ -64,7 +64,6 @@ static nw_status prepare(run *r, nw_checkpoint *c)
     crew.snapshot = nw_run_snapshot;
     crew.dropped = nw_run_dropped;
     crew.context = r;
-    crew.beats_dir = o->run_dir;
     if (o->run_dir) NW_TRY(nw_path_join(&r->dump_dir, o->run_dir, "dumps"));
     crew.driver.dump_dir = r->dump_dir;
     if (o->run_dir && o->record_schedule && crew.world > 1 && crew.place != NW_CREW_REPLAY)
@@ -160,7 +159,6 @@ static nw_status open_observers(run *r, const nw_checkpoint *c)
     if (c) tell_differences(r, c);
     if (nw_net_note(first(r)->net)) nw_observers_message(&r->observers, nw_net_note(first(r)->net));
     if (first(r)->schedule.warning[0]) nw_observers_message(&r->observers, first(r)->schedule.warning);
-    if (r->crew->note[0]) nw_observers_message(&r->observers, r->crew->note);
     return NW_OK;
 }
 
@@ -282,11 +280,6 @@ static nw_status train(run *r, nw_checkpoint *c)
     char message[512];
     snprintf(message, sizeof message, "%s", nw_error_message());
     if (status != NW_OK && status != NW_E_INTERRUPTED) write_trace(r, true); /* what is known here */
-    nw_crew_beat(r->crew,
-                 status == NW_OK              ? NW_RANK_DONE
-                 : status == NW_E_INTERRUPTED ? NW_RANK_INTERRUPTED
-                                              : NW_RANK_FAILED,
-                 status == NW_OK ? "" : message);
     if (status != NW_OK && status != NW_E_INTERRUPTED)
         nw_run_tell_fault(r, status == NW_E_NUMERIC ? "not-finite" : "failure", message);
     tell_end(r, status);

@@ -135,7 +135,6 @@ nw_status nw_run_save(run *r)
     char *path = NULL;
     int64_t start = nw_now_ns();
     enter(r, NW_PHASE_CHECKPOINT);
-    nw_crew_beat(r->crew, NW_RANK_CHECKPOINTING, "");
     nw_status status = nw_checkpoint_step_path(&path, o->run_dir, step);
     if (status == NW_OK) {
         status = write_checkpoint(r, path);

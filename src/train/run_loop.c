@@ -120,8 +120,6 @@ static void send_step(run *r, const nw_tally *tally, nw_step_record *record)
     }
     r->step_began = now;
     nw_crew_taps_loss(&r->crew->taps, record->step, nw_driver_now(r->crew->driver, 0), record->loss);
-    if (nw_heartbeat_lost(r->crew->taps.heart))
-        nw_observers_message(&r->observers, "heartbeats can no longer be written: 'nowait launch' does not see them");
     nw_run_tell(r, nw_observers_step(&r->observers, record));
 }
 
@@ -308,7 +306,6 @@ static nw_status tell_epoch(run *r, bool last, bool *complete)
     *complete = true;
     if (is_evaluated(r, at->epoch, last)) {
         enter(r, NW_PHASE_VALIDATION);
-        nw_crew_beat(r->crew, NW_RANK_EVALUATING, "");
         nw_status status = evaluate(r, &record, complete);
         leave(r, NW_PHASE_VALIDATION);
         NW_TRY(status);

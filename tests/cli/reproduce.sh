@@ -8,16 +8,18 @@ run 0 "$NOWAIT" reproduce list
 out_has '^apam/mnist-lenet5-short +apam/mnist-lenet5-short +40 +99\.01%'
 out_has '^cifar10-fast/resnet9 '
 out_has '^apam/delays +8 '
+out_has '^petra/imagenet-revnet50 +petra/imagenet-revnet50-backprop +90 +75\.40%'
+out_has '^acid/cifar10-resnet18 +acid/cifar10-resnet18 +300 +-  '
 run 2 "$NOWAIT" reproduce
 err_has "name a paper or an experiment first"
 run 2 "$NOWAIT" reproduce apma/mnist-lenet5
-err_has "no experiment 'apma/mnist-lenet5'"
+err_has "no paper 'apma'; the nearest is 'apam'"
+run 2 "$NOWAIT" reproduce apam/mnist-lnet5
+err_has "no experiment 'apam/mnist-lnet5'"
 run 2 "$NOWAIT" reproduce apam/delays/delay7 --dry-run
-err_has "apam/delays has no run 'delay7'"
-run 2 "$NOWAIT" reproduce apam/logit --dry-run
-err_has "apam/logit needs a LIBSVM file.*--data-dir"
+err_has "no run 'delay7' in runs/reproduce/apam/delays-small"
 run 2 "$NOWAIT" reproduce apam/delays --real --dry-run
-err_has "only apam/speed can be done with --real ranks"
+err_has "apam/delays has no runs of --real ranks"
 
 # ---- what would run ----
 run 0 "$NOWAIT" reproduce apam/delays --scale paper --dry-run --seeds 2 --run-dir "$runs/r" --max-epoch 12
@@ -30,22 +32,45 @@ equal "runs of one delay" "$(wc -l <"$work/out")" 1
 out_has '--max-delay=101 --shorten=1 --limit=2048 --seed=5 --run-dir runs/reproduce/apam/delays-tiny/delay100/seed5$'
 run 0 "$NOWAIT" reproduce apam/speed --dry-run
 equal "runs of the speeds" "$(wc -l <"$work/out")" 12
-out_has '--exchange=server --servers=1 --communication=async --in-flight=2 --batch-size=80 .*--virtual=21 --cluster apam-paper-lenet5'
-out_has '--communication=sync --in-flight=1 --batch-size=80 .*--virtual=21'
+out_has '--batch-size=80 .*--cluster apam-paper-lenet5 --exchange=server --servers=1 --communication=async --in-flight=2 --max-steps=1125 --virtual=21'
+out_has '--communication=sync --in-flight=1 --max-steps=200 --virtual=21'
 err_has 'lenet5 is computed in place of resnet18'
 run 0 "$NOWAIT" reproduce apam/speed --real --dry-run
-out_has '^nowait launch --ranks=3 -- train .*--communication=async .*--model resnet18 --threads=1'
+out_has '^nowait launch --ranks=3 -- train .*--model resnet18 --threads=1 .*--communication=async'
 run 0 "$NOWAIT" reproduce apam/accuracy --dry-run --no-download
 equal "runs of the accuracies" "$(wc -l <"$work/out")" 10
-out_has '--recipe apam/cinic10-resnet18 .*--virtual=11 --cluster apam-paper --dataset cifar10 --shorten=25 --no-download'
-err_has 'CIFAR-10 stands in for CINIC-10; made images'
+out_has '--cluster apam-paper --recipe apam/cinic10-resnet18 .*--virtual=11 --dataset cifar10 --shorten=25 --no-download'
+err_has 'CIFAR-10 stands in for CINIC-10; synthetic images'
 run 0 "$NOWAIT" reproduce apam/mnist-lenet5 --dry-run --scale paper
 equal "runs of LeNet5" "$(wc -l <"$work/out")" 5
 out_has '^nowait train --recipe apam/mnist-lenet5 .*--virtual=21 --cluster apam-lenet5 --seed=0'
-run 0 "$NOWAIT" reproduce apam/logit --dry-run --data-dir .
-out_has '--model logit --dataset libsvm .*--threads=1'
-run 0 "$NOWAIT" reproduce apam --dry-run --scale tiny
-err_has 'apam/logit is left out, since it needs a LIBSVM file'
+
+# ---- a paper of one's own: a file in the current folder ----
+mkdir -p "$work/own/experiments"
+cat >"$work/own/experiments/mine.yaml" <<END
+experiments:
+  widths:
+    what: narrow networks
+    options: --dataset synthetic --limit=100 --model lenet5 --batch-size=20 --threads=1
+    runs:
+      - with: {steps: [2, 4]}
+        tiny: {lr: 0.01}
+        name: steps{steps}
+        line: here
+        x: "{steps}"
+        options: --max-steps={steps} --lr={lr}
+    charts:
+      - {file: loss, title: "Losses, after some steps", x: steps, y: loss, value: test_loss, times: 2, decimals: 3}
+      - {file: nothing, title: left out, of: none, x: steps, y: loss, value: test_loss}
+END
+run 0 sh -c "cd '$work/own' && '$NOWAIT' reproduce mine --scale tiny --quiet"
+folder=$work/own/runs/reproduce/mine/widths-tiny
+out_has '^loss +steps +2 +4$|^loss +steps +4$'
+loss=$(awk -F '[:,]' '/"test_loss"/ { printf "%.3f", 2 * $2; exit }' "$folder/steps4/seed0/summary.json")
+equal "loss times two" "$(awk '/^here/ { print $NF }' "$folder/table.txt")" "$loss"
+[ -s "$folder/loss.svg" ] && [ ! -e "$folder/nothing.svg" ] || complain "drawings"
+run 3 sh -c "cd '$work/own' && '$NOWAIT' reproduce mine --scale small --dry-run"
+err_has "mine.yaml:[0-9]+: '--max-steps=.steps. --lr=.lr.': there is no value 'lr' at this scale"
 
 # ---- one that is done: the delays, on a small network and made images ----
 small="--model lenet5 --dataset synthetic --limit 100 --batch-size 20 --threads 1 --quiet --run-dir $runs/done"

@@ -16,11 +16,6 @@ begin() {
         >"$work/out" 2>"$work/err" &
     process=$!
 }
-process_of() { # RANK
-    for pid in $(pgrep -f -- "--run-dir $dir\\b"); do
-        tr '\0' '\n' <"/proc/$pid/environ" 2>/dev/null | grep -Eqx "(OMPI_COMM_WORLD_RANK|PMI_RANK)=$1" && echo "$pid" && return
-    done
-}
 state_of() { sed 's/.*) //; s/ .*//' "/proc/$1/stat" 2>/dev/null; }
 until_steps() {
     while kill -0 "$process" 2>/dev/null; do
@@ -47,7 +42,7 @@ check_end() {
     ended=$((ended + 1))
     sleep 0.2
     [ -z "$(pgrep -f -- "--run-dir $dir\\b")" ] || complain "processes are left"
-    if [ "$2" = 0 ]; then # the launcher noticed; MPICH's names the process and its host ('nowait launch' names the rank)
+    if [ "$2" = 0 ]; then # the launcher noticed; MPICH's names the process and its host
         grep -Eq "rank $1 .*signal 9" "$work/err" || grep -q 'PID [0-9]* RUNNING AT' "$work/out" &&
             named=$((named + 1)) || complain "rank $1 is not named"
         return
@@ -76,7 +71,7 @@ END
 
     begin "kill$trial"
     until_steps "$step"
-    kill -s KILL "$(process_of "$rank")"
+    kill -s KILL "$(process_of "$dir" "$rank")"
     check_end "$rank" 0
 
     begin "halt$trial" --faults "$work/stop.yaml"
@@ -85,7 +80,7 @@ END
 
     begin "stop$trial"
     until_steps "$step"
-    kill -s STOP "$(process_of "$rank")"
+    kill -s STOP "$(process_of "$dir" "$rank")"
     check_end "$rank" 3
     trial=$((trial + 1))
 done

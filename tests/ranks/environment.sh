@@ -16,3 +16,13 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 export OMPI_MCA_rmaps_base_oversubscribe=1 OMPI_MCA_hwloc_base_binding_policy=none OMPI_MCA_btl_base_warn_component_unused=0
 # Open MPI frees not all it takes, in modules that are gone when a sanitizer looks: it could not tell whose leak it is.
 export ASAN_OPTIONS=detect_leaks=0
+
+# process_of DIR RANK: the process of a rank of the job in that run directory.
+process_of() {
+    for process_id in $(pgrep -f -- "--run-dir[= ]$1( |\$)"); do
+        tr '\0' '\n' <"/proc/$process_id/environ" 2>/dev/null | grep -Eqx "(OMPI_COMM_WORLD_RANK|PMI_RANK)=$2" &&
+            echo "$process_id" && return
+    done
+}
+# steps_of DIR: how far rank 0 of the job in that run directory has come.
+steps_of() { tail -n 1 "$1/metrics.jsonl" 2>/dev/null | sed -n 's/^{"record":"[a-z]*","step":\([0-9]*\).*/\1/p' | grep . || echo 0; }

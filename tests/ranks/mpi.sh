@@ -24,16 +24,15 @@ long="--limit 2000 --max-steps 300 --checkpoint-every 50"
 undisturbed() { # DIR
     run 0 "$NOWAIT" train $job $long --run-dir "$runs/$1" --virtual 2
 }
-# await RANK DIR STEP: waits, for half a minute at most, until the heartbeat of a rank of the job $process tells of that step;
-# sets $pid.
+# await RANK DIR STEP: waits, for half a minute at most, until the job $process has come to that step; $pid is then the rank's.
 await() {
-    beat=$runs/$2/ranks/$1 tries=0 pid=none
-    until [ "$(od -An -t d8 -j 144 -N 8 "$beat" 2>/dev/null || echo 0)" -ge "$3" ]; do
+    tries=0 pid=none
+    until [ "$(steps_of "$runs/$2")" -ge "$3" ]; do
         tries=$((tries + 1))
-        kill -0 $process && [ $tries -lt 1500 ] || { complain "rank $1 did not come to step $3"; return 1; }
+        kill -0 $process && [ $tries -lt 1500 ] || { complain "the job did not come to step $3"; return 1; }
         sleep 0.02
     done
-    pid=$(od -An -t d8 -j 24 -N 8 "$beat" | tr -d ' ')
+    pid=$(process_of "$runs/$2" "$1")
 }
 log_has() { grep -Eq -- "$2" "$runs/$1/launch.log" || complain "launch.log has no '$2': $(cat "$runs/$1/launch.log")"; }
 nobody_left() { ! pgrep -f "run-dir=$runs/$1" >/dev/null 2>&1 || complain "processes were left: $(pgrep -af "run-dir=$runs/$1")"; }

@@ -1,29 +1,28 @@
 /*
- * fake_mpirun.c - stands in for mpirun in tests of `nowait launch`: starts ranks that beat hearts, wait for each other
- * and meet the ends that the test asks for. Nothing is trained.
+ * fake_mpirun.c - stands in for mpirun in tests of `nowait launch`: starts ranks that count steps, in step with each
+ * other, and meet the ends that the test asks for. Nothing is trained.
  *
  *   mpirun -np N [options] PROGRAM train ... --run-dir=RUN [--resume=RUN] ...
  *
- * As the real one: every rank has a process group of its own; SIGUSR1 is passed on to the ranks; SIGTERM ends them at
- * once; a rank that ends badly takes the others with it, and its code becomes that of the job.
+ * As the real one: every rank has a process group of its own and does not outlive the launcher; SIGUSR1 is passed on to
+ * the ranks; SIGTERM ends them at once; a rank that ends badly takes the others with it, and its code becomes that of
+ * the job.
  *
  *   FAKE_LOG     file to which each call adds its arguments, a line each; the lines before are the earlier attempts
- *   FAKE_SCRIPT  "ATTEMPT:RANK:ACTION:STEP ...": at that step of that attempt the rank does: kill, stop, hang, fail (exit
- *                code 1), refuse (2), lost (5). Attempt 0 is every attempt.
+ *   FAKE_SCRIPT  "ATTEMPT:RANK:ACTION:STEP ...": at that step of that attempt the rank does: kill, crash (SIGSEGV),
+ *                hang, fail (exit code 1), refuse (2), file (3), lost (5). Attempt 0 is every attempt.
  *   FAKE_STEPS   steps of a job; rank 0 saves after every second one
- *   FAKE_WAIT    seconds that a rank waits for another before it gives up with exit code 5; without: for ever
- *   FAKE_MUTE    say nothing of the rank that died, as some launchers do
- *   FAKE_GENTLE  a rank that ends badly makes the others go on and asks them to stop, before they are killed
- *   FAKE_CRASH   the launcher itself dies of SIGTERM and leaves its ranks behind
+ *   FAKE_DEAF    the launcher ignores SIGTERM
  */
 #define _GNU_SOURCE 1
 #include "base/file.h"
-#include "net/heartbeat.h"
 
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -35,6 +34,7 @@ static pid_t ranks[MOST_RANKS];
 static int world = 1, attempt = 1;
 static const char *run_dir = "";
 static bool resumed;
+static _Atomic int64_t *steps_of; /* of each rank, in memory that all share; INT64_MAX: it has left */
 
 static void on_stop(int number) { asked = number; }
 
@@ -85,66 +85,42 @@ static bool scripted(const char *action, int rank, int64_t step)
     return false;
 }
 
-static void act(nw_heartbeat *heart, int rank, int64_t step)
+static void act(int rank, int64_t step)
 {
     static const struct {
         const char *action;
         int exit_code;
-    } ends[] = {{"fail", 1}, {"refuse", 2}, {"lost", 5}};
+    } ends[] = {{"fail", 1}, {"refuse", 2}, {"file", 3}, {"lost", 5}};
     if (scripted("kill", rank, step)) raise(SIGKILL);
-    if (scripted("stop", rank, step)) raise(SIGSTOP);
+    if (scripted("crash", rank, step)) raise(SIGSEGV);
     while (scripted("hang", rank, step)) sleep_ms(1000);
     for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++)
-        if (scripted(ends[i].action, rank, step)) {
-            nw_heartbeat_set(heart, NW_RANK_FAILED, step, ends[i].action);
-            exit(ends[i].exit_code);
-        }
+        if (scripted(ends[i].action, rank, step)) exit(ends[i].exit_code);
 }
 
 /* Until all have come to this step, or one was asked to stop. */
-static void wait_for_others(nw_heartbeat *heart, int64_t step)
+static void wait_for_others(int rank, int64_t step)
 {
-    int most = number_of("FAKE_WAIT", 0) * 1000;
-    for (int other = 0, waited = 0; other < world;) {
-        nw_beat beat;
-        char *path = NULL, what[64];
-        bool there = nw_heartbeat_path(&path, run_dir, other) == NW_OK && nw_heartbeat_read(path, &beat) == NW_OK &&
-                     (beat.step >= step || beat.state == NW_RANK_INTERRUPTED);
-        free(path);
-        if (there) {
-            other++;
-            continue;
-        }
-        if (waited == 0) {
-            snprintf(what, sizeof what, "waiting for rank %d: gradient bucket 3", other);
-            nw_heartbeat_set(heart, NW_RANK_WAITING, step, what);
-        }
+    steps_of[rank] = step;
+    for (int other = 0, waited = 0; other < world; waited += 2) {
+        while (other < world && steps_of[other] >= step) other++;
         if (asked && waited > 200) return;
-        sleep_ms(2);
-        waited += 2;
-        if (most > 0 && waited > most) {
-            nw_heartbeat_set(heart, NW_RANK_FAILED, step, "a peer was lost");
-            exit(5);
-        }
+        if (other < world) sleep_ms(2);
     }
 }
 
 static int be_rank(int rank)
 {
-    nw_heartbeat *heart;
     int64_t steps = number_of("FAKE_STEPS", 10), step = resumed ? saved_step() : 0;
-    if (nw_heartbeat_open(&heart, run_dir, rank, world) != NW_OK) return 1;
     while (step < steps && !asked) {
         step++;
-        nw_heartbeat_set(heart, NW_RANK_COMPUTING, step, "forward");
         sleep_ms(5);
-        wait_for_others(heart, step); /* rank 0 has saved the step before by then */
-        nw_heartbeat_set(heart, NW_RANK_COMPUTING, step, "forward");
-        act(heart, rank, step);
+        wait_for_others(rank, step); /* rank 0 has saved the step before by then */
+        act(rank, step);
         if (rank == 0 && step % 2 == 0) save(step);
     }
     if (asked && rank == 0) save(step);
-    nw_heartbeat_set(heart, asked ? NW_RANK_INTERRUPTED : NW_RANK_DONE, step, "");
+    steps_of[rank] = INT64_MAX;
     if (rank == 0) printf("rank 0 ends at step %lld\n", (long long)step);
     fflush(NULL);
     sleep_ms(asked ? 100 : 0); /* so that the first to leave does not end the others on their way */
@@ -176,17 +152,6 @@ static void kill_all(int number)
         if (ranks[r] > 0) kill(ranks[r], number);
 }
 
-/* Who passed away, in the words of the real one. */
-static void say(int rank, int state)
-{
-    if (getenv("FAKE_MUTE")) return;
-    if (WIFSIGNALED(state))
-        fprintf(stderr, "mpirun noticed that process rank %d with PID 0 on node here exited on signal %d (%s).\n", rank,
-                WTERMSIG(state), strsignal(WTERMSIG(state)));
-    else
-        fprintf(stderr, "  Process name: [[20427,1],%d]\n  Exit code:    %d\n", rank, WEXITSTATUS(state));
-}
-
 static int be_launcher(void)
 {
     int code = 0, left = world;
@@ -205,14 +170,7 @@ static int be_launcher(void)
         ranks[rank] = 0;
         if (state == 0 || code != 0) continue;
         code = WIFSIGNALED(state) ? 128 + WTERMSIG(state) : WEXITSTATUS(state);
-        say(rank, state);
-        if (told) continue;
-        if (getenv("FAKE_GENTLE")) {
-            kill_all(SIGCONT);
-            kill_all(SIGTERM);
-            sleep_ms(200);
-        }
-        kill_all(SIGKILL);
+        if (!told) kill_all(SIGKILL);
     }
     return code;
 }
@@ -228,11 +186,15 @@ int main(int argc, char **argv)
     struct sigaction action = {.sa_handler = on_stop}; /* interrupts waiting */
     sigemptyset(&action.sa_mask);
     sigaction(SIGUSR1, &action, NULL);
-    if (!getenv("FAKE_CRASH")) sigaction(SIGTERM, &action, NULL);
+    if (getenv("FAKE_DEAF")) action.sa_handler = SIG_IGN;
+    sigaction(SIGTERM, &action, NULL);
+    steps_of = mmap(NULL, MOST_RANKS * sizeof *steps_of, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (steps_of == MAP_FAILED) return 1;
     for (int r = 0; r < world; r++) {
         ranks[r] = fork();
         if (ranks[r] == 0) {
             setpgid(0, 0);
+            prctl(PR_SET_PDEATHSIG, SIGKILL);
             exit(be_rank(r));
         }
     }

@@ -1,11 +1,10 @@
-/* test_plot.c - charts: round ticks, gaps, well-formed text, the same bytes every time; and the published numbers. */
+/* test_plot.c - charts: round ticks, gaps, well-formed text, the same bytes every time. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "cli/published.h"
 #include "observe/curve.h"
 #include "observe/plot.h"
 #include "support/own_folder.h"
@@ -208,80 +207,6 @@ TEST(test_a_curve_comes_from_the_epochs_of_a_run)
     nw_curve_free(&curve);
 }
 
-/* ---- published numbers ------------------------------------------------------------------------------------------- */
-
-static double published(const char *experiment, const char *variant, const char *quantity, double x)
-{
-    const nw_published *p = nw_published_find(experiment, variant, quantity);
-    assert_non_null(p);
-    for (int i = 0; i < p->figure->count; i++)
-        if (p->figure->x[i] == x) return p->y[i];
-    fail_msg("%s %s %s has nothing at %g", experiment, variant, quantity, x);
-    return NAN;
-}
-
-static double speed_up(const char *variant, double workers)
-{
-    return published("apam/speed", variant, "hours", 1) / published("apam/speed", variant, "hours", workers);
-}
-
-TEST(test_published_numbers)
-{
-    const double tiny = 1e-9;
-    assert_float_equal(published("apam/delays", "0", "test_top1", 5), 76.26, tiny);
-    assert_float_equal(published("apam/delays", "20", "test_top1", 10), 70.93, tiny);
-    assert_float_equal(published("apam/delays", "100", "test_top1", 5), 37.78, tiny);
-    assert_float_equal(published("apam/delays", "400", "test_top1", 400), 87.99, tiny);
-    assert_float_equal(published("apam/delays", "200", "train_top1", 100), 84.58, tiny);
-    assert_float_equal(published("apam/accuracy", "cinic10 10", "test_top1", 200), 86.24, tiny);
-    assert_float_equal(published("apam/accuracy", "cinic10 5", "train_top1", 50), 96.57, tiny);
-    assert_float_equal(published("apam/accuracy", "imagenet32 2", "test_top5", 40), 74.40, tiny);
-    assert_float_equal(published("apam/accuracy", "imagenet32 10", "train_top5", 40), 89.47, tiny);
-    assert_float_equal(published("apam/mnist-lenet5", "async", "test_top1", 20), 99.08, tiny);
-    assert_float_equal(published("apam/logit", "async", "seconds", 32), 19.71, tiny);
-    /* Speed-ups were printed to two digits after the point; they follow from the times. */
-    assert_float_equal(speed_up("cinic10 async", 20), 9.98, 0.01);
-    assert_float_equal(speed_up("cinic10 async", 5), 4.56, 0.01);
-    assert_float_equal(speed_up("cinic10 sync", 10), 2.31, 0.01);
-    assert_float_equal(speed_up("imagenet32 async", 20), 11.14, 0.01);
-    assert_float_equal(speed_up("imagenet32 sync", 5), 3.73, 0.01);
-    assert_null(nw_published_find("apam/delays", "7", "test_top1"));
-}
-
-/* Every line that the experiments look up is there; points ascend, accuracies are percent. */
-TEST(test_published_lines_are_sound)
-{
-    static const struct {
-        const char *experiment, *variants, *quantities;
-    } looked_up[] = {
-        {"apam/delays", "0,5,10,20,50,100,200,400", "test_top1,train_top1"},
-        {"apam/speed", "cinic10 async,cinic10 sync,imagenet32 async,imagenet32 sync", "hours"},
-        {"apam/accuracy", "cinic10 1,cinic10 2,cinic10 5,cinic10 10", "test_top1,train_top1"},
-        {"apam/accuracy", "imagenet32 1,imagenet32 2,imagenet32 5,imagenet32 10",
-         "test_top1,test_top5,train_top1,train_top5"},
-        {"apam/mnist-lenet5", "async", "test_top1,train_top1,seconds"},
-        {"apam/logit", "async", "train_loss,test_top1,seconds"},
-    };
-    for (size_t i = 0; i < sizeof looked_up / sizeof looked_up[0]; i++) {
-        char variants[128], *rest = variants;
-        snprintf(variants, sizeof variants, "%s", looked_up[i].variants);
-        for (char *variant; (variant = strsep(&rest, ","));) {
-            char quantities[128], *others = quantities;
-            snprintf(quantities, sizeof quantities, "%s", looked_up[i].quantities);
-            for (char *quantity; (quantity = strsep(&others, ","));) {
-                const nw_published *p = nw_published_find(looked_up[i].experiment, variant, quantity);
-                if (!p) fail_msg("%s has no %s of '%s'", looked_up[i].experiment, quantity, variant);
-                const nw_published_figure *f = p->figure;
-                assert_in_range(f->count, 1, NW_PUBLISHED_POINTS);
-                for (int k = 0; k < f->count; k++) {
-                    assert_true(p->y[k] > 0 && (!strstr(quantity, "top") || p->y[k] <= 100));
-                    assert_true(k == 0 || f->x[k] > f->x[k - 1]);
-                }
-            }
-        }
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -290,8 +215,6 @@ int main(void)
         CASE(test_odd_numbers_are_drawn),
         CASE(test_a_file_is_whole_or_absent),
         CASE(test_a_curve_comes_from_the_epochs_of_a_run),
-        CASE(test_published_numbers),
-        CASE(test_published_lines_are_sound),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

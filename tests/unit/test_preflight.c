@@ -171,6 +171,40 @@ TEST(promises_of_the_environment)
     }
 }
 
+/* The nearest starter counts, and a rank may be said where no size is. */
+TEST(promises_of_launchers)
+{
+    static const struct {
+        const char *environment;
+        int size, rank;
+        const char *variable;
+        nw_mpi_family starter;
+        bool slurm;
+    } cases[] = {
+        {"", -1, -1, NULL, NW_MPI_UNKNOWN, false},
+        {"OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=3", 4, 3, "OMPI_COMM_WORLD_SIZE", NW_MPI_OPEN, false},
+        {"MV2_COMM_WORLD_SIZE=4 MV2_COMM_WORLD_RANK=1", 4, 1, "MV2_COMM_WORLD_SIZE", NW_MPI_MPICH, false},
+        {"PMI_SIZE=2 PMI_RANK=0", 2, 0, "PMI_SIZE", NW_MPI_MPICH, false},
+        {"SLURM_STEP_NUM_TASKS=8 SLURM_PROCID=7", 8, 7, "SLURM_STEP_NUM_TASKS", NW_MPI_UNKNOWN, true},
+        {"PMI_SIZE=8 PMI_RANK=7 SLURM_STEP_NUM_TASKS=8", 8, 7, "PMI_SIZE", NW_MPI_UNKNOWN, true},
+        {"SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=1 PMI_SIZE=8 PMI_RANK=5", 8, 5, "PMI_SIZE", NW_MPI_MPICH, false},
+        {"PMIX_RANK=3", -1, 3, NULL, NW_MPI_UNKNOWN, false},
+        {"SLURM_PROCID=0 PMIX_RANK=3", -1, 3, NULL, NW_MPI_UNKNOWN, false},
+        {"SLURM_PROCID=0 SLURM_NTASKS=4", -1, 0, NULL, NW_MPI_UNKNOWN, false},
+        {"PMIX_RANK=2 SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=2", 4, 2, "SLURM_STEP_NUM_TASKS", NW_MPI_UNKNOWN, true},
+        {"OMPI_COMM_WORLD_SIZE=x OMPI_COMM_WORLD_RANK=-1 PMI_SIZE=999999999", -1, -1, NULL, NW_MPI_UNKNOWN, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        nw_promise p = nw_launchers_promise(from_text, (void *)(uintptr_t)cases[i].environment);
+        print_message("%s\n", cases[i].environment);
+        assert_int_equal(p.size, cases[i].size);
+        assert_int_equal(p.rank, cases[i].rank);
+        assert_string_equal(p.variable ? p.variable : "", cases[i].variable ? cases[i].variable : "");
+        assert_int_equal(p.starter, cases[i].starter);
+        assert_int_equal(p.slurm, cases[i].slurm);
+    }
+}
+
 TEST(one_process_speaks)
 {
     nw_preflight_facts world = facts_of("OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=3", 4, open_mpi);
@@ -420,6 +454,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(promises_of_the_environment),
+        cmocka_unit_test(promises_of_launchers),
         cmocka_unit_test(one_process_speaks),
         cmocka_unit_test(threads_that_fit),
         cmocka_unit_test(more_threads_than_cpus),

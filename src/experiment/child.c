@@ -1,15 +1,13 @@
 /* child.c - see child.h. */
-#include "cli/child.h"
+#include "experiment/child.h"
 
 #include "base/file.h"
 #include "base/json_read.h"
 #include "cli/option_table.h"
-#include "train/checkpoint.h"
 
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -25,21 +23,21 @@ static double number_of(const nw_json_document *d, const char *key)
     return value && value->type == NW_JSON_NUMBER ? value->number : NAN;
 }
 
-static nw_status read_fields(const nw_json_document *d, bool *done, nw_child_result *result)
+static nw_status read_field(const nw_json_document *d, bool *done, const char *field, double *value)
 {
     const char *state;
     NW_TRY(nw_json_get_text(d, d->values, "status", &state));
     *done = strcmp(state, "done") == 0;
-    if (!*done) return NW_OK;
-    *result = (nw_child_result){.test_top1 = number_of(d, "test_top1"),
-                                .train_eval_loss = number_of(d, "train_eval_loss"),
-                                .train_seconds = number_of(d, "train_seconds"),
-                                .virtual_seconds = number_of(d, "virtual_seconds"),
-                                .steps = number_of(d, "steps")};
+    if (!*done || !field) return NW_OK;
+    double virtual_seconds = number_of(d, "virtual_seconds");
+    if (strcmp(field, "seconds_per_step") == 0)
+        *value = (isfinite(virtual_seconds) ? virtual_seconds : number_of(d, "train_seconds")) / number_of(d, "steps");
+    else
+        *value = number_of(d, field);
     return NW_OK;
 }
 
-nw_status nw_child_done(const char *dir, bool *done, nw_child_result *result)
+nw_status nw_child_done(const char *dir, bool *done, const char *field, double *value)
 {
     char *path, *text = NULL;
     size_t size;
@@ -53,7 +51,7 @@ nw_status nw_child_done(const char *dir, bool *done, nw_child_result *result)
     nw_status status = nw_file_read(path, MOST_SUMMARY, &text, &size);
     if (status == NW_OK) status = nw_json_parse(&document, text, size, path);
     if (status == NW_OK) {
-        status = read_fields(&document, done, result);
+        status = read_field(&document, done, field, value);
         nw_json_free(&document);
     }
     free(text);
@@ -140,61 +138,15 @@ int nw_child_keep(unsigned command, const char *const *own, int argc, char **arg
     return count;
 }
 
-static nw_status make_line(const nw_child *c, nw_words *line)
+nw_status nw_child_run(const nw_words *line, const char *dir)
 {
-    NW_TRY(nw_words_add(line, "nowait"));
-    if (c->ranks > 1) {
-        NW_TRY(nw_words_add(line, "launch"));
-        NW_TRY(nw_words_add_format(line, "--ranks=%d", c->ranks));
-        if (c->quiet) NW_TRY(nw_words_add(line, "--quiet"));
-        NW_TRY(nw_words_add(line, "--"));
-    }
-    NW_TRY(nw_words_add(line, "train"));
-    for (int i = 0; i < c->count; i++) NW_TRY(nw_words_add(line, c->arguments[i]));
-    NW_TRY(nw_words_add(line, "--run-dir"));
-    NW_TRY(nw_words_add(line, c->dir));
-    if (!nw_checkpoint_exists(c->dir)) return NW_OK;
-    NW_TRY(nw_words_add(line, "--resume"));
-    return nw_words_add(line, c->dir);
-}
-
-static nw_status train(const nw_child *c)
-{
-    nw_words line = {0};
     int exit_code = 0;
-    nw_status status = make_line(c, &line);
-    if (status == NW_OK) status = run(line.at, &exit_code);
-    nw_words_free(&line);
-    NW_TRY(status);
+    NW_TRY(run(line->at, &exit_code));
     NW_FAIL_IF(exit_code == nw_status_exit_code(NW_E_INTERRUPTED), NW_E_INTERRUPTED,
-               "interrupted in %s; the same command goes on", c->dir);
+               "interrupted in %s; the same command goes on", dir);
     NW_FAIL_IF(exit_code == 128 + SIGINT || exit_code == 128 + SIGTERM, NW_E_INTERRUPTED,
-               "interrupted before %s had its first checkpoint; the same command begins it again", c->dir);
-    NW_FAIL_IF(exit_code != 0, NW_E_SYSTEM, "the run in %s ended with exit code %d; see its message above", c->dir,
+               "interrupted before %s had its first checkpoint; the same command begins it again", dir);
+    NW_FAIL_IF(exit_code != 0, NW_E_SYSTEM, "the run in %s ended with exit code %d; see its message above", dir,
                exit_code);
     return NW_OK;
-}
-
-nw_status nw_child_train(const nw_child *c, nw_child_result *result)
-{
-    bool done;
-    NW_TRY(nw_child_done(c->dir, &done, result));
-    if (done) return NW_OK;
-    if (!c->quiet) fprintf(stderr, "nowait: training in %s\n", c->dir);
-    NW_TRY(train(c));
-    NW_TRY(nw_child_done(c->dir, &done, result));
-    NW_FAIL_IF(!done, NW_E_INTERNAL, "the run in %s ended well but its summary.json does not say so", c->dir);
-    return NW_OK;
-}
-
-nw_status nw_child_print(const nw_child *c)
-{
-    nw_words line = {0};
-    char *text = NULL;
-    nw_status status = make_line(c, &line);
-    if (status == NW_OK) status = nw_words_quote(&line, &text);
-    if (status == NW_OK) printf("%s\n", text);
-    free(text);
-    nw_words_free(&line);
-    return status;
 }

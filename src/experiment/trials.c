@@ -1,0 +1,180 @@
+/* trials.c - doing many runs, and asking for what they left; see trials.h. */
+#define _GNU_SOURCE 1
+#include "experiment/trials.h"
+
+#include "base/file.h"
+#include "train/checkpoint.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+nw_status nw_trials_add(nw_trials *trials, const char *name, nw_trial **trial)
+{
+    if (trials->count == trials->capacity) {
+        int capacity = trials->capacity ? 2 * trials->capacity : 16;
+        nw_trial *grown = realloc(trials->at, (size_t)capacity * sizeof *grown);
+        NW_FAIL_IF(!grown, NW_E_MEMORY, "no memory for %d trials", capacity);
+        trials->at = grown;
+        trials->capacity = capacity;
+    }
+    *trial = &trials->at[trials->count];
+    **trial = (nw_trial){.name = strdup(name)};
+    NW_FAIL_IF(!(*trial)->name, NW_E_MEMORY, "no memory for the trial %s", name);
+    trials->count++;
+    return NW_OK;
+}
+
+void nw_trials_free(nw_trials *trials)
+{
+    for (int i = 0; i < trials->count; i++) {
+        nw_words_free(&trials->at[i].options);
+        free(trials->at[i].name);
+        free(trials->at[i].line);
+    }
+    free(trials->at);
+    free(trials->dir);
+    free(trials->remark);
+    *trials = (nw_trials){0};
+}
+
+/* ---- doing them -------------------------------------------------------------------------------------------------- */
+
+/* The folder of a trial's run with the k-th seed, to be freed. */
+static nw_status run_dir(const nw_trials *trials, const nw_trial *trial, int k, char **dir)
+{
+    int length = asprintf(dir, "%s/%s%sseed%lld", trials->dir, trial->name, *trial->name ? "/" : "",
+                          (long long)(trials->settings->seed + k));
+    NW_FAIL_IF(length < 0, NW_E_MEMORY, "no memory for the folder of %s", trial->name);
+    return NW_OK;
+}
+
+static nw_status add_words(nw_words *words, char *const *at, int count)
+{
+    for (int i = 0; i < count; i++) NW_TRY(nw_words_add(words, at[i]));
+    return NW_OK;
+}
+
+/* Of two equal options the last counts. A run that has a checkpoint goes on from it. */
+static nw_status make_line(const nw_trials *trials, const nw_trial *trial, int k, const char *dir, nw_words *line)
+{
+    NW_TRY(nw_words_add(line, "nowait"));
+    if (trial->ranks > 1) NW_TRY(nw_words_add(line, "launch"));
+    if (trial->ranks > 1) NW_TRY(nw_words_add_format(line, "--ranks=%d", trial->ranks));
+    if (trial->ranks > 1 && trials->settings->quiet) NW_TRY(nw_words_add(line, "--quiet"));
+    if (trial->ranks > 1) NW_TRY(nw_words_add(line, "--"));
+    NW_TRY(nw_words_add(line, "train"));
+    if (!trials->given_wins) NW_TRY(add_words(line, trials->given, trials->given_count));
+    NW_TRY(add_words(line, trial->options.at, trial->options.count));
+    if (trials->given_wins) NW_TRY(add_words(line, trials->given, trials->given_count));
+    NW_TRY(nw_words_add_format(line, "--seed=%lld", (long long)(trials->settings->seed + k)));
+    NW_TRY(add_words(line, (char *[]){"--run-dir", (char *)dir}, 2));
+    return nw_checkpoint_exists(dir) ? add_words(line, (char *[]){"--resume", (char *)dir}, 2) : NW_OK;
+}
+
+static nw_status train_or_print(const nw_settings *s, const nw_words *line, const char *dir)
+{
+    if (s->dry_run) {
+        char *text;
+        NW_TRY(nw_words_quote(line, &text));
+        printf("%s\n", text);
+        free(text);
+        return NW_OK;
+    }
+    bool done;
+    NW_TRY(nw_child_done(dir, &done, NULL, NULL));
+    if (done) return NW_OK;
+    if (!s->quiet) fprintf(stderr, "nowait: training in %s\n", dir);
+    NW_TRY(nw_child_run(line, dir));
+    NW_TRY(nw_child_done(dir, &done, NULL, NULL));
+    NW_FAIL_IF(!done, NW_E_INTERNAL, "the run in %s ended well but its summary.json does not say so", dir);
+    return NW_OK;
+}
+
+static nw_status visit(const nw_trials *trials, const nw_trial *trial, int k)
+{
+    char *dir;
+    nw_words line = {0};
+    NW_TRY(run_dir(trials, trial, k, &dir));
+    nw_status status = make_line(trials, trial, k, dir, &line);
+    if (status == NW_OK) status = train_or_print(trials->settings, &line, dir);
+    nw_words_free(&line);
+    free(dir);
+    return status;
+}
+
+nw_status nw_trials_run(const nw_trials *trials, const char *only)
+{
+    int chosen = 0;
+    for (int k = 0; k < trials->settings->seeds; k++) /* a first look at everything comes before repetitions */
+        for (int t = 0; t < trials->count; t++) {
+            if (only && strcmp(only, trials->at[t].name) != 0) continue;
+            NW_TRY(visit(trials, &trials->at[t], k));
+            chosen++;
+        }
+    NW_FAIL_IF(chosen == 0, NW_E_ARGUMENT, "there is no run '%s' in %s; --dry-run prints them all", only ? only : "",
+               trials->dir);
+    return NW_OK;
+}
+
+/* ---- what they left ---------------------------------------------------------------------------------------------- */
+
+nw_status nw_trial_sample(const nw_trials *trials, const nw_trial *trial, const char *field, nw_sample *sample)
+{
+    double sum = 0, squares = 0;
+    *sample = (nw_sample){.best = NAN};
+    for (int k = 0; k < trials->settings->seeds; k++) {
+        char *dir;
+        bool done;
+        double value = NAN;
+        NW_TRY(run_dir(trials, trial, k, &dir));
+        nw_status status = nw_child_done(dir, &done, field, &value);
+        free(dir);
+        NW_TRY(status);
+        if (!done) continue;
+        sum += value;
+        squares += value * value;
+        sample->best = fmax(sample->best, value);
+        sample->runs++;
+    }
+    double n = sample->runs, variance = n > 1 ? (squares - sum * sum / n) / (n - 1) : 0;
+    sample->mean = sum / n;
+    sample->deviation = sqrt(variance > 0 ? variance : 0);
+    return NW_OK;
+}
+
+nw_status nw_trial_curve(const nw_trials *trials, const nw_trial *trial, const char *field, nw_curve *mean)
+{
+    int seeds = trials->settings->seeds;
+    nw_status status = NW_OK;
+    for (int k = 0; k < seeds && status == NW_OK; k++) {
+        char *dir;
+        nw_curve curve = {0};
+        NW_TRY(run_dir(trials, trial, k, &dir));
+        status = nw_curve_read(k == 0 ? mean : &curve, dir, field);
+        for (int i = 0; k > 0 && i < mean->count; i++) mean->y[i] += nw_curve_at(&curve, mean->x[i]);
+        nw_curve_free(&curve);
+        free(dir);
+    }
+    for (int i = 0; i < mean->count; i++) mean->y[i] /= seeds;
+    return status;
+}
+
+nw_status nw_trials_save(const nw_trials *trials, const char *name, void (*write)(const void *context, FILE *out),
+                         const void *context)
+{
+    char *path, *text = NULL;
+    size_t size;
+    NW_TRY(nw_directory_make(trials->dir));
+    NW_TRY(nw_path_join(&path, trials->dir, name));
+    FILE *out = open_memstream(&text, &size);
+    nw_status status = out ? NW_OK : NW_FAIL(NW_E_MEMORY, "no memory for %s", path);
+    if (out) {
+        write(context, out);
+        if (fclose(out) != 0) status = NW_FAIL(NW_E_MEMORY, "no memory for %s", path);
+    }
+    if (status == NW_OK) status = nw_file_replace(path, text, size);
+    free(text);
+    free(path);
+    return status;
+}
