@@ -22,11 +22,13 @@
  *   correction inverse        c = 1 / (delay + 1)
  *   correction dc             g + lambda g g (x - x_old): delay compensation (Zheng et al. 2017)
  *
- * Several servers own one range of the parameters each, in which they do all this on their own; server 0 hands out the work.
- * Where copies of all parameters are asked for, they come together at server 0 while all go on: see server_copies.c.
- * A server may be a worker, too: then its own gradients pass the same ways, but not the driver.
+ * Several servers own one range of the parameters each; server 0 hands out the work and says in which order gradients are applied,
+ * so that all ranges have one history (server_turns.c). Where copies of all parameters are asked for, they come together at server
+ * 0 while all go on: see server_copies.c. A server may be a worker, too: then its own gradients pass the same ways, but not the
+ * driver.
  *
- * A worker that says nothing for `deadline_ns`, although it has something to do, is given up, and its work goes to others.
+ * A worker that says nothing for `deadline_ns`, although it has something to do, is dropped, and its work goes to others; it may
+ * come back (server_clients.c).
  *
  * server_private.h lists messages and state.
  */
@@ -210,32 +212,52 @@ nw_status nw_server_decode_all(server *s, nw_actions *actions, const pieces *fro
 
 /* ---- messages that come ----------------------------------------------------------------------------------------------------- */
 
-static bool is_for_master(int kind)
-{
-    return kind == GRADIENT || kind == REPORT || kind == CLOSE || kind == COPY || kind == TAKEN || kind == STOP;
-}
+/* What a worker hears; all else is for servers. */
+static bool is_for_worker(int kind) { return kind == MODEL || kind == PERMIT || kind == REST || kind == DROPPED; }
 
 static bool has_values(int kind) { return kind == GRADIENT || kind == MODEL || kind == COPY; }
+
+/* Who sends what: workers, the first server alone, any server, any member. */
+typedef enum sender { OF_WORKER, OF_FIRST, OF_SERVER, OF_ANY } sender;
+static sender sender_of(int kind)
+{
+    switch (kind) {
+    case GRADIENT:
+    case REPORT:
+    case JOIN:
+        return OF_WORKER;
+    case MODEL:
+    case REST:
+    case COPY:
+    case APPLIED:
+        return OF_SERVER;
+    case STOP:
+        return OF_ANY;
+    default:
+        return OF_FIRST;
+    }
+}
 
 /* Whether a member may send such a message to this one. */
 static nw_status check_roles(const server *s, const nw_header *h, int from)
 {
-    NW_FAIL_IF(!(is_for_master(h->kind) ? s->serves : s->hears), NW_E_MESSAGE,
+    static const char *const names[] = {"worker", "first server", "server", "member"};
+    sender who = sender_of(h->kind);
+    bool may = who == OF_WORKER   ? from >= s->first_worker
+               : who == OF_FIRST  ? from == 0
+               : who == OF_SERVER ? from < s->servers
+                                  : true;
+    bool to_worker = is_for_worker(h->kind);
+    NW_FAIL_IF(!(to_worker ? s->hears : s->serves), NW_E_MESSAGE,
                "rank %u sent a message of kind %u to rank %d, which is no %s", h->from, h->kind,
-               s->base.group.ranks[s->base.group.me], is_for_master(h->kind) ? "server" : "worker");
-    bool from_worker = h->kind == GRADIENT || h->kind == REPORT;
-    bool only_first = h->kind == PERMIT || h->kind == CLOSE || h->kind == DROPPED || h->kind == TAKEN;
-    bool may = from_worker ? from >= s->first_worker : only_first ? from == 0 : h->kind == STOP || from < s->servers;
-    NW_FAIL_IF(!may, NW_E_MESSAGE, "rank %u sent a message of kind %u, but is no %s", h->from, h->kind,
-               from_worker  ? "worker"
-               : only_first ? "first server"
-                            : "server");
+               s->base.group.ranks[s->base.group.me], to_worker ? "worker" : "server");
+    NW_FAIL_IF(!may, NW_E_MESSAGE, "rank %u sent a message of kind %u, but is no %s", h->from, h->kind, names[who]);
     return NW_OK;
 }
 
 static nw_status check_message(const server *s, const nw_header *h, int from)
 {
-    NW_FAIL_IF(h->channel != CHANNEL || h->kind < GRADIENT || h->kind > STOP, NW_E_MESSAGE,
+    NW_FAIL_IF(h->channel != CHANNEL || h->kind < GRADIENT || h->kind >= KINDS, NW_E_MESSAGE,
                "rank %u sent a message of kind %u, which a parameter server does not know; do all ranks run the same "
                "--exchange?",
                h->from, h->kind);
@@ -263,15 +285,14 @@ static nw_status check_message(const server *s, const nw_header *h, int from)
 static nw_status take_message(server *s, nw_actions *actions, nw_message *m, int from)
 {
     NW_TRY(check_message(s, m->header, from));
-    if (is_for_master(m->header->kind)) return nw_master_take(s, actions, m, from);
-    return nw_worker_take(s, actions, m, from);
+    return is_for_worker(m->header->kind) ? nw_worker_take(s, actions, m, from) : nw_turns_take(s, actions, m, from);
 }
 
 /* ---- the state machine ------------------------------------------------------------------------------------------------------ */
 
 static nw_status go_on(server *s, nw_actions *actions)
 {
-    if (s->serves) NW_TRY(nw_master_go_on(s, actions));
+    if (s->serves) NW_TRY(nw_turns_go_on(s, actions));
     return s->works ? nw_worker_go_on(s, actions) : NW_OK;
 }
 
@@ -283,14 +304,14 @@ static nw_status go(server *s, nw_actions *actions, const nw_go *go)
         s->worker.active = true;
         for (int i = 0; i < s->servers; i++) s->worker.from[i].rests = !s->works && i == s->base.group.me;
     }
-    return s->serves ? nw_master_go(s, actions, go->until) : NW_OK;
+    return s->serves ? nw_turns_go(s, actions, go->until) : NW_OK;
 }
 
 /* Server 0 alone decides how far the run goes. */
 static nw_status stop(server *s, nw_actions *actions)
 {
     if (s->base.group.me == 0) {
-        nw_master_stop(s);
+        nw_turns_stop(s);
         return NW_OK;
     }
     return s->hears && s->worker.active ? nw_server_tell(s, actions, 0, STOP, 0, 0) : NW_OK;
@@ -298,7 +319,7 @@ static nw_status stop(server *s, nw_actions *actions)
 
 static nw_status task_done(server *s, nw_actions *actions, const nw_task *task)
 {
-    return task->kind == NW_TASK_GRADIENT ? nw_worker_computed(s, actions) : nw_master_applied(s, actions);
+    return task->kind == NW_TASK_GRADIENT ? nw_worker_computed(s, actions) : nw_turns_applied(s, actions);
 }
 
 static nw_status take_event(server *s, const nw_event *event, nw_actions *actions)
@@ -317,7 +338,7 @@ static nw_status take_event(server *s, const nw_event *event, nw_actions *action
         NW_TRY(nw_machine_sender(&s->base, event->message, &from));
         return take_message(s, actions, event->message, from);
     case NW_EVENT_TIMER:
-        return nw_master_rang(s, actions);
+        return nw_clients_rang(s, actions);
     default:
         return NW_OK;
     }
@@ -345,7 +366,10 @@ static bool rests(const nw_machine *machine)
 static void waits(const nw_machine *m, nw_wait *wait)
 {
     const server *s = (const server *)m;
-    if (s->serves) nw_master_waits(s, wait);
+    if (s->serves && s->master.copying > 0 && (!s->master.active || nw_copies_hold(s)))
+        nw_copies_waits(s, wait);
+    else if (s->serves)
+        nw_clients_waits(s, wait);
     if (wait->count > 0 || !s->hears || !s->worker.active) {
         if (wait->count == 0) snprintf(wait->what, sizeof wait->what, "nothing");
         return;
@@ -353,7 +377,7 @@ static void waits(const nw_machine *m, nw_wait *wait)
     for (int i = 0; i < s->servers; i++)
         if (i != s->base.group.me && !s->worker.from[i].rests) nw_wait_add(wait, &s->base.group, i);
     snprintf(wait->what, sizeof wait->what, "parameters after %" PRId64 " gradients, or the end of the run",
-             s->worker.sent);
+             s->worker.begun);
 }
 
 /* The number of updates is all that outlives a run, and how many gradients a worker has computed. */
@@ -383,7 +407,8 @@ static void server_free(nw_machine *m)
 {
     server *s = (server *)m;
     nw_worker_free(s);
-    nw_master_free(s);
+    if (s->serves) nw_turns_free(s);
+    nw_clients_free(s);
     nw_codec_free(s->exact);
     nw_buckets_free(&s->buckets);
     free(s->pieces);
@@ -408,7 +433,6 @@ int nw_server_worker_of(const nw_exchange_options *o, int member)
 static nw_status check_options(const nw_exchange_options *o)
 {
     int servers = servers_of(o);
-    bool bounds = o->max_staleness >= 0 && o->staleness != NW_STALE_WEIGHT;
     NW_FAIL_IF(servers > o->group.count || nw_server_workers(o) < 1, NW_E_ARGUMENT,
                "%d servers in a world of %d ranks leave nobody to compute; use fewer, or --server-computes", servers,
                o->group.count);
@@ -418,9 +442,6 @@ static nw_status check_options(const nw_exchange_options *o)
                "in step, a worker has one gradient under way; leave --in-flight away, or use --communication async");
     NW_FAIL_IF(o->sync && (o->max_staleness >= 0 || o->correction != NW_CORRECT_NONE), NW_E_ARGUMENT,
                "in step, no gradient is old; --max-staleness and --server-correction are for --communication async");
-    NW_FAIL_IF(bounds && servers > 1, NW_E_ARGUMENT,
-               "only one server can make gradients wait or drop them, since several would decide differently; use "
-               "--servers 1, or --staleness weight");
     return NW_OK;
 }
 
@@ -460,7 +481,8 @@ static nw_status make(server *s)
     nw_codec_options exact = {.name = "none"};
     NW_TRY(nw_codec_create(&s->exact, &exact));
     NW_TRY(cut(s));
-    if (s->serves) NW_TRY(nw_master_make(s));
+    if (s->serves) NW_TRY(nw_clients_make(s));
+    if (s->serves) NW_TRY(nw_turns_make(s));
     return s->hears ? nw_worker_make(s) : NW_OK;
 }
 

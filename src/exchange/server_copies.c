@@ -4,8 +4,7 @@
  *
  * Every server counts the updates of its range, and knows beforehand after which of them a copy is due (nw_go.snapshots). Then it sends its range to rank 0, exactly, behind the answer to the worker, and goes on. Rank 0
  * puts the ranges together, its own among them. When all are there it hands them over (SNAPSHOT) and tells the servers (TAKEN). One server has all parameters anyway.
- * So a copy is "every range after N updates". Without order, the first N gradients of one range need not be those of another,
- * since each server applies them as they come.
+ * So a copy is the parameters after N updates.
  *
  * Bound. A server makes no update behind which a copy is due while COPIES_MOST of its copies are not taken. Messages from one
  * rank to another keep their order, so copies are completed in theirs, and all that are under way are among the COPIES_MOST that

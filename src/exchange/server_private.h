@@ -1,22 +1,32 @@
 /*
  * server_private.h - the inside of the parameter server, shared by the files that make it: server.c (the state machine, life),
- * server_master.c (a rank that owns parameters), server_copies.c (copies of all parameters, while all go on) and
- * server_worker.c (a rank that computes gradients).
+ * server_clients.c (workers as a server sees them: what they get, silence, return), server_turns.c (gradients in, updates),
+ * server_copies.c (copies of all parameters, while all go on) and server_worker.c (a rank that computes gradients).
  *
- * Ranks 0 .. S - 1 are servers, and own one range of the parameters each; the ranks behind them are workers, and, with
- * `computes`, all ranks are. What goes between a rank's own two roles passes the same functions, but not the driver.
+ * Members 0 .. S - 1 are servers, and own one range of the parameters each; the members behind them are workers, and, with
+ * `server_computes`, all are. What goes between a rank's own two roles passes the same functions, but not the driver.
  *
- *   kind         from -> to              says
- *   GRADIENT     worker -> each server   a piece of a gradient; step: its permit, version: the model it was computed from
- *   REPORT       worker -> server 0      what the worker has to tell of that batch; after the pieces
- *   MODEL        server -> worker        a piece of the parameters of that version; at the end of a run also to servers
- *   PERMIT       server 0 -> worker      compute one gradient, with the newest model that has come; step: its number
- *   REST         server -> all           the run is over, the parameters are those of that version; ranks that are lost
- *   CLOSE        server 0 -> server      the run is over after that many updates
- *   DROPPED      server 0 -> worker      you were dropped
- *   STOP         any -> server 0         the sender was asked to stop
- *   COPY         server -> server 0      a piece of the parameters of that version, exactly, to be looked at
- *   TAKEN        server 0 -> server      the copy of that version is complete
+ *   kind       from -> to              says
+ *   GRADIENT   worker -> each server   a piece of a gradient; step: its permit, version: the model it was computed from
+ *   REPORT     worker -> server 0      what the worker has to tell of that batch; after the pieces
+ *   MODEL      server -> worker        a piece of the parameters of that version; at the end of a run also to servers
+ *   PERMIT     server 0 -> worker      compute one gradient from a model of that version or a newer one; step: its number
+ *   REST       server -> all           the run is over, the parameters are those of that version; members that are dropped
+ *   CLOSE      server 0 -> server      the run is over after that many updates
+ *   DROPPED    server 0 -> worker      you were dropped: forget your permits and what you compute for them
+ *   JOIN       worker -> server 0      I have, and am back
+ *   COPY       server -> server 0      a piece of the parameters of that version, exactly, to be looked at
+ *   TAKEN      server 0 -> server      the copy of that version is complete
+ *   STOP       any -> server 0         the sender was asked to stop
+ *
+ * Of several servers the first decides, and the others do the same in the same order, so that all ranges have one history:
+ *
+ *   TURN       server 0 -> server      the next update takes these workers' gradients; version: their age. flags 1: they are
+ *                                      thrown away instead
+ *   GIVE       server 0 -> server      worker `part` gets the present parameters
+ *   CANCEL     server 0 -> server      worker `part` was dropped: what a turn lacks of it will not come. Is heeded at once
+ *   JOINED     server 0 -> server      worker `part` is back; what it sends for permits before `step` is of no use
+ *   APPLIED    server -> server 0      so many updates are made here
  *
  * A piece is the part of a bucket that one server owns (header: bucket, and part is the server).
  */
@@ -26,8 +36,26 @@
 #include "codec/ranges.h"
 #include "exchange/exchange.h"
 
-enum { GRADIENT = 1, REPORT, MODEL, PERMIT, REST, CLOSE, DROPPED, COPY, TAKEN, STOP };
-enum { CHANNEL = NW_CHANNEL_EXCHANGE };
+enum {
+    GRADIENT = 1,
+    REPORT,
+    MODEL,
+    PERMIT,
+    REST,
+    CLOSE,
+    DROPPED,
+    JOIN,
+    COPY,
+    TAKEN,
+    STOP,
+    TURN,
+    GIVE,
+    CANCEL,
+    JOINED,
+    APPLIED,
+    KINDS
+};
+enum { CHANNEL = NW_CHANNEL_EXCHANGE, THROWN_AWAY = 1 /* flags of TURN */ };
 enum { IN_FLIGHT_MOST = 8, COPIES_MOST = 2 };
 
 typedef struct piece {
@@ -46,21 +74,26 @@ typedef struct pieces {
 /* ---- the worker's side ---- */
 
 /* What comes from one server. */
+enum { READY_MOST = IN_FLIGHT_MOST + 2 };
 typedef struct source {
     pieces coming;
-    pieces ready;     /* complete, and not yet put in place: the newest */
-    int64_t version;  /* of what is in place */
-    int64_t answered; /* gradients */
-    bool rests;       /* it has said that the run is over */
+    pieces ready[READY_MOST]; /* complete models that are not in place, the oldest first */
+    int ready_count;
+    int64_t version; /* of what is in place */
+    bool rests;      /* it has said that the run is over */
 } source;
+
+typedef struct permit {
+    int64_t number, version;
+} permit;
 
 typedef struct worker {
     bool active, computing;
-    int64_t permits[IN_FLIGHT_MOST]; /* not yet used, in order */
+    bool dropped; /* what is being computed is of no use */
+    permit permits[IN_FLIGHT_MOST]; /* not yet used, in order */
     int permit_count;
     int64_t number; /* the permit of the gradient under way */
-    int64_t begun;  /* gradients, of this process */
-    int64_t sent;   /* of them, complete and sent */
+    int64_t begun;  /* gradients */
     int given;      /* pieces of the gradient under way that were sent */
     source *from;   /* by server */
 } worker;
@@ -77,17 +110,26 @@ typedef struct gradient {
 
 /* A worker, as a server sees it. */
 typedef struct client {
-    bool lost;
     int member;
-    int permits;      /* that were given and whose gradients are not applied */
-    int waiting;      /* of these, gradients that are here and wait */
-    int64_t has;      /* the version that was last sent to it */
+    bool dropped;
+    bool told;        /* ... and was told so, since it said something */
+    bool joins;       /* it wants to come back, and will when the next run begins */
+    int permits;      /* that were given and whose gradients are not applied; server 0 */
+    int waiting;      /* gradients that are here and wait */
+    int64_t has;      /* the version that was last sent to it; -1: none that it can use */
     int64_t heard_ns; /* when it last said something, or was given something to do */
+    int64_t least;    /* gradients of permits before this one are from before it was dropped; other servers than the first */
     gradient coming;
     pieces backups[IN_FLIGHT_MOST + 2]; /* models that it may have computed from, for dc-asgd; in order of version */
     int backup_count;
     int64_t handed[IN_FLIGHT_MOST]; /* versions that its permits were given at, the oldest first */
 } client;
+
+/* Another server, as the first sees it. */
+typedef struct fellow {
+    int64_t version;  /* updates that it has made */
+    int64_t heard_ns; /* when it said so, or had nothing to do */
+} fellow;
 
 /* The parameters of all servers after `version` updates, as far as they have come; at rank 0. */
 typedef struct copy {
@@ -99,8 +141,8 @@ typedef struct copy {
 
 typedef struct master {
     bool active, applying;
-    bool closed;     /* not server 0: all gradients of the run are known ... */
-    int64_t closing; /* ... to be so many, all runs together */
+    nw_message *orders, **last_order; /* other servers than the first: TURN, GIVE, JOINED and CLOSE that were not heeded yet */
+    fellow *fellows; /* the first server: by server */
     int64_t version; /* updates made */
     int64_t until;
     int64_t serial; /* the next permit's number */
@@ -113,6 +155,7 @@ typedef struct master {
     int spare_count;
     gradient *taken; /* that are being applied */
     int taken_count;
+    int64_t thrown_away; /* gradients that were too old */
     float *sum;    /* what is applied: as long as all parameters, but used in this server's range only */
     float *was;    /* for dc-asgd: a piece of an old model */
     pieces model;  /* the parameters of `version`, encoded; empty: not yet */
@@ -182,20 +225,44 @@ nw_status nw_worker_computed(server *s, nw_actions *actions);
 nw_status nw_worker_take(server *s, nw_actions *actions, nw_message *message, int from);
 nw_status nw_worker_go_on(server *s, nw_actions *actions);
 
-/* ---- server_master.c ---- */
+/* ---- server_clients.c ---- */
 
-nw_status nw_master_make(server *s);
-void nw_master_free(server *s);
-nw_status nw_master_go(server *s, nw_actions *actions, int64_t until);
-/* If a run is under way: no updates but those of permits that are out. */
-void nw_master_stop(server *s);
+nw_status nw_clients_make(server *s);
+void nw_clients_free(server *s);
+/* Brings a worker up to date. A rank's own role has the parameters in place. */
+nw_status nw_clients_update(server *s, nw_actions *actions, client *c);
 /* This rank's other role begins to compute, from what is in place. */
-nw_status nw_master_own_begins(server *s, nw_actions *actions);
-nw_status nw_master_take(server *s, nw_actions *actions, nw_message *message, int from);
-nw_status nw_master_applied(server *s, nw_actions *actions);
-nw_status nw_master_rang(server *s, nw_actions *actions);
-nw_status nw_master_go_on(server *s, nw_actions *actions);
-void nw_master_waits(const server *s, nw_wait *wait);
+nw_status nw_clients_own_begins(server *s, nw_actions *actions);
+/* Server 0: gives permits as long as there is something to do. */
+nw_status nw_clients_permit(server *s, nw_actions *actions);
+/* A run begins, and ends: all get the last parameters, exactly. */
+nw_status nw_clients_go(server *s, nw_actions *actions);
+nw_status nw_clients_rest(server *s, nw_actions *actions);
+/* Of a worker that was dropped: it says something, or wants to come back. */
+nw_status nw_clients_return(server *s, nw_actions *actions, client *c, bool joins);
+/* Server 0 tells the others. */
+nw_status nw_clients_forget(server *s, nw_actions *actions, client *c); /* CANCEL */
+nw_status nw_clients_join(server *s, nw_actions *actions, client *c, int64_t least);
+nw_status nw_clients_rang(server *s, nw_actions *actions);
+/* Another server has made so many updates. */
+void nw_clients_hear_server(server *s, int server_index, int64_t version);
+void nw_clients_set_timer(server *s, nw_actions *actions);
+void nw_clients_waits(const server *s, nw_wait *wait);
+/* Forgets models that are older than what it computes from by now. */
+void nw_clients_drop_backups(server *s, client *c, int64_t version);
+
+/* ---- server_turns.c ---- */
+
+nw_status nw_turns_make(server *s);
+void nw_turns_free(server *s);
+nw_status nw_turns_go(server *s, nw_actions *actions, int64_t until);
+/* If a run is under way: no updates but those of permits that are out. */
+void nw_turns_stop(server *s);
+nw_status nw_turns_take(server *s, nw_actions *actions, nw_message *message, int from);
+nw_status nw_turns_applied(server *s, nw_actions *actions);
+nw_status nw_turns_go_on(server *s, nw_actions *actions);
+/* Throws away the gradients of a worker that wait here: it has been dropped since. */
+void nw_turns_purge(server *s, client *c);
 
 /* ---- server_copies.c ---- */
 
@@ -210,6 +277,9 @@ nw_status nw_copies_take(server *s, nw_actions *actions, const nw_message *messa
 /* The ranks that copies wait for. */
 void nw_copies_waits(const server *s, nw_wait *wait);
 
+static inline bool is_first(const server *s) { return s->base.group.me == 0; }
+static inline client *client_of(server *s, int member) { return &s->master.clients[member - s->first_worker]; }
+static inline bool is_own(const server *s, const client *c) { return c->member == s->base.group.me; }
 static inline int server_of(const server *s, int index) { return s->pieces[index].server; }
 static inline float *values_of(const server *s, int index) { return s->params->values + s->pieces[index].first; }
 

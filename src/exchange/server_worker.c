@@ -1,9 +1,9 @@
 /*
  * server_worker.c - a rank that computes gradients for a parameter server. See server_private.h.
  *
- * It computes whenever it has a permit, and starts with the newest parameters that have come. Pieces of the gradient leave
- * as soon as they are final. Parameters that come while it computes wait: a gradient is taken at one version of a server's
- * range from its beginning to its end.
+ * It computes whenever it has a permit, and starts with the newest parameters that have come from all servers, of one version. Pieces
+ * of the gradient leave as soon as they are final. Parameters that come while it computes wait: a gradient is taken at one version
+ * from its beginning to its end. A rank that is a server, too, has its own range in place, as new as it is.
  */
 #include "exchange/server_private.h"
 
@@ -13,53 +13,86 @@
 
 /* ---- parameters that come ----------------------------------------------------------------------------------------------- */
 
-static nw_status put_in_place(server *s, nw_actions *actions, source *from)
+/* Forgets the models that are not newer than a version, which has become the one in place. */
+static void drop_ready(server *s, source *from, int64_t version)
 {
-    pieces *p = &from->ready;
-    if (p->here == 0) return NW_OK;
-    nw_status status = nw_server_decode_all(s, actions, p, s->params->values, false);
-    from->version = p->version;
-    nw_pieces_drop(p, s->piece_count);
-    return status;
+    while (from->ready_count > 0 && from->ready[0].version <= version) {
+        pieces oldest = from->ready[0];
+        nw_pieces_drop(&oldest, s->piece_count);
+        memmove(from->ready, from->ready + 1, (size_t)--from->ready_count * sizeof oldest);
+        from->ready[from->ready_count] = oldest;
+    }
 }
 
-static nw_status put_all_in_place(server *s, nw_actions *actions)
+static nw_status put_in_place(server *s, nw_actions *actions, source *from, int64_t version)
 {
-    for (int i = 0; i < s->servers; i++) NW_TRY(put_in_place(s, actions, &s->worker.from[i]));
+    for (int r = 0; r < from->ready_count; r++)
+        if (from->ready[r].version == version)
+            NW_TRY(nw_server_decode_all(s, actions, &from->ready[r], s->params->values, false));
+    from->version = version;
+    drop_ready(s, from, version);
     return NW_OK;
 }
 
-/* All pieces are here: they wait for the computation under way, in the place of those that wait already. */
-static nw_status complete(server *s, source *from)
+static bool has_version(const source *from, int64_t version)
 {
-    pieces older = from->ready;
-    nw_pieces_drop(&older, s->piece_count);
-    from->ready = from->coming;
-    from->coming = older;
-    from->answered++;
+    bool has = from->version == version;
+    for (int r = 0; r < from->ready_count; r++) has |= from->ready[r].version == version;
+    return has;
+}
+
+/* The newest version that has come from all servers but this rank itself; -1: there is none. */
+static int64_t newest_version(const server *s)
+{
+    const worker *w = &s->worker;
+    int first = s->base.group.me == 0 && s->servers > 1 ? 1 : 0; /* any server that is not this rank */
+    const source *from = &w->from[first];
+    if (first == s->base.group.me) return s->master.version; /* there is no other */
+    for (int r = from->ready_count; r >= 0; r--) {
+        int64_t version = r > 0 ? from->ready[r - 1].version : from->version;
+        bool all = true;
+        for (int i = 0; i < s->servers; i++) all &= i == s->base.group.me || has_version(&w->from[i], version);
+        if (all) return version;
+    }
+    return -1;
+}
+
+static nw_status put_all_in_place(server *s, nw_actions *actions, int64_t version)
+{
+    for (int i = 0; i < s->servers; i++)
+        if (i != s->base.group.me) NW_TRY(put_in_place(s, actions, &s->worker.from[i], version));
     return NW_OK;
 }
 
+/* A model is complete: it waits for the computation under way. One that nobody can use any more makes room. */
 static nw_status take_piece(server *s, nw_message *m, int server_index)
 {
     const nw_header *h = m->header;
     source *from = &s->worker.from[server_index];
     NW_TRY(nw_pieces_add(&from->coming, s->index[(int)h->bucket * s->servers + (int)h->part], m));
-    return from->coming.here == s->of_server[server_index] ? complete(s, from) : NW_OK;
+    if (from->coming.here < s->of_server[server_index]) return NW_OK;
+    if (from->ready_count == READY_MOST) drop_ready(s, from, from->ready[0].version);
+    pieces empty = from->ready[from->ready_count];
+    from->ready[from->ready_count++] = from->coming;
+    from->coming = empty;
+    return NW_OK;
 }
 
 /* ---- the end of a run ------------------------------------------------------------------------------------------------------ */
 
-static nw_status lose_ranks(server *s, nw_actions *actions, const nw_message *m)
+/* The first server says who is dropped; all others are here, or back. */
+static nw_status hear_of_dropped(server *s, nw_actions *actions, const nw_message *m)
 {
     size_t count = m->header->bytes / sizeof(uint32_t);
-    for (size_t i = 0; i < count; i++) {
-        uint32_t member;
-        memcpy(&member, m->payload + i * sizeof member, sizeof member);
-        NW_FAIL_IF(member >= (uint32_t)s->base.group.count, NW_E_MESSAGE,
-                   "rank %u says that member %u was dropped; there are %d", m->header->from, member, s->base.group.count);
-        if ((int)member != s->base.group.me)
-            nw_actions_add(actions, (nw_action){.kind = NW_ACTION_DROP, .to = s->base.group.ranks[member]});
+    for (int i = 0; i < s->workers; i++) {
+        int member = s->first_worker + i;
+        nw_action action = {.kind = NW_ACTION_BACK, .to = s->base.group.ranks[member]};
+        for (size_t k = 0; k < count; k++) {
+            uint32_t dropped;
+            memcpy(&dropped, m->payload + k * sizeof dropped, sizeof dropped);
+            if (dropped == (uint32_t)member) action.kind = NW_ACTION_DROP;
+        }
+        if (member != s->base.group.me) nw_actions_add(actions, action);
     }
     return NW_OK;
 }
@@ -70,10 +103,9 @@ static nw_status rest(server *s, nw_actions *actions, const nw_message *m, int s
     source *from = &w->from[server_index];
     NW_FAIL_IF(w->computing || w->permit_count > 0, NW_E_MESSAGE,
                "rank %u ends the run while this rank still computes for it", m->header->from);
-    NW_TRY(put_in_place(s, actions, from));
-    if (server_index != s->base.group.me) NW_TRY(lose_ranks(s, actions, m));
+    if (server_index != s->base.group.me) NW_TRY(put_in_place(s, actions, from, (int64_t)m->header->version));
+    if (server_index == 0 && s->base.group.me != 0) NW_TRY(hear_of_dropped(s, actions, m));
     from->version = (int64_t)m->header->version;
-    from->answered = w->sent;
     from->rests = true;
     for (int i = 0; i < s->servers; i++)
         if (!w->from[i].rests) return NW_OK;
@@ -87,14 +119,22 @@ static nw_status take_permit(worker *w, const nw_header *h)
 {
     NW_FAIL_IF(w->permit_count == IN_FLIGHT_MOST, NW_E_MESSAGE, "rank %u asks for more than %d gradients at a time",
                h->from, IN_FLIGHT_MOST);
-    w->permits[w->permit_count++] = (int64_t)h->step;
+    w->permits[w->permit_count++] = (permit){(int64_t)h->step, (int64_t)h->version};
     return NW_OK;
+}
+
+/* This rank was silent for too long, perhaps because it was suspended: what it had to do, others do. */
+static nw_status join_again(server *s, nw_actions *actions)
+{
+    worker *w = &s->worker;
+    w->permit_count = 0;
+    w->dropped = w->computing;
+    return nw_server_tell(s, actions, 0, JOIN, 0, 0);
 }
 
 nw_status nw_worker_take(server *s, nw_actions *actions, nw_message *m, int from)
 {
-    NW_FAIL_IF(m->header->kind != DROPPED && !s->worker.active, NW_E_MESSAGE,
-               "rank %u sent work to rank %u between two runs", m->header->from,
+    NW_FAIL_IF(!s->worker.active, NW_E_MESSAGE, "rank %u sent work to rank %u between two runs", m->header->from,
                s->base.group.ranks[s->base.group.me]);
     switch (m->header->kind) {
     case MODEL:
@@ -104,16 +144,14 @@ nw_status nw_worker_take(server *s, nw_actions *actions, nw_message *m, int from
     case REST:
         return rest(s, actions, m, from);
     default:
-        return NW_FAIL(NW_E_PEER,
-                       "rank %u has given up this rank, which said nothing for too long; --timeout sets how long",
-                       m->header->from);
+        return join_again(s, actions);
     }
 }
 
 nw_status nw_worker_give(server *s, nw_actions *actions, size_t first)
 {
     worker *w = &s->worker;
-    for (; w->given < s->piece_count && s->pieces[w->given].first >= first; w->given++) {
+    for (; !w->dropped && w->given < s->piece_count && s->pieces[w->given].first >= first; w->given++) {
         const piece *p = &s->pieces[w->given];
         nw_message *m;
         NW_TRY(nw_server_encode(s, actions, s->codec, GRADIENT, w->given, w->number, w->from[p->server].version,
@@ -135,32 +173,24 @@ static nw_status send_report(server *s, nw_actions *actions)
 
 nw_status nw_worker_computed(server *s, nw_actions *actions)
 {
+    worker *w = &s->worker;
     NW_TRY(nw_worker_give(s, actions, 0));
-    NW_TRY(send_report(s, actions));
-    s->worker.given = 0;
-    s->worker.sent++;
-    s->worker.computing = false;
+    if (!w->dropped) NW_TRY(send_report(s, actions));
+    w->given = 0;
+    w->computing = w->dropped = false;
     return NW_OK;
-}
-
-/* Gradients of this rank that a server has not answered. Its own one, which has the parameters in place, need not say so. */
-static int64_t unanswered(const server *s, int server_rank)
-{
-    const worker *w = &s->worker;
-    if (server_rank == s->base.group.me) return s->master.clients[s->base.group.me - s->first_worker].waiting;
-    return w->sent - w->from[server_rank].answered;
 }
 
 nw_status nw_worker_go_on(server *s, nw_actions *actions)
 {
     worker *w = &s->worker;
     if (!w->active || w->computing || w->permit_count == 0) return NW_OK;
-    if (s->serves && s->master.applying) return NW_OK; /* which comes first; its range is in place then */
-    for (int i = 1; i < s->servers; i++)               /* server 0 says so with its permit */
-        if (unanswered(s, i) >= s->o.in_flight) return NW_OK;
-    NW_TRY(put_all_in_place(s, actions));
-    if (s->serves) NW_TRY(nw_master_own_begins(s, actions));
-    w->number = w->permits[0];
+    if (s->serves && (s->master.applying || s->master.version < w->permits[0].version)) return NW_OK; /* its own range */
+    int64_t version = newest_version(s);
+    if (version < w->permits[0].version) return NW_OK;
+    NW_TRY(put_all_in_place(s, actions, version));
+    if (s->serves) NW_TRY(nw_clients_own_begins(s, actions));
+    w->number = w->permits[0].number;
     memmove(w->permits, w->permits + 1, (size_t)--w->permit_count * sizeof w->permits[0]);
     w->computing = true;
     nw_actions_task(actions, (nw_task){.kind = NW_TASK_GRADIENT, .number = w->begun++});
@@ -175,7 +205,7 @@ nw_status nw_worker_make(server *s)
     NW_FAIL_IF(!s->worker.from, NW_E_MEMORY, "no memory for %d servers", s->servers);
     for (int i = 0; i < s->servers; i++) {
         NW_TRY(nw_pieces_make(&s->worker.from[i].coming, s->piece_count));
-        NW_TRY(nw_pieces_make(&s->worker.from[i].ready, s->piece_count));
+        for (int r = 0; r < READY_MOST; r++) NW_TRY(nw_pieces_make(&s->worker.from[i].ready[r], s->piece_count));
     }
     return NW_OK;
 }
@@ -184,7 +214,7 @@ void nw_worker_free(server *s)
 {
     for (int i = 0; s->worker.from && i < s->servers; i++) {
         nw_pieces_free(&s->worker.from[i].coming, s->piece_count);
-        nw_pieces_free(&s->worker.from[i].ready, s->piece_count);
+        for (int r = 0; r < READY_MOST; r++) nw_pieces_free(&s->worker.from[i].ready[r], s->piece_count);
     }
     free(s->worker.from);
     s->worker.from = NULL;

@@ -82,6 +82,7 @@ typedef struct nw_count {
     int64_t updates;      /* with this one */
     int64_t delay;        /* updates since the parameters that its gradient was computed from */
     int64_t clock;        /* the batch whose learning rate it had */
+    int64_t thrown_away;  /* gradients so far that were too old to be applied */
     int from_count;       /* members whose reports are here ... */
     const int *from;      /* ... in ascending order ... */
     const void **reports; /* ... and what each said of its batches: nw_exchange_options.report_bytes */

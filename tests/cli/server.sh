@@ -110,6 +110,8 @@ same many part
 equal "delays after a resume" "$(delay many mean)" "$(delay part mean)"
 trained bounded $serve async --virtual 6 --max-staleness 2
 is "$(delay bounded max) == 2" "no gradient misses more than two updates"
+trained bounded-several $serve async --virtual 8 --servers 3 --max-staleness 2
+is "$(delay bounded-several max) == 2" "no gradient misses more than two updates of three servers"
 trained dropped $serve async --virtual 6 --max-staleness 2 --staleness drop
 is "$(delay dropped max) <= 2" "older gradients are dropped"
 equal "updates in spite of drops" 40 "$(number dropped steps)"
@@ -169,9 +171,14 @@ run 0 "$NOWAIT" train $common --run-dir "$runs/dead" $serve async --virtual 5 --
 err_has 'rank 2 has said nothing for too long and is given up'
 equal "updates without rank 2" 40 "$(number dead steps)"
 run 0 "$NOWAIT" train $common --quiet --run-dir "$runs/dead-sync" $serve sync --virtual 5 --timeout 5 --faults "$work/dies.yaml"
-run 5 "$NOWAIT" train $common --quiet --run-dir "$runs/dead-server" $serve async --servers 2 --virtual 5 --timeout 5 \
+run 0 "$NOWAIT" train $common --run-dir "$runs/dead-several" $serve async --servers 2 --virtual 6 --timeout 5 \
     --faults "$work/dies.yaml"
-err_has 'rank 2'
+err_has 'rank 2 has said nothing for too long and is given up'
+equal "updates of two servers without rank 2" 40 "$(number dead-several steps)"
+sed 's/rank: 2/rank: 1/; s/step 3/20 ms/' "$work/dies.yaml" >"$work/server-dies.yaml"
+run 5 "$NOWAIT" train $common --quiet --run-dir "$runs/dead-server" $serve async --servers 2 --virtual 6 --timeout 5 \
+    --cluster "$work/cluster.yaml" --faults "$work/server-dies.yaml"
+err_has 'rank 1'
 
 # ---- APAM's batches are global in step ----
 run 0 "$NOWAIT" train --defaults apam $common --run-dir "$runs/global" --exchange server --communication sync --virtual 5 --max-steps 3
@@ -192,7 +199,7 @@ refuses 'add --exchange server' --in-flight 2
 refuses 'nobody to compute' $serve async --servers 3 --virtual 3
 refuses 'one gradient under way' $serve sync --in-flight 2 --virtual 3
 refuses 'no gradient is old' $serve sync --max-staleness 2 --virtual 3
-refuses '--staleness weight' $serve async --max-staleness 2 --servers 2 --virtual 4
+refuses '--optimizer lars' $serve async --optimizer lars --servers 2 --virtual 4
 refuses '--clip-norm' $serve async --clip-norm 1 --servers 2 --virtual 4
 refuses '--max-delay' $serve async --max-delay 3 --virtual 4
 refuses 'without a parameter server' --resume "$runs/serial" $serve async

@@ -1,0 +1,373 @@
+/*
+ * server_clients.c - workers as a server sees them: the parameters and permits that they get, and what happens when one is silent
+ * and when it comes back. See server.c and server_private.h.
+ *
+ * Permits (server 0 alone). With V updates made, P permits out and U updates asked for, one more is given while V + P < U: so
+ * exactly U updates are made, whatever is thrown away or dropped on the way.
+ *
+ * Silence. A worker that has a permit and says nothing for `deadline_ns` of the server's own time is dropped: its permits are
+ * given to others, nobody waits for it, and what it sends is ignored. Other servers are told, since a turn may lack its pieces.
+ * When it says something again it is told so, forgets what it had, and joins as one that has nothing. Joining takes effect at
+ * once, or, between two runs, when the next one begins. A server cannot be dropped: if workers are silent because another server
+ * is, the run fails and names it.
+ */
+#include "exchange/server_private.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int rank_of(const server *s, int member) { return s->base.group.ranks[member]; }
+
+/* ---- parameters go out ---------------------------------------------------------------------------------------------------- */
+
+/* The present parameters as messages, which all who get this version share. */
+static nw_status encode_model(server *s, nw_actions *actions, const nw_codec *codec)
+{
+    master *m = &s->master;
+    if (m->model.here > 0) return NW_OK;
+    return nw_server_encode_own(s, actions, codec, m->version, &m->model);
+}
+
+static nw_status send_model(server *s, nw_actions *actions, int to)
+{
+    for (int i = 0; i < s->piece_count; i++)
+        if (s->master.model.at[i]) NW_TRY(nw_server_send(s, actions, to, nw_message_hold(s->master.model.at[i])));
+    return NW_OK;
+}
+
+/* Keeps what the worker computes from. */
+static nw_status keep_backup(server *s, nw_actions *actions, client *c)
+{
+    master *m = &s->master;
+    if (s->o.correction != NW_CORRECT_DC) return NW_OK;
+    if (c->backup_count > 0 && c->backups[c->backup_count - 1].version == m->version) return NW_OK;
+    NW_FAIL_IF(c->backup_count == IN_FLIGHT_MOST + 2, NW_E_INTERNAL, "rank %d has too many old models",
+               rank_of(s, c->member));
+    NW_TRY(encode_model(s, actions, s->codec));
+    pieces *b = &c->backups[c->backup_count++];
+    for (int i = 0; i < s->piece_count; i++)
+        if (m->model.at[i]) b->at[i] = nw_message_hold(m->model.at[i]);
+    b->here = m->model.here;
+    b->version = m->version;
+    return NW_OK;
+}
+
+void nw_clients_drop_backups(server *s, client *c, int64_t version)
+{
+    while (c->backup_count > 0 && c->backups[0].version < version) {
+        pieces oldest = c->backups[0];
+        nw_pieces_drop(&oldest, s->piece_count);
+        memmove(c->backups, c->backups + 1, (size_t)--c->backup_count * sizeof *c->backups);
+        c->backups[c->backup_count] = oldest;
+    }
+}
+
+nw_status nw_clients_update(server *s, nw_actions *actions, client *c)
+{
+    if (c->has == s->master.version && c->backup_count > 0) return NW_OK;
+    if (!is_own(s, c)) NW_TRY(keep_backup(s, actions, c)); /* of its own role when that begins to compute */
+    if (c->has == s->master.version || is_own(s, c)) return NW_OK;
+    c->has = s->master.version;
+    NW_TRY(encode_model(s, actions, s->codec));
+    return send_model(s, actions, c->member);
+}
+
+nw_status nw_clients_own_begins(server *s, nw_actions *actions)
+{
+    s->worker.from[s->base.group.me].version = s->master.version;
+    return keep_backup(s, actions, client_of(s, s->base.group.me));
+}
+
+/* ---- work goes out -------------------------------------------------------------------------------------------------------- */
+
+/* A header for each of the other servers. */
+static nw_status tell_fellows(server *s, nw_actions *actions, int kind, int member, int64_t step)
+{
+    for (int i = 1; i < s->servers; i++) {
+        nw_message *message;
+        NW_TRY(nw_server_make_message(s, actions, kind, 0, step, s->master.version, &message));
+        message->header->part = (uint16_t)member;
+        NW_TRY(nw_server_send(s, actions, i, message));
+    }
+    return NW_OK;
+}
+
+static bool may_permit(const server *s, const client *c)
+{
+    const master *m = &s->master;
+    bool waits = s->o.max_staleness >= 0 && s->o.staleness == NW_STALE_WAIT;
+    if (!is_first(s) || !m->active || c->dropped || c->permits >= s->o.in_flight) return false;
+    if (s->sync) return m->version < m->until && m->permits < s->workers;
+    return m->version + m->permits < m->until && (!waits || m->permits <= s->o.max_staleness);
+}
+
+static nw_status give_permit(server *s, nw_actions *actions, client *c)
+{
+    master *m = &s->master;
+    NW_TRY(tell_fellows(s, actions, GIVE, c->member, m->serial));
+    NW_TRY(nw_clients_update(s, actions, c));
+    if (c->permits == c->waiting) c->heard_ns = s->now_ns;
+    c->handed[c->permits++] = m->version;
+    m->permits++;
+    return nw_server_tell(s, actions, c->member, PERMIT, m->serial++, m->version);
+}
+
+/* One each, then the next one each, as long as there is something to do. In step, all begin together. */
+nw_status nw_clients_permit(server *s, nw_actions *actions)
+{
+    master *m = &s->master;
+    bool changing = actions->running && actions->running->kind == NW_TASK_UPDATE; /* what would be sent */
+    if (changing || (s->sync && (m->permits > 0 || m->applying))) return NW_OK;
+    for (int round = 0; round < s->o.in_flight; round++)
+        for (int i = 0; i < s->workers; i++) {
+            client *c = &m->clients[(m->turn + i) % s->workers];
+            if (c->permits == round && may_permit(s, c)) NW_TRY(give_permit(s, actions, c));
+        }
+    return NW_OK;
+}
+
+/* ---- runs begin and end --------------------------------------------------------------------------------------------------- */
+
+nw_status nw_clients_go(server *s, nw_actions *actions)
+{
+    master *m = &s->master;
+    for (int i = 0; i < s->workers; i++) {
+        client *c = &m->clients[i];
+        if (c->joins) NW_TRY(nw_clients_return(s, actions, c, true));
+        if (c->dropped || c->has < 0) continue;
+        c->has = m->version; /* all are equal at rest */
+        if (!is_own(s, c)) NW_TRY(keep_backup(s, actions, c));
+    }
+    for (int i = 1; i < s->servers && is_first(s); i++) m->fellows[i] = (fellow){m->version, s->now_ns};
+    return NW_OK;
+}
+
+static nw_status send_rest(server *s, nw_actions *actions, int to)
+{
+    master *m = &s->master;
+    nw_message *message;
+    uint32_t dropped = 0;
+    for (int i = 0; i < s->workers; i++) dropped += m->clients[i].dropped;
+    NW_TRY(nw_server_make_message(s, actions, REST, dropped * sizeof dropped, 0, m->version, &message));
+    uint8_t *at = message->payload;
+    for (int i = 0; i < s->workers; i++) {
+        uint32_t member = (uint32_t)m->clients[i].member;
+        if (!m->clients[i].dropped) continue;
+        memcpy(at, &member, sizeof member);
+        at += sizeof member;
+    }
+    return nw_server_send(s, actions, to, message);
+}
+
+/* The last parameters, exactly, so that all are equal at rest. */
+static nw_status send_last(server *s, nw_actions *actions, client *c)
+{
+    master *m = &s->master;
+    bool has_it = c->has == m->version && s->codec->exact;
+    if (!has_it && !is_own(s, c)) {
+        NW_TRY(encode_model(s, actions, s->exact));
+        NW_TRY(send_model(s, actions, c->member));
+    }
+    c->has = m->version;
+    nw_clients_drop_backups(s, c, INT64_MAX);
+    return send_rest(s, actions, c->member);
+}
+
+nw_status nw_clients_rest(server *s, nw_actions *actions)
+{
+    master *m = &s->master;
+    m->active = false;
+    if (!s->codec->exact) nw_pieces_drop(&m->model, s->piece_count);
+    for (int i = 0; i < s->workers; i++) {
+        if (m->clients[i].dropped)
+            nw_turns_purge(s, &m->clients[i]);
+        else
+            NW_TRY(send_last(s, actions, &m->clients[i]));
+    }
+    for (int i = 0; s->first_worker > 0 && i < s->servers; i++) { /* those who do not work have had nothing yet */
+        if (i == s->base.group.me) continue;
+        NW_TRY(encode_model(s, actions, s->exact));
+        NW_TRY(send_model(s, actions, i));
+        NW_TRY(send_rest(s, actions, i));
+    }
+    nw_pieces_drop(&m->model, s->piece_count);
+    for (int i = 1; is_first(s) && i < s->servers; i++) NW_TRY(nw_server_tell(s, actions, i, CLOSE, 0, m->version));
+    nw_clients_set_timer(s, actions);
+    return NW_OK;
+}
+
+/* ---- silence and return --------------------------------------------------------------------------------------------------- */
+
+/* What it was asked for and what came of it half. */
+static void forget_work(server *s, client *c)
+{
+    nw_pieces_drop(&c->coming.pieces, s->piece_count);
+    if (c->coming.report) nw_message_drop(c->coming.report);
+    c->coming.report = NULL;
+}
+
+nw_status nw_clients_forget(server *s, nw_actions *actions, client *c)
+{
+    c->dropped = true;
+    c->told = false;
+    c->has = -1;
+    forget_work(s, c);
+    nw_actions_add(actions, (nw_action){.kind = NW_ACTION_DROP, .to = rank_of(s, c->member)});
+    return NW_OK;
+}
+
+nw_status nw_clients_join(server *s, nw_actions *actions, client *c, int64_t least)
+{
+    c->dropped = c->joins = false;
+    c->has = -1;
+    c->least = least;
+    c->heard_ns = s->now_ns;
+    forget_work(s, c);
+    nw_turns_purge(s, c);
+    nw_clients_drop_backups(s, c, INT64_MAX);
+    nw_actions_add(actions, (nw_action){.kind = NW_ACTION_BACK, .to = rank_of(s, c->member)});
+    return NW_OK;
+}
+
+nw_status nw_clients_return(server *s, nw_actions *actions, client *c, bool joins)
+{
+    master *m = &s->master;
+    if (joins && !m->active) { /* when the next run begins */
+        c->joins = true;
+        return NW_OK;
+    }
+    if (!joins) {
+        if (c->told) return NW_OK;
+        c->told = true;
+        return nw_server_tell(s, actions, c->member, DROPPED, 0, 0);
+    }
+    NW_TRY(tell_fellows(s, actions, JOINED, c->member, m->serial));
+    return nw_clients_join(s, actions, c, m->serial);
+}
+
+/* A worker is silent. */
+static nw_status drop_worker(server *s, nw_actions *actions, client *c)
+{
+    master *m = &s->master;
+    int living = 0;
+    m->permits -= c->permits - c->waiting; /* what is here is still applied */
+    c->permits = c->waiting;
+    NW_TRY(nw_clients_forget(s, actions, c));
+    NW_TRY(tell_fellows(s, actions, CANCEL, c->member, 0));
+    for (int i = 0; i < s->workers; i++) living += !m->clients[i].dropped;
+    NW_FAIL_IF(living == 0, NW_E_PEER, "rank %d, the last worker, has said nothing for %.1f s; --timeout sets how long",
+               rank_of(s, c->member), (double)(s->now_ns - c->heard_ns) * 1e-9);
+    return NW_OK;
+}
+
+/* Another server that has not made so many updates yet; of several, the one that was silent longest. 0: there is none. */
+static int server_behind(const server *s, int64_t version)
+{
+    const master *m = &s->master;
+    int found = 0;
+    for (int i = 1; is_first(s) && i < s->servers; i++)
+        if (m->fellows[i].version < version && (!found || m->fellows[i].heard_ns < m->fellows[found].heard_ns)) found = i;
+    return found;
+}
+
+/* When a worker has been silent for too long. One that cannot have its model yet is excused, and that server has to say
+ * something instead. */
+static int64_t deadline_of(const server *s, const client *c, int *server_index)
+{
+    if (c->dropped || is_own(s, c) || c->permits == c->waiting) return NW_NO_TIMER;
+    *server_index = server_behind(s, c->handed[c->permits - 1]);
+    return s->o.deadline_ns + (*server_index ? s->master.fellows[*server_index].heard_ns : c->heard_ns);
+}
+
+void nw_clients_hear_server(server *s, int server_index, int64_t version)
+{
+    master *m = &s->master;
+    int64_t before = m->fellows[server_index].version;
+    m->fellows[server_index] = (fellow){version, s->now_ns};
+    for (int i = 0; i < s->workers; i++) { /* those that waited for it have their time from now on */
+        client *c = &m->clients[i];
+        if (c->permits > 0 && c->handed[c->permits - 1] > before) c->heard_ns = s->now_ns;
+    }
+}
+
+nw_status nw_clients_rang(server *s, nw_actions *actions)
+{
+    master *m = &s->master;
+    m->timer = NW_NO_TIMER;
+    for (int i = 0; i < s->workers; i++) {
+        client *c = &m->clients[i];
+        int behind = 0;
+        if (deadline_of(s, c, &behind) > s->now_ns) continue;
+        NW_FAIL_IF(behind, NW_E_PEER,
+                   "rank %d, a server, has said nothing for %.1f s, and a server cannot be replaced; --timeout sets how "
+                   "long",
+                   rank_of(s, behind), (double)(s->now_ns - m->fellows[behind].heard_ns) * 1e-9);
+        NW_TRY(drop_worker(s, actions, c));
+    }
+    return NW_OK;
+}
+
+void nw_clients_set_timer(server *s, nw_actions *actions)
+{
+    master *m = &s->master;
+    int64_t first = NW_NO_TIMER;
+    int behind;
+    for (int i = 0; s->o.deadline_ns > 0 && m->active && is_first(s) && i < s->workers; i++) {
+        int64_t deadline = deadline_of(s, &m->clients[i], &behind);
+        if (deadline < first) first = deadline;
+    }
+    bool later = m->timer != NW_NO_TIMER && first >= m->timer && first != NW_NO_TIMER;
+    if (first == m->timer || later) return; /* when it rings, it is set anew */
+    m->timer = first;
+    nw_actions_add(actions, (nw_action){.kind = NW_ACTION_TIMER, .at_ns = first});
+}
+
+void nw_clients_waits(const server *s, nw_wait *wait)
+{
+    const master *m = &s->master;
+    int behind = server_behind(s, m->version);
+    if (!is_first(s) && m->active && !m->orders) nw_wait_add(wait, &s->base.group, 0);
+    if (behind) nw_wait_add(wait, &s->base.group, behind);
+    for (int i = 0; m->active && wait->count == 0 && i < s->workers; i++) {
+        const client *c = &m->clients[i];
+        bool owes = is_first(s) ? c->permits > c->waiting : c->waiting == 0;
+        if (owes && !c->dropped && !is_own(s, c)) nw_wait_add(wait, &s->base.group, c->member);
+    }
+    snprintf(wait->what, sizeof wait->what, "gradients, after %" PRId64 " updates of %" PRId64, m->version, m->until);
+}
+
+/* ---- life ----------------------------------------------------------------------------------------------------------------- */
+
+nw_status nw_clients_make(server *s)
+{
+    master *m = &s->master;
+    m->timer = NW_NO_TIMER;
+    m->clients = calloc((size_t)s->workers, sizeof *m->clients);
+    m->fellows = calloc((size_t)s->servers, sizeof *m->fellows);
+    NW_FAIL_IF(!m->clients || !m->fellows, NW_E_MEMORY, "no memory for %d workers", s->workers);
+    NW_TRY(nw_pieces_make(&m->model, s->piece_count));
+    for (int i = 0; i < s->workers; i++) {
+        client *c = &m->clients[i];
+        c->member = c->coming.from = s->first_worker + i;
+        NW_TRY(nw_pieces_make(&c->coming.pieces, s->piece_count));
+        for (int b = 0; s->o.correction == NW_CORRECT_DC && b < IN_FLIGHT_MOST + 2; b++)
+            NW_TRY(nw_pieces_make(&c->backups[b], s->piece_count));
+    }
+    return NW_OK;
+}
+
+void nw_clients_free(server *s)
+{
+    master *m = &s->master;
+    for (int i = 0; m->clients && i < s->workers; i++) {
+        client *c = &m->clients[i];
+        nw_pieces_free(&c->coming.pieces, s->piece_count);
+        if (c->coming.report) nw_message_drop(c->coming.report);
+        for (int b = 0; b < IN_FLIGHT_MOST + 2; b++) nw_pieces_free(&c->backups[b], s->piece_count);
+    }
+    nw_pieces_free(&m->model, s->piece_count);
+    free(m->clients);
+    free(m->fellows);
+}

@@ -1,0 +1,504 @@
+/*
+ * server_turns.c - gradients come in, and are applied one after the other. See server.c and server_private.h.
+ *
+ * Server 0 chooses which gradient is next. The others hear of it (TURN) and do the same in the same order, each in its range: a
+ * turn waits until all pieces of its gradients are there. So all ranges have one history, and "after n updates" means the same
+ * everywhere; a worker's next model, too, is given in this order (GIVE) and is of one version in all ranges.
+ *
+ * Waiting for old gradients (staleness wait, bound N). Let the permits that are out be sorted by the version v_1 <= v_2 <= ...
+ * at which they were given, and V the present version. If they are used in this order, the i-th misses V + i - 1 - v_i
+ * updates; its slack is N minus that. Giving a permit when at most N are out gives it slack >= 0. Using the j-th out of turn
+ * takes one from the slack of those before it and nothing from those behind. So a gradient may be applied if all before it
+ * have slack >= 1, and the oldest always may: nobody waits for ever, and no gradient misses more than N updates.
+ */
+#include "exchange/server_private.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int own_pieces(const server *s) { return s->of_server[s->base.group.me]; }
+
+/* ---- gradients come in ------------------------------------------------------------------------------------------------------ */
+
+static gradient take_out(master *m, int index)
+{
+    gradient g = m->queue[index];
+    m->queue_count--;
+    memmove(m->queue + index, m->queue + index + 1, (size_t)(m->queue_count - index) * sizeof g);
+    return g;
+}
+
+/* A used gradient's messages go, its list waits for the next one. */
+static void put_back(server *s, gradient *g)
+{
+    nw_pieces_drop(&g->pieces, s->piece_count);
+    if (g->report) nw_message_drop(g->report);
+    s->master.spare[s->master.spare_count++] = g->pieces;
+    *g = (gradient){0};
+}
+
+/* The whole gradient is here: it waits in the queue, and the client gets another list for the next one. */
+static void enqueue(master *m, client *c)
+{
+    m->queue[m->queue_count++] = c->coming;
+    c->coming = (gradient){.from = c->member, .pieces = m->spare[--m->spare_count]};
+    c->waiting++;
+}
+
+void nw_turns_purge(server *s, client *c)
+{
+    master *m = &s->master;
+    for (int i = m->queue_count - 1; i >= 0; i--) {
+        if (m->queue[i].from != c->member) continue;
+        gradient g = take_out(m, i);
+        put_back(s, &g);
+    }
+    c->waiting = 0;
+    m->permits -= c->permits;
+    c->permits = 0;
+}
+
+static nw_status take_gradient(server *s, nw_actions *actions, nw_message *message, int from)
+{
+    const nw_header *h = message->header;
+    client *c = client_of(s, from);
+    gradient *g = &c->coming;
+    if (c->dropped) return is_first(s) ? nw_clients_return(s, actions, c, false) : NW_OK;
+    if ((int64_t)h->step < c->least) return NW_OK; /* of before it was dropped */
+    NW_FAIL_IF(!s->master.active || c->waiting == s->o.in_flight || (is_first(s) && c->permits == c->waiting),
+               NW_E_MESSAGE, "rank %u sent a gradient of version %" PRIu64 " that nobody asked it for", h->from,
+               h->version);
+    c->heard_ns = s->now_ns;
+    if (h->kind == GRADIENT)
+        NW_TRY(nw_pieces_add(&g->pieces, s->index[(int)h->bucket * s->servers + (int)h->part], message));
+    if (h->kind == REPORT) {
+        NW_FAIL_IF(h->bytes != s->o.report_bytes || g->report || !is_first(s), NW_E_MESSAGE,
+                   "rank %u sent a report of %u bytes; one of %zu was expected", h->from, h->bytes, s->o.report_bytes);
+        g->report = nw_message_hold(message);
+    }
+    g->number = (int64_t)h->step;
+    g->from = c->member;
+    bool complete = g->pieces.here == own_pieces(s) && (!is_first(s) || g->report);
+    NW_FAIL_IF(complete && g->pieces.version > s->master.version, NW_E_MESSAGE,
+               "rank %u sent a gradient of version %" PRId64 ", and there are %" PRId64, h->from, g->pieces.version,
+               s->master.version);
+    if (complete) enqueue(&s->master, c);
+    return NW_OK;
+}
+
+/* What the first server says of a worker, or in which order updates are made. */
+static nw_status take_order(server *s, nw_actions *actions, nw_message *message)
+{
+    master *m = &s->master;
+    const nw_header *h = message->header;
+    bool of_worker = h->kind == GIVE || h->kind == CANCEL || h->kind == JOINED;
+    NW_FAIL_IF(is_first(s) || (of_worker && (h->part < s->first_worker || h->part >= s->first_worker + s->workers)),
+               NW_E_MESSAGE, "rank %u sent an order of kind %u, worker %u, that this server cannot take", h->from, h->kind,
+               h->part);
+    if (h->kind == CANCEL) return nw_clients_forget(s, actions, client_of(s, h->part));
+    message->next = NULL;
+    *m->last_order = nw_message_hold(message);
+    m->last_order = &message->next;
+    return NW_OK;
+}
+
+nw_status nw_turns_take(server *s, nw_actions *actions, nw_message *message, int from)
+{
+    const nw_header *h = message->header;
+    switch (h->kind) {
+    case COPY:
+    case TAKEN:
+        return nw_copies_take(s, actions, message, from);
+    case STOP:
+        nw_turns_stop(s);
+        return NW_OK;
+    case JOIN:
+        NW_FAIL_IF(!is_first(s) || from < s->first_worker || !client_of(s, from)->dropped, NW_E_MESSAGE,
+                   "rank %u joins, but is no worker that was dropped", h->from);
+        return nw_clients_return(s, actions, client_of(s, from), true);
+    case APPLIED:
+        NW_FAIL_IF(!is_first(s) || (int64_t)h->version <= s->master.fellows[from].version ||
+                       (int64_t)h->version > s->master.version + 1,
+                   NW_E_MESSAGE, "rank %u has made %" PRIu64 " updates, which cannot be", h->from, h->version);
+        nw_clients_hear_server(s, from, (int64_t)h->version);
+        return NW_OK;
+    case GRADIENT:
+    case REPORT:
+        return take_gradient(s, actions, message, from);
+    default:
+        return take_order(s, actions, message);
+    }
+}
+
+/* ---- updates ------------------------------------------------------------------------------------------------------------------ */
+
+/* The version at which a client's permit of the oldest gradient not applied was given, and those behind it. */
+static int64_t slack_of(const server *s, int64_t handed, int before)
+{
+    return s->o.max_staleness - (s->master.version + before - handed);
+}
+
+/* Whether a gradient may be applied now: all permits given before its own have slack left. */
+static bool is_in_turn(const server *s, const gradient *g)
+{
+    const master *m = &s->master;
+    if (s->o.max_staleness < 0 || s->o.staleness != NW_STALE_WAIT) return true;
+    int64_t own = m->clients[g->from - s->first_worker].handed[0];
+    for (int i = 0; i < s->workers; i++) {
+        const client *c = &m->clients[i];
+        for (int k = 0; k < c->permits; k++) {
+            bool earlier = c->handed[k] < own || (c->handed[k] == own && c->member < g->from);
+            int before = 0; /* permits given before this one */
+            if (!earlier || c->dropped) continue;
+            for (int j = 0; j < s->workers; j++)
+                for (int n = 0; n < m->clients[j].permits && !m->clients[j].dropped; n++) {
+                    int64_t v = m->clients[j].handed[n];
+                    before += v < c->handed[k] || (v == c->handed[k] && m->clients[j].member < c->member) ||
+                              (v == c->handed[k] && j == i && n < k);
+                }
+            if (slack_of(s, c->handed[k], before) < 1) return false;
+        }
+    }
+    return true;
+}
+
+/* Where a gradient of one worker is not like the last one that it was computed from. */
+static nw_status compensate(server *s, nw_actions *actions, const gradient *g)
+{
+    client *c = client_of(s, g->from);
+    const pieces *old = NULL;
+    float lambda = (float)s->o.dc_lambda;
+    for (int i = 0; i < c->backup_count; i++)
+        if (c->backups[i].version == g->pieces.version) old = &c->backups[i];
+    NW_FAIL_IF(!old, NW_E_MESSAGE, "member %d sent a gradient of version %" PRId64 ", which it was not given", g->from,
+               g->pieces.version);
+    for (int i = 0; i < s->piece_count; i++) {
+        if (!old->at[i]) continue;
+        NW_TRY(nw_server_decode(s, actions, old->at[i], s->master.was, false));
+        float *sum = s->master.sum + s->pieces[i].first;
+        const float *now = values_of(s, i), *was = s->master.was;
+        for (size_t k = 0; k < s->pieces[i].count; k++) sum[k] += lambda * sum[k] * sum[k] * (now[k] - was[k]);
+        nw_actions_touch(actions, now, s->pieces[i].count, false);
+        actions->touched += 3 * s->pieces[i].count * sizeof(float);
+    }
+    return NW_OK;
+}
+
+static float weight_of(const server *s, int64_t delay)
+{
+    double weight = s->o.correction == NW_CORRECT_INVERSE ? 1.0 / (double)(delay + 1) : 1.0;
+    bool old = s->o.max_staleness >= 0 && s->o.staleness == NW_STALE_WEIGHT && delay > s->o.max_staleness;
+    return (float)(old ? weight * (double)(s->o.max_staleness + 1) / (double)(delay + 1) : weight);
+}
+
+/* A permit has been used. */
+static void settle(server *s, client *c)
+{
+    master *m = &s->master;
+    c->waiting--;
+    if (!is_first(s)) return;
+    c->permits--;
+    m->permits--;
+    memmove(c->handed, c->handed + 1, (size_t)c->permits * sizeof c->handed[0]);
+}
+
+/* The next gradients that make an update, out of the queue; none: taken_count stays 0. */
+static void choose(server *s)
+{
+    master *m = &s->master;
+    m->taken_count = 0;
+    if (!s->sync) {
+        for (int i = 0; i < m->queue_count && m->taken_count == 0; i++)
+            if (is_in_turn(s, &m->queue[i])) m->taken[m->taken_count++] = take_out(m, i);
+        return;
+    }
+    int expected = 0;
+    for (int i = 0; i < s->workers; i++) expected += !m->clients[i].dropped || m->clients[i].waiting > 0;
+    if (m->queue_count < expected) return;
+    for (int w = 0; w < s->workers; w++) /* in the order of ranks */
+        for (int i = 0; i < m->queue_count; i++)
+            if (m->queue[i].from == m->clients[w].member) {
+                m->taken[m->taken_count++] = take_out(m, i);
+                break;
+            }
+}
+
+/* Asks for the update that the taken gradients make. */
+static nw_status apply(server *s, nw_actions *actions, int64_t delay)
+{
+    master *m = &s->master;
+    size_t begin = s->range[s->base.group.me];
+    for (int t = 0; t < m->taken_count; t++) {
+        const gradient *g = &m->taken[t];
+        NW_TRY(nw_server_decode_all(s, actions, &g->pieces, m->sum, t > 0));
+        m->counted_from[t] = g->from;
+        m->counted_reports[t] = g->report ? g->report->payload : NULL;
+    }
+    if (s->o.correction == NW_CORRECT_DC && delay > 0) NW_TRY(compensate(s, actions, &m->taken[0]));
+    m->counted = (nw_count){.delay = delay,
+                            .clock = (m->version + 1) * s->o.accumulation - 1,
+                            .thrown_away = m->thrown_away,
+                            .from_count = m->taken_count,
+                            .from = m->counted_from,
+                            .reports = m->counted_reports};
+    m->applying = true;
+    nw_actions_task(actions, (nw_task){.kind = NW_TASK_UPDATE,
+                                       .number = m->version,
+                                       .clock = m->counted.clock,
+                                       .values = s->params->values,
+                                       .gradient = m->sum,
+                                       .first = begin,
+                                       .count = s->range[s->base.group.me + 1] - begin,
+                                       .scale = s->sync ? 1.0f / (float)m->taken_count : weight_of(s, delay)});
+    return NW_OK;
+}
+
+static void finish(server *s)
+{
+    master *m = &s->master;
+    for (int t = 0; t < m->taken_count; t++) {
+        client *c = client_of(s, m->taken[t].from);
+        settle(s, c);
+        nw_clients_drop_backups(s, c, m->taken[t].pieces.version);
+        put_back(s, &m->taken[t]);
+    }
+    m->taken_count = 0;
+}
+
+nw_status nw_turns_applied(server *s, nw_actions *actions)
+{
+    master *m = &s->master;
+    m->applying = false;
+    m->counted.updates = ++m->version;
+    if (is_first(s)) NW_TRY(nw_copies_count(s, actions));
+    nw_pieces_drop(&m->model, s->piece_count);
+    m->turn = m->counted_from[0] - s->first_worker;
+    finish(s);
+    if (!is_first(s)) NW_TRY(nw_server_tell(s, actions, 0, APPLIED, 0, m->version));
+    return nw_copies_give(s, actions); /* behind the answer, for which a worker waits */
+}
+
+/* ---- the first server chooses ----------------------------------------------------------------------------------------------- */
+
+static bool is_too_old(const server *s, const gradient *g)
+{
+    return s->o.max_staleness >= 0 && s->o.staleness == NW_STALE_DROP &&
+           s->master.version - g->pieces.version > s->o.max_staleness;
+}
+
+/* Tells the other servers what it has taken. */
+static nw_status tell_turn(server *s, nw_actions *actions, int64_t delay, bool thrown_away)
+{
+    master *m = &s->master;
+    for (int i = 1; i < s->servers; i++) {
+        nw_message *message;
+        size_t bytes = (size_t)m->taken_count * sizeof(uint32_t);
+        NW_TRY(nw_server_make_message(s, actions, TURN, bytes, m->version, delay, &message));
+        message->header->flags = thrown_away ? THROWN_AWAY : 0;
+        for (int t = 0; t < m->taken_count; t++) {
+            uint32_t member = (uint32_t)m->taken[t].from;
+            memcpy(message->payload + (size_t)t * sizeof member, &member, sizeof member);
+        }
+        if (m->fellows[i].version == m->version) m->fellows[i].heard_ns = s->now_ns; /* it has had nothing to say */
+        NW_TRY(nw_server_send(s, actions, i, message));
+    }
+    return NW_OK;
+}
+
+/* *chosen: the others are to be told, behind the permits that are given with the parameters as they are before this update. */
+static nw_status choose_next(server *s, nw_actions *actions, bool *chosen)
+{
+    master *m = &s->master;
+    *chosen = false;
+    while (!m->applying && !nw_copies_hold(s)) {
+        choose(s);
+        if (m->taken_count == 0) return NW_OK;
+        int64_t delay = s->sync ? 0 : m->version - m->taken[0].pieces.version;
+        *chosen = !is_too_old(s, &m->taken[0]);
+        if (*chosen) return apply(s, actions, delay);
+        NW_TRY(tell_turn(s, actions, delay, true));
+        m->thrown_away++;
+        finish(s);
+    }
+    return NW_OK;
+}
+
+/* ---- the others follow ------------------------------------------------------------------------------------------------------ */
+
+/* The first gradient of a worker that waits here; -1: there is none. */
+static int find_waiting(const master *m, int member)
+{
+    for (int i = 0; i < m->queue_count; i++)
+        if (m->queue[i].from == member) return i;
+    return -1;
+}
+
+/* Takes the gradients of a turn out of the queue, if all are there that will come. */
+static nw_status take_turn(server *s, const nw_message *order, bool *there)
+{
+    master *m = &s->master;
+    size_t count = order->header->bytes / sizeof(uint32_t);
+    NW_FAIL_IF(count < 1 || count > (size_t)s->workers || (int64_t)order->header->step != m->version, NW_E_MESSAGE,
+               "rank %u orders update %" PRIu64 " of %zu gradients, and %" PRId64 " were made", order->header->from,
+               order->header->step, count, m->version);
+    *there = true;
+    for (int pass = 0; pass < 2 && *there; pass++) {
+        for (size_t i = 0; i < count; i++) {
+            uint32_t member;
+            memcpy(&member, order->payload + i * sizeof member, sizeof member);
+            NW_FAIL_IF((int)member < s->first_worker || (int)member >= s->first_worker + s->workers, NW_E_MESSAGE,
+                       "rank %u orders an update with the gradient of member %u", order->header->from, member);
+            int index = find_waiting(m, (int)member);
+            if (index < 0 && !client_of(s, (int)member)->dropped) *there = false;
+            if (pass == 1 && index >= 0) m->taken[m->taken_count++] = take_out(m, index);
+        }
+    }
+    return NW_OK;
+}
+
+/* An update of which nothing came here: it counts, and changes nothing. */
+static nw_status skip_update(server *s, nw_actions *actions)
+{
+    master *m = &s->master;
+    m->version++;
+    nw_pieces_drop(&m->model, s->piece_count);
+    NW_TRY(nw_server_tell(s, actions, 0, APPLIED, 0, m->version));
+    return nw_copies_give(s, actions);
+}
+
+/* *heeded false: it has to wait. */
+static nw_status heed_turn(server *s, nw_actions *actions, const nw_message *order, bool *heeded)
+{
+    master *m = &s->master;
+    bool thrown_away = order->header->flags == THROWN_AWAY;
+    *heeded = false;
+    if (!thrown_away && nw_copies_hold(s)) return NW_OK;
+    NW_TRY(take_turn(s, order, heeded));
+    if (!*heeded) return NW_OK;
+    if (thrown_away) {
+        finish(s);
+        return NW_OK;
+    }
+    return m->taken_count > 0 ? apply(s, actions, (int64_t)order->header->version) : skip_update(s, actions);
+}
+
+static nw_status heed(server *s, nw_actions *actions, const nw_message *order, bool *heeded)
+{
+    const nw_header *h = order->header;
+    *heeded = true;
+    switch (h->kind) {
+    case GIVE:
+        return client_of(s, h->part)->dropped ? NW_OK : nw_clients_update(s, actions, client_of(s, h->part));
+    case JOINED:
+        return nw_clients_join(s, actions, client_of(s, h->part), (int64_t)h->step);
+    case CLOSE:
+        NW_FAIL_IF((int64_t)h->version != s->master.version, NW_E_MESSAGE,
+                   "rank %u ends the run after %" PRIu64 " updates, and %" PRId64 " were made", h->from, h->version,
+                   s->master.version);
+        return nw_clients_rest(s, actions);
+    default:
+        return heed_turn(s, actions, order, heeded);
+    }
+}
+
+static nw_status follow(server *s, nw_actions *actions)
+{
+    master *m = &s->master;
+    bool heeded = true;
+    while (heeded && m->active && !m->applying && m->orders) {
+        nw_message *order = m->orders;
+        nw_status status = heed(s, actions, order, &heeded);
+        if (heeded || status != NW_OK) {
+            m->orders = order->next;
+            if (!m->orders) m->last_order = &m->orders;
+            nw_message_drop(order);
+        }
+        NW_TRY(status);
+    }
+    return NW_OK;
+}
+
+/* ---- the pace --------------------------------------------------------------------------------------------------------------- */
+
+nw_status nw_turns_go_on(server *s, nw_actions *actions)
+{
+    master *m = &s->master;
+    if (!m->active) return NW_OK;
+    if (!is_first(s)) return follow(s, actions);
+    bool chosen;
+    NW_TRY(choose_next(s, actions, &chosen));
+    NW_TRY(nw_clients_permit(s, actions));
+    if (chosen) NW_TRY(tell_turn(s, actions, m->counted.delay, false));
+    bool over = !m->applying && m->queue_count == 0 && m->permits == 0 && m->version >= m->until;
+    if (over) return nw_clients_rest(s, actions);
+    nw_clients_set_timer(s, actions);
+    return NW_OK;
+}
+
+nw_status nw_turns_go(server *s, nw_actions *actions, int64_t until)
+{
+    master *m = &s->master;
+    NW_FAIL_IF(m->active, NW_E_INTERNAL, "a run began before the last one was over");
+    m->copied = m->version;
+    m->active = true;
+    m->until = until;
+    return nw_clients_go(s, actions);
+}
+
+void nw_turns_stop(server *s)
+{
+    master *m = &s->master;
+    int64_t least = m->version + (s->sync ? m->permits > 0 : m->permits);
+    if (m->active && least < m->until) m->until = least;
+}
+
+/* ---- life ----------------------------------------------------------------------------------------------------------------------- */
+
+nw_status nw_turns_make(server *s)
+{
+    master *m = &s->master;
+    size_t workers = (size_t)s->workers, slots = workers * (size_t)s->o.in_flight, most = 0;
+    m->last_order = &m->orders;
+    m->queue = calloc(slots, sizeof *m->queue);
+    m->spare = calloc(slots, sizeof *m->spare);
+    m->taken = calloc(workers, sizeof *m->taken);
+    m->sum = calloc(s->params->learned.floats, sizeof *m->sum);
+    m->counted_from = calloc(workers, sizeof *m->counted_from);
+    m->counted_reports = calloc(workers, sizeof *m->counted_reports);
+    NW_FAIL_IF(!m->queue || !m->spare || !m->taken || !m->sum || !m->counted_from || !m->counted_reports, NW_E_MEMORY,
+               "no memory for a server of %zu parameters and %d workers", s->params->learned.floats, s->workers);
+    for (; m->spare_count < (int)slots; m->spare_count++)
+        NW_TRY(nw_pieces_make(&m->spare[m->spare_count], s->piece_count));
+    for (int i = 0; i < s->piece_count; i++) most = s->pieces[i].count > most ? s->pieces[i].count : most;
+    if (s->o.correction == NW_CORRECT_DC) m->was = malloc(most * sizeof *m->was);
+    NW_FAIL_IF(s->o.correction == NW_CORRECT_DC && !m->was, NW_E_MEMORY, "no memory for %zu old parameters", most);
+    return NW_OK;
+}
+
+static void free_gradient(server *s, gradient *g)
+{
+    nw_pieces_free(&g->pieces, s->piece_count);
+    if (g->report) nw_message_drop(g->report);
+}
+
+void nw_turns_free(server *s)
+{
+    master *m = &s->master;
+    for (nw_message *order = m->orders, *next; order; order = next) {
+        next = order->next;
+        nw_message_drop(order);
+    }
+    for (int i = 0; i < m->queue_count; i++) free_gradient(s, &m->queue[i]);
+    for (int i = 0; i < m->taken_count; i++) free_gradient(s, &m->taken[i]);
+    for (int i = 0; i < m->spare_count; i++) nw_pieces_free(&m->spare[i], s->piece_count);
+    nw_copies_free(s);
+    free(m->queue);
+    free(m->spare);
+    free(m->was);
+    free(m->taken);
+    free(m->sum);
+    free(m->counted_from);
+    free(m->counted_reports);
+}
