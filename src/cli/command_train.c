@@ -307,9 +307,7 @@ nw_status nw_command_train(int argc, char **argv)
     } else if (status == NW_OK && (status = nw_settings_check(&settings)) == NW_OK) {
         nw_session_notes(&settings);
         nw_session_catch_signals();
-        status = settings.evaluate                         ? evaluate_best(&settings)
-                 : strcmp(settings.dataset, "libsvm") == 0 ? nw_train_logit(&settings)
-                                                           : train(&settings);
+        status = settings.evaluate ? evaluate_best(&settings) : train(&settings);
     }
     nw_settings_free(&settings);
     return status;

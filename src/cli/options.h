@@ -93,10 +93,9 @@ typedef struct nw_settings {
     nw_int_list channels;                       /* resnet9: prep, layer1, layer2, layer3; empty: its own */
     nw_text_list residual_layers, extra_layers; /* resnet9; "none" alone: no layer */
     double output_weight;                       /* resnet9 and its kind; 0: the model's own */
-    bool intercept;                             /* logit on libsvm */
 
     /* the data */
-    const char *dataset, *data_dir, *test_file; /* test_file, of libsvm: "" is what lies beside the training file */
+    const char *dataset, *data_dir;
     double val_ratio;
     int64_t limit; /* images of each split; 0: all */
     bool download, drop_last;

@@ -12,8 +12,6 @@ static const char *or_null(const char *text) { return text[0] ? text : NULL; }
 
 nw_status nw_plan_dataset(const nw_settings *s, nw_dataset **dataset)
 {
-    NW_FAIL_IF(is(s->dataset, "libsvm"), NW_E_ARGUMENT,
-               "--dataset libsvm has rows of numbers, not images: it is for 'nowait train --model logit' only");
     nw_download_talk talk = {0};
     nw_dataset_options o = {.name = s->dataset,
                             .dir = s->data_dir,

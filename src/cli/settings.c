@@ -284,28 +284,9 @@ static nw_status note_ignored(nw_settings *s)
     return *list ? nw_settings_add_note(s, "without effect here: %s", list) : NW_OK;
 }
 
-/* Rows of LIBSVM are trained on as the OpenMP program of APAM does; its sums and its start are among the defaults of APAM.
- * Sets of defaults are of networks, so these replace them. */
-static nw_status suit_libsvm(nw_settings *s)
-{
-    static const nw_default rows[] = {
-        {"model", "logit"},       {"optimizer", "apam-paper"},   {"lr", "10"},
-        {"lr-max", "0.01"},       {"scheduler", "inverse-sqrt"}, {"weight-decay", "0"},
-        {"batch-size", "64"},     {"eval-every", "1"},           {"loss-reduction", "sum"},
-        {"init-scheme", "normal"}};
-    const nw_setting_source source = {NW_LAYER_DEFAULTS_SET, "default of libsvm", "--"};
-    int count = sizeof rows / sizeof rows[0] - (strcmp(s->defaults, "apam") == 0 ? 0 : 2);
-    for (int i = 0; i < count; i++) {
-        int index = nw_option_find(rows[i].option, s->memory->command).index;
-        NW_TRY(nw_settings_set(s, index, rows[i].option, rows[i].value, &source));
-    }
-    return NW_OK;
-}
-
 nw_status nw_settings_finish(nw_settings *s)
 {
     if (!(s->memory->command & (NW_COMMAND_TRAIN | NW_COMMAND_SWEEP | NW_COMMAND_REPRODUCE))) return NW_OK;
-    if (strcmp(s->dataset, "libsvm") == 0) NW_TRY(suit_libsvm(s));
     NW_TRY(scale_to_epochs(s));
     /* The layer-wise seed takes Nesterov's form whenever there is momentum. */
     if (s->nesterov && s->momentum == 0 && nw_settings_slot(s, "nesterov")->layer == NW_LAYER_DEFAULTS_SET)

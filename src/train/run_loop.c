@@ -231,7 +231,10 @@ nw_status nw_run_interrupted(run *r)
     NW_TRY(nw_run_save(r));
     NW_TRY(nw_run_save_named(r));
     nw_run_tell_fault(r, "signal", "asked to stop; a checkpoint was written");
-    return nw_run_fail_interrupted(r->options->run_dir, nw_crew_computed(r->crew));
+    long long step = nw_crew_computed(r->crew);
+    const char *dir = r->options->run_dir;
+    NW_FAIL_IF(!dir, NW_E_INTERRUPTED, "interrupted at step %lld; there is no checkpoint", step);
+    return NW_FAIL(NW_E_INTERRUPTED, "interrupted at step %lld; continue with: nowait train --resume %s", step, dir);
 }
 
 static nw_status loop(run *r)
