@@ -225,8 +225,6 @@ const nw_option nw_option_rows[] = {
      "lars: never above the learning rate"},
     {"box", NULL, 0, NUMBERS, "LEAST,MOST", "", AT(box), -1e30, 1e30, RUNS, IN(OPTIMIZER), LIVE,
      "apam-paper: keep every weight between these"},
-    {"ball", NULL, 0, NUMBER, "R", "0", AT(ball), 0, 1e30, RUNS, IN(OPTIMIZER), LIVE,
-     "apam-paper: keep all weights in this L2 ball; 0: none"},
     {"accumulation-steps", "accumulate-steps num-batches-per-step", 0, INT, "K", "1", AT(accumulation_steps), 1,
      1 << 20, RUNS, IN(OPTIMIZER), LIVE, "batches whose gradients make one update"},
     {"accumulation-averaging", NULL, 0, FLAG, NULL, "false", AT(accumulation_averaging), 0, 0, RUNS, IN(OPTIMIZER),

@@ -127,7 +127,6 @@ typedef struct nw_settings {
     double lars_trust, lars_eps;
     bool lars_clip;
     nw_number_list box; /* apam-paper: least and greatest weight; empty: none */
-    double ball;        /* apam-paper: radius; 0: none */
     int accumulation_steps;
     bool accumulation_averaging;
     double label_smoothing;

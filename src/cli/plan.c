@@ -165,14 +165,10 @@ static nw_status plan_optimizer(const nw_settings *s, nw_optimizer_options *o)
     NW_TRY(nw_decay_filter_find(s->decay_filter, &o->decay_filter));
     NW_FAIL_IF(s->box.count != 0 && s->box.count != 2, NW_E_ARGUMENT,
                "--box takes the least and the greatest weight, not %d numbers", s->box.count);
-    NW_FAIL_IF(s->box.count && s->ball > 0, NW_E_ARGUMENT, "--box and --ball cannot both be projected on; drop one");
     if (s->box.count) {
-        o->projection = NW_PROJECT_BOX;
+        o->box = true;
         o->box_low = s->box.at[0];
         o->box_high = s->box.at[1];
-    } else if (s->ball > 0) {
-        o->projection = NW_PROJECT_BALL;
-        o->ball_radius = s->ball;
     }
     return NW_OK;
 }

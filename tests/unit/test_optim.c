@@ -76,7 +76,7 @@ static void twin_step(const nw_optimizer_options *o, double lr, double decay, in
     } else if (strcmp(o->name, "apam") == 0) {
         nw_ref_apam_step_f(&moments, count, t, w, g, s[0], s[1], o->amsgrad ? s[2] : NULL);
     } else {
-        if (o->projection == NW_PROJECT_BOX) {
+        if (o->box) {
             moments.low = o->box_low;
             moments.high = o->box_high;
         }
@@ -124,10 +124,7 @@ static uint64_t twin_body(const fx_run *run, void *context)
 }
 
 /* Rules without norms over everything; those are covered by the golden values. */
-static bool has_twin(const recipe *r)
-{
-    return r->options.clip_norm == 0 && r->options.clip_value == 0 && r->options.projection != NW_PROJECT_BALL;
-}
+static bool has_twin(const recipe *r) { return r->options.clip_norm == 0 && r->options.clip_value == 0; }
 
 static void test_twins(void **state)
 {
@@ -214,7 +211,7 @@ static void test_ranges(void **state)
 {
     (void)state;
     for (int i = 0; i < COUNT(recipes); i++) {
-        if (recipes[i].options.clip_norm > 0 || recipes[i].options.projection == NW_PROJECT_BALL) continue;
+        if (recipes[i].options.clip_norm > 0) continue;
         recipe r = recipes[i];
         fx_describe("ranges of %s", r.golden);
         for_runs(ranges_body, &r);
@@ -229,7 +226,6 @@ static void test_resume(void **state)
     fx_run run = any_run();
     for (int i = 0; i < COUNT(recipes); i++) {
         const recipe *r = &recipes[i];
-        if (r->options.projection == NW_PROJECT_BALL) continue; /* these weights start outside */
         problem whole, first, second;
         fx_describe("resuming %s", r->golden);
         open_problem(&whole, &run, &r->options, odd_layout, COUNT(odd_layout));
