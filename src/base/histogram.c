@@ -44,14 +44,6 @@ void nw_histogram_add(nw_histogram *h, int64_t value)
     if (value > h->max) h->max = value;
 }
 
-void nw_histogram_merge(nw_histogram *into, const nw_histogram *from)
-{
-    for (int i = 0; i < NW_HISTOGRAM_BUCKETS; i++) into->counts[i] += from->counts[i];
-    into->count += from->count;
-    into->sum += from->sum;
-    if (from->max > into->max) into->max = from->max;
-}
-
 double nw_histogram_mean(const nw_histogram *h) { return h->count > 0 ? h->sum / (double)h->count : (double)NAN; }
 
 int64_t nw_histogram_quantile(const nw_histogram *h, double share)
@@ -134,6 +126,9 @@ nw_status nw_histogram_unpack_merge(nw_histogram *into, nw_unpacker *unpacker, c
     read.max = (int64_t)nw_unpack(unpacker, 8);
     NW_FAIL_IF(!good || unpacker->failed || !is_sound(&read) || into->count > INT64_MAX / 2, NW_E_FILE,
                "%s: these bytes are not a histogram; take an earlier checkpoint", source);
-    nw_histogram_merge(into, &read);
+    for (int i = 0; i < NW_HISTOGRAM_BUCKETS; i++) into->counts[i] += read.counts[i];
+    into->count += read.count;
+    into->sum += read.sum;
+    if (read.max > into->max) into->max = read.max;
     return NW_OK;
 }

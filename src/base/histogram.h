@@ -25,8 +25,7 @@ typedef struct nw_histogram {
 } nw_histogram;
 
 void nw_histogram_add(nw_histogram *histogram, int64_t value); /* value >= 0; a negative one counts as 0 */
-void nw_histogram_merge(nw_histogram *into, const nw_histogram *from);
-double nw_histogram_mean(const nw_histogram *histogram); /* NAN while empty */
+double nw_histogram_mean(const nw_histogram *histogram);       /* NAN while empty */
 
 /* The numbers that a bucket holds, both ends included. */
 int nw_histogram_bucket(int64_t value);

@@ -5,7 +5,9 @@
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
-nw_status nw_config_value(nw_region *region, const char *where, const char *key, const nw_yaml *node, const char **text)
+/* The text that nw_settings_set takes for a value; lists become lines. `where` ("x.yaml:3:1: ") is for messages. */
+static nw_status value_text(nw_region *region, const char *where, const char *key, const nw_yaml *node,
+                            const char **text)
 {
     if (node->kind == NW_YAML_SCALAR) {
         *text = node->text;
@@ -44,7 +46,7 @@ static nw_status reserved(nw_settings *s, const char *where, const nw_yaml *node
 static nw_status apply_key(nw_settings *s, const char *name, const nw_yaml *node)
 {
     nw_region *region = &s->memory->region;
-    const char *where = nw_region_print(region, "%s:%d:%d: ", name, node->line, node->column), *text;
+    const char *where = nw_region_print(region, "%s:%d:%d: ", name, node->line, node->column), *text = NULL;
     NW_TRY_MEMORY(where);
     bool taken;
     NW_TRY(reserved(s, where, node, &taken));
@@ -64,7 +66,7 @@ static nw_status apply_key(nw_settings *s, const char *name, const nw_yaml *node
                where, node->key);
     NW_FAIL_IF(nw_yaml_is_null(node) && o->kind != NW_OPTION_TEXT, NW_E_FILE,
                "%s%s has no value; remove the key for its default", where, node->key);
-    NW_TRY(nw_config_value(region, where, node->key, node, &text));
+    NW_TRY(value_text(region, where, node->key, node, &text));
     nw_setting_source source = {NW_LAYER_RECIPE, nw_region_print(region, "%s:%d", name, node->line), where};
     NW_TRY_MEMORY(source.origin);
     return nw_settings_set_match(s, match, node->key, text, &source);

@@ -88,12 +88,9 @@ static const struct {
     int count;
 } sets[] = {SET(petra), SET(apam), SET(acid), SET(layerwise), SET(dgc)};
 
-int nw_defaults_count(void) { return sizeof sets / sizeof sets[0]; }
-const char *nw_defaults_name(int index) { return sets[index].name; }
-
 const nw_default *nw_defaults_find(const char *name, int *count)
 {
-    for (int i = 0; i < nw_defaults_count(); i++)
+    for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++)
         if (strcmp(sets[i].name, name) == 0) {
             *count = sets[i].count;
             return sets[i].at;

@@ -110,7 +110,5 @@ typedef struct nw_default {
 
 /* NULL if there is no such set. */
 const nw_default *nw_defaults_find(const char *name, int *count);
-int nw_defaults_count(void);
-const char *nw_defaults_name(int index);
 
 #endif

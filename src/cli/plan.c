@@ -173,7 +173,8 @@ static nw_status plan_optimizer(const nw_settings *s, nw_optimizer_options *o)
     return NW_OK;
 }
 
-void nw_plan_schedule(const nw_settings *s, const char *dataset, int replicas, nw_schedule_options *o)
+/* The learning rate over time; the batches of an epoch are not known here. */
+static void plan_schedule(const nw_settings *s, const char *dataset, int replicas, nw_schedule_options *o)
 {
     *o = nw_schedule_options_default();
     o->name = s->scheduler;
@@ -331,7 +332,7 @@ static nw_status plan_delays(const nw_settings *s, int replicas, nw_delay_option
     return nw_delay_check(o);
 }
 
-void nw_plan_record(const nw_settings *s, const char *dataset, nw_run_record *record)
+static void plan_record(const nw_settings *s, const char *dataset, nw_run_record *record)
 {
     nw_record_clear(NW_RECORD_RUN, record);
     record->model = s->model;
@@ -366,7 +367,7 @@ nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, const nw_world 
         w && w->place == NW_CREW_MPI && is(s->exchange, "server") && !s->server_computes && w->rank < s->servers;
     if (serves && s->server_threads > 0) r->net.threads = s->server_threads;
     NW_TRY(plan_optimizer(s, &r->optimizer));
-    nw_plan_schedule(s, d->name, nw_plan_replicas(s, w), &r->schedule);
+    plan_schedule(s, d->name, nw_plan_replicas(s, w), &r->schedule);
     bool divides = is(s->defaults, "apam") && is(s->exchange, "server"); /* its batches are global in step */
     int shared = divides ? nw_plan_replicas(s, w) : 1;
     r->loader = (nw_loader_options){.dataset = d,
@@ -407,7 +408,7 @@ nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, const nw_world 
     o->checkpoint_every = s->checkpoint_every;
     o->keep = s->keep;
     o->record_schedule = s->record_schedule;
-    nw_plan_record(s, d->name, &o->record);
+    plan_record(s, d->name, &o->record);
     return NW_OK;
 }
 

@@ -35,7 +35,7 @@ nw_status nw_trace_add_rank(nw_trace *trace, int rank, size_t events)
     return NW_OK;
 }
 
-void nw_trace_remove_rank(nw_trace *trace, int rank)
+static void remove_rank(nw_trace *trace, int rank)
 {
     if (trace->ranks[rank] == NULL) return;
     free(trace->ranks[rank]->events);
@@ -92,7 +92,7 @@ nw_status nw_trace_create(nw_trace **trace, const nw_trace_options *options)
 void nw_trace_free(nw_trace *trace)
 {
     if (trace == NULL) return;
-    for (int rank = 0; trace->ranks != NULL && rank < trace->world; rank++) nw_trace_remove_rank(trace, rank);
+    for (int rank = 0; trace->ranks != NULL && rank < trace->world; rank++) remove_rank(trace, rank);
     free(trace->ranks);
     free(trace->names);
     free(trace);

@@ -45,7 +45,6 @@ struct nw_trace {
 
 /* Room for `events` of a rank that has none yet. */
 nw_status nw_trace_add_rank(nw_trace *trace, int rank, size_t events);
-void nw_trace_remove_rank(nw_trace *trace, int rank);
 
 static inline int64_t nw_trace_clamp(int64_t value, int64_t least, int64_t most)
 {

@@ -24,7 +24,6 @@ static nw_update_rule scalars(const nw_optimizer_options *o, uint64_t step, doub
 
 const nw_rule nw_rule_apam = {
     .name = "apam",
-    .text = "APAM as its code has it: AMSGrad with corrections folded into the step",
     .state_names = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"},
     .states = nw_states_moments,
     .check = nw_check_moments,
@@ -59,7 +58,6 @@ static nw_update_rule paper_scalars(const nw_optimizer_options *o, uint64_t step
 
 const nw_rule nw_rule_apam_paper = {
     .name = "apam-paper",
-    .text = "APAM as its paper has it: AMSGrad without corrections, in a box or not",
     .state_names = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"},
     .states = paper_states,
     .check = paper_check,

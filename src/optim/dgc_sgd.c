@@ -19,7 +19,6 @@ static nw_update_rule scalars(const nw_optimizer_options *o, uint64_t step, doub
 
 const nw_rule nw_rule_dgc_sgd = {
     .name = "dgc-sgd",
-    .text = "SGD for gradients that carry momentum; weight decay has its own",
     .state_names = {"decay_buffer"},
     .states = nw_states_momentum,
     .check = nw_check_momentum,

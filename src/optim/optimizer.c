@@ -40,11 +40,6 @@ nw_optimizer_options nw_optimizer_options_default(const char *name)
     return o;
 }
 
-int nw_optimizer_count(void) { return RULES; }
-const char *nw_optimizer_name_at(int index) { return rules[index]->name; }
-const char *nw_optimizer_text_at(int index) { return rules[index]->text; }
-const char *nw_decay_filter_name(nw_decay_filter filter) { return filter_names[filter]; }
-
 nw_status nw_decay_filter_find(const char *name, nw_decay_filter *filter)
 {
     for (int i = 0; i < FILTERS; i++)
@@ -205,7 +200,6 @@ nw_optimizer_state nw_optimizer_state_at(const nw_optimizer *o, int index)
     return (nw_optimizer_state){o->rule->state_names[index], o->state[index], o->floats};
 }
 uint64_t *nw_optimizer_steps(nw_optimizer *o) { return &o->steps; }
-const nw_optimizer_options *nw_optimizer_options_of(const nw_optimizer *o) { return &o->options; }
 
 /* ---- steps ------------------------------------------------------------------------------------------------------- */
 

@@ -60,12 +60,8 @@ typedef struct nw_optimizer_options {
  * gradient clipping; AMSGrad for apam only. NULL means sgd. */
 nw_optimizer_options nw_optimizer_options_default(const char *name);
 
-/* All names, and by name a filter: NW_E_UNKNOWN names the nearest. */
-int nw_optimizer_count(void);
-const char *nw_optimizer_name_at(int index);
-const char *nw_optimizer_text_at(int index); /* one line for help */
+/* NW_E_UNKNOWN names the nearest. */
 nw_status nw_decay_filter_find(const char *name, nw_decay_filter *filter);
-const char *nw_decay_filter_name(nw_decay_filter filter);
 
 /* Reads the table of segments only, so the vectors may be bound later. NW_E_UNKNOWN, NW_E_ARGUMENT, NW_E_MEMORY. */
 nw_status nw_optimizer_make(nw_optimizer **optimizer, const nw_optimizer_options *options, const nw_params *params);
@@ -100,6 +96,5 @@ typedef struct nw_optimizer_state {
 int nw_optimizer_states(const nw_optimizer *optimizer);
 nw_optimizer_state nw_optimizer_state_at(const nw_optimizer *optimizer, int index);
 uint64_t *nw_optimizer_steps(nw_optimizer *optimizer);
-const nw_optimizer_options *nw_optimizer_options_of(const nw_optimizer *optimizer);
 
 #endif

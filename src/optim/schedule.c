@@ -48,9 +48,6 @@ static const bool has_warmup[] = {
 #undef KIND_WARMUP
 };
 
-int nw_schedule_count(void) { return KINDS; }
-const char *nw_schedule_name_at(int index) { return names[index]; }
-
 nw_schedule_options nw_schedule_options_default(void)
 {
     static const int milestones[] = {30, 60, 90};
@@ -296,11 +293,4 @@ double nw_schedule_lr(const nw_schedule *s, int64_t q)
     default:
         return s->lr0;
     }
-}
-
-double nw_schedule_ratio(double ratio, int warmup_epochs, double base, int epoch)
-{
-    if (epoch >= warmup_epochs) return ratio;
-    double b = base > 0 ? base : pow(ratio, 1.0 / (warmup_epochs + 1));
-    return fmax(pow(b, epoch + 1), ratio);
 }

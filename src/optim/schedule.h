@@ -72,15 +72,8 @@ typedef struct nw_schedule {
     char warning[NW_SCHEDULE_WARNING]; /* what runs but is hardly meant, in sentences; "" if nothing */
 } nw_schedule;
 
-int nw_schedule_count(void);
-const char *nw_schedule_name_at(int index);
-
 /* Checks everything and copies what it needs: a schedule is a plain value. NW_E_UNKNOWN, NW_E_ARGUMENT. */
 nw_status nw_schedule_make(nw_schedule *schedule, const nw_schedule_options *options);
 double nw_schedule_lr(const nw_schedule *schedule, int64_t step);
-
-/* Warm-up of a compression ratio (DGC): in epoch e < warmup_epochs max(b^(e + 1), ratio), b = base or, if base is 0,
- * ratio^(1 / (warmup_epochs + 1)); then ratio. */
-double nw_schedule_ratio(double ratio, int warmup_epochs, double base, int epoch);
 
 #endif

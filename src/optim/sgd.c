@@ -36,7 +36,6 @@ nw_update_rule nw_scalars_momentum(const nw_optimizer_options *o, uint64_t step,
 
 const nw_rule nw_rule_sgd = {
     .name = "sgd",
-    .text = "SGD with momentum, dampening, Nesterov",
     .state_names = {"momentum_buffer"},
     .states = nw_states_momentum,
     .check = nw_check_momentum,

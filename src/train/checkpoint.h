@@ -99,9 +99,6 @@ nw_status nw_checkpoint_tensors(nw_checkpoint *checkpoint, const char *file, con
 /* One tensor of a file, of exactly this shape. Floats of other widths are converted. */
 nw_status nw_checkpoint_read_tensor(nw_checkpoint *checkpoint, const char *file, const char *name, int dims,
                                     const int64_t *shape, float *out);
-/* One tensor of exactly this type and shape, as it is. */
-nw_status nw_checkpoint_read_raw(nw_checkpoint *checkpoint, const char *file, const char *name, nw_saved_type type,
-                                 int dims, const int64_t *shape, void *out);
 
 /* ---- lists of numbers, and histograms ---------------------------------------------------------------------------- */
 

@@ -105,7 +105,7 @@ static nw_status create(nw_net *net, const nw_net_options *o, const nw_net_parts
     nw_arena measure = nw_arena_measure();
     bind_state(net, &measure);
     bind_work(net, &measure);
-    NW_TRY(nw_arena_create(&net->arena, measure.peak));
+    NW_TRY(nw_arena_create(&net->arena, measure.used));
     bind_state(net, &net->arena);
     bind_work(net, &net->arena);
     net->model.pass.exec.pool = net->pool;
@@ -142,7 +142,7 @@ static nw_status make_sibling(nw_net *net, const nw_net_parts *parts)
     NW_TRY(make_optimizer(net, &net->options, parts));
     nw_arena measure = nw_arena_measure();
     bind_state(net, &measure);
-    NW_TRY(nw_arena_create(&net->arena, measure.peak));
+    NW_TRY(nw_arena_create(&net->arena, measure.used));
     bind_state(net, &net->arena);
     net->model.pass.params = &net->model.params;
     nw_params_init(&net->model.params, net->options.seed);

@@ -79,7 +79,7 @@ static inline void open_problem(problem *p, const fx_run *run, const nw_optimize
     if (nw_optimizer_make(&p->optimizer, options, &p->params) != NW_OK) fx_fail("%s", nw_error_message());
     nw_arena measure = nw_arena_measure();
     bind_problem(p, &measure);
-    assert_int_equal(nw_arena_create(&p->arena, measure.peak), NW_OK);
+    assert_int_equal(nw_arena_create(&p->arena, measure.used), NW_OK);
     bind_problem(p, &p->arena);
     for (int i = 0; i < nw_optimizer_states(p->optimizer); i++) { /* empty state may hold anything */
         nw_optimizer_state state = nw_optimizer_state_at(p->optimizer, i);

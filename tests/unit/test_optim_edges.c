@@ -180,13 +180,11 @@ static void test_bad_options(void **state)
         if (!strstr(nw_error_message(), bad[i].says)) fail_msg("%s", nw_error_message());
     }
     nw_params_free(&params);
-    for (int i = 0; i < nw_optimizer_count(); i++) { /* the defaults of every rule are good */
-        nw_optimizer_options o = nw_optimizer_options_default(nw_optimizer_name_at(i));
+    for (int i = 0; i < COUNT(recipes); i++) { /* the defaults of every rule are good */
+        nw_optimizer_options o = nw_optimizer_options_default(recipes[i].options.name);
         problem p;
         fx_run run = any_run();
         open_problem(&p, &run, &o, golden_layout, COUNT(golden_layout));
-        assert_string_equal(nw_optimizer_options_of(p.optimizer)->name, nw_optimizer_name_at(i));
-        assert_true(strlen(nw_optimizer_text_at(i)) > 0);
         close_problem(&p);
         fx_release(0);
     }
@@ -235,7 +233,7 @@ static void test_ema(void **state)
     must(nw_ema_make(&ema, 0.99, EVERY, &p.params));
     nw_arena measure = nw_arena_measure(), arena;
     nw_ema_bind(&ema, &measure);
-    must(nw_arena_create(&arena, measure.peak));
+    must(nw_arena_create(&arena, measure.used));
     nw_ema_bind(&ema, &arena);
     size_t count = p.params.learned.floats, buffers = p.params.running.floats;
     double *want = fx_zeros(count), rho = pow(0.99, EVERY), want_buffer = 7;
