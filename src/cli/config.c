@@ -1,6 +1,8 @@
 /* config.c - reading files of options, and writing config.yaml; see config.h. */
 #include "cli/config.h"
 
+#include "base/utf8.h"
+
 #include <string.h>
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
@@ -91,39 +93,25 @@ nw_status nw_config_apply(nw_settings *s, const char *path)
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
-/* The code point at `text` and its length; -1 and 1 for what is no UTF-8. */
-static int decode(const unsigned char *text, int *length)
-{
-    int extra = text[0] < 0x80 ? 0 : text[0] >= 0xf0 && text[0] < 0xf8 ? 3 : text[0] >= 0xe0 ? 2 : 1;
-    static const int least[4] = {0, 0x80, 0x800, 0x10000};
-    *length = 1;
-    if (extra == 0) return text[0];
-    if (text[0] < 0xc0 || text[0] >= 0xf8) return -1;
-    int point = text[0] & (0x3f >> extra);
-    for (int i = 1; i <= extra; i++) {
-        if ((text[i] & 0xc0) != 0x80) return -1;
-        point = point << 6 | (text[i] & 0x3f);
-    }
-    if (point < least[extra] || point > 0x10ffff || (point >= 0xd800 && point <= 0xdfff)) return -1;
-    *length = extra + 1;
-    return point;
-}
-
 static void write_quoted(const char *text, size_t size, FILE *out)
 {
-    int length;
+    size_t length;
     const unsigned char *t = (const unsigned char *)text, *end = t + size;
     fputc('"', out);
     for (; t < end; t += length) {
-        int point = decode(t, &length);
+        length = *t < 0x80 ? 1 : nw_utf8_length(t, (size_t)(end - t));
+        bool valid = length > 0;
+        if (!valid) length = 1;
+        unsigned point = length == 1 ? *t : *t & (0x7fu >> length);
+        for (size_t i = 1; i < length; i++) point = point << 6 | (t[i] & 0x3f);
         if (point == '"' || point == '\\')
-            fprintf(out, "\\%c", point);
-        else if (point < 0 || point < 0x20 || (point >= 0x7f && point < 0xa0))
-            fprintf(out, "\\x%02X", point < 0 ? *t : (unsigned)point);
+            fprintf(out, "\\%c", (int)point);
+        else if (!valid || point < 0x20 || (point >= 0x7f && point < 0xa0))
+            fprintf(out, "\\x%02X", point);
         else if (point == 0x2028 || point == 0x2029 || point == 0xfeff || point == 0xfffe || point == 0xffff)
-            fprintf(out, "\\u%04X", (unsigned)point);
+            fprintf(out, "\\u%04X", point);
         else
-            fwrite(t, 1, (size_t)length, out);
+            fwrite(t, 1, length, out);
     }
     fputc('"', out);
 }

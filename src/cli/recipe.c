@@ -1,22 +1,16 @@
 /* recipe.c - finding and listing recipes; see recipe.h. */
 #include "cli/recipe.h"
 
+#include "base/file.h"
 #include "base/suggest.h"
 #include "cli/yaml.h"
 
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { RECIPES_MOST = 1024 };
-
-static bool is_file(const char *path)
-{
-    struct stat s;
-    return stat(path, &s) == 0 && S_ISREG(s.st_mode);
-}
 
 /* The folder above the executable's; empty if it cannot be known. */
 static void home(char path[NW_PATH_MOST])
@@ -43,7 +37,7 @@ bool nw_share_find(const char *name, char path[NW_PATH_MOST])
 {
     if (strncmp(name, "./", 2) == 0) name += 2;
     for (int i = 0; i < (name[0] == '/' ? 1 : NW_SHARE_PLACES); i++)
-        if (place(i, name, path) && is_file(path)) return true;
+        if (place(i, name, path) && nw_file_is_regular(path)) return true;
     return false;
 }
 

@@ -108,10 +108,7 @@ static void take_report(nw_crew *crew, int rank, const uint8_t *report, nw_tally
     int worker = nw_server_worker_of(&crew->options.exchange, rank);
     nw_tally tally;
     memcpy(&tally, report, sizeof tally);
-    sum->loss += tally.loss;
-    sum->images += tally.images;
-    sum->top1 += tally.top1;
-    sum->top5 += tally.top5;
+    nw_tally_merge(sum, &tally);
     if (floats > 0) memcpy(crew->statistics + (size_t)worker * floats, report + sizeof tally, floats * sizeof(float));
     crew->reported[worker] = true;
 }
@@ -132,10 +129,7 @@ static nw_status count_update(nw_crew *crew, const nw_given *given)
     at->batches += crew->options.replica.accumulation;
     at->steps++;
     at->images += u.tally.images;
-    at->tally.loss += u.tally.loss;
-    at->tally.images += u.tally.images;
-    at->tally.top1 += u.tally.top1;
-    at->tally.top5 += u.tally.top5;
+    nw_tally_merge(&at->tally, &u.tally);
     nw_histogram_add(&crew->delays, given->delay);
     u.lr = nw_replica_lr_of(nw_crew_first(crew), given->number);
     u.epoch_over = at->batch >= crew->epoch_batches;
@@ -539,10 +533,7 @@ static nw_status sum_shares(nw_crew *crew, const epoch_share *mine, epoch_share 
     nw_status status = nw_driver_share(crew->driver, mine, sizeof *mine, all);
     *sum = (epoch_share){0};
     for (int i = 0; status == NW_OK && i < nw_crew_world(crew); i++) {
-        sum->tally.loss += all[i].tally.loss;
-        sum->tally.images += all[i].tally.images;
-        sum->tally.top1 += all[i].tally.top1;
-        sum->tally.top5 += all[i].tally.top5;
+        nw_tally_merge(&sum->tally, &all[i].tally);
         sum->images += all[i].images;
     }
     free(all);

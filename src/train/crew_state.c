@@ -308,21 +308,15 @@ static nw_status take_sums(nw_replica *r, nw_checkpoint *c, int rank, int from_w
     for (int i = 0; rank == 0 && i < from_world; i++) {
         nw_tally t;
         int64_t images;
-        char key[96];
-        snprintf(key, sizeof key, "replica%d.tally_loss", i);
-        NW_TRY(nw_checkpoint_get_double(c, key, &t.loss));
-        snprintf(key, sizeof key, "replica%d.tally_images", i);
-        NW_TRY(nw_checkpoint_get_int(c, key, &t.images));
-        snprintf(key, sizeof key, "replica%d.tally_top1", i);
-        NW_TRY(nw_checkpoint_get_int(c, key, &t.top1));
-        snprintf(key, sizeof key, "replica%d.tally_top5", i);
-        NW_TRY(nw_checkpoint_get_int(c, key, &t.top5));
-        snprintf(key, sizeof key, "replica%d.images", i);
-        NW_TRY(nw_checkpoint_get_int(c, key, &images));
-        r->at.tally.loss += t.loss;
-        r->at.tally.images += t.images;
-        r->at.tally.top1 += t.top1;
-        r->at.tally.top5 += t.top5;
+        char prefix[32];
+        const nw_saved_number sums[] = {{"tally_loss", .real = &t.loss},
+                                        {"tally_images", .whole = &t.images},
+                                        {"tally_top1", .whole = &t.top1},
+                                        {"tally_top5", .whole = &t.top5},
+                                        {"images", .whole = &images}};
+        snprintf(prefix, sizeof prefix, "replica%d.", i);
+        NW_TRY(nw_checkpoint_get_numbers(c, prefix, sums, sizeof sums / sizeof sums[0]));
+        nw_tally_merge(&r->at.tally, &t);
         r->at.images += images;
     }
     return NW_OK;
