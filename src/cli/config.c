@@ -41,7 +41,12 @@ static nw_status reserved(nw_settings *s, const char *where, const nw_yaml *node
     return NW_OK;
 }
 
-static nw_status apply_key(nw_settings *s, const char *name, const nw_yaml *node)
+bool nw_config_is_of_line(const nw_option *o)
+{
+    return o->field == NW_AT(recipe) || o->field == NW_AT(configs) || o->field == NW_AT(print_config);
+}
+
+static nw_status apply_key(nw_settings *s, const char *name, const nw_yaml *node, nw_layer layer)
 {
     nw_region *region = &s->memory->region;
     const char *where = nw_region_print(region, "%s:%d:%d: ", name, node->line, node->column), *text;
@@ -58,33 +63,32 @@ static nw_status apply_key(nw_settings *s, const char *name, const nw_yaml *node
         return NW_FAIL(NW_E_FILE, "%sthere is no key '%s'; the nearest is '%s'", where, node->key, nearest);
     }
     const nw_option *o = nw_option_at(match.index);
-    NW_FAIL_IF(o->field == NW_AT(recipe) || o->field == NW_AT(configs) || o->field == NW_AT(print_config), NW_E_FILE,
-               "%s%s belongs on the command line, not in a file", where, node->key);
+    NW_FAIL_IF(nw_config_is_of_line(o), NW_E_FILE, "%s%s belongs on the command line, not in a file", where, node->key);
     NW_FAIL_IF(node->kind == NW_YAML_LIST && o->kind < NW_OPTION_INTS, NW_E_FILE, "%s%s takes one value, not a list",
                where, node->key);
     NW_FAIL_IF(nw_yaml_is_null(node) && o->kind != NW_OPTION_TEXT, NW_E_FILE,
                "%s%s has no value; remove the key for its default", where, node->key);
     NW_TRY(nw_config_value(region, where, node->key, node, &text));
-    nw_setting_source source = {NW_LAYER_RECIPE, nw_region_print(region, "%s:%d", name, node->line), where};
+    nw_setting_source source = {layer, nw_region_print(region, "%s:%d", name, node->line), where};
     NW_TRY_MEMORY(source.origin);
     return nw_settings_set_match(s, match, node->key, text, &source);
 }
 
-nw_status nw_config_apply_tree(nw_settings *s, const char *name, const nw_yaml *root)
+nw_status nw_config_apply_tree(nw_settings *s, const char *name, const nw_yaml *root, nw_layer layer)
 {
     NW_FAIL_IF(root->kind != NW_YAML_MAP, NW_E_FILE, "%s:%d:%d: a file of options is a map of keys", name, root->line,
                root->column);
-    for (const nw_yaml *node = root->first; node; node = node->next) NW_TRY(apply_key(s, name, node));
+    for (const nw_yaml *node = root->first; node; node = node->next) NW_TRY(apply_key(s, name, node, layer));
     return NW_OK;
 }
 
-nw_status nw_config_apply(nw_settings *s, const char *path)
+nw_status nw_config_apply(nw_settings *s, const char *path, nw_layer layer)
 {
     nw_yaml *root;
     const char *name = nw_region_text(&s->memory->region, path, strlen(path));
     NW_TRY_MEMORY(name);
     NW_TRY(nw_yaml_read(path, &s->memory->region, &root));
-    return nw_config_apply_tree(s, name, root);
+    return nw_config_apply_tree(s, name, root, layer);
 }
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
@@ -163,11 +167,7 @@ static void write_comment(const char *text, FILE *out)
 }
 
 /* What made the settings but is not read again: it has done its work. */
-static bool is_spent(const nw_option *o)
-{
-    return o->field == NW_AT(recipe) || o->field == NW_AT(configs) || o->field == NW_AT(print_config) ||
-           o->field == NW_AT(shorten);
-}
+static bool is_spent(const nw_option *o) { return nw_config_is_of_line(o) || o->field == NW_AT(shorten); }
 
 nw_status nw_config_write(const nw_settings *s, FILE *out)
 {
@@ -209,5 +209,4 @@ void nw_settings_print(const nw_settings *s, FILE *out)
         write_comment(slot->origin, out);
         fputs(")\n", out);
     }
-    if (s->memory->composed_tree) fputs(s->memory->composed_tree, out);
 }

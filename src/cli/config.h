@@ -15,9 +15,12 @@
 #include "cli/settings.h"
 #include "cli/yaml.h"
 
-/* Sets every key of a file of options, at the recipe's layer. */
-nw_status nw_config_apply(nw_settings *settings, const char *path);
-nw_status nw_config_apply_tree(nw_settings *settings, const char *name, const nw_yaml *root);
+/* Sets every key of a file of options, at the layer of recipes or of --configs. */
+nw_status nw_config_apply(nw_settings *settings, const char *path, nw_layer layer);
+nw_status nw_config_apply_tree(nw_settings *settings, const char *name, const nw_yaml *root, nw_layer layer);
+
+/* Whether an option says which files are read: it cannot stand in one. */
+bool nw_config_is_of_line(const nw_option *option);
 
 /* The text that nw_settings_set takes for a value; lists become lines. `where` ("x.yaml:3:1: ") is for messages. */
 nw_status nw_config_value(nw_region *region, const char *where, const char *key, const nw_yaml *node,

@@ -42,7 +42,7 @@ const nw_option nw_option_rows[] = {
     {"defaults", NULL, 0, CHOICE, "global|petra|apam|acid|layerwise|dgc", "global", AT(defaults), 0, 0, RUNS, IN(RUN),
      MAIN, "whose defaults hold where nothing else is said"},
     {"configs", NULL, 0, TEXTS, "FILE...", "", AT(configs), 0, 0, RUNS, IN(RUN), MAIN,
-     "compose a run from files of a tree; --configs.a.b V overrides a key"},
+     "compose a run from files of options; --configs.a.b V overrides a key"},
     {"print-config", NULL, 0, FLAG, NULL, "false", AT(print_config), 0, 0, RUNS, IN(RUN), LIVE,
      "print the resolved options as YAML and stop"},
     {"run-dir", "path-logs", 0, TEXT, "DIR", "", AT(run_dir), 0, 0, ALL, IN(RUN), MAIN,

@@ -142,7 +142,7 @@ const nw_option nw_option_more_rows[] = {
     {"int32-indices", NULL, 0, FLAG, NULL, "false", LATER(CODEC), "indices of 32 bits"},
     {"ratio-warm-up", "warmup-epochs", 0, INT, "EPOCHS", "-1", SIGNED(CODEC), "dgc: epochs of falling ratio; -1: none"},
     {"ratio-warm-up-list", "warmup-coeff", 0, NUMBERS, "R...", "", LATER(CODEC), "dgc: the ratio of each such epoch"},
-    {"memory-momentum", NULL, 0, NUMBER, "M", "0.9", LATER(CODEC), "dgc: of the local memory"},
+    {"memory-momentum", NULL, 0, NUMBER, "M", "-1", SIGNED(CODEC), "dgc: of the local memory; -1: as --momentum"},
     {"memory-nesterov", NULL, 0, FLAG, NULL, "false", LATER(CODEC), "dgc: of the local memory"},
     {"memory-clip-norm", NULL, 0, NUMBER, "X", "0", LATER(CODEC), "dgc: clip the local gradient; 0: never"},
     {"momentum-masking", NULL, 0, FLAG, NULL, "true", LATER(CODEC), "dgc: forget the momentum of what was sent"},

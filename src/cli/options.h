@@ -213,7 +213,7 @@ bool nw_settings_is_set(const nw_settings *settings, const char *option);
 /* config.yaml: every option of the command with its value and, as a comment, its origin. Reading it with --recipe gives
  * the same settings. */
 nw_status nw_config_write(const nw_settings *settings, FILE *out);
-/* The start banner: what is not a plain default, a line each; the composed tree, where there is one. */
+/* The start banner: what is not a plain default, a line each. */
 void nw_settings_print(const nw_settings *settings, FILE *out);
 
 /* From a settings text that the table has checked. */
