@@ -1,7 +1,13 @@
 /* config.c - reading files of options, and writing config.yaml; see config.h. */
 #include "cli/config.h"
 
+#include "cli/recipe.h"
+
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+enum { BASES_MOST = 8 };
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
@@ -33,7 +39,8 @@ nw_status nw_config_value(nw_region *region, const char *where, const char *key,
 /* Keys of a file that are no options. */
 static nw_status reserved(nw_settings *s, const char *where, const nw_yaml *node, bool *taken)
 {
-    *taken = strcmp(node->key, "about") == 0 || strcmp(node->key, "scale_with_epochs") == 0;
+    *taken = strcmp(node->key, "about") == 0 || strcmp(node->key, "scale_with_epochs") == 0 ||
+             strcmp(node->key, "base") == 0;
     if (*taken) NW_FAIL_IF(node->kind != NW_YAML_SCALAR, NW_E_FILE, "%s%s takes one value", where, node->key);
     if (strcmp(node->key, "scale_with_epochs") == 0)
         NW_FAIL_IF(!nw_text_is_bool(node->text, &s->memory->scale_with_epochs), NW_E_FILE,
@@ -82,14 +89,54 @@ nw_status nw_config_apply_tree(nw_settings *s, const char *name, const nw_yaml *
     return NW_OK;
 }
 
-nw_status nw_config_apply(nw_settings *s, const char *path, nw_layer layer)
+/* A file, and those that name it as their base. */
+typedef struct chain {
+    const char *path;
+    const struct chain *above;
+} chain;
+
+/* The file that `base: NAME` in `path` means. */
+static nw_status find_base(const char *path, const nw_yaml *base, char found[NW_PATH_MOST])
+{
+    const char *slash = strrchr(path, '/'), *name = base->text, *end = strrchr(name, '.');
+    NW_FAIL_IF(base->kind != NW_YAML_SCALAR || !*name, NW_E_FILE, "%s:%d:%d: base takes the name of one file", path,
+               base->line, base->column);
+    int length = snprintf(found, NW_PATH_MOST, "%.*s%s%s", slash ? (int)(slash + 1 - path) : 0, path, name,
+                          end && strcmp(end, ".yaml") == 0 ? "" : ".yaml");
+    if (length < NW_PATH_MOST && access(found, F_OK) == 0) return NW_OK;
+    if (nw_recipe_find(name, found) == NW_OK) return NW_OK;
+    return NW_FAIL(NW_E_FILE, "%s:%d:%d: base '%s' is neither a file beside this one nor a recipe", path, base->line,
+                   base->column, name);
+}
+
+static nw_status apply_file(nw_settings *s, const char *path, nw_layer layer, const chain *above)
 {
     nw_yaml *root;
+    char found[NW_PATH_MOST], *real = realpath(path, NULL);
+    NW_FAIL_IF(!real, NW_E_FILE, "%s cannot be opened", path);
+    const chain here = {nw_region_text(&s->memory->region, real, strlen(real)), above};
     const char *name = nw_region_text(&s->memory->region, path, strlen(path));
-    NW_TRY_MEMORY(name);
+    free(real);
+    NW_TRY_MEMORY(here.path && name ? name : NULL);
     NW_TRY(nw_yaml_read(path, &s->memory->region, &root));
+    const nw_yaml *base = root->kind == NW_YAML_MAP ? nw_yaml_find(root, "base") : NULL;
+    if (base) {
+        int depth = 0;
+        NW_TRY(find_base(path, base, found));
+        real = realpath(found, NULL);
+        bool circle = false;
+        for (const chain *c = &here; c; c = c->above, depth++) circle = circle || (real && strcmp(real, c->path) == 0);
+        free(real);
+        NW_FAIL_IF(circle, NW_E_FILE, "%s:%d:%d: base '%s' leads back to itself; break the circle", path, base->line,
+                   base->column, base->text);
+        NW_FAIL_IF(depth > BASES_MOST, NW_E_FILE, "%s:%d:%d: a file has at most %d bases, one below the other", path,
+                   base->line, base->column, (int)BASES_MOST);
+        NW_TRY(apply_file(s, found, layer, &here));
+    }
     return nw_config_apply_tree(s, name, root, layer);
 }
+
+nw_status nw_config_apply(nw_settings *s, const char *path, nw_layer layer) { return apply_file(s, path, layer, NULL); }
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 

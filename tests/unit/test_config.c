@@ -124,6 +124,44 @@ static void test_bad_files(void **state)
     rmdir("dir.yaml");
 }
 
+/* One file's keys before another's. */
+static void test_bases(void **state)
+{
+    (void)state;
+    mkdir("bases", 0700);
+    write_file("bases/_a.yaml", "base: _b.yaml\nlr: 2\nmax_epoch: 8\nscale_with_epochs: true\nwarm_up: 4\n");
+    write_file("bases/_b.yaml", "lr: 1\nmomentum: 0.5\nbase: cifar10-fast\n");
+    write_file("bases/c.yaml", "momentum: 0.7\nbase: _a\n"); /* wherever the key stands */
+    accepted("--recipe bases/c.yaml");
+    assert_true(settings.momentum == 0.7 && settings.lr == 2 && settings.epochs == 8 && settings.batch_size == 512);
+    assert_string_equal(nw_settings_origin(&settings, "lr"), "bases/_a.yaml:2");
+    assert_string_equal(settings.run_name, "c");
+    accepted("--recipe bases/c.yaml --max-epoch 4");
+    assert_true(settings.warm_up == 2);
+    accepted("--configs bases/c.yaml --recipe demo");
+    assert_true(settings.momentum == 0.7 && settings.width == 16);
+    write_file("bases/_b.yaml", "lr: 1\nbase: c\n");
+    refused("--recipe bases/c.yaml", NW_E_FILE, "bases/_b.yaml:2:1: base 'c' leads back to itself");
+    write_file("bases/_b.yaml", "base: _b\n");
+    refused("--recipe bases/c.yaml", NW_E_FILE, "bases/_b.yaml:1:1: base '_b' leads back to itself");
+    write_file("bases/_b.yaml", "base: nosuch\n");
+    refused("--recipe bases/c.yaml", NW_E_FILE, "bases/_b.yaml:1:1: base 'nosuch' is neither");
+    write_file("bases/_b.yaml", "base: [a, b]\n");
+    refused("--recipe bases/c.yaml", NW_E_FILE, "bases/_b.yaml:1:1: base takes the name of one file");
+    write_file("bases/_b.yaml", "lrr: 1\n");
+    refused("--recipe bases/c.yaml", NW_E_FILE, "bases/_b.yaml:1:1: there is no key 'lrr'");
+    for (int i = 0; i <= 9; i++) {
+        char path[64], text[64];
+        snprintf(path, sizeof path, "bases/d%d.yaml", i);
+        snprintf(text, sizeof text, i ? "base: d%d\n" : "lr: %d\n", i ? i - 1 : 3);
+        write_file(path, text);
+    }
+    accepted("--recipe bases/d8.yaml");
+    assert_true(settings.lr == 3);
+    refused("--recipe bases/d9.yaml", NW_E_FILE, "at most 8 bases");
+    if (system("rm -r bases") != 0) fail_msg("bases stays");
+}
+
 /* All recipes can be run, but for what they name that is not here: data. */
 static void test_recipes(void **state)
 {
@@ -311,8 +349,9 @@ static int finish(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good_files), cmocka_unit_test(test_bad_files),   cmocka_unit_test(test_recipes),
-        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_composition), cmocka_unit_test(test_bad_composition),
+        cmocka_unit_test(test_good_files),      cmocka_unit_test(test_bad_files),  cmocka_unit_test(test_recipes),
+        cmocka_unit_test(test_bases),           cmocka_unit_test(test_round_trip), cmocka_unit_test(test_composition),
+        cmocka_unit_test(test_bad_composition),
     };
     if (!NW_HAVE_YAML) {
         printf("skipped: this build is without libyaml (libyaml-dev)\n");
