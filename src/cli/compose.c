@@ -129,7 +129,6 @@ static nw_status make_name(composition *c)
     FILE *out = open_memstream(&buffer, &size);
     NW_TRY_MEMORY(out);
     print_names(&c->names, out);
-    fprintf(out, "%s.np%s", c->settings->suffix, nw_settings_value(c->settings, "world-size"));
     bool failed = ferror(out) != 0;
     failed = fclose(out) != 0 || failed;
     c->settings->memory->composed_name = failed ? NULL : nw_region_text(c->region, buffer, size);

@@ -73,6 +73,8 @@ static const nw_default dgc[] = {
     {"scheduler", "cosine-annealing"},
     {"t-max", "0"},
     {"lr-scaling", "true"},
+    {"replica-lr-scaling", "true"},
+    {"exchange", "allreduce"},
     {"accumulation-averaging", "true"},
     {"pad-mode", "zero"},
     {"metric", "test_top1"},

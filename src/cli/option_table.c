@@ -250,6 +250,8 @@ const nw_option nw_option_rows[] = {
      "times the accumulation steps"},
     {"goyal-lr-scaling", NULL, 0, FLAG, NULL, "false", AT(goyal_lr_scaling), 0, 0, RUNS, IN(SCHEDULE), LIVE,
      "times accumulation steps x batch size / 256"},
+    {"replica-lr-scaling", NULL, 0, FLAG, NULL, "false", AT(replica_lr_scaling), 0, 0, RUNS, IN(SCHEDULE), LIVE,
+     "times the workers whose gradients make an update"},
     {"use-linear-scaling", NULL, 0, FLAG, NULL, "false", AT(use_linear_scaling), 0, 0, RUNS, IN(SCHEDULE), LIVE,
      "acid: warm up 5 epochs to lr x workers x batch size / 256"},
     {"lr-decay-milestones", "milestones", 0, INTS, "EPOCH...", "30 60 90", AT(milestones), 0, 1 << 20, RUNS,

@@ -138,7 +138,7 @@ typedef struct nw_settings {
     const char *scheduler;
     double warm_up;      /* epochs */
     double warm_up_from; /* share of the rate to begin with; negative: one over the number of workers */
-    bool lr_scaling, goyal_lr_scaling, use_linear_scaling, schedule_lr_per_epoch;
+    bool lr_scaling, goyal_lr_scaling, replica_lr_scaling, use_linear_scaling, schedule_lr_per_epoch;
     nw_int_list milestones; /* absolute epochs */
     double lr_decay_fact;
     nw_knots lr_knots; /* (epoch, multiple of lr) */
@@ -194,6 +194,9 @@ typedef struct nw_settings {
  * argv and counted. Whatever happens, nw_settings_free may follow. */
 nw_status nw_options_parse(unsigned command, int argc, char **argv, nw_settings *settings, int *positional);
 void nw_settings_free(nw_settings *settings);
+
+/* Makes run_name anew for a world of so many ranks, which is part of a composed run's name. */
+nw_status nw_settings_name_run(nw_settings *settings, int ranks);
 
 /* Refuses what this version understands but cannot do yet (exchanges, codecs, pipelines), in one sentence. Commands
  * that train call it before they begin; --print-config does without. */

@@ -152,10 +152,12 @@ static nw_status set_classes(const overriding *o, const char *text)
     return set_option(o, "dataset", ten ? "cifar10" : "cifar100");
 }
 
+/* A cast to 16 bits takes values as they come; what chooses among values does so tensor by tensor. */
 static nw_status set_compression(const overriding *o, const char *text)
 {
+    bool plain = strcasecmp(text, "none") == 0 || strcasecmp(text, "fp16") == 0;
     NW_TRY(set_option(o, "method", text));
-    return set_option(o, "compress", strcasecmp(text, "none") == 0 ? "none" : "layerwise");
+    return set_option(o, "compress", plain ? "none" : "layerwise");
 }
 
 static nw_status refuse(const overriding *o, const char *text)

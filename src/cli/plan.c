@@ -190,6 +190,7 @@ void nw_plan_schedule(const nw_settings *s, const char *dataset, int replicas, n
     o->replicas = replicas;
     o->lr_scaling = s->lr_scaling;
     o->goyal_lr_scaling = s->goyal_lr_scaling;
+    o->replica_scaling = s->replica_lr_scaling;
     o->use_linear_scaling = s->use_linear_scaling;
     o->warmup_epochs = s->warm_up;
     o->warmup_from = s->warm_up_from < 0 ? 1.0 / replicas : s->warm_up_from;

@@ -1,6 +1,8 @@
 /* settings.c - slots and layers of nw_settings, and what is derived when all layers are in; see settings.h. */
 #include "cli/settings.h"
 
+#include "net/mpi.h"
+
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -244,14 +246,14 @@ static nw_status resolve_algorithm(nw_settings *s)
 
 /* ---- names and notes --------------------------------------------------------------------------------------------- */
 
-static nw_status make_run_name(nw_settings *s)
+nw_status nw_settings_name_run(nw_settings *s, int ranks)
 {
     nw_region *region = &s->memory->region;
     char *name;
     if (*s->name) {
         name = nw_region_print(region, "%s%s", s->name, s->suffix);
     } else if (s->memory->composed_name) {
-        name = nw_region_print(region, "%s", s->memory->composed_name);
+        name = nw_region_print(region, "%s%s.np%d", s->memory->composed_name, s->suffix, ranks);
     } else if (*s->recipe) {
         /* A recipe's whole name, but only the last part of a file's. */
         const char *end = strrchr(s->recipe, '.'), *slash = strrchr(s->recipe, '/');
@@ -266,6 +268,13 @@ static nw_status make_run_name(nw_settings *s)
         if (*c == '/') *c = '-';
     s->run_name = name;
     return NW_OK;
+}
+
+/* How many ranks there will be, as far as options and the launcher's environment tell. */
+static int expected_ranks(const nw_settings *s)
+{
+    if (s->virtual_ranks > 0) return s->virtual_ranks;
+    return nw_mpi_launched() ? nw_mpi_environment_size() : s->world_size;
 }
 
 static nw_status note_ignored(nw_settings *s)
@@ -313,7 +322,7 @@ nw_status nw_settings_finish(nw_settings *s)
     if (strncmp(s->optimizer, "apam", 4) == 0 && nw_settings_slot(s, "amsgrad")->layer == NW_LAYER_DEFAULT)
         NW_TRY(replace(s, "amsgrad", "true", " of apam"));
     NW_TRY(resolve_algorithm(s));
-    NW_TRY(make_run_name(s));
+    NW_TRY(nw_settings_name_run(s, expected_ranks(s)));
     return note_ignored(s);
 }
 

@@ -265,8 +265,9 @@ double nw_schedule_lr(const nw_schedule *s, int64_t q)
 {
     const nw_schedule_options *o = &s->options;
     double batches = (double)o->batches_per_epoch, warm = o->warmup_epochs * batches;
+    double updated = (double)(q - q % o->accumulation_steps); /* batches of the updates before */
     if ((double)q < warm) {
-        double x = (double)q + (o->warmup == NW_WARMUP_STEP_END ? 1 : 0);
+        double x = o->warmup == NW_WARMUP_STEP_END ? (double)q + 1 : updated;
         double part = x < warm ? x / warm : 1;
         return s->lr0 * (o->warmup_from + (1 - o->warmup_from) * part);
     }
@@ -281,7 +282,7 @@ double nw_schedule_lr(const nw_schedule *s, int64_t q)
     case COSINE:
         return after <= epochs ? s->lr0 * (1 + cos(PI * after / (epochs + 1))) / 2 : 0;
     case COSINE_ANNEALING:
-        return cosine_annealing(s, o->per_step ? (double)q / batches - o->warmup_epochs : after, epochs);
+        return cosine_annealing(s, o->per_step ? updated / batches - o->warmup_epochs : after, epochs);
     case PIECEWISE_LINEAR:
         return piecewise_linear(s, (double)(q + 1) / batches);
     case GOYAL:

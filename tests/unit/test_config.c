@@ -293,6 +293,16 @@ static void test_composition(void **state)
     accepted("--configs configs/cifar/resnet20.yaml --configs.options.label_smoothing 0.1");
     assert_true(settings.label_smoothing == 0.1);
 
+    /* the number of ranks is part of the name, whoever says it */
+    accepted("--configs configs/cifar/resnet20.yaml --virtual 4");
+    assert_string_equal(settings.run_name, "cifar.resnet20.np4");
+    accepted("--configs configs/cifar/resnet20.yaml --suffix .x");
+    assert_int_equal(nw_settings_name_run(&settings, 8), NW_OK);
+    assert_string_equal(settings.run_name, "cifar.resnet20.x.np8");
+    accepted("--configs configs/cifar/resnet20.py --configs.train.compression fp16");
+    assert_string_equal(settings.method, "fp16");
+    assert_int_equal(nw_settings_check(&settings), NW_OK);
+
     /* layers: file < override < option, whatever their order */
     accepted("--lr 3 --configs.train.optimizer.lr 2 --configs configs/cifar/resnet20.yaml");
     assert_true(settings.lr == 3);

@@ -159,7 +159,7 @@ static void test_dgc(void **state)
 {
     (void)state;
     static const int milestones[] = {30, 60, 80};
-    enum { N = 49, WORKERS = 8, W = 5, E = 200 };
+    enum { N = 98, WORKERS = 8, W = 5, E = 200 };
     nw_schedule_options o = options("cosine-annealing", N);
     o.epochs = E;
     o.replicas = WORKERS;
@@ -172,7 +172,7 @@ static void test_dgc(void **state)
     nw_schedule s = make(&o);
     assert_string_equal(s.warning, "");
     for (int q = 0; q < W * N; q++) {
-        double e = (double)q / N;
+        double e = (double)(q / 2 * 2) / N; /* both batches of an update have its rate */
         exact(&s, q, 1.6 * (e * (WORKERS - 1) / W + 1) / WORKERS);
     }
     exact(&s, W * N, 1.6);

@@ -1,0 +1,37 @@
+#!/bin/sh
+# meaning.sh - options of the reference codes mean in a run what they mean there: rates, budgets, names, batches.
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/runs.sh"
+
+# Rates of the steps of a run, one a line.
+rates() { sed -n 's/^{"record":"step".*"lr":\([^,]*\),.*/\1/p' "$1/metrics.jsonl"; }
+train="train --model mlp --dataset synthetic --data-dir $work --threads 1 --quiet"
+dgc="$train --configs configs/cifar/resnet20.py --crop 0 --batch-size 16 --limit 256"
+
+# DGC: lr x k x N, from lr x k (compression 2.5.8), here 0.1 x 2 x 4 over 5 epochs of 4 batches of each rank.
+run 0 "$NOWAIT" $dgc --virtual 4 --configs.train.num_batches_per_step 2 --max-epoch 6
+dir='runs/cifar.resnet20.np4'
+[ -d "$dir" ] || complain "a composed run of 4 ranks is not called .np4: $(ls runs)"
+rates "$dir" >"$work/rates"
+set -- $(sed -n '1p;3p;5p;20p;21p' "$work/rates")
+is "$1 == 0.2" "the first rate is one worker's"
+is "$2 > 0.2599 && $2 < 0.2601" "the rate of the second update" # 0.8 (2/4 x 3/5 + 1) / 4
+is "$3 > 0.3199 && $3 < 0.3201" "the rate of the second epoch"
+is "$5 == 0.8" "the rate after warm-up"
+
+# A second time: the same goes on, a longer one says so, another one is refused.
+run 0 "$NOWAIT" $dgc --virtual 4 --configs.train.num_batches_per_step 2 --max-epoch 6
+out_has 'nothing to do'
+run 2 "$NOWAIT" $dgc --virtual 4 --configs.train.num_batches_per_step 2 --max-epoch 6 --lr 0.2 --seed 3
+err_has '.np4 holds a run with other settings, and would go on with --seed 3 instead of 42, --lr 0.2 instead of 0.1;'
+run 0 "$NOWAIT" $dgc --virtual 4 --configs.train.num_batches_per_step 2 --max-epoch 7 --no-quiet
+err_has 'goes on with --max-epoch 7 instead of 6$'
+run 0 "$NOWAIT" $dgc --max-steps 1 # of one rank, and so another run
+[ -d runs/cifar.resnet20.np1 ] || complain "a composed run of one rank is not called .np1"
+
+# Its fp16 is a way for dense gradients to travel.
+run 0 "$NOWAIT" $dgc --virtual 2 --configs.train.compression fp16 --max-steps 1
+grep -q '^method: fp16 ' runs/cifar.resnet20.np2/config.yaml || complain "gradients do not travel in fp16"
+rm -r runs
+
+finish
