@@ -30,6 +30,7 @@ static const nw_default acid[] = {
     {"dataset", "cifar10"}, {"model", "resnet18"}, {"init-scheme", "acid"},  {"optimizer", "sgd"},
     {"lr", "0.05"},         {"momentum", "0.9"},   {"weight-decay", "5e-4"}, {"batch-size", "256"},
     {"max-epoch", "80"},    {"scheduler", "acid"}, {"lr-decay-fact", "0.1"}, {"sampling", "replicate"},
+    {"epoch-of", "all"},    {"drop-last", "true"},
 };
 
 /* cifar10-fast: the loss is a sum over 512 images, so rate and decay are given per image. Knots follow --max-epoch (see
@@ -55,6 +56,7 @@ static const nw_default layerwise[] = {
     {"normalise", "cifar10-fast"},
     {"drop-last", "true"},
     {"sampling", "replicate"},
+    {"epoch-of", "each"},
 };
 
 static const nw_default dgc[] = {

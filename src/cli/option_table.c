@@ -150,7 +150,9 @@ const nw_option nw_option_rows[] = {
     {"drop-last", NULL, 0, FLAG, NULL, "false", AT(drop_last), 0, 0, RUNS | LOADS, IN(DATA), LIVE,
      "leave out the last batch of an epoch where it is not full"},
     {"sampling", NULL, 0, CHOICE, "shard|replicate", "shard", AT(sampling), 0, 0, RUNS, IN(DATA), LIVE,
-     "workers share an epoch, or each goes over all images"},
+     "workers divide the images of an epoch, or each takes all of them"},
+    {"epoch-of", NULL, 0, CHOICE, "all|each", "all", AT(epoch_of), 0, 0, RUNS, IN(DATA), LIVE,
+     "sampling replicate: an epoch is a pass of all workers together, or of each"},
 
     /* length, measuring, loss */
     {"max-epoch", "epochs num-epochs n-epoch-if-1-worker", 0, INT, "N", "100", AT(epochs), 0, 1 << 20, ALL,

@@ -106,6 +106,7 @@ typedef struct nw_settings {
     int flip, resized_crop;        /* nw_switch */
     int workers;                   /* threads of the loader */
     const char *sampling;          /* shard, replicate */
+    const char *epoch_of;          /* all, each */
 
     /* the length, and when to look */
     int batch_size, test_batch_size, train_eval_batch_size; /* 0 (the last two): as batch_size */

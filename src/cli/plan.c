@@ -301,6 +301,7 @@ static nw_status plan_crew(const nw_settings *s, const nw_world *w, nw_crew_opti
     o->codec = (nw_codec_options){.name = s->method, .seed = (uint64_t)s->seed};
     o->norms = plan_norms(s);
     o->recalibrate_batches = s->recalibrate_batches;
+    o->shared_epochs = is(s->epoch_of, "all");
     o->driver.timeout_ns = (int64_t)(s->timeout * 1e9);
     o->trace = s->trace;
     o->trace_events = (size_t)s->trace_events;

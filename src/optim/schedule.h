@@ -17,7 +17,7 @@
  *   piecewise-linear   lr0 times the line through the knots at (q + 1) / N epochs, level outside
  *   goyal              lr0 (1 + q (f - 1) / 5N) for 5 epochs, then lr0 f 0.1^m, milestones in epochs
  *   goyal-original     the same with milestones at 50 and 75 % (cifar_milestones) or 30, 60 and 80 % of all batches
- *   acid               n replicas share T = floor(E N / n) n gradients; N batches make an epoch of all replicas together.
+ *   acid               n replicas share T = floor(E N / n) n gradients, N those of an epoch of all of them.
  *                      With g = q n and use_linear_scaling: lr0 (1 + g (R - 1) / F) while g < F = 5 floor(T / E), then
  *                      lr0 R 0.1^m, R = B n / 256; else lr0 factor^m; milestones as in goyal-original, in parts of T
  *   inverse-sqrt       lr0 / sqrt(q + 1), at most lr_max
@@ -43,6 +43,7 @@ typedef struct nw_schedule_options {
     int batch_size;            /* B, of one forward pass of one replica */
     int accumulation_steps;    /* k */
     int replicas;              /* n */
+    bool shared;               /* N batches make an epoch of all replicas together, each of which does 1 / n of them */
     bool lr_scaling, goyal_lr_scaling, replica_scaling, use_linear_scaling;
     double warmup_epochs; /* W; may be fractional */
     double warmup_from;   /* part of lr0 */

@@ -300,6 +300,8 @@ static nw_status make_member(nw_crew *crew, int index, int rank, int world)
         workers = nw_server_workers(&crew->options.exchange);
         worker = nw_server_worker_of(&crew->options.exchange, rank);
         o.epoch_batches = crew->epoch_batches = find_epoch_batches(crew, workers);
+    } else if (crew->options.shared_epochs && o.loader.replicate) {
+        o.sharers = workers;
     }
     o.loader.rank = worker > 0 ? worker : 0;
     o.loader.world = workers > 1 ? workers : 0;

@@ -34,4 +34,18 @@ run 0 "$NOWAIT" $dgc --virtual 2 --configs.train.compression fp16 --max-steps 1
 grep -q '^method: fp16 ' runs/cifar.resnet20.np2/config.yaml || complain "gradients do not travel in fp16"
 rm -r runs
 
+# ACiD: 20 epochs of floor(203 / 8) = 25 batches are 500 gradients of all four workers, with steps at 30, 60 and 80 %.
+run 0 "$NOWAIT" $train --defaults acid --exchange allreduce --virtual 4 --n_epoch_if_1_worker 20 --batch-size 8 \
+    --limit 203 --eval-every 20 --run-dir "$runs/acid"
+equal "steps of a worker" "$(value acid steps)" 125
+equal "images of all workers" "$(value acid images)" 4000
+equal "steps at which the rate falls" \
+    "$(rates "$runs/acid" | awk 'NR > 1 && $1 != last { print NR - 1 } { last = $1 }' | tr '\n' ' ')" '38 75 100 '
+# An interrupted pass goes on where it was.
+for steps in 60 125; do
+    run 0 "$NOWAIT" $train --defaults acid --exchange allreduce --virtual 4 --n_epoch_if_1_worker 20 --batch-size 8 \
+        --limit 203 --eval-every 20 --max-steps $steps --run-dir "$runs/again" --resume "$runs/again"
+done
+equal "weights of a run in two parts" "$(weights again)" "$(weights acid)"
+
 finish
