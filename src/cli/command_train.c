@@ -203,16 +203,15 @@ nw_status nw_train_place(const nw_settings *s, char **run_dir, char **resume)
 
 /* ---- what the user sees ------------------------------------------------------------------------------------------ */
 
-static void print_servers(const nw_settings *s, const nw_run_options *o)
+static void print_servers(const nw_run_options *o)
 {
     const nw_exchange_options *e = &o->crew.exchange;
     int workers = nw_server_workers(e);
     fprintf(stderr, ", %d %s%s and %d %s, %s", e->servers, e->servers == 1 ? "server" : "servers",
             workers == e->world ? " among them" : "", workers, workers == 1 ? "worker" : "workers",
             e->sync ? "in step" : "asynchronous");
-    if (o->crew.replica.loader.batch_size != s->batch_size)
-        fprintf(stderr, "; batches of %d are divided among them, as APAM does in step: %d images each", s->batch_size,
-                o->crew.replica.loader.batch_size);
+    if (o->crew.global_batch > 0 && workers > 1)
+        fprintf(stderr, "; batches of %d images are divided among them", o->crew.global_batch);
 }
 
 static void print_world(const nw_settings *s, const nw_run_options *o, const nw_world *w)
@@ -225,11 +224,13 @@ static void print_world(const nw_settings *s, const nw_run_options *o, const nw_
     fprintf(stderr, "world     %d %s ranks", w->size, w->place == NW_CREW_MPI ? "MPI" : "virtual");
     if (w->cluster) fprintf(stderr, " of cluster %s", w->cluster->name);
     if (served)
-        print_servers(s, o);
+        print_servers(o);
     else
         fprintf(stderr, ", %s%s", s->exchange, s->delay ? " one step late" : "");
     fprintf(stderr, ", %s on the wire; a step is %lld images\n", strcmp(s->method, "none") == 0 ? "f32" : s->method,
-            (long long)nw_plan_replicas(s, w) * o->crew.replica.loader.batch_size * s->accumulation_steps);
+            (o->crew.global_batch > 0 ? (long long)o->crew.global_batch
+                                      : (long long)nw_plan_replicas(s, w) * o->crew.replica.loader.batch_size) *
+                s->accumulation_steps);
 }
 
 static void print_start(const nw_settings *s, const nw_run_options *o, const nw_world *w, const nw_dataset *d,

@@ -23,6 +23,7 @@ static const nw_default apam[] = {
     {"weight-decay", "0"},  {"scheduler", "constant"},  {"batch-size", "40"},
     {"max-epoch", "200"},   {"test-batch-size", "100"}, {"train-eval-batch-size", "100"},
     {"eval-every", "10"},   {"train-metrics", "true"},  {"sampling", "replicate"},
+    {"in-flight", "1"},     {"global-batch", "true"},
 };
 
 /* Step decay after one half and three quarters, as the seed's schedule has it for CIFAR-10. */
@@ -82,6 +83,21 @@ static const nw_default dgc[] = {
     {"metric", "test_top1"},
 };
 
+/* What a set says of one dataset. */
+static const struct {
+    const char *set, *dataset;
+    nw_default row;
+} of_datasets[] = {{"apam", "imagenet32", {"normalise", "mean-image"}}};
+
+/* Words that mean something else in a set's program than here. */
+static const struct {
+    const char *set, *option, *word, *means;
+} meanings[] = {{"petra", "model", "resnet18", "petra-resnet18"},
+                {"petra", "model", "resnet34", "petra-resnet34"},
+                {"petra", "model", "resnet50", "petra-resnet50"},
+                {"petra", "model", "resnet101", "petra-resnet101"},
+                {"petra", "model", "vgg", "petra-vgg"}};
+
 #define SET(name)                                 \
     {                                             \
 #name, name, sizeof name / sizeof name[0] \
@@ -103,5 +119,22 @@ const nw_default *nw_defaults_find(const char *name, int *count)
             return sets[i].at;
         }
     *count = 0;
+    return NULL;
+}
+
+const nw_default *nw_defaults_of_dataset(const char *name, const char *dataset)
+{
+    for (size_t i = 0; i < sizeof of_datasets / sizeof of_datasets[0]; i++)
+        if (strcmp(of_datasets[i].set, name) == 0 && strcmp(of_datasets[i].dataset, dataset) == 0)
+            return &of_datasets[i].row;
+    return NULL;
+}
+
+const char *nw_defaults_meaning(const char *name, const char *option, const char *word)
+{
+    for (size_t i = 0; i < sizeof meanings / sizeof meanings[0]; i++)
+        if (strcmp(meanings[i].set, name) == 0 && strcmp(meanings[i].option, option) == 0 &&
+            strcmp(meanings[i].word, word) == 0)
+            return meanings[i].means;
     return NULL;
 }

@@ -96,6 +96,8 @@ const nw_option nw_option_more_rows[] = {
     {"servers", NULL, 0, INT, "S", "1", TRAINS(servers, 1, 1024), "that own the parameters, each a range of them"},
     {"server-computes", NULL, 0, FLAG, NULL, "false", TRAINS(server_computes, 0, 0),
      "server: its ranks compute gradients as well, when there is nothing to apply"},
+    {"global-batch", NULL, 0, FLAG, NULL, "false", TRAINS(global_batch, 0, 0),
+     "server, in step: --batch-size is of all workers together"},
     {"in-flight", NULL, 0, INT, "N", "0", TRAINS(in_flight, 0, 8),
      "server: gradients of a worker under way; 0: 2, and 1 in step"},
     {"max-staleness", NULL, 0, INT64, "N", "-1", TRAINS(max_staleness, -1, 1e15),

@@ -125,7 +125,8 @@ typedef struct nw_settings {
     /* the update */
     const char *optimizer, *decay_filter; /* filter: all, no-norm-bias, no-1d, no-norm */
     double lr, momentum, dampening, beta1, beta2, eps, weight_decay, clip_norm, clip_value; /* clips: 0 is none */
-    bool nesterov, amsgrad;
+    bool nesterov;
+    int amsgrad; /* nw_switch; auto: the rule's own */
     double lars_trust, lars_eps;
     bool lars_clip;
     nw_number_list box; /* apam-paper: least and greatest weight; empty: none */
@@ -162,7 +163,7 @@ typedef struct nw_settings {
     int servers, in_flight, server_threads;
     int64_t max_staleness;
     double dc_lambda;
-    bool server_computes;
+    bool server_computes, global_batch;
     int64_t bucket_bytes, compare_every, trace_events;
     double timeout;               /* seconds; 0: none */
     int max_delay, delay_workers; /* of one replica: models that gradients are taken at, 1: the newest alone */

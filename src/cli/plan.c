@@ -157,7 +157,7 @@ static nw_status plan_optimizer(const nw_settings *s, nw_optimizer_options *o)
     o->beta1 = s->beta1;
     o->beta2 = s->beta2;
     o->eps = s->eps;
-    o->amsgrad = s->amsgrad;
+    if (s->amsgrad != NW_SWITCH_AUTO) o->amsgrad = s->amsgrad == NW_SWITCH_ON;
     o->weight_decay = s->weight_decay;
     o->lars_trust = s->lars_trust;
     o->lars_eps = s->lars_eps;
@@ -276,7 +276,7 @@ static nw_status check_server(const nw_settings *s)
                         : s->max_staleness >= 0             ? "max-staleness"
                         : !is(s->server_correction, "none") ? "server-correction"
                         : !is(s->send_down, "models")       ? "send-down"
-                        : s->in_flight > 0                  ? "in-flight"
+                        : s->in_flight > 1                  ? "in-flight"
                         : s->server_threads > 0             ? "server-threads"
                                                             : NULL;
     NW_FAIL_IF(!serves && alone, NW_E_ARGUMENT, "--%s is for a parameter server; add --exchange server", alone);
@@ -375,8 +375,9 @@ nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, const nw_world 
     if (serves && s->server_threads > 0) r->net.threads = s->server_threads;
     NW_TRY(plan_optimizer(s, &r->optimizer));
     nw_plan_schedule(s, d->name, nw_plan_replicas(s, w), &r->schedule);
-    bool divides = is(s->defaults, "apam") && is(s->exchange, "server"); /* its batches are global in step */
+    bool divides = s->global_batch && is(s->exchange, "server") && is(s->communication, "sync");
     int shared = divides ? nw_plan_replicas(s, w) : 1;
+    o->crew.global_batch = divides ? s->batch_size : 0;
     r->loader = (nw_loader_options){.dataset = d,
                                     .split = NW_SPLIT_TRAIN,
                                     .batch_size = nw_max(1, s->batch_size / shared),

@@ -127,7 +127,9 @@ nw_status nw_settings_apply_defaults(nw_settings *s, const char *name)
         int index = nw_option_find(set[i].option, s->memory->command).index;
         if (index >= 0) NW_TRY(nw_settings_set(s, index, set[i].option, set[i].value, &source));
     }
-    return NW_OK;
+    const nw_default *own = nw_defaults_of_dataset(name, s->dataset);
+    if (!own) return NW_OK;
+    return nw_settings_set(s, nw_option_find(own->option, s->memory->command).index, own->option, own->value, &source);
 }
 
 /* ---- scaling to another number of epochs ------------------------------------------------------------------------- */
@@ -319,8 +321,6 @@ nw_status nw_settings_finish(nw_settings *s)
     /* The layer-wise seed takes Nesterov's form whenever there is momentum. */
     if (s->nesterov && s->momentum == 0 && nw_settings_slot(s, "nesterov")->layer == NW_LAYER_DEFAULTS_SET)
         NW_TRY(replace(s, "nesterov", "false", ", without momentum"));
-    if (strncmp(s->optimizer, "apam", 4) == 0 && nw_settings_slot(s, "amsgrad")->layer == NW_LAYER_DEFAULT)
-        NW_TRY(replace(s, "amsgrad", "true", " of apam"));
     NW_TRY(resolve_algorithm(s));
     NW_TRY(nw_settings_name_run(s, expected_ranks(s)));
     return note_ignored(s);
