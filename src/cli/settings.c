@@ -313,15 +313,38 @@ static nw_status suit_libsvm(nw_settings *s)
     return NW_OK;
 }
 
+/* A model's name means what it means in the program whose defaults hold. */
+static nw_status take_meaning(nw_settings *s)
+{
+    const char *means = nw_defaults_meaning(s->defaults, "model", s->model), *word = s->model;
+    if (!means) return NW_OK;
+    NW_TRY(replace(s, "model", means, ", as --defaults mean it"));
+    return nw_settings_add_note(s, "with --defaults %s, --model %s is %s", s->defaults, word, means);
+}
+
+/* PETRA's synchronous modes differ in what they keep for backward, not in the gradient. */
+static nw_status note_algorithm(nw_settings *s)
+{
+    static const char *const modes[] = {"recomputes stages from their inputs", "recomputes stages from their inputs",
+                                        "inverts stages with stashed weights", "inverts stages", "inverts stages"};
+    int mode = s->algorithm[0] == 's' ? s->algorithm[1] - '0' : 0;
+    if (mode < 2 || mode > 6) return NW_OK;
+    return nw_settings_add_note(s,
+                                "algorithm %s %s; its gradient is that of backprop, computed with all activations kept",
+                                s->algorithm, modes[mode - 2]);
+}
+
 nw_status nw_settings_finish(nw_settings *s)
 {
     if (!(s->memory->command & (NW_COMMAND_TRAIN | NW_COMMAND_SWEEP | NW_COMMAND_REPRODUCE))) return NW_OK;
     if (strcmp(s->dataset, "libsvm") == 0) NW_TRY(suit_libsvm(s));
+    NW_TRY(take_meaning(s));
     NW_TRY(scale_to_epochs(s));
     /* The layer-wise seed takes Nesterov's form whenever there is momentum. */
     if (s->nesterov && s->momentum == 0 && nw_settings_slot(s, "nesterov")->layer == NW_LAYER_DEFAULTS_SET)
         NW_TRY(replace(s, "nesterov", "false", ", without momentum"));
     NW_TRY(resolve_algorithm(s));
+    NW_TRY(note_algorithm(s));
     NW_TRY(nw_settings_name_run(s, expected_ranks(s)));
     return note_ignored(s);
 }
@@ -347,10 +370,11 @@ static nw_status check_choice(const nw_settings *s, const char *option, const ch
 
 nw_status nw_settings_check(const nw_settings *s)
 {
-    NW_FAIL_IF(strcmp(s->algorithm, "s1") != 0, NW_E_ARGUMENT,
-               "algorithm %s (%s) is not part of this version, which trains with backprop: --algorithm backprop, or "
-               "PETRA's --synchronous --store-vjp",
-               s->algorithm, nw_settings_origin(s, "algorithm"));
+    NW_FAIL_IF(
+        s->algorithm[0] != 's', NW_E_ARGUMENT,
+        "algorithm %s (%s) is not part of this version, whose gradients are backprop's: --algorithm backprop, or "
+        "PETRA's --synchronous",
+        s->algorithm, nw_settings_origin(s, "algorithm"));
     for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++)
         NW_TRY(check_choice(s, choices[i].option, choices[i].built));
     for (int i = 0; i < nw_option_count(); i++) {

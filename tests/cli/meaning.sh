@@ -48,4 +48,36 @@ for steps in 60 125; do
 done
 equal "weights of a run in two parts" "$(weights again)" "$(weights acid)"
 
+# APAM: batches of 40 are divided among three workers in step, so that 400 images are 10 updates.
+run 0 "$NOWAIT" $train --defaults apam --exchange server --virtual 4 --limit 400 --max-epoch 1 --run-dir "$runs/apam" \
+    --no-quiet
+err_has '1 server and 3 workers, in step; batches of 40 images are divided among them.* a step is 40 images$'
+equal "updates of an epoch" "$(value apam steps)" 10
+is "$(value apam images) >= 390 && $(value apam images) <= 400" "all images but a few are taken"
+run 0 "$NOWAIT" help config --defaults apam --dataset imagenet32
+out_has '^normalise: mean-image  # defaults apam$'
+out_has '^in_flight: 1  # defaults apam$'
+run 0 "$NOWAIT" help config --defaults apam
+out_has '^normalise: auto '
+# Its rule is AMSGrad unless that is switched off.
+for amsgrad in '' true false; do
+    run 0 "$NOWAIT" $train --optimizer apam --lr 0.01 --limit 60 --batch-size 20 --max-epoch 2 ${amsgrad:+--amsgrad $amsgrad} \
+        --run-dir "$runs/amsgrad$amsgrad"
+done
+equal "weights with AMSGrad" "$(weights amsgrad)" "$(weights amsgradtrue)"
+differ "weights without AMSGrad" "$(weights amsgrad)" "$(weights amsgradfalse)"
+
+# PETRA: its networks, Nesterov's form with dampening, and its synchronous modes, whose gradient is backprop's.
+run 0 "$NOWAIT" help config --defaults petra --model resnet18 --synchronous
+out_has '^model: petra-resnet18  # command line, as --defaults mean it$'
+err_has 'with --defaults petra, --model resnet18 is petra-resnet18$'
+petra="$train --limit 120 --batch-size 20 --max-epoch 1 --nesterov --dampening 0.5"
+run 0 "$NOWAIT" $petra --run-dir "$runs/backprop"
+for flags in '' --remove-ctx-param --remove-ctx-input '--remove-ctx-input --remove-ctx-param' --approximate-input; do
+    rm -rf "$runs/mode"
+    run 0 "$NOWAIT" $petra --synchronous $flags --run-dir "$runs/mode" --no-quiet
+    err_has 'algorithm s[2-6] .*; its gradient is that of backprop'
+    equal "weights by --synchronous $flags" "$(weights mode)" "$(weights backprop)"
+done
+
 finish
