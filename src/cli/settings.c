@@ -56,9 +56,13 @@ nw_status nw_settings_set(nw_settings *s, int index, const char *name, const cha
     bool wins = source->layer >= slot->layer;
     const char *canonical;
     NW_TRY(nw_option_read(o, source->where, name, text, bad, region, wins ? field_of(s, o) : NULL, &canonical));
-    if (o->field == NW_AT(epochs) && source->layer == NW_LAYER_RECIPE) s->memory->recipe_epochs = atoi(canonical);
-    if (o->field == NW_AT(epochs) && source->layer == NW_LAYER_DEFAULTS_SET)
-        s->memory->defaults_epochs = atoi(canonical);
+    bool recipe = source->layer == NW_LAYER_RECIPE;
+    if (recipe || source->layer == NW_LAYER_DEFAULTS_SET) {
+        if (o->field == NW_AT(epochs))
+            *(recipe ? &s->memory->recipe_epochs : &s->memory->defaults_epochs) = atoi(canonical);
+        if (o->field == NW_AT(batch_size))
+            *(recipe ? &s->memory->recipe_batch : &s->memory->defaults_batch) = atoi(canonical);
+    }
     if (wins) *slot = (nw_slot){source->layer, canonical, source->origin};
     return NW_OK;
 }
@@ -132,7 +136,7 @@ nw_status nw_settings_apply_defaults(nw_settings *s, const char *name)
     return nw_settings_set(s, nw_option_find(own->option, s->memory->command).index, own->option, own->value, &source);
 }
 
-/* ---- scaling to another number of epochs ------------------------------------------------------------------------- */
+/* ---- scaling to another number of epochs, or another batch --------------------------------------------------------- */
 
 /* Gives an option a new value without changing who set it. */
 static nw_status replace(nw_settings *s, const char *option, const char *text, const char *why)
@@ -187,8 +191,55 @@ static nw_status scale(nw_settings *s, double factor, nw_layer lowest, nw_layer 
     return NW_OK;
 }
 
-/* --shorten scales all; a recipe that says scale_with_epochs scales its own values; the knots of a defaults set always
- * fit the run, since a schedule that ends elsewhere makes no sense. */
+/* Where the loss is a sum over the batch, a rate is one per image and a decay is of the whole batch: what a recipe or a
+ * defaults set says of them, for a batch of its own, follows a batch size that comes from elsewhere. */
+static nw_status scale_to_batch(nw_settings *s)
+{
+    static const char *const names[] = {"lr", "weight-decay"};
+    char why[96], number[32];
+    bool scaled = false;
+    int before = 0;
+    bool per_image = strcmp(s->loss_reduction, "sum") == 0 && strcmp(s->dataset, "libsvm") != 0; /* APAM's are not */
+    for (int i = 0; i < 2 && per_image; i++) {
+        nw_layer layer = nw_settings_slot(s, names[i])->layer;
+        int own = layer == NW_LAYER_RECIPE         ? s->memory->recipe_batch
+                  : layer == NW_LAYER_DEFAULTS_SET ? s->memory->defaults_batch
+                                                   : 0;
+        if (own == 0 || own == s->batch_size || nw_settings_slot(s, "batch-size")->layer <= layer) continue;
+        double factor = (double)s->batch_size / own;
+        nw_number_print(i == 0 ? s->lr / factor : s->weight_decay * factor, number);
+        snprintf(why, sizeof why, ", scaled from batches of %d to %d", own, s->batch_size);
+        NW_TRY(replace(s, names[i], number, why));
+        before = own;
+        scaled = true;
+    }
+    if (!scaled) return NW_OK;
+    return nw_settings_add_note(
+        s,
+        "the loss is a sum, so lr and weight decay of batches of %d are scaled to batches of %d: "
+        "--lr %g, --weight-decay %g",
+        before, s->batch_size, s->lr, s->weight_decay);
+}
+
+/* The last knot of a defaults set goes to the end of the run; the others stay, as far as there is room. */
+static nw_status move_last_knot(nw_settings *s, const char *why, bool *moved)
+{
+    int count = s->lr_knots.count;
+    *moved = false;
+    if (nw_settings_slot(s, "lr-knots")->layer != NW_LAYER_DEFAULTS_SET || count == 0) return NW_OK;
+    if (count > 1 && s->lr_knots.at[count - 2].x >= s->epochs) return NW_OK;
+    double *x = nw_region_alloc(&s->memory->region, 2 * (size_t)count * sizeof *x), *y = x + count;
+    const char *text;
+    NW_TRY_MEMORY(x);
+    for (int k = 0; k < count; k++) x[k] = s->lr_knots.at[k].x, y[k] = s->lr_knots.at[k].y;
+    x[count - 1] = s->epochs;
+    *moved = true;
+    NW_TRY(print_list(s, count, x, y, &text));
+    return replace(s, "lr-knots", text, why);
+}
+
+/* --shorten scales all; a recipe that says scale_with_epochs scales its own values; the last knot of a
+ * defaults set is the end of the run, since a schedule that ends elsewhere makes no sense. */
 static nw_status scale_to_epochs(nw_settings *s)
 {
     const struct nw_settings_memory *m = s->memory;
@@ -208,6 +259,8 @@ static nw_status scale_to_epochs(nw_settings *s)
     int before = recipe ? m->recipe_epochs : m->defaults_epochs;
     if (before <= 0 || before == s->epochs || s->epochs == 0 || epochs_layer <= NW_LAYER_DEFAULTS_SET) return NW_OK;
     snprintf(why, sizeof why, ", scaled from %d to %d epochs", before, s->epochs);
+    if (!recipe) NW_TRY(move_last_knot(s, why, &scaled));
+    if (!recipe && scaled) return NW_OK;
     nw_layer layer = recipe ? NW_LAYER_RECIPE : NW_LAYER_DEFAULTS_SET;
     NW_TRY(scale(s, (double)s->epochs / before, layer, layer, !recipe, why, &scaled));
     if (!recipe || !scaled) return NW_OK;
@@ -340,6 +393,7 @@ nw_status nw_settings_finish(nw_settings *s)
     if (strcmp(s->dataset, "libsvm") == 0) NW_TRY(suit_libsvm(s));
     NW_TRY(take_meaning(s));
     NW_TRY(scale_to_epochs(s));
+    NW_TRY(scale_to_batch(s));
     /* The layer-wise seed takes Nesterov's form whenever there is momentum. */
     if (s->nesterov && s->momentum == 0 && nw_settings_slot(s, "nesterov")->layer == NW_LAYER_DEFAULTS_SET)
         NW_TRY(replace(s, "nesterov", "false", ", without momentum"));

@@ -80,4 +80,19 @@ for flags in '' --remove-ctx-param --remove-ctx-input '--remove-ctx-input --remo
     equal "weights by --synchronous $flags" "$(weights mode)" "$(weights backprop)"
 done
 
+# cifar10-fast: the loss is a sum, so the rate goes with one over the batch, and the decay with the batch.
+run 0 "$NOWAIT" help config --recipe cifar10-fast --batch-size 128
+out_has '^lr: 0.0078125  # .*, scaled from batches of 512 to 128$'
+out_has '^weight_decay: 0.064 '
+err_has 'scaled to batches of 128'
+run 0 "$NOWAIT" help config --recipe cifar10-fast --batch-size 128 --lr 0.5
+out_has '^lr: 0.5  # command line$'
+run 0 "$NOWAIT" help config --defaults layerwise --batch-size 256
+out_has '^lr: 0.00390625 '
+# Its rate is highest at epoch 5, however long the run.
+run 0 "$NOWAIT" help config --defaults layerwise --max-epoch 40
+out_has '^lr_knots: "0:0,5:0.4,40:0" '
+run 0 "$NOWAIT" help config --defaults layerwise --max-epoch 3
+out_has '^lr_knots: "0:0,0.625:0.4,3:0" '
+
 finish

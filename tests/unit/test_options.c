@@ -420,7 +420,7 @@ static void test_defaults_and_shorten(void **state)
     parse("--defaults layerwise");
     assert_true(settings.momentum == 0 && !settings.nesterov);
     parse("--momentum 0.9 --defaults layerwise --max-epoch 12");
-    assert_true(settings.nesterov && settings.lr_knots.at[1].x == 2.5 && settings.lr_knots.at[2].x == 12);
+    assert_true(settings.nesterov && settings.lr_knots.at[1].x == 5 && settings.lr_knots.at[2].x == 12);
     for (int i = 0; i < nw_defaults_count(); i++) {
         char line[64];
         snprintf(line, sizeof line, "--defaults %s", nw_defaults_name(i));
