@@ -1,5 +1,6 @@
 /*
- * cluster_file.c - a cluster file into an nw_cluster, and what was measured into a cluster file; see cluster_file.h and docs/cluster.md.
+ * cluster_file.c - a cluster file into an nw_cluster, and what was measured into a cluster file;
+ * see cluster_file.h and docs/cluster.md.
  *
  * In the order of dependence: the world and its nodes are counted, the cluster is made, ranks and nodes are filled,
  * switches take nodes, links are laid from the general to the special (link, inside, links in the order of the file),

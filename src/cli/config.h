@@ -2,7 +2,7 @@
  * config.h - files of options: YAML, flat, a key for each option with underscores in its name.
  *
  *   about: ResNet-9 on CIFAR-10 in 24 epochs        one line for lists of recipes
- *   base: _cifar10                                   a file whose keys come first: NAME.yaml beside this one, or a recipe
+ *   base: _cifar10                                   its keys come first: NAME.yaml beside this file, or a recipe
  *   scale_with_epochs: true                          see nw_settings_finish
  *   model: resnet9
  *   lr_knots: [[0, 0], [5, 0.4], [24, 0]]            or "0:0,5:0.4,24:0"

@@ -136,7 +136,7 @@ nw_status nw_settings_apply_defaults(nw_settings *s, const char *name)
     return nw_settings_set(s, nw_option_find(own->option, s->memory->command).index, own->option, own->value, &source);
 }
 
-/* ---- scaling to another number of epochs, or another batch --------------------------------------------------------- */
+/* ---- scaling to another number of epochs, or another batch ------------------------------------------------------- */
 
 /* Gives an option a new value without changing who set it. */
 static nw_status replace(nw_settings *s, const char *option, const char *text, const char *why)

@@ -23,7 +23,7 @@
  *   inverse-sqrt       lr0 / sqrt(q + 1), at most lr_max
  *
  * Warm-up, for the first five: while q < W N the rate is lr0 (from + (1 - from) x / (W N)), where x = q + 1 (PETRA) or,
- * with NW_WARMUP_STEP_START, x = q - q mod k, the batches of earlier updates (DGC, which begins at from = 1 / replicas).
+ * with NW_WARMUP_STEP_START, x = q - q mod k, those of earlier updates (DGC, which begins at from = 1 / replicas).
  * The others have a beginning of their own.
  */
 #ifndef NW_OPTIM_SCHEDULE_H

@@ -64,8 +64,8 @@ typedef struct nw_replica {
 nw_status nw_replica_create(nw_replica **replica, const nw_replica_options *options, nw_replica *elder);
 void nw_replica_free(nw_replica *replica);
 
-/* Of this epoch, and of all before one. Workers that share epochs go over their images at 1 / sharers of the speed; what
- * does not divide evenly comes in a later epoch, so that E epochs have floor(E x batches / sharers). */
+/* Of this epoch, and of all before one. Workers that share epochs go over their images at 1 / sharers of the speed;
+ * what does not divide evenly comes in a later epoch, so that E epochs have floor(E x batches / sharers). */
 int64_t nw_replica_batches(const nw_replica *replica);
 int64_t nw_replica_batches_before(const nw_replica *replica, int64_t epoch);
 

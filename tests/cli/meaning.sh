@@ -61,8 +61,8 @@ run 0 "$NOWAIT" help config --defaults apam
 out_has '^normalise: auto '
 # Its rule is AMSGrad unless that is switched off.
 for amsgrad in '' true false; do
-    run 0 "$NOWAIT" $train --optimizer apam --lr 0.01 --limit 60 --batch-size 20 --max-epoch 2 ${amsgrad:+--amsgrad $amsgrad} \
-        --run-dir "$runs/amsgrad$amsgrad"
+    run 0 "$NOWAIT" $train --optimizer apam --lr 0.01 --limit 60 --batch-size 20 --max-epoch 2 \
+        ${amsgrad:+--amsgrad $amsgrad} --run-dir "$runs/amsgrad$amsgrad"
 done
 equal "weights with AMSGrad" "$(weights amsgrad)" "$(weights amsgradtrue)"
 differ "weights without AMSGrad" "$(weights amsgrad)" "$(weights amsgradfalse)"
