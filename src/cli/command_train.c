@@ -210,8 +210,12 @@ static void print_servers(const nw_run_options *o)
     fprintf(stderr, ", %d %s%s and %d %s, %s", e->servers, e->servers == 1 ? "server" : "servers",
             workers == e->world ? " among them" : "", workers, workers == 1 ? "worker" : "workers",
             e->sync ? "in step" : "asynchronous");
-    if (o->crew.global_batch > 0 && workers > 1)
-        fprintf(stderr, "; batches of %d images are divided among them", o->crew.global_batch);
+    if (o->crew.global_batch > 0 && workers > 1) {
+        int least = o->crew.global_batch / workers;
+        fprintf(stderr, "; batches of %d are divided among them: %d", o->crew.global_batch, least);
+        if (o->crew.global_batch % workers) fprintf(stderr, " or %d", least + 1);
+        fprintf(stderr, " images each");
+    }
 }
 
 static void print_world(const nw_settings *s, const nw_run_options *o, const nw_world *w)

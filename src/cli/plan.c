@@ -377,10 +377,13 @@ nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, const nw_world 
     nw_plan_schedule(s, d->name, nw_plan_replicas(s, w), &r->schedule);
     bool divides = s->global_batch && is(s->exchange, "server") && is(s->communication, "sync");
     int shared = divides ? nw_plan_replicas(s, w) : 1;
+    NW_FAIL_IF(shared > s->batch_size, NW_E_ARGUMENT,
+               "--batch-size %d is of all workers together (--global-batch), and too small for %d of them",
+               s->batch_size, shared);
     o->crew.global_batch = divides ? s->batch_size : 0;
     r->loader = (nw_loader_options){.dataset = d,
                                     .split = NW_SPLIT_TRAIN,
-                                    .batch_size = nw_max(1, s->batch_size / shared),
+                                    .batch_size = s->batch_size / shared,
                                     .shuffle = true,
                                     .drop_last = s->drop_last,
                                     .augmented = true,

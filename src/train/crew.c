@@ -302,7 +302,7 @@ static nw_status make_member(nw_crew *crew, int index, int rank, int world)
         worker = nw_server_worker_of(&crew->options.exchange, rank);
         o.epoch_batches = crew->epoch_batches = find_epoch_batches(crew, workers);
         int batch = crew->options.global_batch;
-        if (batch > 0) o.loader.batch_size = nw_max(1, batch / workers + (worker >= 0 && worker < batch % workers));
+        if (batch > 0) o.loader.batch_size = batch / workers + (worker >= 0 && worker < batch % workers);
     } else if (crew->options.shared_epochs && o.loader.replicate) {
         o.sharers = workers;
     }
