@@ -155,7 +155,7 @@ static nw_status plan_optimizer(const nw_settings *s, nw_optimizer_options *o)
     o->beta1 = s->beta1;
     o->beta2 = s->beta2;
     o->eps = s->eps;
-    o->amsgrad = s->amsgrad;
+    if (s->amsgrad != NW_SWITCH_AUTO) o->amsgrad = s->amsgrad == NW_SWITCH_ON;
     o->weight_decay = s->weight_decay;
     o->lars_trust = s->lars_trust;
     o->lars_eps = s->lars_eps;
@@ -185,6 +185,7 @@ static void plan_schedule(const nw_settings *s, const char *dataset, int replica
     o->replicas = replicas;
     o->lr_scaling = s->lr_scaling;
     o->goyal_lr_scaling = s->goyal_lr_scaling;
+    o->replica_scaling = s->replica_lr_scaling;
     o->use_linear_scaling = s->use_linear_scaling;
     o->warmup_epochs = s->warm_up;
     o->warmup_from = s->warm_up_from < 0 ? 1.0 / replicas : s->warm_up_from;
@@ -270,7 +271,7 @@ static nw_status check_server(const nw_settings *s)
                         : s->max_staleness >= 0             ? "max-staleness"
                         : !is(s->server_correction, "none") ? "server-correction"
                         : !is(s->send_down, "models")       ? "send-down"
-                        : s->in_flight > 0                  ? "in-flight"
+                        : s->in_flight > 1                  ? "in-flight"
                         : s->server_threads > 0             ? "server-threads"
                                                             : NULL;
     NW_FAIL_IF(!serves && alone, NW_E_ARGUMENT, "--%s is for a parameter server; add --exchange server", alone);
@@ -295,6 +296,7 @@ static nw_status plan_crew(const nw_settings *s, const nw_world *w, nw_crew_opti
     o->codec = (nw_codec_options){.name = s->method, .seed = (uint64_t)s->seed};
     o->norms = plan_norms(s);
     o->recalibrate_batches = s->recalibrate_batches;
+    o->shared_epochs = is(s->epoch_of, "all");
     o->driver.timeout_ns = (int64_t)(s->timeout * 1e9);
     o->trace = s->trace;
     o->trace_events = (size_t)s->trace_events;
@@ -368,11 +370,15 @@ nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, const nw_world 
     if (serves && s->server_threads > 0) r->net.threads = s->server_threads;
     NW_TRY(plan_optimizer(s, &r->optimizer));
     plan_schedule(s, d->name, nw_plan_replicas(s, w), &r->schedule);
-    bool divides = is(s->defaults, "apam") && is(s->exchange, "server"); /* its batches are global in step */
+    bool divides = s->global_batch && is(s->exchange, "server") && is(s->communication, "sync");
     int shared = divides ? nw_plan_replicas(s, w) : 1;
+    NW_FAIL_IF(shared > s->batch_size, NW_E_ARGUMENT,
+               "--batch-size %d is of all workers together (--global-batch), and too small for %d of them",
+               s->batch_size, shared);
+    o->crew.global_batch = divides ? s->batch_size : 0;
     r->loader = (nw_loader_options){.dataset = d,
                                     .split = NW_SPLIT_TRAIN,
-                                    .batch_size = nw_max(1, s->batch_size / shared),
+                                    .batch_size = s->batch_size / shared,
                                     .shuffle = true,
                                     .drop_last = s->drop_last,
                                     .augmented = true,

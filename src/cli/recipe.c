@@ -49,7 +49,7 @@ static nw_status add_folder(const char *folder, const char *prefix, nw_region *r
     if (!d) return NW_OK;
     for (struct dirent *e; status == NW_OK && (e = readdir(d)) && *count < RECIPES_MOST;) {
         size_t length = strlen(e->d_name);
-        if (e->d_name[0] == '.') continue;
+        if (e->d_name[0] == '.' || e->d_name[0] == '_') continue; /* _x.yaml is a base of others */
         if (length > 5 && strcmp(e->d_name + length - 5, ".yaml") == 0) {
             names[*count] = nw_region_print(region, "%s%.*s", prefix, (int)length - 5, e->d_name);
             if (!names[(*count)++]) status = NW_FAIL(NW_E_MEMORY, "no memory left for the list of recipes");

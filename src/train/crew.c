@@ -279,6 +279,7 @@ static int64_t find_epoch_batches(const nw_crew *crew, int workers)
     const nw_replica_options *o = &crew->options.replica;
     int64_t samples = o->loader.dataset->split[o->loader.split].count;
     int64_t size = (int64_t)o->loader.batch_size * (crew->options.exchange.sync ? workers : 1);
+    if (crew->options.global_batch > 0) size = crew->options.global_batch;
     int64_t batches = o->loader.drop_last ? samples / size : (samples + size - 1) / size;
     if (batches < 1) batches = 1;
     return o->max_batches > 0 && o->max_batches < batches ? o->max_batches : batches;
@@ -294,6 +295,10 @@ static nw_status make_member(nw_crew *crew, int index, int rank, int world)
         workers = nw_server_workers(&crew->options.exchange);
         worker = nw_server_worker_of(&crew->options.exchange, rank);
         o.epoch_batches = crew->epoch_batches = find_epoch_batches(crew, workers);
+        int batch = crew->options.global_batch;
+        if (batch > 0) o.loader.batch_size = batch / workers + (worker >= 0 && worker < batch % workers);
+    } else if (crew->options.shared_epochs && o.loader.replicate) {
+        o.sharers = workers;
     }
     o.loader.rank = worker > 0 ? worker : 0;
     o.loader.world = workers > 1 ? workers : 0;

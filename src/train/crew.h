@@ -52,7 +52,9 @@ typedef struct nw_crew_options {
     const nw_faults *faults;          /* or NULL */
     const nw_schedule_part *schedule; /* REPLAY: what is repeated, of `world` ranks; outlives the crew */
     nw_norm_sync norms;
-    int recalibrate_batches;  /* of each rank */
+    int recalibrate_batches; /* of each rank */
+    int global_batch;   /* images that the workers of a server in step divide among each other; 0: each has its own */
+    bool shared_epochs; /* where ranks each take all images, an epoch is one pass of all of them together */
     nw_driver_options driver; /* its ledger and taps are made by the crew */
     bool trace;
     size_t trace_events;

@@ -83,7 +83,7 @@ static nw_status prepare(run *r, nw_checkpoint *c)
     for (int i = 0; !c && i < r->crew->count; i++) {
         nw_replica *replica = r->crew->members[i].replica;
         replica->at.epoch = o->start_epoch;
-        replica->at.batches = o->start_epoch * nw_replica_batches(replica);
+        replica->at.batches = nw_replica_batches_before(replica, o->start_epoch);
     }
     NW_FAIL_IF(o->start_epoch > 0 && nw_crew_hands_out(r->crew), NW_E_ARGUMENT,
                "a parameter server counts updates from the first; resume a run with --resume instead of --epoch");

@@ -138,6 +138,22 @@ static void test_twins(void **state)
         for_runs(twin_body, &r);
         fx_release(0);
     }
+    /* not of PyTorch, which refuses it; PETRA's code does not */
+    static const recipe others[] = {
+        {"nesterov with dampening",
+         {.name = "sgd", .momentum = 0.9, .dampening = 0.3, .nesterov = true, .weight_decay = 0.02},
+         0.05,
+         1},
+        {"lars with both",
+         {.name = "lars", .momentum = 0.9, .dampening = 0.3, .nesterov = true, .lars_trust = 0.02, .lars_eps = 1e-8},
+         0.05,
+         1}};
+    for (int i = 0; i < COUNT(others); i++) {
+        recipe r = others[i];
+        fx_describe("%s", r.golden);
+        for_runs(twin_body, &r);
+        fx_release(0);
+    }
 }
 
 static uint64_t squares_body(const fx_run *run, void *context)

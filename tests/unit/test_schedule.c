@@ -159,7 +159,7 @@ static void test_dgc(void **state)
 {
     (void)state;
     static const int milestones[] = {30, 60, 80};
-    enum { N = 49, WORKERS = 8, W = 5, E = 200 };
+    enum { N = 98, WORKERS = 8, W = 5, E = 200 };
     nw_schedule_options o = options("cosine-annealing", N);
     o.epochs = E;
     o.replicas = WORKERS;
@@ -172,7 +172,7 @@ static void test_dgc(void **state)
     nw_schedule s = make(&o);
     assert_string_equal(s.warning, "");
     for (int q = 0; q < W * N; q++) {
-        double e = (double)q / N;
+        double e = (double)(q / 2 * 2) / N; /* both batches of an update have its rate */
         exact(&s, q, 1.6 * (e * (WORKERS - 1) / W + 1) / WORKERS);
     }
     exact(&s, W * N, 1.6);
@@ -242,6 +242,7 @@ static void test_acid(void **state)
     nw_schedule_options o = options("acid", N);
     o.epochs = E;
     o.replicas = WORKERS;
+    o.shared = true;
     o.use_linear_scaling = true;
     o.cifar_milestones = true;
     nw_schedule s = make(&o);
@@ -271,6 +272,38 @@ static void test_acid(void **state)
     s = make(&o);
     exact(&s, T / 2 / WORKERS, 0.1);
     exact(&s, T / 2, 0.05);
+
+    o = options("acid", N / 2); /* where N is each replica's own, an epoch has twice as many gradients */
+    o.epochs = 10;
+    o.replicas = 2;
+    s = make(&o);
+    assert_int_equal(s.total, 10 * (N / 2) * 2);
+    exact(&s, 3 * (N / 2) - 1, 0.1);
+    exact(&s, 3 * (N / 2), 0.1 * 0.1);
+}
+
+/* Where replicas share the batches of an epoch, every schedule counts those of all. */
+static void test_shared(void **state)
+{
+    (void)state;
+    static const double knots[] = {0, 0, 5, 1, 10, 0};
+    static const char *const names[] = {"steplr", "polynomial", "cosine", "cosine-annealing", "piecewise-linear"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        nw_schedule_options o = options(names[i], 40), all = options(names[i], 10);
+        o.warmup_epochs = all.warmup_epochs = i < 4 ? 2 : 0;
+        o.knots = all.knots = knots;
+        o.knot_count = all.knot_count = 3;
+        o.epochs = all.epochs = 10;
+        o.replicas = all.replicas = 4;
+        o.shared = true;
+        nw_schedule shared = make(&o), own = make(&all);
+        for (int q = 0; q < 100; q++) exact(&shared, q, nw_schedule_lr(&own, q));
+    }
+    nw_schedule_options o = options("inverse-sqrt", 40);
+    o.replicas = 4;
+    o.shared = true;
+    nw_schedule s = make(&o);
+    exact(&s, 3, 0.05);
 }
 
 static void test_inverse_sqrt_and_constant(void **state)
@@ -369,6 +402,7 @@ static void test_refusals(void **state)
     o = options("acid", 1);
     o.epochs = 3;
     o.replicas = 8;
+    o.shared = true;
     refuse(o, NW_E_ARGUMENT, "too few for 8 replicas");
     static const char *const all[] = {"constant",         "steplr", "polynomial",     "cosine", "cosine-annealing",
                                       "piecewise-linear", "goyal",  "goyal-original", "acid",   "inverse-sqrt"};
@@ -384,11 +418,17 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_petra_steplr), cmocka_unit_test(test_petra_polynomial_and_cosine),
-        cmocka_unit_test(test_goyal),        cmocka_unit_test(test_fractional_warmup),
-        cmocka_unit_test(test_dgc),          cmocka_unit_test(test_piecewise_linear),
-        cmocka_unit_test(test_acid),         cmocka_unit_test(test_inverse_sqrt_and_constant),
-        cmocka_unit_test(test_warnings),     cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_petra_steplr),
+        cmocka_unit_test(test_petra_polynomial_and_cosine),
+        cmocka_unit_test(test_goyal),
+        cmocka_unit_test(test_fractional_warmup),
+        cmocka_unit_test(test_dgc),
+        cmocka_unit_test(test_piecewise_linear),
+        cmocka_unit_test(test_acid),
+        cmocka_unit_test(test_shared),
+        cmocka_unit_test(test_inverse_sqrt_and_constant),
+        cmocka_unit_test(test_warnings),
+        cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
