@@ -1,18 +1,16 @@
 /*
- * fuzz_ledger.c - packed ledgers and traces from any bytes. What is refused changes nothing; what is accepted packs to
- * something that is accepted again, and a trace is written as JSON that our strict reader takes.
+ * fuzz_ledger.c - packed ledgers from any bytes. What is refused changes nothing; what is accepted packs to something that
+ * is accepted again.
  */
 #define _GNU_SOURCE 1
-#include "base/json_read.h"
 #include "net/ledger.h"
-#include "observe/trace.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-enum { WORLD = 3, SEGMENTS = 2, MOST_JSON = 4 << 20 }; /* the reader has its limits */
+enum { WORLD = 3, SEGMENTS = 2 };
 
 static void require(bool condition)
 {
@@ -53,42 +51,9 @@ static void try_ledger(const uint8_t *data, size_t size, bool resume)
     nw_ledger_free(again);
 }
 
-static nw_trace *make_trace(void)
-{
-    nw_trace *trace;
-    nw_trace_options options = {.world = WORLD, .first_rank = 0, .ranks = 1, .events = 4};
-    require(nw_trace_create(&trace, &options) == NW_OK);
-    return trace;
-}
-
-static void try_trace(const uint8_t *data, size_t size)
-{
-    nw_trace *trace = make_trace();
-    if (nw_trace_unpack_merge(trace, data, size, -1000, "fuzz") == NW_OK) {
-        nw_trace_span(trace, 0, NW_TRACE_COMPUTE, 0, 1, 0, 10);
-        char *text = NULL;
-        size_t length;
-        FILE *out = open_memstream(&text, &length);
-        require(out != NULL && nw_trace_write_to(trace, out) == NW_OK);
-        fclose(out);
-        nw_json_document document;
-        if (length < MOST_JSON) {
-            require(nw_json_parse(&document, text, length, "trace") == NW_OK);
-            nw_json_free(&document);
-        }
-        free(text);
-        uint8_t *bytes;
-        size_t count;
-        require(nw_trace_pack(trace, &bytes, &count) == NW_OK);
-        free(bytes);
-    }
-    nw_trace_free(trace);
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     try_ledger(data, size, false);
     try_ledger(data, size, true);
-    try_trace(data, size);
     return 0;
 }
