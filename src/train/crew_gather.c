@@ -32,17 +32,19 @@ static nw_status gather(nw_crew *crew, void *mine, size_t size, taker take, void
 
 /* ---- the ledger ---- */
 
-static nw_status take_ledger(void *context, const void *bytes, size_t size, int rank)
+enum { ROW_BYTES = NW_LEDGER_COLUMNS * sizeof(int64_t) };
+
+static nw_status take_ledger(void *context, const void *rows, size_t size, int rank)
 {
     char source[32];
     snprintf(source, sizeof source, "rank %d", rank);
-    return nw_ledger_unpack_merge(context, bytes, size, source);
+    return nw_ledger_add(context, rows, size / ROW_BYTES, false, source);
 }
 
 nw_status nw_crew_world_ledger(nw_crew *crew, nw_ledger **world)
 {
-    uint8_t *packed = NULL;
-    size_t size = 0;
+    int64_t *rows;
+    size_t count;
     int ranks = nw_crew_world(crew);
     *world = NULL;
     if (!crew->ledger) return NW_OK;
@@ -50,12 +52,12 @@ nw_status nw_crew_world_ledger(nw_crew *crew, nw_ledger **world)
         *world = crew->ledger;
         return NW_OK;
     }
-    NW_TRY(nw_ledger_pack(crew->ledger, &packed, &size));
+    NW_TRY(nw_ledger_save(crew->ledger, &rows, &count));
     nw_status status = nw_crew_leads(crew) ? nw_crew_make_ledger(crew, ranks, 0, ranks, world) : NW_OK;
-    if (status == NW_OK) status = gather(crew, packed, size, take_ledger, *world);
+    if (status == NW_OK) status = gather(crew, rows, count * ROW_BYTES, take_ledger, *world);
     if (status == NW_OK && *world && crew->earlier)
-        status = nw_ledger_unpack_resume(*world, crew->earlier, crew->earlier_size, "the checkpoint");
-    free(packed);
+        status = nw_ledger_add(*world, crew->earlier, crew->earlier_rows, true, "the checkpoint");
+    free(rows);
     return status;
 }
 

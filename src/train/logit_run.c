@@ -17,8 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define STATE_FILE  "replica0.safetensors"
-#define DELAYS_FILE "delays.bin"
+#define STATE_FILE "replica0.safetensors"
 
 typedef struct run {
     const nw_logit_run_options *options;
@@ -108,6 +107,7 @@ static nw_status add_tensors(run *r, nw_checkpoint_writer *w)
 {
     lists l = {0};
     nw_status status = for_tensors(r, list_tensor, &l);
+    if (status == NW_OK) status = nw_saved_list_add_histogram(&l.state, &r->state.delays);
     if (status == NW_OK) status = nw_checkpoint_add_tensors(w, NW_CHECKPOINT_MODEL, &l.model, NULL, 0);
     if (status == NW_OK) status = nw_checkpoint_add_tensors(w, STATE_FILE, &l.state, NULL, 0);
     nw_saved_list_free(&l.model);
@@ -149,8 +149,7 @@ static nw_status write_files(run *r, const char *path)
     list_numbers(r, numbers);
     nw_checkpoint_add_numbers(w, "", numbers, NUMBERS);
     nw_run_save_times(w, times(r));
-    nw_status status = nw_checkpoint_add_histogram(w, DELAYS_FILE, &r->state.delays);
-    if (status == NW_OK) status = add_tensors(r, w);
+    nw_status status = add_tensors(r, w);
     if (status == NW_OK) return nw_checkpoint_commit(w);
     nw_checkpoint_cancel(w);
     return status;
@@ -187,8 +186,8 @@ static nw_status load(run *r, nw_checkpoint *c)
     const nw_checkpoint_info *info = nw_checkpoint_get_info(c);
     int64_t batches = 0, ended = 0;
     nw_saved_number numbers[NUMBERS];
-    NW_FAIL_IF(!info || !nw_checkpoint_has_file(c, DELAYS_FILE) || !nw_checkpoint_has(c, "batches"), NW_E_FILE,
-               "%s is no checkpoint of a logistic regression on LIBSVM rows; start anew without --resume",
+    NW_FAIL_IF(!info || !nw_checkpoint_has_tensor(c, STATE_FILE, "exp_avg") || !nw_checkpoint_has(c, "batches"),
+               NW_E_FILE, "%s is no checkpoint of a logistic regression on LIBSVM rows; start anew without --resume",
                nw_checkpoint_path(c));
     NW_TRY(nw_checkpoint_get_int(c, "batches", &batches));
     NW_FAIL_IF(
@@ -200,7 +199,7 @@ static nw_status load(run *r, nw_checkpoint *c)
     list_numbers(r, numbers);
     NW_TRY(nw_checkpoint_get_numbers(c, "", numbers, NUMBERS));
     NW_TRY(nw_checkpoint_get_int(c, "ended", &ended));
-    NW_TRY(nw_checkpoint_get_histogram(c, DELAYS_FILE, &r->state.delays));
+    NW_TRY(nw_checkpoint_read_histogram(c, STATE_FILE, &r->state.delays));
     r->ended = ended != 0;
     r->state.step = r->saved_step = info->step;
     r->epoch_rows = r->state.epoch.rows;
