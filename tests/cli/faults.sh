@@ -55,6 +55,11 @@ fi
 refused 1 "cannot make the directory .*/file'" $tiny --run-dir "$runs/badly-named" --max-epoch 1 --name-checkpoint "$work/file/named"
 equal "status" "$(value badly-named status)" failed
 
+# Batch norm over one value per channel: the last batch of the epoch has one image, and the last maps have one pixel.
+one="--model resnet18 --stem imagenet --width 8 --dataset synthetic --limit 17 --batch-size 8 --lr 0.01 --max-epoch 1"
+refused 2 "the batch norm 'layer4.0.bn1' one value per channel" $one --run-dir "$runs/one-value"
+run 0 "$NOWAIT" train $one --quiet --drop-last --run-dir "$runs/dropped"
+
 # A disk of two megabytes, which the checkpoints of some epochs fill. Old ones stay good; with room, the run goes on.
 full=$work/full
 mkdir "$full"
