@@ -74,7 +74,7 @@ class Case:
     def measure(self):
         shutil.rmtree(self.path("real"), ignore_errors=True)
         run(self.mpirun("--run-dir", self.path("real")))
-        return statistics.median(s["step_seconds"] for s in steps_of(self.path("real"))[WARM:])
+        return statistics.median(s["batch_seconds"] for s in steps_of(self.path("real"))[WARM:])
 
     def predict(self, name):
         shutil.rmtree(self.path("virtual"), ignore_errors=True)

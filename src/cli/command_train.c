@@ -185,7 +185,7 @@ nw_status nw_train_place(const nw_settings *s, char **run_dir, char **resume)
         NW_TRY(status);
         if (*run_dir) return NW_OK;
     } else if (s->resume[0]) {
-        if (!s->quiet) fprintf(stderr, "nowait: there is no checkpoint at %s; starting anew\n", s->resume);
+        fprintf(stderr, "nowait: there is no checkpoint at %s; starting anew\n", s->resume);
         NW_TRY(holds_run(s->resume, &holds));
         if (holds && !elsewhere) return copied(s->resume, run_dir);
     }
@@ -221,9 +221,6 @@ static void print_servers(const nw_run_options *o)
 static void print_world(const nw_settings *s, const nw_run_options *o, const nw_world *w)
 {
     bool served = strcmp(s->exchange, "server") == 0;
-    if (w->place != NW_CREW_MPI && w->threads > nw_machine_allowed_cpus())
-        fprintf(stderr, "nowait: %d threads share %d CPUs, which is slower than %d\n", w->threads,
-                nw_machine_allowed_cpus(), nw_machine_allowed_cpus());
     if (w->place == NW_CREW_ALONE) return;
     fprintf(stderr, "world     %d %s ranks", w->size, w->place == NW_CREW_MPI ? "MPI" : "virtual");
     if (w->cluster) fprintf(stderr, " of cluster %s", w->cluster->name);
@@ -235,6 +232,13 @@ static void print_world(const nw_settings *s, const nw_run_options *o, const nw_
             (o->crew.global_batch > 0 ? (long long)o->crew.global_batch
                                       : (long long)nw_plan_replicas(s, w) * o->crew.replica.loader.batch_size) *
                 s->accumulation_steps);
+}
+
+static void warn_of_threads(const nw_world *w)
+{
+    int cpus = nw_machine_allowed_cpus();
+    if (w->place != NW_CREW_MPI && w->threads > cpus)
+        fprintf(stderr, "nowait: %d threads share %d CPUs, which is slower than %d\n", w->threads, cpus, cpus);
 }
 
 static void print_start(const nw_settings *s, const nw_run_options *o, const nw_world *w, const nw_dataset *d,
@@ -252,8 +256,8 @@ static void print_result(const nw_settings *s, const nw_run_result *r, const cha
 {
     const nw_end_record *e = &r->end;
     if (isfinite(r->last.test_top1))
-        printf("test top-1 %.2f %%, top-5 %.2f %%, loss %.4f after %lld epochs, %lld steps, %.0f images/s\n",
-               r->last.test_top1, r->last.test_top5, r->last.test_loss, (long long)r->last.epoch, (long long)e->step,
+        printf("test top-1 %.2f %%, top-5 %.2f %%, loss %.4f after %.4g epochs, %lld steps, %.0f images/s\n",
+               r->last.test_top1, r->last.test_top5, r->last.test_loss, r->epochs, (long long)e->step,
                e->images_per_second);
     if (isfinite(e->virtual_seconds))
         printf("virtual time %.3f s, %.0f images/s\n", e->virtual_seconds, (double)e->images / e->virtual_seconds);
@@ -292,6 +296,7 @@ static nw_status train_in(const nw_settings *s, const nw_dataset *d, const nw_wo
         o.watch = watch;
         o.observe = nw_session_observe(s, run_dir, shows);
         o.observe.table = shows ? stdout : NULL;
+        if (speaks) warn_of_threads(world);
         if (shows) print_start(s, &o, world, d, run_dir);
         nw_run_result result;
         status = nw_run_train(&o, &result);

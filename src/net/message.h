@@ -75,8 +75,7 @@ void nw_message_drop(nw_message *message);
 static inline size_t nw_message_size(const nw_message *m) { return NW_HEADER_BYTES + m->header->bytes; }
 
 /* Whether `size` bytes at `header` (8-byte aligned, any size) are one whole message that rank `from` of `world` may
- * have sent: magic, kind, sender, lengths that agree, nothing in a control message, reserved fields 0. NW_E_MESSAGE
- * says what is wrong. Says nothing of the payload's inside, nor of codec, segment, part, count, step and version: the
+ * have sent: magic, kind, sender, lengths that agree. NW_E_MESSAGE says what is wrong. Says nothing of the payload's inside, nor of codec, segment, part, count, step and version: the
  * exchange knows what it expects there. */
 nw_status nw_message_check(const nw_header *header, size_t size, int from, int world);
 

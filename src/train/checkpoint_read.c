@@ -294,23 +294,54 @@ nw_status nw_checkpoint_tensors(nw_checkpoint *c, const char *file, const nw_saf
     return NW_OK;
 }
 
-nw_status nw_checkpoint_read_tensor(nw_checkpoint *c, const char *file, const char *name, int dims,
-                                    const int64_t *shape, float *out)
+/* Finds a tensor and compares its shape. */
+static nw_status locate(nw_checkpoint *c, const char *file, const nw_saved_tensor *wanted,
+                        const nw_safetensors **tensors, int *index)
+{
+    NW_TRY(nw_checkpoint_tensors(c, file, tensors));
+    *index = nw_safetensors_find(*tensors, wanted->name);
+    NW_FAIL_IF(*index < 0, NW_E_FILE, "'%s' has no tensor '%s'; it was written by another kind of run or model",
+               nw_safetensors_path(*tensors), wanted->name);
+    const nw_saved_tensor *found = nw_safetensors_at(*tensors, *index);
+    char has[160], wants[160];
+    nw_saved_tensor_text(found, has, sizeof has);
+    nw_saved_tensor_text(wanted, wants, sizeof wants);
+    NW_FAIL_IF(!nw_saved_tensor_same_shape(found, wanted), NW_E_FILE, "'%s': the tensor '%s' is %s; expected %s",
+               nw_safetensors_path(*tensors), wanted->name, has, wants);
+    return NW_OK;
+}
+
+static nw_status wanted_make(nw_saved_tensor *wanted, const char *name, nw_saved_type type, int dims,
+                             const int64_t *shape)
 {
     NW_FAIL_IF(dims < 0 || dims > NW_SAVED_DIMS, NW_E_ARGUMENT,
                "%d dimensions are asked of the tensor '%s'; 0 to %d exist", dims, name, NW_SAVED_DIMS);
-    nw_saved_tensor wanted = {.name = name, .type = NW_SAVED_F32, .dims = dims};
-    for (int d = 0; d < dims; d++) wanted.shape[d] = shape[d];
+    *wanted = (nw_saved_tensor){.name = name, .type = type, .dims = dims};
+    for (int d = 0; d < dims; d++) wanted->shape[d] = shape[d];
+    return NW_OK;
+}
+
+nw_status nw_checkpoint_read_tensor(nw_checkpoint *c, const char *file, const char *name, int dims,
+                                    const int64_t *shape, float *out)
+{
+    nw_saved_tensor wanted;
     const nw_safetensors *tensors;
-    NW_TRY(nw_checkpoint_tensors(c, file, &tensors));
-    int index = nw_safetensors_find(tensors, name);
-    NW_FAIL_IF(index < 0, NW_E_FILE, "'%s' has no tensor '%s'; it was written by another kind of run or model",
-               nw_safetensors_path(tensors), name);
-    const nw_saved_tensor *found = nw_safetensors_at(tensors, index);
-    char has[160], wants[160];
-    nw_saved_tensor_text(found, has, sizeof has);
-    nw_saved_tensor_text(&wanted, wants, sizeof wants);
-    NW_FAIL_IF(!nw_saved_tensor_same_shape(found, &wanted), NW_E_FILE, "'%s': the tensor '%s' is %s; expected %s",
-               nw_safetensors_path(tensors), name, has, wants);
+    int index;
+    NW_TRY(wanted_make(&wanted, name, NW_SAVED_F32, dims, shape));
+    NW_TRY(locate(c, file, &wanted, &tensors, &index));
     return nw_safetensors_read_f32(tensors, index, out);
+}
+
+nw_status nw_checkpoint_read_raw(nw_checkpoint *c, const char *file, const char *name, nw_saved_type type, int dims,
+                                 const int64_t *shape, void *out)
+{
+    nw_saved_tensor wanted;
+    const nw_safetensors *tensors;
+    int index;
+    NW_TRY(wanted_make(&wanted, name, type, dims, shape));
+    NW_TRY(locate(c, file, &wanted, &tensors, &index));
+    nw_saved_type found = nw_safetensors_at(tensors, index)->type;
+    NW_FAIL_IF(found != type, NW_E_FILE, "'%s': the tensor '%s' is of type %s; expected %s",
+               nw_safetensors_path(tensors), name, nw_saved_type_name(found), nw_saved_type_name(type));
+    return nw_safetensors_read(tensors, index, out);
 }

@@ -85,8 +85,8 @@ struct nw_crew {
     nw_driver *driver;
     nw_codec *codec;
     nw_ledger *ledger; /* NULL in a world of one */
-    uint8_t *earlier;  /* packed: what MPI ranks sent before this process resumed; NULL: nothing */
-    size_t earlier_size;
+    int64_t *earlier;  /* as nw_ledger_save: what MPI ranks sent before this process resumed; NULL: nothing */
+    size_t earlier_rows;
     nw_crew_taps taps;
     int count; /* replicas here */
     nw_member *members;

@@ -243,10 +243,10 @@ static void list_numbers(nw_replica *r, int64_t *optimizer_steps, int64_t *avera
         {"tally_top5", .whole = &at->tally.top5},
         {"optimizer_steps", .whole = optimizer_steps},
         {"average_steps", .whole = average_steps}, /* -1: the average has not begun */
-        {"first_loss", .real = &at->first_loss, .later = true},
-        {"mean_loss", .real = &at->mean_loss, .later = true},
-        {"watched", .whole = &at->watched, .later = true},
-        {"lr_factor", .real = &at->lr_factor, .later = true},
+        {"first_loss", .real = &at->first_loss},
+        {"mean_loss", .real = &at->mean_loss},
+        {"watched", .whole = &at->watched},
+        {"lr_factor", .real = &at->lr_factor},
     };
     memcpy(numbers, all, sizeof all);
 }

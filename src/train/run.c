@@ -154,6 +154,7 @@ static nw_status open_observers(run *r, const nw_checkpoint *c)
     record.test_images = r->options->dataset->split[NW_SPLIT_TEST].count;
     record.batch_size = o->loader.batch_size;
     record.batches_per_epoch = nw_crew_epoch_batches(r->crew);
+    record.accumulation_steps = o->accumulation;
     record.max_epoch = r->options->epochs;
     if (r->options->max_steps > 0) record.max_steps = r->options->max_steps;
     record.seed = (int64_t)o->net.seed;
@@ -216,6 +217,7 @@ static void tell_end(run *r, nw_status status)
     end->weights_sha256 = r->result->weights_sha256;
     nw_run_tell(r, nw_observers_end(&r->observers, end));
     r->result->last = r->epoch;
+    r->result->epochs = (double)place(r)->epoch + (double)place(r)->batch / (double)nw_crew_epoch_batches(r->crew);
 }
 
 static nw_status write_trace(run *r, bool alone)
@@ -275,9 +277,11 @@ static nw_status train(run *r, nw_checkpoint *c)
     }
     char message[512];
     snprintf(message, sizeof message, "%s", nw_error_message());
-    if (status != NW_OK && status != NW_E_INTERRUPTED) write_trace(r, true); /* what is known here */
-    if (status != NW_OK && status != NW_E_INTERRUPTED)
+    r->failed = status != NW_OK && status != NW_E_INTERRUPTED;
+    if (r->failed) {
+        write_trace(r, true); /* what is known here */
         nw_run_tell_fault(r, status == NW_E_NUMERIC ? "not-finite" : "failure", message);
+    }
     tell_end(r, status);
     nw_status closing = nw_observers_close(&r->observers);
     return status != NW_OK ? NW_FAIL(status, "%s", message) : closing; /* closing may have left another sentence */

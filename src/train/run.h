@@ -66,6 +66,7 @@ typedef struct nw_run_result {
     nw_end_record end;
     nw_epoch_record last; /* the last evaluated epoch */
     char weights_sha256[65];
+    double epochs;       /* trained, with the part of one that --max-steps ended */
     nw_histogram delays; /* what end.delays points to, unless that is NULL */
     bool nothing_to_do;  /* the checkpoint had already reached the end */
 } nw_run_result;

@@ -100,6 +100,7 @@ void nw_run_lost(void *context, int rank)
              "rank %d has said nothing for too long and is given up; the others go on without it (--timeout)", rank);
     if (!leads(r)) return;
     nw_run_tell_fault(r, "peer", text);
+    nw_observers_message(&r->observers, text);
 }
 
 /* ---- the loop -------------------------------------------------------------------------------------------------------------- */

@@ -11,10 +11,11 @@
 #include <math.h>
 #include <stdio.h>
 
-/* An observer that fails is reported once and does not end the training. */
+/* An observer that fails is reported once and does not end the training. Of a run that has failed, its own sentence is
+ * enough: often the cause is the same, a full disk. */
 void nw_run_tell(run *r, nw_status status)
 {
-    if (status != NW_OK) nw_observers_message(&r->observers, nw_error_message());
+    if (status != NW_OK && !r->failed) nw_observers_message(&r->observers, nw_error_message());
 }
 
 void nw_run_tell_fault(run *r, const char *fault, const char *detail)
@@ -95,8 +96,8 @@ void nw_run_send_step(run *r, const nw_tally *tally, nw_step_record *record)
     record->top1 = nw_tally_top1(tally);
     record->top5 = nw_tally_top5(tally);
     record->total_seconds = nw_phase_total_seconds(times(r));
-    record->step_seconds = (double)(now - r->step_began) * 1e-9;
-    record->images_per_second = (double)record->batch_images / record->step_seconds;
+    record->batch_seconds = (double)(now - r->step_began) * 1e-9;
+    record->images_per_second = (double)record->batch_images / record->batch_seconds;
     record->virtual_seconds = nw_crew_virtual_seconds(r->crew);
     if (r->crew->ledger) { /* of this process's ranks, since the step before */
         nw_account sent = nw_ledger_take_step(r->crew->ledger);

@@ -6,7 +6,7 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 # Without libyaml, files are refused and nothing else can be tried.
 "$NOWAIT" help config >/dev/null 2>"$work/err" || if grep -q libyaml "$work/err"; then
     echo "skipped: built without libyaml"
-    exit 0
+    exit 77
 fi
 
 run 0 "$NOWAIT" help config

@@ -53,7 +53,7 @@ static nw_step_record make_step(int step)
     record.top5 = 75.5;
     record.lr = 0.05;
     record.total_seconds = step * 0.5;
-    record.step_seconds = 0.5;
+    record.batch_seconds = 0.5;
     record.data_wait_seconds = 0.125;
     record.images_per_second = 16;
     return record;

@@ -40,7 +40,7 @@ static void send_step(nw_observers *observers, int step)
     record.top5 = 50.0 + step;
     record.lr = 0.1;
     record.total_seconds = step;
-    record.step_seconds = 0.25;
+    record.batch_seconds = 0.25;
     record.images_per_second = IMAGES / 0.25;
     record.exchange_seconds = 0.0625;
     record.bytes_sent = 1000 * step;

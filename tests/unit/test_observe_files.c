@@ -63,7 +63,7 @@ TEST(test_jsonl_lines)
     static const char want[] =
         "{\"record\":\"step\",\"step\":3,\"epoch\":1,\"images\":24,\"batch\":3,\"batch_images\":8,"
         "\"loss\":3,\"top1\":50,\"top5\":75.5,\"lr\":0.05,\"delay\":null,\"total_seconds\":1.5,"
-        "\"step_seconds\":0.5,\"data_wait_seconds\":0.125,\"images_per_second\":16,"
+        "\"batch_seconds\":0.5,\"data_wait_seconds\":0.125,\"images_per_second\":16,"
         "\"exchange_seconds\":null,\"virtual_seconds\":null,\"bytes_sent\":null,\"messages_sent\":null}\n";
     assert_string_equal(content("metrics.jsonl"), want); /* on the disk before anything is closed */
     nw_fault_record fault;
@@ -417,6 +417,10 @@ TEST(test_quiet_run_leaves_files_only)
     assert_int_equal(nw_observers_open(&observers, &options), NW_OK);
     assert_int_equal(observers.count, 3);
     nw_observers_message(&observers, "nobody listens");
+    observers.warnings = fopen("warnings", "w");
+    nw_observers_message(&observers, "but to a warning");
+    fclose(observers.warnings);
+    assert_string_equal(content("warnings"), "nowait: but to a warning\n");
     nw_end_record end = make_end(30);
     assert_int_equal(nw_observers_end(&observers, &end), NW_OK);
     assert_int_equal(nw_observers_close(&observers), NW_OK);
