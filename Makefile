@@ -13,7 +13,7 @@ help:
 	@echo "make demo           set up, build, train on Fashion-MNIST, evaluate"
 	@echo "make fuzz           every parser of untrusted bytes, a minute each, under the sanitizers"
 	@echo "make test-sanitize  unit tests under the address and undefined-behaviour sanitizers"
-	@echo "make test-threads   threads that share weights, under the thread sanitizer"
+	@echo "make test-threads   pool, loader and evaluation beside training, under the thread sanitizer"
 	@echo "make test-aarch64   cross-compile and run the unit tests under qemu-user"
 	@echo "make test-mpich     build with MPICH instead of Open MPI and run the tests of several ranks"
 	@echo "make faults         kill and stop ranks of jobs, twenty times each way"
@@ -38,10 +38,12 @@ test-sanitize: setup
 	@cmake --build --preset sanitize -j $(JOBS)
 	@cd build-sanitize && $(CTEST) -L unit
 
+# Those whose threads share memory: the pool, the loader, the evaluation beside training.
+THREADED := test_pool test_loader test_train
 test-threads: setup
-	@cmake --preset default --log-level=WARNING
-	@cmake --build --preset default -j $(JOBS) --target test_logit_tsan
-	@build/test_logit_tsan
+	@cmake --preset threads --log-level=WARNING
+	@cmake --build --preset threads -j $(JOBS) --target $(THREADED)
+	@cd build-threads && $(CTEST) -R "unit/($$(echo $(THREADED) | tr ' ' '|'))$$"
 
 test-aarch64:
 	@scripts/setup aarch64
@@ -92,4 +94,4 @@ format:
 	@git ls-files '*.c' '*.h' | xargs clang-format -i
 
 clean:
-	@rm -rf build build-sanitize build-aarch64 build-mpich
+	@rm -rf build build-sanitize build-threads build-aarch64 build-mpich

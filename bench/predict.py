@@ -11,6 +11,7 @@ mean of the two, each a median of steps, the measurement the median step. Printe
 import argparse
 import json
 import os
+import re
 import shutil
 import statistics
 import subprocess
@@ -38,9 +39,10 @@ def run(line):
 
 
 def pass_ns(path):
+    """All times of 'compute' in a cluster file that --calibrate wrote."""
     with open(path) as file:
-        c = json.load(file)
-    return sum(s["forward_ns"] + s["backward_ns"] for s in c["stages"]) + c["overhead_ns"] + c["update_ns"]
+        compute = file.read().split("\ncompute:")[1].split("\ninside:")[0]
+    return sum(int(ns) for ns in re.findall(r"(\d+) ns", compute))
 
 
 def steps_of(run_dir):
@@ -76,15 +78,14 @@ class Case:
 
     def predict(self, name):
         shutil.rmtree(self.path("virtual"), ignore_errors=True)
-        with open(self.path("cluster.yaml"), "w") as file:
-            file.write("nodes:\n  - name: here\n    ranks: %d\ncalibration: %s\n" % (self.args.ranks, name))
-        run(self.train + ["--cluster", self.path("cluster.yaml"), "--run-dir", self.path("virtual"), "--max-steps", str(PREDICTED + 2)])
+        run(self.train + ["--cluster", self.path(name), "--virtual", str(self.args.ranks),
+                          "--run-dir", self.path("virtual"), "--max-steps", str(PREDICTED + 2)])
         times = [s["virtual_seconds"] for s in steps_of(self.path("virtual"))][1:]
         return statistics.median(b - a for a, b in zip(times, times[1:]))
 
     def windows(self):
         """The calibration after a window is the one before the next."""
-        accepted, thrown, names = [], 0, ["one.json", "other.json"]
+        accepted, thrown, names = [], 0, ["one.yaml", "other.yaml"]
         before = self.calibrate(names[0])
         while len(accepted) < self.args.windows and thrown < 3 * self.args.windows:
             real = self.measure()

@@ -2,9 +2,9 @@
  * arena.c - one block of memory, handed out from front to back.
  *
  * Invariants: `used` is a multiple of NW_ALIGN, and so is `capacity` of a real arena, hence every address handed out is
- * aligned; peak >= used at all times. Measuring and real arenas advance by the same rule, so the peak of a measured run
- * is the capacity that the real run needs. A measured size beyond what size_t holds saturates, and nw_arena_create then
- * refuses it like any other size that is too large.
+ * aligned. Measuring and real arenas advance by the same rule, so what a measured run used is the capacity that the
+ * real run needs. A measured size beyond what size_t holds saturates, and nw_arena_create then refuses it like any
+ * other size that is too large.
  *
  * An arena belongs to one thread at a time; what is allocated in it may be used by all.
  */
@@ -78,11 +78,9 @@ void *nw_arena_alloc(nw_arena *arena, size_t bytes)
     if (bytes > left || nw_align_up(bytes) > left || nw_align_up(bytes) < bytes) {
         if (!measuring) die_exhausted(arena, bytes);
         arena->used = SIZE_MAX;
-        arena->peak = SIZE_MAX;
         return NULL;
     }
     void *memory = measuring ? NULL : arena->base + arena->used;
     arena->used += nw_align_up(bytes);
-    if (arena->peak < arena->used) arena->peak = arena->used;
     return memory;
 }

@@ -228,6 +228,19 @@ static nw_status write_whole(const char *path, nw_status (*fill)(FILE *out, void
     return status;
 }
 
+/* Names made, renamed or removed in the directory are on disk afterwards. */
+static nw_status sync_directory(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return FAIL_ERRNO(NW_E_SYSTEM, "open", path);
+    /* Some file systems have nothing to sync for a directory and say so with EINVAL. */
+    bool failed = fsync(fd) != 0 && errno != EINVAL;
+    int error = errno;
+    close(fd);
+    errno = error;
+    return failed ? FAIL_ERRNO(NW_E_SYSTEM, "write", path) : NW_OK;
+}
+
 nw_status nw_file_replace_by(const char *path, nw_status (*fill)(FILE *out, void *context), void *context)
 {
     char *directory, *name, *aside = NULL;
@@ -242,7 +255,7 @@ nw_status nw_file_replace_by(const char *path, nw_status (*fill)(FILE *out, void
         status = FAIL_ERRNO(NW_E_SYSTEM, "replace", path);
         unlink(aside);
     }
-    if (status == NW_OK) status = nw_directory_sync(directory);
+    if (status == NW_OK) status = sync_directory(directory);
     free(aside);
     free(directory);
     free(name);
@@ -268,18 +281,6 @@ nw_status nw_file_replace(const char *path, const void *data, size_t size)
 
 /* ---- directories ---- */
 
-nw_status nw_directory_sync(const char *path)
-{
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return FAIL_ERRNO(NW_E_SYSTEM, "open", path);
-    /* Some file systems have nothing to sync for a directory and say so with EINVAL. */
-    bool failed = fsync(fd) != 0 && errno != EINVAL;
-    int error = errno;
-    close(fd);
-    errno = error;
-    return failed ? FAIL_ERRNO(NW_E_SYSTEM, "write", path) : NW_OK;
-}
-
 static nw_status make_one(const char *path)
 {
     char *directory, *name;
@@ -290,7 +291,7 @@ static nw_status make_one(const char *path)
         return NW_OK;
     }
     NW_TRY(nw_path_split(path, &directory, &name));
-    nw_status status = nw_directory_sync(directory);
+    nw_status status = sync_directory(directory);
     free(directory);
     free(name);
     return status;
@@ -482,9 +483,9 @@ nw_status nw_directory_replace(const char *aside, const char *target, bool excha
     beside b;
     const char *leftover = NULL;
     NW_TRY(beside_make(&b, target));
-    nw_status status = nw_directory_sync(aside);
+    nw_status status = sync_directory(aside);
     if (status == NW_OK) status = take_name(&b, aside, target, exchange, &leftover);
-    if (status == NW_OK) status = nw_directory_sync(b.directory);
+    if (status == NW_OK) status = sync_directory(b.directory);
     if (status == NW_OK && leftover) (void)nw_directory_remove(leftover); /* if not now, by nw_directory_clean */
     beside_free(&b);
     return status;

@@ -51,7 +51,6 @@ void nw_file_abandon(nw_file_writer *writer);
 
 /* Makes a directory and those above it; one that exists is fine. */
 nw_status nw_directory_make(const char *path);
-nw_status nw_directory_sync(const char *path); /* names made, renamed or removed in it are on disk afterwards */
 
 /* Removes a directory and the plain files in it. It never goes down into a directory: one inside is a failure, before
  * which nothing is removed. A directory that is not there is fine. */

@@ -3,30 +3,29 @@
  *
  * Numbers below NW_HISTOGRAM_EXACT have a bucket each; above, a bucket holds those from one power of two up to the next,
  * so that no number is too large and the size is fixed. Count, mean and maximum are exact. All zeros is the empty
- * histogram; it owns nothing and may be copied. One thread at a time; threads with one each merge them at the end.
+ * histogram; it owns nothing and may be copied. It is nothing but integers, so that a checkpoint keeps it as it is: one
+ * tensor of NW_HISTOGRAM_INTEGERS. One thread at a time.
  */
 #ifndef NW_BASE_HISTOGRAM_H
 #define NW_BASE_HISTOGRAM_H
 
 #include "base/json.h"
-#include "base/pack.h"
-#include "base/status.h"
 
 enum {
     NW_HISTOGRAM_EXACT = 512, /* 2^9 */
     NW_HISTOGRAM_BUCKETS = NW_HISTOGRAM_EXACT + 54,
+    NW_HISTOGRAM_INTEGERS = NW_HISTOGRAM_BUCKETS + 3,
 };
 
 typedef struct nw_histogram {
     int64_t counts[NW_HISTOGRAM_BUCKETS];
     int64_t count; /* of all numbers */
-    double sum;    /* exact up to 2^53 */
+    int64_t sum;   /* at most INT64_MAX */
     int64_t max;   /* 0 while empty */
 } nw_histogram;
 
 void nw_histogram_add(nw_histogram *histogram, int64_t value); /* value >= 0; a negative one counts as 0 */
-void nw_histogram_merge(nw_histogram *into, const nw_histogram *from);
-double nw_histogram_mean(const nw_histogram *histogram); /* NAN while empty */
+double nw_histogram_mean(const nw_histogram *histogram);       /* NAN while empty */
 
 /* The numbers that a bucket holds, both ends included. */
 int nw_histogram_bucket(int64_t value);
@@ -41,9 +40,7 @@ int64_t nw_histogram_quantile(const nw_histogram *histogram, double share);
  * left out. */
 void nw_histogram_json(nw_json *json, const nw_histogram *histogram);
 
-/* For checkpoints and for the way from rank to rank. Unpacking adds to what is there; NW_E_FILE if the bytes are not a
- * histogram, whose place `source` then names, and nothing is added. */
-void nw_histogram_pack(const nw_histogram *histogram, nw_packer *packer);
-nw_status nw_histogram_unpack_merge(nw_histogram *into, nw_unpacker *unpacker, const char *source);
+/* Whether integers that were read are a histogram: counts that add up, a maximum and a sum that fit them. */
+bool nw_histogram_is_sound(const nw_histogram *histogram);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * pack.h - numbers into bytes and back, little-endian: for what processes hand each other and what checkpoints keep.
+ * pack.h - numbers into bytes and back, little-endian: for event logs.
  *
  * Both sides carry their failure along, so that a caller packs or unpacks many numbers and looks once: a packer that
  * found no memory adds nothing more; an unpacker that was asked for more than there is gives zeros from then on. A count

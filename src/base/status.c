@@ -25,7 +25,6 @@ enum { MESSAGE_SIZE = 1024, TRACE_SIZE = 3072 };
 static _Thread_local char error_message[MESSAGE_SIZE];
 static _Thread_local char error_trace[TRACE_SIZE];
 static _Thread_local nw_status error_status = NW_OK;
-static atomic_int error_rank = -1;
 
 const char *nw_status_name(nw_status status)
 {
@@ -86,16 +85,12 @@ nw_status nw_fail_at(nw_status status, const char *file, int line, const char *f
 {
     /* Formatted aside first: an argument may well be the message of the failure that this one explains. */
     char fresh[MESSAGE_SIZE];
-    int prefix = 0;
-    int rank = atomic_load_explicit(&error_rank, memory_order_relaxed);
-    if (rank >= 0) prefix = snprintf(fresh, sizeof fresh, "rank %d: ", rank);
-
     va_list arguments;
     va_start(arguments, format);
-    int wrote = vsnprintf(fresh + prefix, sizeof fresh - (size_t)prefix, format, arguments);
+    int wrote = vsnprintf(fresh, sizeof fresh, format, arguments);
     va_end(arguments);
-    if (wrote < 0) snprintf(fresh + prefix, sizeof fresh - (size_t)prefix, "%s", nw_status_text(status));
-    if (wrote >= (int)sizeof fresh - prefix) mark_cut(fresh, sizeof fresh);
+    if (wrote < 0) snprintf(fresh, sizeof fresh, "%s", nw_status_text(status));
+    if (wrote >= (int)sizeof fresh) mark_cut(fresh, sizeof fresh);
     memcpy(error_message, fresh, strlen(fresh) + 1);
 
     error_status = status;
@@ -113,8 +108,6 @@ nw_status nw_trace_at(nw_status status, const char *file, int line)
     trace_add(file, line, "");
     return status;
 }
-
-void nw_error_set_rank(int rank) { atomic_store_explicit(&error_rank, rank, memory_order_relaxed); }
 
 const char *nw_error_message(void) { return error_message; }
 

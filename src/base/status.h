@@ -20,9 +20,6 @@ nw_status nw_fail_at(nw_status status, const char *file, int line, const char *f
  * last recorded failure is another one, starts a new trace with the general text of `status`. */
 nw_status nw_trace_at(nw_status status, const char *file, int line) __attribute__((cold));
 
-/* The rank that later failures of this process name; -1 (the default) names none. */
-void nw_error_set_rank(int rank);
-
 #define NW_FAIL(status, ...) nw_fail_at((status), __FILE__, __LINE__, __VA_ARGS__)
 #define NW_FAIL_IF(condition, status, ...)                  \
     do {                                                    \

@@ -184,7 +184,7 @@ static nw_status run(bench *b)
         NW_TRY(nw_codec_create(&b->codec[b->codecs], &(nw_codec_options){.name = nw_codec_at(b->codecs)->name}));
     nw_arena measured = nw_arena_measure();
     bind(b, &measured);
-    NW_TRY(nw_arena_create(&b->arena, measured.peak));
+    NW_TRY(nw_arena_create(&b->arena, measured.used));
     bind(b, &b->arena);
     fill(b);
     nw_cpu_ticks before = nw_machine_ticks();

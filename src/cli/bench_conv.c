@@ -272,7 +272,7 @@ static nw_status run(bench *b)
     collect(b);
     nw_arena measure_arena = nw_arena_measure();
     bind(b, &measure_arena);
-    NW_TRY(nw_arena_create(&b->arena, measure_arena.peak));
+    NW_TRY(nw_arena_create(&b->arena, measure_arena.used));
     bind(b, &b->arena);
     fill(b);
     nw_cpu_ticks before = nw_machine_ticks();

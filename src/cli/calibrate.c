@@ -12,8 +12,10 @@
 #include "cli/calibrate.h"
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/machine.h"
 #include "cli/bench.h"
+#include "cli/cluster_file.h"
 #include "codec/codec.h"
 #include "net/mpi.h"
 #include "train/drill.h"
@@ -87,7 +89,7 @@ static nw_status measure_touch(double *bytes_per_second)
     return status;
 }
 
-static nw_status measure_link(nw_calibration *c)
+static nw_status measure_link(nw_measured *c)
 {
     double brief[STEPS], longer[STEPS];
     for (int i = 0; i < STEPS; i++) {
@@ -135,13 +137,13 @@ static double median_pass(const pooled *p, const times *t, double *noise)
     return median;
 }
 
-static void find_times(const pooled *p, const times *t, const nw_model *model, nw_calibration *c)
+static void find_times(const pooled *p, const times *t, const nw_model *model, nw_measured *c)
 {
-    double sum = 0, pass = median_pass(p, t, &c->step_noise);
+    double sum = 0, pass = median_pass(p, t, &c->noise);
     for (int k = 0; k < columns(t) - 1; k++) sum += median_of(p, t, k);
     double stretch = pass / sum;
     for (int s = 0; s < t->stages; s++) {
-        snprintf(c->stage[s].name, sizeof c->stage[s].name, "%.63s", model->stages[s]->name);
+        c->stage[s].name = model->stages[s]->name;
         c->stage[s].forward_ns = (int64_t)(stretch * median_of(p, t, s));
         c->stage[s].backward_ns = (int64_t)(stretch * median_of(p, t, t->stages + s));
     }
@@ -149,7 +151,7 @@ static void find_times(const pooled *p, const times *t, const nw_model *model, n
     c->update_ns = (int64_t)median_of(p, t, 2 * t->stages + 1);
 }
 
-static nw_status measure_times(const nw_world *w, nw_drill *d, nw_calibration *c)
+static nw_status measure_times(const nw_world *w, nw_drill *d, nw_measured *c)
 {
     times t = {.stages = d->net->model.count};
     size_t count = (size_t)columns(&t) * STEPS, ranks = (size_t)w->size;
@@ -171,48 +173,71 @@ static nw_status measure_times(const nw_world *w, nw_drill *d, nw_calibration *c
     return status;
 }
 
-static nw_status fill(const nw_world *w, nw_drill *d, nw_calibration *c)
+static nw_status fill(const nw_world *w, nw_drill *d, nw_measured *c)
 {
     NW_TRY(measure_times(w, d, c));
-    NW_TRY(measure_touch(&c->touch_bytes_per_second));
+    NW_TRY(measure_touch(&c->memory_bytes_per_second));
     return w->place == NW_CREW_MPI ? measure_link(c) : NW_OK;
+}
+
+/* ---- the file ---- */
+
+static nw_status write_file(const nw_measured *m, const char *path)
+{
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    NW_FAIL_IF(!out, NW_E_MEMORY, "no memory left for a cluster file");
+    nw_measured_print(m, out);
+    bool failed = ferror(out) != 0;
+    failed = fclose(out) != 0 || failed;
+    nw_status status =
+        failed ? NW_FAIL(NW_E_MEMORY, "no memory left for a cluster file") : nw_file_replace(path, text, size);
+    free(text);
+    return status;
+}
+
+static void say(const nw_measured *m, const char *path)
+{
+    int64_t pass = m->overhead_ns;
+    for (int i = 0; i < m->stages; i++) pass += m->stage[i].forward_ns + m->stage[i].backward_ns;
+    printf("%s: a batch of %d takes %.1f ms (noise %.1f %%), an update %.1f ms; memory %.1f GB/s", path, m->batch,
+           (double)pass * 1e-6, 100 * m->noise, (double)m->update_ns * 1e-6, m->memory_bytes_per_second * 1e-9);
+    if (m->link_bytes_per_second > 0)
+        printf("; link %.1f us, %.1f GB/s", (double)m->link_latency_ns * 1e-3, m->link_bytes_per_second * 1e-9);
+    printf("\n");
 }
 
 nw_status nw_calibrate(const nw_settings *s, const nw_world *w, const nw_net_options *net)
 {
     nw_drill d;
-    nw_calibration c = {0};
+    const char *end = strrchr(s->calibrate, '.');
     NW_FAIL_IF(w->place == NW_CREW_VIRTUAL, NW_E_ARGUMENT,
                "--calibrate measures a real machine; leave --virtual and --cluster away");
+    NW_FAIL_IF(!end || strcmp(end, ".yaml") != 0, NW_E_ARGUMENT,
+               "--calibrate writes a cluster file, whose name ends in .yaml: --calibrate %s.yaml", s->calibrate);
     nw_net_options options = *net;
     options.batch_size = s->batch_size;
     nw_status status = nw_drill_create(&d, &options);
-    if (status == NW_OK) status = nw_calibration_init(&c, d.net->model.count);
+    nw_measured m = {.batch = s->batch_size, .ranks = w->size};
     if (status == NW_OK) {
-        snprintf(c.written_by, sizeof c.written_by, "nowait %s, commit %s", nw_version(), nw_build_commit());
-        nw_machine_cpu_name(c.machine, sizeof c.machine);
-        snprintf(c.isa, sizeof c.isa, "%s", nw_net_isa(d.net));
-        snprintf(c.precision, sizeof c.precision, "%s", nw_net_precision(d.net));
-        snprintf(c.model, sizeof c.model, "%s", d.net->model.options.name);
-        c.batch = s->batch_size;
-        c.threads = nw_net_threads(d.net);
-        c.ranks = w->size;
-        status = fill(w, &d, &c);
+        m.stages = d.net->model.count;
+        m.stage = calloc((size_t)m.stages, sizeof *m.stage);
+        if (!m.stage) status = NW_FAIL(NW_E_MEMORY, "no memory for the times of %d stages", m.stages);
+    }
+    if (status == NW_OK) {
+        nw_machine_cpu_name(m.machine, sizeof m.machine);
+        m.isa = nw_net_isa(d.net);
+        m.precision = nw_net_precision(d.net);
+        m.model = d.net->model.options.name;
+        m.threads = nw_net_threads(d.net);
+        status = fill(w, &d, &m);
     }
     if (status == NW_OK && nw_world_leads(w)) {
-        status = nw_calibration_write(&c, s->calibrate);
-        if (status == NW_OK && !s->quiet) {
-            int64_t pass = 0;
-            for (int i = 0; i < c.stages; i++) pass += c.stage[i].forward_ns + c.stage[i].backward_ns;
-            printf("%s: a batch of %d takes %.1f ms (noise %.1f %%), an update %.1f ms; memory %.1f GB/s", s->calibrate,
-                   c.batch, (double)(pass + c.overhead_ns) * 1e-6, 100 * c.step_noise, (double)c.update_ns * 1e-6,
-                   c.touch_bytes_per_second * 1e-9);
-            if (c.link_bytes_per_second > 0)
-                printf("; link %.1f us, %.1f GB/s", (double)c.link_latency_ns * 1e-3, c.link_bytes_per_second * 1e-9);
-            printf("\n");
-        }
+        status = write_file(&m, s->calibrate);
+        if (status == NW_OK && !s->quiet) say(&m, s->calibrate);
     }
-    nw_calibration_free(&c);
+    free(m.stage);
     nw_drill_free(&d);
     return status;
 }

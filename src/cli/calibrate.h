@@ -1,5 +1,6 @@
 /*
- * calibrate.h - `--calibrate FILE`: measures what a virtual cluster of this machine needs to know, and writes it down.
+ * calibrate.h - `--calibrate FILE.yaml`: measures what a virtual cluster of this machine needs to know, and writes it
+ * as a cluster file (docs/cluster.md), which --cluster reads and people can edit.
  *
  * Under mpirun all ranks measure at once, so that they take from each other what they would in training; rank 0 writes.
  */

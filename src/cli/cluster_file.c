@@ -1,5 +1,6 @@
 /*
- * cluster_file.c - a cluster file into an nw_cluster; see cluster_file.h and docs/cluster.md.
+ * cluster_file.c - a cluster file into an nw_cluster, and what was measured into a cluster file;
+ * see cluster_file.h and docs/cluster.md.
  *
  * In the order of dependence: the world and its nodes are counted, the cluster is made, ranks and nodes are filled,
  * switches take nodes, links are laid from the general to the special (link, inside, links in the order of the file),
@@ -15,10 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RULES_MOST = 1024, NAME_MOST = 40, STAGES_MOST = NW_CALIBRATION_STAGES };
+enum { RULES_MOST = 1024, NAME_MOST = 40 };
 
 typedef struct reader {
-    const char *file, *folder;
+    const char *file;
     nw_region region;
     nw_cluster *cluster;
     const char **base; /* [node]: its name without the number of a copy */
@@ -196,12 +197,11 @@ static nw_status read_rank(reader *r, const nw_yaml *item)
 static nw_status read_ranks_and_nodes(reader *r, const nw_yaml *root)
 {
     nw_cluster *c = r->cluster;
-    nw_cluster_rank usual = {.slowdown = 1};
+    nw_cluster_rank usual = {.slowdown = 1, .memory_bytes_per_second = NW_CLUSTER_MEMORY};
     nw_cluster_node card = {0};
     const nw_yaml *list;
     int node = 0, rank = 0;
-    usual.memory_bytes_per_second = nw_yaml_find(root, "calibration") ? 0 : NW_CLUSTER_MEMORY;
-    NW_TRY(read_speed(r, root, !nw_yaml_find(root, "calibration"), &usual));
+    NW_TRY(read_speed(r, root, true, &usual));
     c->compute.memory_bytes_per_second = usual.memory_bytes_per_second;
     NW_TRY(read_card(r, root, &card));
     for (int i = 0; i < c->world; i++) {
@@ -261,7 +261,7 @@ static nw_status read_switch(reader *r, const nw_yaml *item, int index)
 
 /* ---- links ---- */
 
-#define LINK_KEYS "latency", "bandwidth", "jitter", "overhead", "shared"
+#define LINK_KEYS "latency", "bandwidth", "jitter", "overhead", "shared", "copied"
 
 static nw_status read_link(reader *r, const nw_yaml *map, nw_cluster_link *link)
 {
@@ -270,6 +270,9 @@ static nw_status read_link(reader *r, const nw_yaml *map, nw_cluster_link *link)
     NW_TRY(nw_yaml_get_noise(r->file, map, "jitter", link->latency_ns, &link->jitter));
     NW_TRY(nw_yaml_get_time(r->file, map, "overhead", &link->overhead_ns));
     NW_TRY(nw_yaml_get_bool(r->file, map, "shared", &link->shared));
+    NW_TRY(nw_yaml_get_bool(r->file, map, "copied", &link->copied));
+    NW_YAML_FAIL_IF(link->shared && link->copied, r->file, map,
+                    "a link that the receiver copies from has no wire to share; remove 'shared' or 'copied'");
     NW_YAML_FAIL_IF(link->shared && link->bandwidth == 0, r->file, map,
                     "a shared link without a bandwidth shares nothing; give it a bandwidth");
     return NW_OK;
@@ -349,7 +352,7 @@ static nw_status read_rule(reader *r, const nw_yaml *item)
         NW_YAML_FAIL_IF(a[i] && b[i], r->file, item,
                         "rank %d is at both ends, and a link to itself is none; name two ends without a common rank",
                         i);
-    link.shared = false; /* each rule says so for itself */
+    link.shared = link.copied = false; /* each rule says so for itself */
     NW_TRY(read_link(r, item, &link));
     const int there = r->next_link++, back = between && link.shared ? r->next_link++ : there;
     c->links[there] = c->links[back] = link;
@@ -372,7 +375,8 @@ static nw_status read_times(reader *r, const nw_yaml *map, const char *key, int6
     const nw_yaml *list = node;
     if (node->kind != NW_YAML_SCALAR) NW_TRY(nw_yaml_get_list(r->file, map, key, &list));
     *count = node->kind == NW_YAML_SCALAR ? 1 : list->count;
-    NW_YAML_FAIL_IF(*count > STAGES_MOST, r->file, node, "'%s' has more than %d times", key, (int)STAGES_MOST);
+    NW_YAML_FAIL_IF(*count > NW_CLUSTER_STAGES, r->file, node, "'%s' has more than %d times", key,
+                    (int)NW_CLUSTER_STAGES);
     *times = calloc((size_t)*count, sizeof **times);
     NW_FAIL_IF(!*times, NW_E_MEMORY, "no memory left for the times in %s", r->file);
     const nw_yaml *one = node->kind == NW_YAML_SCALAR ? node : list->first;
@@ -386,9 +390,20 @@ static nw_status read_times(reader *r, const nw_yaml *map, const char *key, int6
     return NW_OK;
 }
 
+static nw_status read_word(reader *r, const nw_yaml *map, const char *key, char *word, size_t size)
+{
+    const char *text = "";
+    NW_TRY(nw_yaml_get_text(r->file, map, key, &text));
+    NW_YAML_FAIL_IF(strlen(text) >= size, r->file, nw_yaml_find(map, key), "'%s' is longer than any there is", key);
+    snprintf(word, size, "%s", text);
+    return NW_OK;
+}
+
 static nw_status read_compute(reader *r, const nw_yaml *map)
 {
-    static const char *const keys[] = {"gflops", "forward", "backward", "overhead", "update", "batch"};
+    static const char *const keys[] = {"gflops", "forward", "backward", "overhead",
+                                       "update", "batch",   "model",    "precision"};
+    static const char *const of_times[] = {"batch", "overhead", "model", "precision"};
     nw_compute_model *m = &r->cluster->compute;
     double gflops = 0;
     int64_t batch = 0;
@@ -400,10 +415,11 @@ static nw_status read_compute(reader *r, const nw_yaml *map)
     NW_YAML_FAIL_IF((gflops > 0) == given, r->file, map,
                     "'compute' takes either 'gflops', or 'forward' and 'backward' times");
     if (gflops > 0) {
-        const nw_yaml *extra = nw_yaml_find(map, "batch");
-        if (!extra) extra = nw_yaml_find(map, "overhead");
-        NW_YAML_FAIL_IF(extra, r->file, extra, "'%s' goes with 'forward' and 'backward' times, not with 'gflops'",
-                        extra->key);
+        for (int i = 0; i < COUNT(of_times); i++) {
+            const nw_yaml *extra = nw_yaml_find(map, of_times[i]);
+            NW_YAML_FAIL_IF(extra, r->file, extra, "'%s' goes with 'forward' and 'backward' times, not with 'gflops'",
+                            extra->key);
+        }
         m->flops = gflops * 1e9;
         return NW_OK;
     }
@@ -411,30 +427,14 @@ static nw_status read_compute(reader *r, const nw_yaml *map)
     NW_TRY(nw_yaml_get_time(r->file, map, "overhead", &m->overhead_ns));
     NW_TRY(nw_yaml_get_int(r->file, map, "batch", 1, 1 << 20, &batch));
     m->batch = (int)batch;
+    NW_TRY(read_word(r, map, "model", m->model, sizeof m->model));
+    NW_TRY(read_word(r, map, "precision", m->precision, sizeof m->precision));
     NW_TRY(read_times(r, map, "forward", &m->forward_ns, &m->stages));
     NW_TRY(read_times(r, map, "backward", &m->backward_ns, &backward_stages));
     NW_YAML_FAIL_IF(m->stages != backward_stages, r->file, map,
                     "'forward' has %d times and 'backward' %d; give one of each for every stage", m->stages,
                     backward_stages);
     return NW_OK;
-}
-
-static nw_status read_calibration(reader *r, const nw_yaml *root, const nw_yaml *node)
-{
-    const char *text = NULL;
-    char *path;
-    nw_calibration calibration;
-    NW_TRY(nw_yaml_scalar(r->file, node, "calibration", &text));
-    NW_YAML_FAIL_IF(nw_yaml_find(root, "compute"), r->file, node,
-                    "times come either from 'calibration' or from 'compute'; remove one of them");
-    NW_YAML_FAIL_IF(!r->folder, r->file, node, "a calibration can be named in a file only");
-    NW_TRY(nw_path_join(&path, *text == '/' ? "" : r->folder, text));
-    nw_status status = nw_calibration_read(&calibration, path);
-    free(path);
-    if (status != NW_OK) return nw_trace_at(status, __FILE__, __LINE__);
-    status = nw_cluster_use_calibration(r->cluster, &calibration, !nw_yaml_find(root, "inside"));
-    nw_calibration_free(&calibration);
-    return status;
 }
 
 /* ---- the whole ---- */
@@ -447,24 +447,34 @@ static nw_status read_network(reader *r, const nw_yaml *root, const nw_yaml *swi
     NW_TRY(read_only_link(r, root, "link", &r->cluster->links[0]));
     r->next_link = 1;
     NW_TRY(read_inside(r, root));
-    /* Measured links inside nodes come before the rules, which may say otherwise. */
-    const nw_yaml *calibration = nw_yaml_find(root, "calibration"), *compute = nw_yaml_find(root, "compute");
-    if (calibration) NW_TRY(read_calibration(r, root, calibration));
+    const nw_yaml *compute = nw_yaml_find(root, "compute");
     if (compute) NW_TRY(read_compute(r, compute));
     for (const nw_yaml *item = rules ? rules->first : NULL; item; item = item->next) NW_TRY(read_rule(r, item));
     return NW_OK;
 }
 
+/* Calibrations were files of JSON, which cluster files named. */
+static nw_status refuse_old_calibration(reader *r, const nw_yaml *root)
+{
+    const nw_yaml *named = root->kind == NW_YAML_MAP ? nw_yaml_find(root, "calibration") : NULL;
+    const nw_yaml *is_one = root->kind == NW_YAML_MAP ? nw_yaml_find(root, "format") : NULL;
+    NW_YAML_FAIL_IF(named || is_one, r->file, named ? named : is_one,
+                    "calibrations are cluster files now; calibrate again with --calibrate FILE.yaml and give that file "
+                    "to --cluster");
+    return NW_OK;
+}
+
 static nw_status read_cluster(reader *r, const nw_yaml *root, int wanted, uint64_t seed)
 {
-    static const char *const keys[] = {"about",  "world", "seed",    "ranks_per_node", "slowdown", "noise",
-                                       "memory", "nic",   "nodes",   "ranks",          "switches", "link",
-                                       "inside", "links", "compute", "calibration"};
+    static const char *const keys[] = {"about",    "world",  "seed",   "ranks_per_node", "slowdown",
+                                       "noise",    "memory", "nic",    "nodes",          "ranks",
+                                       "switches", "link",   "inside", "links",          "compute"};
     const nw_yaml *switches, *rules;
     int64_t own_seed = -1;
     int world = 0, nodes = 0;
     NW_FAIL_IF(root->kind == NW_YAML_MAP && root->count == 0, NW_E_FILE,
                "%s is empty; describe a cluster in it (clusters/ has examples), or use --cluster ideal", r->file);
+    NW_TRY(refuse_old_calibration(r, root));
     NW_TRY(nw_yaml_check_map(r->file, root, "a cluster file", keys, COUNT(keys)));
     NW_TRY(nw_yaml_get_int(r->file, root, "seed", 0, INT64_MAX, &own_seed));
     NW_TRY(count_world(r, root, wanted, &world, &nodes));
@@ -473,9 +483,9 @@ static nw_status read_cluster(reader *r, const nw_yaml *root, int wanted, uint64
     NW_YAML_FAIL_IF(switches && switches->count > NW_CLUSTER_SWITCHES, r->file, switches, "more than %d switches",
                     (int)NW_CLUSTER_SWITCHES);
     NW_YAML_FAIL_IF(rules && rules->count > RULES_MOST, r->file, rules, "more than %d links", (int)RULES_MOST);
-    /* link, inside (of each node at most), a calibrated one, and two for each rule */
+    /* link, inside (of each node at most), and two for each rule */
     NW_TRY(nw_cluster_create(&r->cluster, world, nodes, switches ? switches->count : 0,
-                             2 + nodes + (rules ? 2 * rules->count : 0)));
+                             1 + nodes + (rules ? 2 * rules->count : 0)));
     r->cluster->seed = own_seed >= 0 ? (uint64_t)own_seed : seed;
     snprintf(r->cluster->name, sizeof r->cluster->name, "%s", r->file);
     r->base = nw_region_alloc(&r->region, (size_t)nodes * sizeof *r->base);
@@ -485,10 +495,10 @@ static nw_status read_cluster(reader *r, const nw_yaml *root, int wanted, uint64
     return read_network(r, root, switches, rules);
 }
 
-nw_status nw_cluster_parse(nw_cluster **cluster, const char *name, const void *data, size_t size, const char *folder,
-                           int world, uint64_t seed)
+nw_status nw_cluster_parse(nw_cluster **cluster, const char *name, const void *data, size_t size, int world,
+                           uint64_t seed)
 {
-    reader r = {.file = name, .folder = folder};
+    reader r = {.file = name};
     nw_yaml *root;
     *cluster = NULL;
     nw_status status = nw_yaml_parse(name, data, size, &r.region, &root);
@@ -504,15 +514,10 @@ nw_status nw_cluster_parse(nw_cluster **cluster, const char *name, const void *d
 
 static nw_status load_file(nw_cluster **cluster, const char *path, int world, uint64_t seed)
 {
-    char *data, *folder, *last;
+    char *data;
     size_t size;
     NW_TRY(nw_file_read(path, NW_YAML_BYTES, &data, &size));
-    nw_status status = nw_path_split(path, &folder, &last);
-    if (status == NW_OK) {
-        status = nw_cluster_parse(cluster, path, data, size, folder, world, seed);
-        free(folder);
-        free(last);
-    }
+    nw_status status = nw_cluster_parse(cluster, path, data, size, world, seed);
     free(data);
     return status;
 }
@@ -528,6 +533,34 @@ nw_status nw_cluster_load(nw_cluster **cluster, const char *name, int world, uin
         (*cluster)->seed = seed;
         return NW_OK;
     }
+    const char *end = strrchr(name, '.');
+    NW_FAIL_IF(end && strcmp(end, ".json") == 0, NW_E_ARGUMENT,
+               "%s: cluster files are YAML; where it is an old calibration, calibrate again with --calibrate FILE.yaml",
+               name);
     NW_TRY(nw_share_named("clusters", "cluster", "ideal, 1g, 10g and 100g need no file", name, path));
     return load_file(cluster, path, world, seed);
+}
+
+/* ---- writing ---- */
+
+void nw_measured_print(const nw_measured *m, FILE *out)
+{
+    fprintf(out, "# Measured by nowait %s, commit %s, on %s (%s): %s in %s, batches of %d, %d %s of %d %s at once.\n",
+            nw_version(), nw_build_commit(), m->machine, m->isa, m->model, m->precision, m->batch, m->ranks,
+            m->ranks == 1 ? "rank" : "ranks", m->threads, m->threads == 1 ? "thread" : "threads");
+    fprintf(out, "# Times are medians. How machines are joined is not measured: add 'nic' and 'link'.\n");
+    if (m->ranks > 1) fprintf(out, "ranks_per_node: %d\n", m->ranks);
+    if (m->noise > 0) fprintf(out, "noise: lognormal %.6f\n", m->noise);
+    fprintf(out, "memory: %.0f B/s\n\ncompute:\n  model: \"%s\"\n  precision: %s\n  batch: %d\n",
+            m->memory_bytes_per_second, m->model, m->precision, m->batch);
+    fprintf(out, "  overhead: %lld ns\n  update: %lld ns\n", (long long)m->overhead_ns, (long long)m->update_ns);
+    for (int pass = 0; pass < 2; pass++) {
+        fprintf(out, "  %s:\n", pass ? "backward" : "forward");
+        for (int i = 0; i < m->stages; i++)
+            fprintf(out, "    - %lld ns # %s\n", (long long)(pass ? m->stage[i].backward_ns : m->stage[i].forward_ns),
+                    m->stage[i].name);
+    }
+    if (m->link_bytes_per_second > 0)
+        fprintf(out, "\ninside:\n  latency: %lld ns\n  bandwidth: %.0f B/s\n  copied: true\n",
+                (long long)m->link_latency_ns, m->link_bytes_per_second);
 }

@@ -32,7 +32,4 @@ struct nw_settings;
  * freed. For those who start it. */
 nw_status nw_train_place(const struct nw_settings *settings, char **run_dir, char **resume);
 
-/* `nowait train --dataset libsvm`: logistic regression by threads that share the weights. */
-nw_status nw_train_logit(const struct nw_settings *settings);
-
 #endif

@@ -160,7 +160,7 @@ static nw_status show_model(const char *name, const nw_settings *s)
     print_stages(&m, BATCH);
     printf("training memory at batch %d in %s: %.0f MB (weights, gradients, momentum, activations, scratch)\n", BATCH,
            kernels->dtype == NW_BF16 ? "bf16" : "f32",
-           ((double)arena.peak + 4.0 * (double)m.params.learned.floats) / 1e6);
+           ((double)arena.used + 4.0 * (double)m.params.learned.floats) / 1e6);
     nw_status status = *s->graph ? draw_model(&m, s->graph) : NW_OK;
     nw_model_free(&m);
     return status;

@@ -450,8 +450,9 @@ static nw_status launch_with(const nw_settings *own, int count, char **arguments
     if (status == NW_OK) status = read_train(&l, &train);
     if (status == NW_OK) {
         train.quiet = true; /* train itself will say what there is to say */
-        status = nw_train_place(&train, &l.run_dir, &resume);
+        status = nw_settings_name_run(&train, own->ranks);
     }
+    if (status == NW_OK) status = nw_train_place(&train, &l.run_dir, &resume);
     if (status == NW_OK) status = make_plan(&l);
     if (status == NW_OK) status = own->dry_run ? print_line(&l) : supervise(&l);
     nw_words_free(&l.train);

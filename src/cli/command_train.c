@@ -2,11 +2,13 @@
  * command_train.c - `nowait train`: from settings to a run directory with everything that a run leaves.
  *
  * Without any option it trains the demo. A run directory is never written over: a directory that holds a checkpoint is
- * continued (--resume, or, for compositions of --configs, by itself as their authors' program does) or refused. What a
+ * continued (--resume, or, for compositions of --configs, by itself as their authors' program does, if its settings are
+ * the same) or refused. What a
  * run that was killed before its first checkpoint left is replaced. Two processes never train in one directory.
  */
 #include "cli/calibrate.h"
 #include "cli/command.h"
+#include "cli/config.h"
 #include "cli/plan.h"
 #include "cli/recipe.h"
 #include "cli/session.h"
@@ -86,6 +88,90 @@ static nw_status free_run_dir(const char *name, char **run_dir)
     return NW_FAIL(NW_E_ARGUMENT, "there are 100000 runs named '%s'; give --run-dir", name);
 }
 
+static bool is_among(const char *name, const char *const *list)
+{
+    while (*list && strcmp(name, *list) != 0) list++;
+    return *list != NULL;
+}
+
+/* What becomes of a run whose option changes: another one; the same, but longer or shorter; the same, measured or
+ * carried out in another way. */
+typedef enum change { CHANGES_RUN, CHANGES_LENGTH, CHANGES_NOTHING } change;
+static change change_of(const nw_option *o)
+{
+    static const char *const lengths[] = {"max-epoch", "max-steps", NULL};
+    static const char *const of_run[] = {"seed", "precision", "convolution", "compat-ref", NULL};
+    static const char *const carried_out[] = {"eval-every",
+                                              "train-metrics",
+                                              "metric",
+                                              "test-batch-size",
+                                              "train-eval-batch-size",
+                                              "tta",
+                                              "data-dir",
+                                              "workers",
+                                              "download",
+                                              "on-divergence",
+                                              "rollback-lr",
+                                              "divergence-factor",
+                                              "max-rollbacks",
+                                              "timeout",
+                                              "compare-every",
+                                              "trace",
+                                              "trace-events",
+                                              "world-size",
+                                              "record-schedule",
+                                              "virtual",
+                                              "cluster",
+                                              "faults",
+                                              "calibrate",
+                                              "server-threads",
+                                              NULL};
+    bool elsewhere = o->topic == NW_TOPIC_RUN || o->topic == NW_TOPIC_CHECKPOINT || o->topic >= NW_TOPIC_MEASURE;
+    if (is_among(o->name, lengths)) return CHANGES_LENGTH;
+    if (is_among(o->name, carried_out) || (elsewhere && !is_among(o->name, of_run))) return CHANGES_NOTHING;
+    return CHANGES_RUN;
+}
+
+/* What is asked for differently than by the run in a directory: refused, or said where it may change. */
+static nw_status compare_options(const nw_settings *s, const nw_settings *earlier, const char *dir)
+{
+    char changed[1024] = "", said[1024] = "";
+    for (int i = 0; i < nw_option_count(); i++) {
+        const nw_option *o = nw_option_at(i);
+        const char *now = s->memory->slots[i].text, *then = earlier->memory->slots[i].text;
+        if (!now || !then || strcmp(now, then) == 0) continue;
+        change kind = change_of(o);
+        if (kind == CHANGES_NOTHING) continue;
+        char *list = kind == CHANGES_LENGTH ? said : changed;
+        size_t used = strlen(list);
+        snprintf(list + used, sizeof changed - used, "%s--%s %s instead of %s", used ? ", " : "", o->name,
+                 *now ? now : "none", *then ? then : "none");
+    }
+    NW_FAIL_IF(
+        *changed, NW_E_ARGUMENT,
+        "%s holds a run with other settings, and would go on with %s; give --suffix or --run-dir for a run of its "
+        "own, or the settings that it began with",
+        dir, changed);
+    if (*said && !s->quiet) fprintf(stderr, "nowait: %s goes on with %s\n", dir, said);
+    return NW_OK;
+}
+
+static nw_status compare_with_run(const nw_settings *s, const char *dir)
+{
+    char *path;
+    bool holds;
+    nw_settings earlier = {0};
+    NW_TRY(holds_run(dir, &holds));
+    if (!holds) return NW_OK;
+    NW_TRY(nw_path_join(&path, dir, "config.yaml"));
+    nw_status status = nw_settings_begin(&earlier, NW_COMMAND_TRAIN);
+    if (status == NW_OK) status = nw_config_apply(&earlier, path, NW_LAYER_RECIPE);
+    if (status == NW_OK) status = compare_options(s, &earlier, dir);
+    nw_settings_free(&earlier);
+    free(path);
+    return status;
+}
+
 nw_status nw_train_place(const nw_settings *s, char **run_dir, char **resume)
 {
     *run_dir = *resume = NULL;
@@ -99,7 +185,7 @@ nw_status nw_train_place(const nw_settings *s, char **run_dir, char **resume)
         NW_TRY(status);
         if (*run_dir) return NW_OK;
     } else if (s->resume[0]) {
-        if (!s->quiet) fprintf(stderr, "nowait: there is no checkpoint at %s; starting anew\n", s->resume);
+        fprintf(stderr, "nowait: there is no checkpoint at %s; starting anew\n", s->resume);
         NW_TRY(holds_run(s->resume, &holds));
         if (holds && !elsewhere) return copied(s->resume, run_dir);
     }
@@ -111,38 +197,48 @@ nw_status nw_train_place(const nw_settings *s, char **run_dir, char **resume)
     if (*resume || !nw_file_is_directory(wanted) || !nw_checkpoint_exists(wanted)) return NW_OK;
     NW_FAIL_IF(s->configs.count == 0, NW_E_ARGUMENT,
                "%s holds a run already; continue it with --resume %s, or choose another --run-dir", wanted, wanted);
+    NW_TRY(compare_with_run(s, wanted));
     return copied(wanted, resume);
 }
 
 /* ---- what the user sees ------------------------------------------------------------------------------------------ */
 
-static void print_servers(const nw_settings *s, const nw_run_options *o)
+static void print_servers(const nw_run_options *o)
 {
     const nw_exchange_options *e = &o->crew.exchange;
     int workers = nw_server_workers(e);
     fprintf(stderr, ", %d %s%s and %d %s, %s", e->servers, e->servers == 1 ? "server" : "servers",
             workers == e->group.count ? " among them" : "", workers, workers == 1 ? "worker" : "workers",
             e->sync ? "in step" : "asynchronous");
-    if (o->crew.replica.loader.batch_size != s->batch_size)
-        fprintf(stderr, "; batches of %d are divided among them, as APAM does in step: %d images each", s->batch_size,
-                o->crew.replica.loader.batch_size);
+    if (o->crew.global_batch > 0 && workers > 1) {
+        int least = o->crew.global_batch / workers;
+        fprintf(stderr, "; batches of %d are divided among them: %d", o->crew.global_batch, least);
+        if (o->crew.global_batch % workers) fprintf(stderr, " or %d", least + 1);
+        fprintf(stderr, " images each");
+    }
 }
 
 static void print_world(const nw_settings *s, const nw_run_options *o, const nw_world *w)
 {
     bool served = strcmp(s->exchange, "server") == 0;
-    if (w->place != NW_CREW_MPI && w->threads > nw_machine_allowed_cpus())
-        fprintf(stderr, "nowait: %d threads share %d CPUs, which is slower than %d\n", w->threads,
-                nw_machine_allowed_cpus(), nw_machine_allowed_cpus());
     if (w->place == NW_CREW_ALONE) return;
     fprintf(stderr, "world     %d %s ranks", w->size, w->place == NW_CREW_MPI ? "MPI" : "virtual");
     if (w->cluster) fprintf(stderr, " of cluster %s", w->cluster->name);
     if (served)
-        print_servers(s, o);
+        print_servers(o);
     else
         fprintf(stderr, ", %s%s", s->exchange, s->delay ? " one step late" : "");
     fprintf(stderr, ", %s on the wire; a step is %lld images\n", strcmp(s->method, "none") == 0 ? "f32" : s->method,
-            (long long)nw_plan_replicas(s, w) * o->crew.replica.loader.batch_size * s->accumulation_steps);
+            (o->crew.global_batch > 0 ? (long long)o->crew.global_batch
+                                      : (long long)nw_plan_replicas(s, w) * o->crew.replica.loader.batch_size) *
+                s->accumulation_steps);
+}
+
+static void warn_of_threads(const nw_world *w)
+{
+    int cpus = nw_machine_allowed_cpus();
+    if (w->place != NW_CREW_MPI && w->threads > cpus)
+        fprintf(stderr, "nowait: %d threads share %d CPUs, which is slower than %d\n", w->threads, cpus, cpus);
 }
 
 static void print_start(const nw_settings *s, const nw_run_options *o, const nw_world *w, const nw_dataset *d,
@@ -160,8 +256,8 @@ static void print_result(const nw_settings *s, const nw_run_result *r, const cha
 {
     const nw_end_record *e = &r->end;
     if (isfinite(r->last.test_top1))
-        printf("test top-1 %.2f %%, top-5 %.2f %%, loss %.4f after %lld epochs, %lld steps, %.0f images/s\n",
-               r->last.test_top1, r->last.test_top5, r->last.test_loss, (long long)r->last.epoch, (long long)e->step,
+        printf("test top-1 %.2f %%, top-5 %.2f %%, loss %.4f after %.4g epochs, %lld steps, %.0f images/s\n",
+               r->last.test_top1, r->last.test_top5, r->last.test_loss, r->epochs, (long long)e->step,
                e->images_per_second);
     if (isfinite(e->virtual_seconds))
         printf("virtual time %.3f s, %.0f images/s\n", e->virtual_seconds, (double)e->images / e->virtual_seconds);
@@ -200,6 +296,7 @@ static nw_status train_in(const nw_settings *s, const nw_dataset *d, const nw_wo
         o.watch = watch;
         o.observe = nw_session_observe(s, run_dir, shows);
         o.observe.table = shows ? stdout : NULL;
+        if (speaks) warn_of_threads(world);
         if (shows) print_start(s, &o, world, d, run_dir);
         nw_run_result result;
         status = nw_run_train(&o, &result);
@@ -213,7 +310,7 @@ static nw_status train_in(const nw_settings *s, const nw_dataset *d, const nw_wo
     return status;
 }
 
-static nw_status train(const nw_settings *s)
+static nw_status train(nw_settings *s)
 {
     nw_stopwatch watch = nw_stopwatch_start(NULL, nw_now_ns());
     char *run_dir = NULL, *resume = NULL;
@@ -222,7 +319,8 @@ static nw_status train(const nw_settings *s)
     nw_stopwatch_enter(&watch, NW_PHASE_PREPROCESS, nw_now_ns());
     nw_status status = nw_world_open(&world, s);
     if (status == NW_OK) { /* rank 0 decides for all where the run lives */
-        if (nw_world_leads(&world)) status = nw_train_place(s, &run_dir, &resume);
+        status = nw_settings_name_run(s, world.size);
+        if (status == NW_OK && nw_world_leads(&world)) status = nw_train_place(s, &run_dir, &resume);
         status = nw_world_tell(&world, status, &run_dir);
         if (status == NW_OK) status = nw_world_tell(&world, NW_OK, &resume);
     }
@@ -307,9 +405,7 @@ nw_status nw_command_train(int argc, char **argv)
     } else if (status == NW_OK && (status = nw_settings_check(&settings)) == NW_OK) {
         nw_session_notes(&settings);
         nw_session_catch_signals();
-        status = settings.evaluate                         ? evaluate_best(&settings)
-                 : strcmp(settings.dataset, "libsvm") == 0 ? nw_train_logit(&settings)
-                                                           : train(&settings);
+        status = settings.evaluate ? evaluate_best(&settings) : train(&settings);
     }
     nw_settings_free(&settings);
     return status;

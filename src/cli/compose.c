@@ -1,6 +1,7 @@
-/* compose.c - the tree of keys: files and overrides into it, its printed form and the run's name; see compose.h. */
+/* compose.c - the files of a composed run, in their order, and the run's name; see compose.h. */
 #include "cli/compose.h"
 
+#include "cli/config.h"
 #include "cli/recipe.h"
 
 #include <stdlib.h>
@@ -8,111 +9,23 @@
 
 enum { FILES_MOST = 256, FOLDERS_MOST = 8 };
 
-/* ---- keys -------------------------------------------------------------------------------------------------------- */
-
-static nw_key *child(const nw_key *parent, const char *name, size_t length)
-{
-    for (nw_key *k = parent->first; k; k = k->next)
-        if (k->name && strncmp(k->name, name, length) == 0 && k->name[length] == 0) return k;
-    return NULL;
-}
-
-static nw_status add_child(nw_region *region, nw_key *parent, const char *name, size_t length, nw_key **added)
-{
-    nw_key *k = nw_region_alloc(region, sizeof *k);
-    NW_TRY_MEMORY(k);
-    k->name = name ? nw_region_text(region, name, length) : NULL;
-    if (name) NW_TRY_MEMORY(k->name);
-    k->kind = NW_YAML_MAP;
-    k->text = "";
-    k->where = parent->where;
-    k->parent = parent;
-    if (parent->last)
-        parent->last->next = k;
-    else
-        parent->first = k;
-    parent->last = k;
-    *added = k;
-    return NW_OK;
-}
-
-nw_key *nw_key_find(nw_key *root, const char *path)
-{
-    nw_key *k = root;
-    while (k && *path) {
-        size_t length = strcspn(path, ".");
-        k = k->kind == NW_YAML_MAP ? child(k, path, length) : NULL;
-        path += length + (path[length] == '.');
-    }
-    return k;
-}
-
-nw_status nw_key_make(nw_region *region, nw_key *root, const char *path, nw_key **key)
-{
-    nw_key *k = root;
-    int depth = 0;
-    for (const char *p = path; *p;) {
-        size_t length = strcspn(p, ".");
-        NW_FAIL_IF(length == 0 || p[length + (p[length] == '.') - 1] == 0 || ++depth > NW_YAML_DEPTH, NW_E_ARGUMENT,
-                   "'%s' is no key: write names joined by dots, as in train.num_epochs", path);
-        /* What was a value becomes a group. */
-        if (k->kind != NW_YAML_MAP) k->kind = NW_YAML_MAP, k->first = k->last = NULL, k->text = "";
-        nw_key *next = child(k, p, length);
-        if (!next) NW_TRY(add_child(region, k, p, length, &next));
-        k = next;
-        p += length + (p[length] == '.');
-    }
-    *key = k;
-    return NW_OK;
-}
-
-const char *nw_key_path(nw_region *region, const nw_key *key)
-{
-    const char *path = "";
-    for (; key && key->parent; key = key->parent)
-        if (key->name && path) path = nw_region_print(region, "%s%s%s", key->name, *path ? "." : "", path);
-    return path ? path : "?";
-}
-
-nw_status nw_key_assign(nw_region *region, nw_key *key, const nw_yaml *value, const char *file, nw_layer layer)
-{
-    if (value->kind == NW_YAML_MAP && key->kind == NW_YAML_MAP) {
-        for (const nw_yaml *v = value->first; v; v = v->next) {
-            nw_key *k = child(key, v->key, strlen(v->key));
-            if (!k) NW_TRY(add_child(region, key, v->key, strlen(v->key), &k));
-            NW_TRY(nw_key_assign(region, k, v, file, layer));
-        }
-        return NW_OK;
-    }
-    key->kind = value->kind;
-    key->text = value->text;
-    key->quoted = value->quoted;
-    key->null = nw_yaml_is_null(value);
-    key->layer = layer;
-    key->first = key->last = NULL;
-    key->where = layer == NW_LAYER_OVERRIDE ? file : nw_region_print(region, "%s:%d", file, value->line);
-    NW_TRY_MEMORY(key->where);
-    if (value->kind == NW_YAML_MAP) return nw_key_assign(region, key, value, file, layer);
-    for (const nw_yaml *v = value->first; v; v = v->next) {
-        nw_key *item;
-        NW_TRY(add_child(region, key, NULL, 0, &item));
-        NW_TRY(nw_key_assign(region, item, v, file, layer));
-    }
-    return NW_OK;
-}
-
-/* ---- files ------------------------------------------------------------------------------------------------------- */
+/* A part of the files' names: "cifar" with "resnet20" below it. */
+typedef struct part {
+    const char *name;
+    struct part *first, *last, *next;
+} part;
 
 typedef struct composition {
     nw_settings *settings;
     nw_region *region;
-    nw_key root;
-    nw_key names; /* the tree of file names, for the run's name */
+    part names;
     const char *loaded[FILES_MOST];
     int count;
 } composition;
 
-/* Reads a file into the tree, unless it already was. */
+/* ---- files ------------------------------------------------------------------------------------------------------- */
+
+/* Sets the options of a file, unless it already was there. */
 static nw_status load(composition *c, const char *path)
 {
     char *real = realpath(path, NULL);
@@ -124,13 +37,7 @@ static nw_status load(composition *c, const char *path)
         if (strcmp(c->loaded[i], name) == 0) return NW_OK;
     NW_FAIL_IF(c->count == FILES_MOST, NW_E_ARGUMENT, "--configs names more than %d files", FILES_MOST);
     c->loaded[c->count++] = name;
-    nw_yaml *root;
-    const char *shown = nw_region_text(c->region, path, strlen(path));
-    NW_TRY_MEMORY(shown);
-    NW_TRY(nw_yaml_read(path, c->region, &root));
-    NW_FAIL_IF(root->kind != NW_YAML_MAP, NW_E_FILE, "%s:%d:%d: a configuration is a map of keys", path, root->line,
-               root->column);
-    return nw_key_assign(c->region, &c->root, root, shown, NW_LAYER_CONFIGS);
+    return nw_config_apply(c->settings, path, NW_LAYER_CONFIGS);
 }
 
 /* The file that a name on the command line means: .py stands for .yaml, __init__ for _base. */
@@ -153,7 +60,26 @@ static nw_status find_file(const char *given, char path[NW_PATH_MOST])
     return NW_OK;
 }
 
-/* Loads the base files of the file's folders, outermost first, then the file; adds its name to the tree of names. */
+/* Goes down to the part of that name, which is added where it is missing. */
+static nw_status descend(composition *c, part **at, const char *name)
+{
+    part *p = (*at)->first;
+    while (p && strcmp(p->name, name) != 0) p = p->next;
+    if (!p) {
+        p = nw_region_alloc(c->region, sizeof *p);
+        NW_TRY_MEMORY(p);
+        *p = (part){.name = name};
+        if ((*at)->last)
+            (*at)->last->next = p;
+        else
+            (*at)->first = p;
+        (*at)->last = p;
+    }
+    *at = p;
+    return NW_OK;
+}
+
+/* Loads the base files of the file's folders, outermost first, then the file; notes its name. */
 static nw_status load_with_bases(composition *c, const char *given)
 {
     char path[NW_PATH_MOST], folder[NW_PATH_MOST], base[NW_PATH_MOST], found[NW_PATH_MOST];
@@ -176,108 +102,47 @@ static nw_status load_with_bases(composition *c, const char *given)
     const char *inside = folders ? path + ends[folders - 1] + 1 : strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
     char *name = nw_region_text(c->region, inside, strlen(inside) - strlen(".yaml"));
     NW_TRY_MEMORY(name);
-    nw_key *at = &c->names;
-    for (char *part; (part = strsep(&name, "/"));) {
-        nw_key *next = child(at, part, strlen(part));
-        if (!next) NW_TRY(add_child(c->region, at, part, strlen(part), &next));
-        at = next;
-    }
+    part *at = &c->names;
+    for (const char *one; (one = strsep(&name, "/"));) NW_TRY(descend(c, &at, one));
     return NW_OK;
 }
 
-/* ---- names and the printed tree ---------------------------------------------------------------------------------- */
+/* ---- the name ---------------------------------------------------------------------------------------------------- */
 
-static void print_names(const nw_key *key, FILE *out)
+static void print_names(const part *above, FILE *out)
 {
-    bool several = key->first != key->last;
+    bool several = above->first != above->last;
     if (several) fputc('[', out);
-    for (const nw_key *k = key->first; k; k = k->next) {
-        if (k != key->first) fputc('+', out);
-        fputs(k->name, out);
-        if (k->first) fputc('.', out);
-        print_names(k, out);
+    for (const part *p = above->first; p; p = p->next) {
+        if (p != above->first) fputc('+', out);
+        fputs(p->name, out);
+        if (p->first) fputc('.', out);
+        print_names(p, out);
     }
     if (several) fputc(']', out);
 }
 
-static void print_value(const nw_key *key, FILE *out)
-{
-    if (key->kind != NW_YAML_LIST) {
-        fputs(key->null ? "null" : key->text, out);
-        return;
-    }
-    fputc('[', out);
-    for (const nw_key *k = key->first; k; k = k->next) {
-        if (k != key->first) fputs(", ", out);
-        print_value(k, out);
-    }
-    fputc(']', out);
-}
-
-static void print_keys(const nw_key *key, int indent, FILE *out)
-{
-    for (const nw_key *k = key->first; k; k = k->next) {
-        fprintf(out, "%*s[%s]", indent, "", k->name);
-        if (k->kind == NW_YAML_MAP) {
-            fputc('\n', out);
-            print_keys(k, indent + 2, out);
-        } else {
-            fputs(" = ", out);
-            print_value(k, out);
-            fputc('\n', out);
-        }
-    }
-}
-
-/* What one of the functions above prints, as a text of the region. */
-static nw_status print_to_text(composition *c, bool names, const char **text)
+static nw_status make_name(composition *c)
 {
     char *buffer = NULL;
     size_t size = 0;
     FILE *out = open_memstream(&buffer, &size);
     NW_TRY_MEMORY(out);
-    if (names) {
-        print_names(&c->names, out);
-        fprintf(out, "%s.np%s", c->settings->suffix, nw_settings_value(c->settings, "world-size"));
-    } else {
-        print_keys(&c->root, 0, out);
-    }
+    print_names(&c->names, out);
     bool failed = ferror(out) != 0;
     failed = fclose(out) != 0 || failed;
-    *text = failed ? NULL : nw_region_text(c->region, buffer, size);
+    c->settings->memory->composed_name = failed ? NULL : nw_region_text(c->region, buffer, size);
     free(buffer);
-    NW_TRY_MEMORY(*text);
+    NW_TRY_MEMORY(c->settings->memory->composed_name);
     return NW_OK;
 }
 
-/* ---- all of it --------------------------------------------------------------------------------------------------- */
-
-static nw_status apply_override(composition *c, const nw_override *o)
+nw_status nw_compose(nw_settings *s)
 {
-    const char *name = nw_region_print(c->region, "--configs.%s", o->key);
-    nw_yaml *value;
-    nw_key *key;
-    NW_TRY_MEMORY(name);
-    NW_TRY(nw_yaml_parse(name, o->value, strlen(o->value), c->region, &value));
-    if (!*o->value) value->kind = NW_YAML_SCALAR; /* nothing is no group */
-    NW_TRY(nw_key_make(c->region, &c->root, o->key, &key));
-    return nw_key_assign(c->region, key, value, name, NW_LAYER_OVERRIDE);
-}
-
-nw_status nw_compose(nw_settings *s, const nw_override *overrides, int count)
-{
-    NW_FAIL_IF(s->configs.count == 0 && count > 0, NW_E_ARGUMENT,
-               "--configs.%s overrides a key, but no files are given; add --configs FILE...", overrides[0].key);
     if (s->configs.count == 0) return NW_OK;
     composition *c = nw_region_alloc(&s->memory->region, sizeof *c);
     NW_TRY_MEMORY(c);
-    c->settings = s;
-    c->region = &s->memory->region;
-    c->root = (nw_key){.kind = NW_YAML_MAP, .text = "", .where = "--configs"};
-    c->names = c->root;
+    *c = (composition){.settings = s, .region = &s->memory->region};
     for (int i = 0; i < s->configs.count; i++) NW_TRY(load_with_bases(c, s->configs.at[i]));
-    for (int i = 0; i < count; i++) NW_TRY(apply_override(c, &overrides[i]));
-    NW_TRY(nw_compose_apply(s, &c->root));
-    NW_TRY(print_to_text(c, true, &s->memory->composed_name));
-    return print_to_text(c, false, &s->memory->composed_tree);
+    return make_name(c);
 }

@@ -1,11 +1,19 @@
 /* config.c - reading files of options, and writing config.yaml; see config.h. */
 #include "cli/config.h"
 
+#include "base/utf8.h"
+#include "cli/recipe.h"
+
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
+
+enum { BASES_MOST = 8 };
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
-nw_status nw_config_value(nw_region *region, const char *where, const char *key, const nw_yaml *node, const char **text)
+nw_status nw_config_value(nw_region *region, const char *where, const char *key, const nw_yaml *node,
+                          const char **text)
 {
     if (node->kind == NW_YAML_SCALAR) {
         *text = node->text;
@@ -33,7 +41,8 @@ nw_status nw_config_value(nw_region *region, const char *where, const char *key,
 /* Keys of a file that are no options. */
 static nw_status reserved(nw_settings *s, const char *where, const nw_yaml *node, bool *taken)
 {
-    *taken = strcmp(node->key, "about") == 0 || strcmp(node->key, "scale_with_epochs") == 0;
+    *taken = strcmp(node->key, "about") == 0 || strcmp(node->key, "scale_with_epochs") == 0 ||
+             strcmp(node->key, "base") == 0;
     if (*taken) NW_FAIL_IF(node->kind != NW_YAML_SCALAR, NW_E_FILE, "%s%s takes one value", where, node->key);
     if (strcmp(node->key, "scale_with_epochs") == 0)
         NW_FAIL_IF(!nw_text_is_bool(node->text, &s->memory->scale_with_epochs), NW_E_FILE,
@@ -41,10 +50,15 @@ static nw_status reserved(nw_settings *s, const char *where, const nw_yaml *node
     return NW_OK;
 }
 
-static nw_status apply_key(nw_settings *s, const char *name, const nw_yaml *node)
+bool nw_config_is_of_line(const nw_option *o)
+{
+    return o->field == NW_AT(recipe) || o->field == NW_AT(configs) || o->field == NW_AT(print_config);
+}
+
+static nw_status apply_key(nw_settings *s, const char *name, const nw_yaml *node, nw_layer layer)
 {
     nw_region *region = &s->memory->region;
-    const char *where = nw_region_print(region, "%s:%d:%d: ", name, node->line, node->column), *text;
+    const char *where = nw_region_print(region, "%s:%d:%d: ", name, node->line, node->column), *text = NULL;
     NW_TRY_MEMORY(where);
     bool taken;
     NW_TRY(reserved(s, where, node, &taken));
@@ -58,70 +72,95 @@ static nw_status apply_key(nw_settings *s, const char *name, const nw_yaml *node
         return NW_FAIL(NW_E_FILE, "%sthere is no key '%s'; the nearest is '%s'", where, node->key, nearest);
     }
     const nw_option *o = nw_option_at(match.index);
-    NW_FAIL_IF(o->field == NW_AT(recipe) || o->field == NW_AT(configs) || o->field == NW_AT(print_config), NW_E_FILE,
-               "%s%s belongs on the command line, not in a file", where, node->key);
+    NW_FAIL_IF(nw_config_is_of_line(o), NW_E_FILE, "%s%s belongs on the command line, not in a file", where, node->key);
     NW_FAIL_IF(node->kind == NW_YAML_LIST && o->kind < NW_OPTION_INTS, NW_E_FILE, "%s%s takes one value, not a list",
                where, node->key);
     NW_FAIL_IF(nw_yaml_is_null(node) && o->kind != NW_OPTION_TEXT, NW_E_FILE,
                "%s%s has no value; remove the key for its default", where, node->key);
     NW_TRY(nw_config_value(region, where, node->key, node, &text));
-    nw_setting_source source = {NW_LAYER_RECIPE, nw_region_print(region, "%s:%d", name, node->line), where};
+    nw_setting_source source = {layer, nw_region_print(region, "%s:%d", name, node->line), where};
     NW_TRY_MEMORY(source.origin);
     return nw_settings_set_match(s, match, node->key, text, &source);
 }
 
-nw_status nw_config_apply_tree(nw_settings *s, const char *name, const nw_yaml *root)
+nw_status nw_config_apply_tree(nw_settings *s, const char *name, const nw_yaml *root, nw_layer layer)
 {
     NW_FAIL_IF(root->kind != NW_YAML_MAP, NW_E_FILE, "%s:%d:%d: a file of options is a map of keys", name, root->line,
                root->column);
-    for (const nw_yaml *node = root->first; node; node = node->next) NW_TRY(apply_key(s, name, node));
+    for (const nw_yaml *node = root->first; node; node = node->next) NW_TRY(apply_key(s, name, node, layer));
     return NW_OK;
 }
 
-nw_status nw_config_apply(nw_settings *s, const char *path)
+/* A file, and those that name it as their base. */
+typedef struct chain {
+    const char *path;
+    const struct chain *above;
+} chain;
+
+/* The file that `base: NAME` in `path` means. */
+static nw_status find_base(const char *path, const nw_yaml *base, char found[NW_PATH_MOST])
+{
+    const char *slash = strrchr(path, '/'), *name = base->text, *end = strrchr(name, '.');
+    NW_FAIL_IF(base->kind != NW_YAML_SCALAR || !*name, NW_E_FILE, "%s:%d:%d: base takes the name of one file", path,
+               base->line, base->column);
+    int length = snprintf(found, NW_PATH_MOST, "%.*s%s%s", slash ? (int)(slash + 1 - path) : 0, path, name,
+                          end && strcmp(end, ".yaml") == 0 ? "" : ".yaml");
+    if (length < NW_PATH_MOST && access(found, F_OK) == 0) return NW_OK;
+    if (nw_recipe_find(name, found) == NW_OK) return NW_OK;
+    return NW_FAIL(NW_E_FILE, "%s:%d:%d: base '%s' is neither a file beside this one nor a recipe", path, base->line,
+                   base->column, name);
+}
+
+static nw_status apply_file(nw_settings *s, const char *path, nw_layer layer, const chain *above)
 {
     nw_yaml *root;
+    char found[NW_PATH_MOST], *real = realpath(path, NULL);
+    NW_FAIL_IF(!real, NW_E_FILE, "%s cannot be opened", path);
+    const chain here = {nw_region_text(&s->memory->region, real, strlen(real)), above};
     const char *name = nw_region_text(&s->memory->region, path, strlen(path));
-    NW_TRY_MEMORY(name);
+    free(real);
+    NW_TRY_MEMORY(here.path && name ? name : NULL);
     NW_TRY(nw_yaml_read(path, &s->memory->region, &root));
-    return nw_config_apply_tree(s, name, root);
+    const nw_yaml *base = root->kind == NW_YAML_MAP ? nw_yaml_find(root, "base") : NULL;
+    if (base) {
+        int depth = 0;
+        NW_TRY(find_base(path, base, found));
+        real = realpath(found, NULL);
+        bool circle = false;
+        for (const chain *c = &here; c; c = c->above, depth++) circle = circle || (real && strcmp(real, c->path) == 0);
+        free(real);
+        NW_FAIL_IF(circle, NW_E_FILE, "%s:%d:%d: base '%s' leads back to itself; break the circle", path, base->line,
+                   base->column, base->text);
+        NW_FAIL_IF(depth > BASES_MOST, NW_E_FILE, "%s:%d:%d: a file has at most %d bases, one below the other", path,
+                   base->line, base->column, (int)BASES_MOST);
+        NW_TRY(apply_file(s, found, layer, &here));
+    }
+    return nw_config_apply_tree(s, name, root, layer);
 }
+
+nw_status nw_config_apply(nw_settings *s, const char *path, nw_layer layer) { return apply_file(s, path, layer, NULL); }
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
-/* The code point at `text` and its length; -1 and 1 for what is no UTF-8. */
-static int decode(const unsigned char *text, int *length)
-{
-    int extra = text[0] < 0x80 ? 0 : text[0] >= 0xf0 && text[0] < 0xf8 ? 3 : text[0] >= 0xe0 ? 2 : 1;
-    static const int least[4] = {0, 0x80, 0x800, 0x10000};
-    *length = 1;
-    if (extra == 0) return text[0];
-    if (text[0] < 0xc0 || text[0] >= 0xf8) return -1;
-    int point = text[0] & (0x3f >> extra);
-    for (int i = 1; i <= extra; i++) {
-        if ((text[i] & 0xc0) != 0x80) return -1;
-        point = point << 6 | (text[i] & 0x3f);
-    }
-    if (point < least[extra] || point > 0x10ffff || (point >= 0xd800 && point <= 0xdfff)) return -1;
-    *length = extra + 1;
-    return point;
-}
-
 static void write_quoted(const char *text, size_t size, FILE *out)
 {
-    int length;
+    size_t length;
     const unsigned char *t = (const unsigned char *)text, *end = t + size;
     fputc('"', out);
     for (; t < end; t += length) {
-        int point = decode(t, &length);
+        length = *t < 0x80 ? 1 : nw_utf8_length(t, (size_t)(end - t));
+        bool valid = length > 0;
+        if (!valid) length = 1;
+        unsigned point = length == 1 ? *t : *t & (0x7fu >> length);
+        for (size_t i = 1; i < length; i++) point = point << 6 | (t[i] & 0x3f);
         if (point == '"' || point == '\\')
-            fprintf(out, "\\%c", point);
-        else if (point < 0 || point < 0x20 || (point >= 0x7f && point < 0xa0))
-            fprintf(out, "\\x%02X", point < 0 ? *t : (unsigned)point);
+            fprintf(out, "\\%c", (int)point);
+        else if (!valid || point < 0x20 || (point >= 0x7f && point < 0xa0))
+            fprintf(out, "\\x%02X", point);
         else if (point == 0x2028 || point == 0x2029 || point == 0xfeff || point == 0xfffe || point == 0xffff)
-            fprintf(out, "\\u%04X", (unsigned)point);
+            fprintf(out, "\\u%04X", point);
         else
-            fwrite(t, 1, (size_t)length, out);
+            fwrite(t, 1, length, out);
     }
     fputc('"', out);
 }
@@ -163,11 +202,7 @@ static void write_comment(const char *text, FILE *out)
 }
 
 /* What made the settings but is not read again: it has done its work. */
-static bool is_spent(const nw_option *o)
-{
-    return o->field == NW_AT(recipe) || o->field == NW_AT(configs) || o->field == NW_AT(print_config) ||
-           o->field == NW_AT(shorten);
-}
+static bool is_spent(const nw_option *o) { return nw_config_is_of_line(o) || o->field == NW_AT(shorten); }
 
 nw_status nw_config_write(const nw_settings *s, FILE *out)
 {
@@ -209,5 +244,4 @@ void nw_settings_print(const nw_settings *s, FILE *out)
         write_comment(slot->origin, out);
         fputs(")\n", out);
     }
-    if (s->memory->composed_tree) fputs(s->memory->composed_tree, out);
 }

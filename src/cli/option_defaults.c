@@ -23,6 +23,7 @@ static const nw_default apam[] = {
     {"weight-decay", "0"},  {"scheduler", "constant"},  {"batch-size", "40"},
     {"max-epoch", "200"},   {"test-batch-size", "100"}, {"train-eval-batch-size", "100"},
     {"eval-every", "10"},   {"train-metrics", "true"},  {"sampling", "replicate"},
+    {"in-flight", "1"},     {"global-batch", "true"},
 };
 
 /* Step decay after one half and three quarters, as the seed's schedule has it for CIFAR-10. */
@@ -30,6 +31,7 @@ static const nw_default acid[] = {
     {"dataset", "cifar10"}, {"model", "resnet18"}, {"init-scheme", "acid"},  {"optimizer", "sgd"},
     {"lr", "0.05"},         {"momentum", "0.9"},   {"weight-decay", "5e-4"}, {"batch-size", "256"},
     {"max-epoch", "80"},    {"scheduler", "acid"}, {"lr-decay-fact", "0.1"}, {"sampling", "replicate"},
+    {"epoch-of", "all"},    {"drop-last", "true"},
 };
 
 /* cifar10-fast: the loss is a sum over 512 images, so rate and decay are given per image. Knots follow --max-epoch (see
@@ -55,6 +57,7 @@ static const nw_default layerwise[] = {
     {"normalise", "cifar10-fast"},
     {"drop-last", "true"},
     {"sampling", "replicate"},
+    {"epoch-of", "each"},
 };
 
 static const nw_default dgc[] = {
@@ -73,10 +76,27 @@ static const nw_default dgc[] = {
     {"scheduler", "cosine-annealing"},
     {"t-max", "0"},
     {"lr-scaling", "true"},
+    {"replica-lr-scaling", "true"},
+    {"exchange", "allreduce"},
     {"accumulation-averaging", "true"},
     {"pad-mode", "zero"},
     {"metric", "test_top1"},
 };
+
+/* What a set says of one dataset. */
+static const struct {
+    const char *set, *dataset;
+    nw_default row;
+} of_datasets[] = {{"apam", "imagenet32", {"normalise", "mean-image"}}};
+
+/* Words that mean something else in a set's program than here. */
+static const struct {
+    const char *set, *option, *word, *means;
+} meanings[] = {{"petra", "model", "resnet18", "petra-resnet18"},
+                {"petra", "model", "resnet34", "petra-resnet34"},
+                {"petra", "model", "resnet50", "petra-resnet50"},
+                {"petra", "model", "resnet101", "petra-resnet101"},
+                {"petra", "model", "vgg", "petra-vgg"}};
 
 #define SET(name)                                 \
     {                                             \
@@ -88,16 +108,30 @@ static const struct {
     int count;
 } sets[] = {SET(petra), SET(apam), SET(acid), SET(layerwise), SET(dgc)};
 
-int nw_defaults_count(void) { return sizeof sets / sizeof sets[0]; }
-const char *nw_defaults_name(int index) { return sets[index].name; }
-
 const nw_default *nw_defaults_find(const char *name, int *count)
 {
-    for (int i = 0; i < nw_defaults_count(); i++)
+    for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++)
         if (strcmp(sets[i].name, name) == 0) {
             *count = sets[i].count;
             return sets[i].at;
         }
     *count = 0;
+    return NULL;
+}
+
+const nw_default *nw_defaults_of_dataset(const char *name, const char *dataset)
+{
+    for (size_t i = 0; i < sizeof of_datasets / sizeof of_datasets[0]; i++)
+        if (strcmp(of_datasets[i].set, name) == 0 && strcmp(of_datasets[i].dataset, dataset) == 0)
+            return &of_datasets[i].row;
+    return NULL;
+}
+
+const char *nw_defaults_meaning(const char *name, const char *option, const char *word)
+{
+    for (size_t i = 0; i < sizeof meanings / sizeof meanings[0]; i++)
+        if (strcmp(meanings[i].set, name) == 0 && strcmp(meanings[i].option, option) == 0 &&
+            strcmp(meanings[i].word, word) == 0)
+            return meanings[i].means;
     return NULL;
 }

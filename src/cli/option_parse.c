@@ -167,10 +167,12 @@ static nw_status take_files(line *l)
     if (*s->recipe) {
         char path[NW_PATH_MOST];
         NW_TRY(nw_recipe_find(s->recipe, path));
-        NW_TRY(nw_config_apply(s, path));
+        NW_TRY(nw_config_apply(s, path, NW_LAYER_RECIPE));
     }
-    NW_TRY(nw_compose(s, l->overrides, l->override_count));
-    return strcmp(s->defaults, "global") == 0 ? NW_OK : nw_settings_apply_defaults(s, s->defaults);
+    NW_TRY(nw_compose(s));
+    NW_TRY(nw_override_apply(s, l->overrides, l->override_count, NW_OVERRIDE_PLAIN));
+    if (strcmp(s->defaults, "global") != 0) NW_TRY(nw_settings_apply_defaults(s, s->defaults));
+    return nw_override_apply(s, l->overrides, l->override_count, NW_OVERRIDE_DEPENDENT);
 }
 
 nw_status nw_options_parse(unsigned command, int argc, char **argv, nw_settings *settings, int *positional)

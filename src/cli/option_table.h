@@ -110,7 +110,9 @@ typedef struct nw_default {
 
 /* NULL if there is no such set. */
 const nw_default *nw_defaults_find(const char *name, int *count);
-int nw_defaults_count(void);
-const char *nw_defaults_name(int index);
+/* What a set says of one dataset beside that; NULL: nothing. */
+const nw_default *nw_defaults_of_dataset(const char *name, const char *dataset);
+/* What a word of an option means in a set's program; NULL: what it means here. */
+const char *nw_defaults_meaning(const char *name, const char *option, const char *word);
 
 #endif

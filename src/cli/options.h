@@ -93,10 +93,9 @@ typedef struct nw_settings {
     nw_int_list channels;                       /* resnet9: prep, layer1, layer2, layer3; empty: its own */
     nw_text_list residual_layers, extra_layers; /* resnet9; "none" alone: no layer */
     double output_weight;                       /* resnet9 and its kind; 0: the model's own */
-    bool intercept;                             /* logit on libsvm */
 
     /* the data */
-    const char *dataset, *data_dir, *test_file; /* test_file, of libsvm: "" is what lies beside the training file */
+    const char *dataset, *data_dir;
     double val_ratio;
     int64_t limit; /* images of each split; 0: all */
     bool download, drop_last;
@@ -106,6 +105,7 @@ typedef struct nw_settings {
     int flip, resized_crop;        /* nw_switch */
     int workers;                   /* threads of the loader */
     const char *sampling;          /* shard, replicate */
+    const char *epoch_of;          /* all, each */
 
     /* the length, and when to look */
     int batch_size, test_batch_size, train_eval_batch_size; /* 0 (the last two): as batch_size */
@@ -124,11 +124,11 @@ typedef struct nw_settings {
     /* the update */
     const char *optimizer, *decay_filter; /* filter: all, no-norm-bias, no-1d, no-norm */
     double lr, momentum, dampening, beta1, beta2, eps, weight_decay, clip_norm, clip_value; /* clips: 0 is none */
-    bool nesterov, amsgrad;
+    bool nesterov;
+    int amsgrad; /* nw_switch; auto: the rule's own */
     double lars_trust, lars_eps;
     bool lars_clip;
     nw_number_list box; /* apam-paper: least and greatest weight; empty: none */
-    double ball;        /* apam-paper: radius; 0: none */
     int accumulation_steps;
     bool accumulation_averaging;
     double label_smoothing;
@@ -138,7 +138,7 @@ typedef struct nw_settings {
     const char *scheduler;
     double warm_up;      /* epochs */
     double warm_up_from; /* share of the rate to begin with; negative: one over the number of workers */
-    bool lr_scaling, goyal_lr_scaling, use_linear_scaling, schedule_lr_per_epoch;
+    bool lr_scaling, goyal_lr_scaling, replica_lr_scaling, use_linear_scaling, schedule_lr_per_epoch;
     nw_int_list milestones; /* absolute epochs */
     double lr_decay_fact;
     nw_knots lr_knots; /* (epoch, multiple of lr) */
@@ -161,7 +161,7 @@ typedef struct nw_settings {
     int servers, in_flight, server_threads;
     int64_t max_staleness;
     double dc_lambda;
-    bool server_computes;
+    bool server_computes, global_batch;
     int64_t bucket_bytes, compare_every, trace_events;
     double timeout;               /* seconds; 0: none */
     int max_delay, delay_workers; /* of one replica: models that gradients are taken at, 1: the newest alone */
@@ -195,6 +195,9 @@ typedef struct nw_settings {
 nw_status nw_options_parse(unsigned command, int argc, char **argv, nw_settings *settings, int *positional);
 void nw_settings_free(nw_settings *settings);
 
+/* Makes run_name anew for a world of so many ranks, which is part of a composed run's name. */
+nw_status nw_settings_name_run(nw_settings *settings, int ranks);
+
 /* Refuses what this version understands but cannot do yet (exchanges, codecs, pipelines), in one sentence. Commands
  * that train call it before they begin; --print-config does without. */
 nw_status nw_settings_check(const nw_settings *settings);
@@ -213,7 +216,7 @@ bool nw_settings_is_set(const nw_settings *settings, const char *option);
 /* config.yaml: every option of the command with its value and, as a comment, its origin. Reading it with --recipe gives
  * the same settings. */
 nw_status nw_config_write(const nw_settings *settings, FILE *out);
-/* The start banner: what is not a plain default, a line each; the composed tree, where there is one. */
+/* The start banner: what is not a plain default, a line each. */
 void nw_settings_print(const nw_settings *settings, FILE *out);
 
 /* From a settings text that the table has checked. */

@@ -12,8 +12,6 @@ static const char *or_null(const char *text) { return text[0] ? text : NULL; }
 
 nw_status nw_plan_dataset(const nw_settings *s, nw_dataset **dataset)
 {
-    NW_FAIL_IF(is(s->dataset, "libsvm"), NW_E_ARGUMENT,
-               "--dataset libsvm has rows of numbers, not images: it is for 'nowait train --model logit' only");
     nw_download_talk talk = {0};
     nw_dataset_options o = {.name = s->dataset,
                             .dir = s->data_dir,
@@ -157,7 +155,7 @@ static nw_status plan_optimizer(const nw_settings *s, nw_optimizer_options *o)
     o->beta1 = s->beta1;
     o->beta2 = s->beta2;
     o->eps = s->eps;
-    o->amsgrad = s->amsgrad;
+    if (s->amsgrad != NW_SWITCH_AUTO) o->amsgrad = s->amsgrad == NW_SWITCH_ON;
     o->weight_decay = s->weight_decay;
     o->lars_trust = s->lars_trust;
     o->lars_eps = s->lars_eps;
@@ -167,19 +165,16 @@ static nw_status plan_optimizer(const nw_settings *s, nw_optimizer_options *o)
     NW_TRY(nw_decay_filter_find(s->decay_filter, &o->decay_filter));
     NW_FAIL_IF(s->box.count != 0 && s->box.count != 2, NW_E_ARGUMENT,
                "--box takes the least and the greatest weight, not %d numbers", s->box.count);
-    NW_FAIL_IF(s->box.count && s->ball > 0, NW_E_ARGUMENT, "--box and --ball cannot both be projected on; drop one");
     if (s->box.count) {
-        o->projection = NW_PROJECT_BOX;
+        o->box = true;
         o->box_low = s->box.at[0];
         o->box_high = s->box.at[1];
-    } else if (s->ball > 0) {
-        o->projection = NW_PROJECT_BALL;
-        o->ball_radius = s->ball;
     }
     return NW_OK;
 }
 
-void nw_plan_schedule(const nw_settings *s, const char *dataset, int replicas, nw_schedule_options *o)
+/* The learning rate over time; the batches of an epoch are not known here. */
+static void plan_schedule(const nw_settings *s, const char *dataset, int replicas, nw_schedule_options *o)
 {
     *o = nw_schedule_options_default();
     o->name = s->scheduler;
@@ -190,6 +185,7 @@ void nw_plan_schedule(const nw_settings *s, const char *dataset, int replicas, n
     o->replicas = replicas;
     o->lr_scaling = s->lr_scaling;
     o->goyal_lr_scaling = s->goyal_lr_scaling;
+    o->replica_scaling = s->replica_lr_scaling;
     o->use_linear_scaling = s->use_linear_scaling;
     o->warmup_epochs = s->warm_up;
     o->warmup_from = s->warm_up_from < 0 ? 1.0 / replicas : s->warm_up_from;
@@ -272,7 +268,7 @@ static nw_status check_server(const nw_settings *s)
                         : s->server_computes                ? "server-computes"
                         : s->max_staleness >= 0             ? "max-staleness"
                         : !is(s->server_correction, "none") ? "server-correction"
-                        : s->in_flight > 0                  ? "in-flight"
+                        : s->in_flight > 1                  ? "in-flight"
                         : s->server_threads > 0             ? "server-threads"
                                                             : NULL;
     NW_FAIL_IF(!serves && alone, NW_E_ARGUMENT, "--%s is for a parameter server; add --exchange server", alone);
@@ -301,6 +297,7 @@ static nw_status plan_crew(const nw_settings *s, const nw_world *w, nw_crew_opti
     o->codec = (nw_codec_options){.name = s->method, .seed = (uint64_t)s->seed};
     o->norms = plan_norms(s);
     o->recalibrate_batches = s->recalibrate_batches;
+    o->shared_epochs = is(s->epoch_of, "all");
     o->driver.timeout_ns = (int64_t)(s->timeout * 1e9);
     o->trace = s->trace;
     o->trace_events = (size_t)s->trace_events;
@@ -338,7 +335,7 @@ static nw_status plan_delays(const nw_settings *s, int replicas, nw_delay_option
     return nw_delay_check(o);
 }
 
-void nw_plan_record(const nw_settings *s, const char *dataset, nw_run_record *record)
+static void plan_record(const nw_settings *s, const char *dataset, nw_run_record *record)
 {
     nw_record_clear(NW_RECORD_RUN, record);
     record->model = s->model;
@@ -373,12 +370,16 @@ nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, const nw_world 
         w && w->place == NW_CREW_MPI && is(s->exchange, "server") && !s->server_computes && w->rank < s->servers;
     if (serves && s->server_threads > 0) r->net.threads = s->server_threads;
     NW_TRY(plan_optimizer(s, &r->optimizer));
-    nw_plan_schedule(s, d->name, nw_plan_replicas(s, w), &r->schedule);
-    bool divides = is(s->defaults, "apam") && is(s->exchange, "server"); /* its batches are global in step */
+    plan_schedule(s, d->name, nw_plan_replicas(s, w), &r->schedule);
+    bool divides = s->global_batch && is(s->exchange, "server") && is(s->communication, "sync");
     int shared = divides ? nw_plan_replicas(s, w) : 1;
+    NW_FAIL_IF(shared > s->batch_size, NW_E_ARGUMENT,
+               "--batch-size %d is of all workers together (--global-batch), and too small for %d of them",
+               s->batch_size, shared);
+    o->crew.global_batch = divides ? s->batch_size : 0;
     r->loader = (nw_loader_options){.dataset = d,
                                     .split = NW_SPLIT_TRAIN,
-                                    .batch_size = nw_max(1, s->batch_size / shared),
+                                    .batch_size = s->batch_size / shared,
                                     .shuffle = true,
                                     .drop_last = s->drop_last,
                                     .augmented = true,
@@ -414,7 +415,7 @@ nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, const nw_world 
     o->checkpoint_every = s->checkpoint_every;
     o->keep = s->keep;
     o->record_schedule = s->record_schedule;
-    nw_plan_record(s, d->name, &o->record);
+    plan_record(s, d->name, &o->record);
     return NW_OK;
 }
 

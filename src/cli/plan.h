@@ -25,11 +25,6 @@ void nw_plan_variant_free(nw_model_variant *variant);
 nw_status nw_plan_net(const nw_settings *settings, const nw_dataset *dataset, const nw_augment *augment, int batch_size,
                       nw_net_options *options);
 
-/* The learning rate over time, of a run with so many replicas; the batches of an epoch are not known here. */
-void nw_plan_schedule(const nw_settings *settings, const char *dataset, int replicas, nw_schedule_options *options);
-
-/* What settings know of a run, as its record. */
-void nw_plan_record(const nw_settings *settings, const char *dataset, nw_run_record *record);
 /* Replicas whose batches make one update. */
 int nw_plan_replicas(const nw_settings *settings, const nw_world *world);
 /* Everything that decides the numbers of a run in a world (NULL: alone), which outlives the options. Texts point into

@@ -1,22 +1,16 @@
 /* recipe.c - finding and listing recipes; see recipe.h. */
 #include "cli/recipe.h"
 
+#include "base/file.h"
 #include "base/suggest.h"
 #include "cli/yaml.h"
 
 #include <dirent.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { RECIPES_MOST = 1024 };
-
-static bool is_file(const char *path)
-{
-    struct stat s;
-    return stat(path, &s) == 0 && S_ISREG(s.st_mode);
-}
 
 /* The folder above the executable's; empty if it cannot be known. */
 static void home(char path[NW_PATH_MOST])
@@ -43,7 +37,7 @@ bool nw_share_find(const char *name, char path[NW_PATH_MOST])
 {
     if (strncmp(name, "./", 2) == 0) name += 2;
     for (int i = 0; i < (name[0] == '/' ? 1 : NW_SHARE_PLACES); i++)
-        if (place(i, name, path) && is_file(path)) return true;
+        if (place(i, name, path) && nw_file_is_regular(path)) return true;
     return false;
 }
 
@@ -55,7 +49,7 @@ static nw_status add_folder(const char *folder, const char *prefix, nw_region *r
     if (!d) return NW_OK;
     for (struct dirent *e; status == NW_OK && (e = readdir(d)) && *count < RECIPES_MOST;) {
         size_t length = strlen(e->d_name);
-        if (e->d_name[0] == '.') continue;
+        if (e->d_name[0] == '.' || e->d_name[0] == '_') continue; /* _x.yaml is a base of others */
         if (length > 5 && strcmp(e->d_name + length - 5, ".yaml") == 0) {
             names[*count] = nw_region_print(region, "%s%.*s", prefix, (int)length - 5, e->d_name);
             if (!names[(*count)++]) status = NW_FAIL(NW_E_MEMORY, "no memory left for the list of recipes");

@@ -44,7 +44,6 @@ const volatile sig_atomic_t *nw_session_stop(void) { return &stop_flag; }
 
 void nw_session_notes(const nw_settings *s)
 {
-    if (s->quiet) return;
     for (int i = 0; i < nw_settings_notes(s); i++) fprintf(stderr, "nowait: %s\n", nw_settings_note(s, i));
 }
 
@@ -80,6 +79,7 @@ nw_observe_options nw_session_observe(const nw_settings *s, const char *run_dir,
 {
     return (nw_observe_options){.run_dir = run_dir,
                                 .progress = shows ? stderr : NULL,
+                                .warnings = stderr,
                                 .print_every = s->print_freq,
                                 .tensorboard = s->tensorboard && nw_tensorboard_available(),
                                 .metrics_file = s->metrics_file[0] ? s->metrics_file : NULL,

@@ -13,7 +13,7 @@
  * options too, since they look at what it made. */
 nw_status nw_session_parse(unsigned command, int argc, char **argv, nw_settings *settings, int *positional);
 
-/* Prints the settings' notes to stderr unless the run is quiet. */
+/* Prints the settings' notes to stderr: what runs is not just what was typed. */
 void nw_session_notes(const nw_settings *settings);
 
 /* SIGINT, SIGTERM and SIGUSR1 set a flag; another one, more than a second later, ends the process. A reader

@@ -1,6 +1,8 @@
 /* settings.c - slots and layers of nw_settings, and what is derived when all layers are in; see settings.h. */
 #include "cli/settings.h"
 
+#include "net/mpi.h"
+
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -54,9 +56,13 @@ nw_status nw_settings_set(nw_settings *s, int index, const char *name, const cha
     bool wins = source->layer >= slot->layer;
     const char *canonical;
     NW_TRY(nw_option_read(o, source->where, name, text, bad, region, wins ? field_of(s, o) : NULL, &canonical));
-    if (o->field == NW_AT(epochs) && source->layer == NW_LAYER_RECIPE) s->memory->recipe_epochs = atoi(canonical);
-    if (o->field == NW_AT(epochs) && source->layer == NW_LAYER_DEFAULTS_SET)
-        s->memory->defaults_epochs = atoi(canonical);
+    bool recipe = source->layer == NW_LAYER_RECIPE;
+    if (recipe || source->layer == NW_LAYER_DEFAULTS_SET) {
+        if (o->field == NW_AT(epochs))
+            *(recipe ? &s->memory->recipe_epochs : &s->memory->defaults_epochs) = atoi(canonical);
+        if (o->field == NW_AT(batch_size))
+            *(recipe ? &s->memory->recipe_batch : &s->memory->defaults_batch) = atoi(canonical);
+    }
     if (wins) *slot = (nw_slot){source->layer, canonical, source->origin};
     return NW_OK;
 }
@@ -125,10 +131,12 @@ nw_status nw_settings_apply_defaults(nw_settings *s, const char *name)
         int index = nw_option_find(set[i].option, s->memory->command).index;
         if (index >= 0) NW_TRY(nw_settings_set(s, index, set[i].option, set[i].value, &source));
     }
-    return NW_OK;
+    const nw_default *own = nw_defaults_of_dataset(name, s->dataset);
+    if (!own) return NW_OK;
+    return nw_settings_set(s, nw_option_find(own->option, s->memory->command).index, own->option, own->value, &source);
 }
 
-/* ---- scaling to another number of epochs ------------------------------------------------------------------------- */
+/* ---- scaling to another number of epochs, or another batch ------------------------------------------------------- */
 
 /* Gives an option a new value without changing who set it. */
 static nw_status replace(nw_settings *s, const char *option, const char *text, const char *why)
@@ -183,8 +191,55 @@ static nw_status scale(nw_settings *s, double factor, nw_layer lowest, nw_layer 
     return NW_OK;
 }
 
-/* --shorten scales all; a recipe that says scale_with_epochs scales its own values; the knots of a defaults set always
- * fit the run, since a schedule that ends elsewhere makes no sense. */
+/* Where the loss is a sum over the batch, a rate is one per image and a decay is of the whole batch: what a recipe or a
+ * defaults set says of them, for a batch of its own, follows a batch size that comes from elsewhere. */
+static nw_status scale_to_batch(nw_settings *s)
+{
+    static const char *const names[] = {"lr", "weight-decay"};
+    char why[96], number[32];
+    bool scaled = false;
+    int before = 0;
+    bool per_image = strcmp(s->loss_reduction, "sum") == 0;
+    for (int i = 0; i < 2 && per_image; i++) {
+        nw_layer layer = nw_settings_slot(s, names[i])->layer;
+        int own = layer == NW_LAYER_RECIPE         ? s->memory->recipe_batch
+                  : layer == NW_LAYER_DEFAULTS_SET ? s->memory->defaults_batch
+                                                   : 0;
+        if (own == 0 || own == s->batch_size || nw_settings_slot(s, "batch-size")->layer <= layer) continue;
+        double factor = (double)s->batch_size / own;
+        nw_number_print(i == 0 ? s->lr / factor : s->weight_decay * factor, number);
+        snprintf(why, sizeof why, ", scaled from batches of %d to %d", own, s->batch_size);
+        NW_TRY(replace(s, names[i], number, why));
+        before = own;
+        scaled = true;
+    }
+    if (!scaled) return NW_OK;
+    return nw_settings_add_note(
+        s,
+        "the loss is a sum, so lr and weight decay of batches of %d are scaled to batches of %d: "
+        "--lr %g, --weight-decay %g",
+        before, s->batch_size, s->lr, s->weight_decay);
+}
+
+/* The last knot of a defaults set goes to the end of the run; the others stay, as far as there is room. */
+static nw_status move_last_knot(nw_settings *s, const char *why, bool *moved)
+{
+    int count = s->lr_knots.count;
+    *moved = false;
+    if (nw_settings_slot(s, "lr-knots")->layer != NW_LAYER_DEFAULTS_SET || count == 0) return NW_OK;
+    if (count > 1 && s->lr_knots.at[count - 2].x >= s->epochs) return NW_OK;
+    double *x = nw_region_alloc(&s->memory->region, 2 * (size_t)count * sizeof *x), *y = x + count;
+    const char *text;
+    NW_TRY_MEMORY(x);
+    for (int k = 0; k < count; k++) x[k] = s->lr_knots.at[k].x, y[k] = s->lr_knots.at[k].y;
+    x[count - 1] = s->epochs;
+    *moved = true;
+    NW_TRY(print_list(s, count, x, y, &text));
+    return replace(s, "lr-knots", text, why);
+}
+
+/* --shorten scales all; a recipe that says scale_with_epochs scales its own values; the last knot of a
+ * defaults set is the end of the run, since a schedule that ends elsewhere makes no sense. */
 static nw_status scale_to_epochs(nw_settings *s)
 {
     const struct nw_settings_memory *m = s->memory;
@@ -204,6 +259,8 @@ static nw_status scale_to_epochs(nw_settings *s)
     int before = recipe ? m->recipe_epochs : m->defaults_epochs;
     if (before <= 0 || before == s->epochs || s->epochs == 0 || epochs_layer <= NW_LAYER_DEFAULTS_SET) return NW_OK;
     snprintf(why, sizeof why, ", scaled from %d to %d epochs", before, s->epochs);
+    if (!recipe) NW_TRY(move_last_knot(s, why, &scaled));
+    if (!recipe && scaled) return NW_OK;
     nw_layer layer = recipe ? NW_LAYER_RECIPE : NW_LAYER_DEFAULTS_SET;
     NW_TRY(scale(s, (double)s->epochs / before, layer, layer, !recipe, why, &scaled));
     if (!recipe || !scaled) return NW_OK;
@@ -244,14 +301,14 @@ static nw_status resolve_algorithm(nw_settings *s)
 
 /* ---- names and notes --------------------------------------------------------------------------------------------- */
 
-static nw_status make_run_name(nw_settings *s)
+nw_status nw_settings_name_run(nw_settings *s, int ranks)
 {
     nw_region *region = &s->memory->region;
     char *name;
     if (*s->name) {
         name = nw_region_print(region, "%s%s", s->name, s->suffix);
     } else if (s->memory->composed_name) {
-        name = nw_region_print(region, "%s", s->memory->composed_name);
+        name = nw_region_print(region, "%s%s.np%d", s->memory->composed_name, s->suffix, ranks);
     } else if (*s->recipe) {
         /* A recipe's whole name, but only the last part of a file's. */
         const char *end = strrchr(s->recipe, '.'), *slash = strrchr(s->recipe, '/');
@@ -266,6 +323,13 @@ static nw_status make_run_name(nw_settings *s)
         if (*c == '/') *c = '-';
     s->run_name = name;
     return NW_OK;
+}
+
+/* How many ranks there will be, as far as options and the launcher's environment tell. */
+static int expected_ranks(const nw_settings *s)
+{
+    if (s->virtual_ranks > 0) return s->virtual_ranks;
+    return nw_mpi_launched() ? nw_mpi_environment_size() : s->world_size;
 }
 
 static nw_status note_ignored(nw_settings *s)
@@ -284,36 +348,39 @@ static nw_status note_ignored(nw_settings *s)
     return *list ? nw_settings_add_note(s, "without effect here: %s", list) : NW_OK;
 }
 
-/* Rows of LIBSVM are trained on as the OpenMP program of APAM does; its sums and its start are among the defaults of APAM.
- * Sets of defaults are of networks, so these replace them. */
-static nw_status suit_libsvm(nw_settings *s)
+/* A model's name means what it means in the program whose defaults hold. */
+static nw_status take_meaning(nw_settings *s)
 {
-    static const nw_default rows[] = {
-        {"model", "logit"},       {"optimizer", "apam-paper"},   {"lr", "10"},
-        {"lr-max", "0.01"},       {"scheduler", "inverse-sqrt"}, {"weight-decay", "0"},
-        {"batch-size", "64"},     {"eval-every", "1"},           {"loss-reduction", "sum"},
-        {"init-scheme", "normal"}};
-    const nw_setting_source source = {NW_LAYER_DEFAULTS_SET, "default of libsvm", "--"};
-    int count = sizeof rows / sizeof rows[0] - (strcmp(s->defaults, "apam") == 0 ? 0 : 2);
-    for (int i = 0; i < count; i++) {
-        int index = nw_option_find(rows[i].option, s->memory->command).index;
-        NW_TRY(nw_settings_set(s, index, rows[i].option, rows[i].value, &source));
-    }
-    return NW_OK;
+    const char *means = nw_defaults_meaning(s->defaults, "model", s->model), *word = s->model;
+    if (!means) return NW_OK;
+    NW_TRY(replace(s, "model", means, ", as --defaults mean it"));
+    return nw_settings_add_note(s, "with --defaults %s, --model %s is %s", s->defaults, word, means);
+}
+
+/* PETRA's synchronous modes differ in what they keep for backward, not in the gradient. */
+static nw_status note_algorithm(nw_settings *s)
+{
+    static const char *const modes[] = {"recomputes stages from their inputs", "recomputes stages from their inputs",
+                                        "inverts stages with stashed weights", "inverts stages", "inverts stages"};
+    int mode = s->algorithm[0] == 's' ? s->algorithm[1] - '0' : 0;
+    if (mode < 2 || mode > 6) return NW_OK;
+    return nw_settings_add_note(s,
+                                "algorithm %s %s; its gradient is that of backprop, computed with all activations kept",
+                                s->algorithm, modes[mode - 2]);
 }
 
 nw_status nw_settings_finish(nw_settings *s)
 {
     if (!(s->memory->command & (NW_COMMAND_TRAIN | NW_COMMAND_SWEEP | NW_COMMAND_REPRODUCE))) return NW_OK;
-    if (strcmp(s->dataset, "libsvm") == 0) NW_TRY(suit_libsvm(s));
+    NW_TRY(take_meaning(s));
     NW_TRY(scale_to_epochs(s));
+    NW_TRY(scale_to_batch(s));
     /* The layer-wise seed takes Nesterov's form whenever there is momentum. */
     if (s->nesterov && s->momentum == 0 && nw_settings_slot(s, "nesterov")->layer == NW_LAYER_DEFAULTS_SET)
         NW_TRY(replace(s, "nesterov", "false", ", without momentum"));
-    if (strncmp(s->optimizer, "apam", 4) == 0 && nw_settings_slot(s, "amsgrad")->layer == NW_LAYER_DEFAULT)
-        NW_TRY(replace(s, "amsgrad", "true", " of apam"));
     NW_TRY(resolve_algorithm(s));
-    NW_TRY(make_run_name(s));
+    NW_TRY(note_algorithm(s));
+    NW_TRY(nw_settings_name_run(s, expected_ranks(s)));
     return note_ignored(s);
 }
 
@@ -338,10 +405,11 @@ static nw_status check_choice(const nw_settings *s, const char *option, const ch
 
 nw_status nw_settings_check(const nw_settings *s)
 {
-    NW_FAIL_IF(strcmp(s->algorithm, "s1") != 0, NW_E_ARGUMENT,
-               "algorithm %s (%s) is not part of this version, which trains with backprop: --algorithm backprop, or "
-               "PETRA's --synchronous --store-vjp",
-               s->algorithm, nw_settings_origin(s, "algorithm"));
+    NW_FAIL_IF(
+        s->algorithm[0] != 's', NW_E_ARGUMENT,
+        "algorithm %s (%s) is not part of this version, whose gradients are backprop's: --algorithm backprop, or "
+        "PETRA's --synchronous",
+        s->algorithm, nw_settings_origin(s, "algorithm"));
     for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++)
         NW_TRY(check_choice(s, choices[i].option, choices[i].built));
     for (int i = 0; i < nw_option_count(); i++) {

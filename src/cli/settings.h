@@ -33,11 +33,10 @@ struct nw_settings_memory {
     nw_slot slots[NW_OPTIONS_MOST];
     const char *notes[NW_NOTES_MOST];
     int note_count;
-    const char *composed_name; /* of --configs, or NULL */
-    const char *composed_tree; /* printed, or NULL */
-    bool scale_with_epochs;    /* the recipe says so */
-    int recipe_epochs;         /* what the recipe says itself, and the defaults set; 0: nothing */
-    int defaults_epochs;
+    const char *composed_name;       /* of --configs, without suffix and ranks, or NULL */
+    bool scale_with_epochs;          /* the recipe says so */
+    int recipe_epochs, recipe_batch; /* what the recipe says itself, and the defaults set; 0: nothing */
+    int defaults_epochs, defaults_batch;
 };
 
 /* Who is to blame for a value: what an error names, and how bad input of this kind ends. */

@@ -1,7 +1,8 @@
 /* yaml.c - libyaml's events, turned into nodes one by one with an explicit stack; see yaml.h. */
 #include "cli/yaml.h"
 
-#include <errno.h>
+#include "base/file.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -177,19 +178,10 @@ nw_status nw_yaml_parse(const char *name, const void *data, size_t size, nw_regi
 nw_status nw_yaml_read(const char *path, nw_region *region, nw_yaml **root)
 {
     *root = NULL;
-    FILE *file = fopen(path, "rb");
-    NW_FAIL_IF(!file, NW_E_FILE, "%s cannot be opened: %s", path, strerror(errno));
-    char *data = malloc(NW_YAML_BYTES + 1);
-    size_t size = data ? fread(data, 1, NW_YAML_BYTES + 1, file) : 0;
-    int failed = ferror(file) ? errno : 0;
-    fclose(file);
-    nw_status status;
-    if (!data)
-        status = NW_FAIL(NW_E_MEMORY, "no memory left to read %s", path);
-    else if (failed)
-        status = NW_FAIL(NW_E_FILE, "%s cannot be read: %s", path, strerror(failed));
-    else
-        status = nw_yaml_parse(path, data, size, region, root);
+    char *data;
+    size_t size;
+    NW_TRY(nw_file_read(path, NW_YAML_BYTES, &data, &size));
+    nw_status status = nw_yaml_parse(path, data, size, region, root);
     free(data);
     return status;
 }

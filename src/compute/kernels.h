@@ -79,13 +79,18 @@ enum { NW_MAX_POOL = 15 }; /* of a maximum: places in the window are kept as byt
 
 typedef struct nw_pool2d {
     int c, h, w;
-    int size, stride, pad;
+    int r, s, stride, pad; /* windows of r x s */
     int oh, ow;
 } nw_pool2d;
 
 /* Fill the geometry; NW_E_SHAPE with a sentence if no output pixel remains or a number is not positive. */
 nw_status nw_conv_make(nw_conv *conv, int c, int h, int w, int k, int r, int s, int stride, int pad);
 nw_status nw_pool2d_make(nw_pool2d *pool, int c, int h, int w, int size, int stride, int pad);
+/* One window over the whole map. */
+static inline nw_pool2d nw_pool2d_whole(int c, int h, int w)
+{
+    return (nw_pool2d){.c = c, .h = h, .w = w, .r = h, .s = w, .stride = 1, .oh = 1, .ow = 1};
+}
 static inline size_t nw_conv_weights(const nw_conv *v)
 {
     return (size_t)v->k * (size_t)v->c * (size_t)v->r * (size_t)v->s;
@@ -203,7 +208,7 @@ typedef struct nw_kernels {
     /* out = source through the sink. */
     void (*gradient)(nw_exec *exec, const nw_source *source, nw_tensor *out, const nw_sink *sink);
 
-    /* index: one byte per output element, the winner's place in its window (size <= NW_MAX_POOL). */
+    /* index: one byte per output element, the winner's place in its window (r, s <= NW_MAX_POOL). */
     void (*max_pool)(nw_exec *exec, const nw_pool2d *pool, const nw_source *x, nw_tensor *y, uint8_t *index);
     void (*max_pool_backward)(nw_exec *exec, const nw_pool2d *pool, const nw_tensor *dy, const uint8_t *index,
                               nw_tensor *dx, const nw_sink *sink);

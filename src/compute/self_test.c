@@ -78,7 +78,7 @@ static nw_status compare_on(const nw_kernels *kernels, nw_pool *pool, const nw_c
         nw_exec exec = {.pool = pool, .kernels = tables[i]};
         nw_arena measure = nw_arena_measure();
         bind(&o[i], &exec, &measure, v, N, BLOCK);
-        status = nw_arena_create(&arenas[i], measure.peak);
+        status = nw_arena_create(&arenas[i], measure.used);
         if (status != NW_OK) break;
         bind(&o[i], &exec, &arenas[i], v, N, BLOCK);
         run(&o[i], &exec, v);

@@ -47,9 +47,10 @@ void nw_file_unmap(nw_file *file)
 
 nw_status nw_path_put(char path[NW_PATH_SIZE], const char *dir, const char *name)
 {
-    size_t length = strlen(dir);
-    const char *slash = length > 0 && dir[length - 1] == '/' ? "" : "/";
-    int wrote = snprintf(path, NW_PATH_SIZE, "%s%s%s", dir, slash, name);
+    char *joined;
+    NW_TRY(nw_path_join(&joined, dir, name));
+    int wrote = snprintf(path, NW_PATH_SIZE, "%s", joined);
+    free(joined);
     NW_FAIL_IF(wrote < 0 || wrote >= NW_PATH_SIZE, NW_E_ARGUMENT,
                "the path of '%s' in a dataset's folder has more than %d bytes; use a folder nearer to the root", name,
                NW_PATH_SIZE - 1);

@@ -16,7 +16,6 @@
 #include "data/download.h"
 #include "data/extract.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -98,23 +97,6 @@ const char *nw_fetch_address(const char *name)
 
 /* ---- Folders ----------------------------------------------------------------------------------------------------- */
 
-/* Makes a folder and those above it. */
-static nw_status make_folders(const char *dir)
-{
-    char path[NW_PATH_SIZE];
-    NW_FAIL_IF(strlen(dir) >= sizeof path, NW_E_ARGUMENT, "the path of --data-dir is too long");
-    snprintf(path, sizeof path, "%s", dir);
-    for (char *at = path + 1;; at++) {
-        if (*at != '/' && *at != 0) continue;
-        char was = *at;
-        *at = 0;
-        NW_FAIL_IF(mkdir(path, 0755) != 0 && errno != EEXIST, NW_E_SYSTEM, "the folder %s cannot be made: %s", path,
-                   strerror(errno));
-        *at = was;
-        if (!was) return NW_OK;
-    }
-}
-
 /* The first file of the dataset that is not in its folder, or NULL. */
 static const char *first_missing(const place *p, const char *folder)
 {
@@ -124,37 +106,23 @@ static const char *first_missing(const place *p, const char *folder)
     return NULL;
 }
 
-/* Removes a folder of plain files. */
-static void remove_folder(const char *folder)
-{
-    DIR *d = opendir(folder);
-    if (!d) return;
-    for (struct dirent *e; (e = readdir(d));) {
-        char path[NW_PATH_SIZE];
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0 &&
-            nw_path_put(path, folder, e->d_name) == NW_OK)
-            unlink(path);
-    }
-    closedir(d);
-    rmdir(folder);
-}
-
 /* The unpacked folder takes its place; where there is one already, file by file. */
 static nw_status install(const char *unpack, const char *folder)
 {
     if (rename(unpack, folder) == 0) return NW_OK;
-    DIR *d = errno == EEXIST || errno == ENOTEMPTY ? opendir(unpack) : NULL;
-    NW_FAIL_IF(!d, NW_E_SYSTEM, "%s cannot be renamed to %s: %s", unpack, folder, strerror(errno));
+    NW_FAIL_IF(errno != EEXIST && errno != ENOTEMPTY, NW_E_SYSTEM, "%s cannot be renamed to %s: %s", unpack, folder,
+               strerror(errno));
+    nw_names names;
+    NW_TRY(nw_directory_list(&names, unpack));
     nw_status status = NW_OK;
-    for (struct dirent *e; status == NW_OK && (e = readdir(d));) {
+    for (int i = 0; status == NW_OK && i < names.count; i++) {
         char from[NW_PATH_SIZE], to[NW_PATH_SIZE];
-        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
-        status = nw_path_put(from, unpack, e->d_name);
-        if (status == NW_OK) status = nw_path_put(to, folder, e->d_name);
+        status = nw_path_put(from, unpack, names.at[i]);
+        if (status == NW_OK) status = nw_path_put(to, folder, names.at[i]);
         if (status == NW_OK && rename(from, to) != 0)
             status = NW_FAIL(NW_E_SYSTEM, "%s cannot be renamed to %s: %s", from, to, strerror(errno));
     }
-    closedir(d);
+    nw_names_free(&names);
     rmdir(unpack);
     return status;
 }
@@ -253,12 +221,12 @@ static nw_status fetch_locked(const nw_fetch_options *o, const place *p, int loc
     if (*already) return NW_OK;
     snprintf(name, sizeof name, "%s.unpack", p->folder);
     NW_TRY(nw_path_put(unpack, o->dir, name));
-    remove_folder(unpack);
+    NW_TRY(nw_directory_remove(unpack));
     nw_status status = get_all(o, p, base, unpack);
     if (status == NW_OK && syncfs(lock) != 0) /* names must not reach the disk before contents */
         status = NW_FAIL(NW_E_SYSTEM, "%s cannot be written: %s", unpack, strerror(errno));
     if (status == NW_OK) status = install(unpack, folder);
-    if (status != NW_OK) remove_folder(unpack);
+    if (status != NW_OK) (void)nw_directory_remove(unpack);
     return status;
 }
 
@@ -266,7 +234,7 @@ nw_status nw_fetch_from(const nw_fetch_options *o, const nw_fetch_place *p, bool
 {
     int lock = -1;
     *already = false;
-    NW_TRY(make_folders(o->dir));
+    NW_TRY(nw_directory_make(o->dir));
     NW_TRY(lock_root(o, &lock));
     nw_status status = fetch_locked(o, p, lock, already);
     close(lock);

@@ -346,7 +346,6 @@ nw_status nw_loader_batch(nw_loader *l, int64_t epoch, int64_t index, nw_batch *
 }
 
 int64_t nw_loader_batches(const nw_loader *l) { return l->batches; }
-int64_t nw_loader_samples(const nw_loader *l) { return l->samples; }
 
 void nw_loader_shape(const nw_loader *l, int *channels, int *height, int *width)
 {
@@ -442,7 +441,7 @@ static nw_status prepare(nw_loader *l)
     l->order_epoch[0] = l->order_epoch[1] = -1;
     l->arena = nw_arena_measure();
     place_all(l);
-    NW_TRY(nw_arena_create(&l->arena, l->arena.peak));
+    NW_TRY(nw_arena_create(&l->arena, l->arena.used));
     place_all(l);
     for (int i = 0; i <= o->workers; i++) l->workers[i] = (worker){.loader = l, .sample = -1};
     return NW_OK;

@@ -59,7 +59,6 @@ nw_status nw_loader_create(nw_loader **loader, const nw_loader_options *options)
 void nw_loader_free(nw_loader *loader);
 
 int64_t nw_loader_batches(const nw_loader *loader); /* of an epoch */
-int64_t nw_loader_samples(const nw_loader *loader); /* of an epoch, on this rank, in those batches */
 void nw_loader_shape(const nw_loader *loader, int *channels, int *height, int *width);
 
 /* Makes `first` the next batch, of any epoch. first == batches: the epoch is over at once. */

@@ -95,17 +95,11 @@ nw_status nw_cluster_create(nw_cluster **cluster, int world, int nodes, int swit
     return NW_OK;
 }
 
-static void free_compute(nw_compute_model *m)
-{
-    free(m->forward_ns);
-    free(m->backward_ns);
-    nw_calibration_free(&m->calibration);
-}
-
 void nw_cluster_free(nw_cluster *c)
 {
     if (!c) return;
-    free_compute(&c->compute);
+    free(c->compute.forward_ns);
+    free(c->compute.backward_ns);
     free(c->ranks);
     free(c->nodes);
     free(c->switches);
@@ -154,34 +148,6 @@ nw_status nw_cluster_builtin(nw_cluster **cluster, const char *name, int world)
     return NW_OK;
 }
 
-nw_status nw_cluster_use_calibration(nw_cluster *c, const nw_calibration *calibration, bool inside)
-{
-    nw_calibration copy;
-    NW_TRY(nw_calibration_copy(&copy, calibration));
-    free_compute(&c->compute);
-    c->compute = (nw_compute_model){.kind = NW_COMPUTE_CALIBRATION, .update_ns = -1, .calibration = copy};
-    for (int i = 0; i < c->world; i++)
-        if (c->ranks[i].noise.kind == NW_NOISE_NONE && copy.step_noise > 0)
-            c->ranks[i].noise = (nw_noise){NW_NOISE_LOGNORMAL, copy.step_noise};
-    if (!inside || copy.link_bytes_per_second <= 0) return NW_OK;
-    NW_FAIL_IF(c->link_count >= NW_CLUSTER_LINKS, NW_E_ARGUMENT,
-               "the cluster has %d kinds of links and no room for the calibrated one; say 'inside:' in its file",
-               c->link_count);
-    nw_cluster_link *grown = realloc(c->links, ((size_t)c->link_count + 1) * sizeof *grown);
-    NW_FAIL_IF(!grown, NW_E_MEMORY, "no memory left for the links of a virtual cluster");
-    c->links = grown;
-    grown[c->link_count] = (nw_cluster_link){.latency_ns = copy.link_latency_ns,
-                                             .bandwidth = copy.link_bytes_per_second,
-                                             .overhead_ns = copy.link_overhead_ns,
-                                             .copied = true};
-    for (int from = 0; from < c->world; from++)
-        for (int to = 0; to < c->world; to++)
-            if (c->ranks[from].node == c->ranks[to].node)
-                c->link_of[(size_t)from * (size_t)c->world + (size_t)to] = (uint16_t)c->link_count;
-    c->link_count++;
-    return NW_OK;
-}
-
 /* ---- what a batch costs ---- */
 
 static double sum_of(const double *list, int count)
@@ -207,6 +173,12 @@ static void divide(int64_t total, const double *weights, int count, int64_t *par
 static nw_status given_times(const nw_compute_model *m, const nw_workload *work, nw_compute_cost *cost)
 {
     double scale = m->batch > 0 ? (double)work->batch / m->batch : 1;
+    NW_FAIL_IF(*m->model && strcmp(m->model, work->model) != 0, NW_E_ARGUMENT,
+               "the cluster's times are of %s, the run trains %s; calibrate again with --model %s", m->model,
+               work->model, work->model);
+    NW_FAIL_IF(*m->precision && strcmp(m->precision, work->precision) != 0, NW_E_ARGUMENT,
+               "the cluster's times are in %s, the run is in %s; calibrate again with --precision %s", m->precision,
+               work->precision, work->precision);
     NW_FAIL_IF(m->stages != 1 && m->stages != work->stages, NW_E_ARGUMENT,
                "the cluster gives times for %d stages, but %s has %d; give %d of them, or one for all", m->stages,
                work->model, work->stages, work->stages);
@@ -222,30 +194,6 @@ static nw_status given_times(const nw_compute_model *m, const nw_workload *work,
     return NW_OK;
 }
 
-static nw_status calibrated_times(const nw_calibration *k, const nw_workload *work, nw_compute_cost *cost)
-{
-    NW_FAIL_IF(strcmp(k->model, work->model) != 0, NW_E_ARGUMENT,
-               "the calibration is of %s, the run trains %s; calibrate again with --model %s", k->model, work->model,
-               work->model);
-    NW_FAIL_IF(strcmp(k->precision, work->precision) != 0, NW_E_ARGUMENT,
-               "the calibration is in %s, the run in %s; calibrate again with --precision %s", k->precision,
-               work->precision, work->precision);
-    NW_FAIL_IF(k->batch != work->batch, NW_E_ARGUMENT,
-               "the calibration is of batches of %d images, the run has %d; calibrate again with --batch-size %d",
-               k->batch, work->batch, work->batch);
-    NW_FAIL_IF(k->stages != work->stages, NW_E_ARGUMENT,
-               "the calibration has %d stages, but %s has %d in this program; calibrate again", k->stages, work->model,
-               work->stages);
-    for (int i = 0; i < k->stages; i++) {
-        cost->forward_ns[i] = k->stage[i].forward_ns;
-        cost->backward_ns[i] = k->stage[i].backward_ns;
-    }
-    cost->overhead_ns = k->overhead_ns;
-    cost->update_ns = k->update_ns;
-    cost->touch_bytes_per_second = k->touch_bytes_per_second;
-    return NW_OK;
-}
-
 static nw_status fill_cost(const nw_compute_model *m, const nw_workload *work, nw_compute_cost *cost)
 {
     cost->forward_ns = calloc((size_t)work->stages, sizeof *cost->forward_ns);
@@ -253,7 +201,6 @@ static nw_status fill_cost(const nw_compute_model *m, const nw_workload *work, n
     NW_FAIL_IF(!cost->forward_ns || !cost->backward_ns, NW_E_MEMORY, "no memory left for the times of %d stages",
                work->stages);
     cost->stages = work->stages;
-    if (m->kind == NW_COMPUTE_CALIBRATION) return calibrated_times(&m->calibration, work, cost);
     cost->touch_bytes_per_second = m->memory_bytes_per_second;
     cost->update_ns =
         m->update_ns >= 0 ? m->update_ns : nw_time_of_bytes(work->update_bytes, m->memory_bytes_per_second);

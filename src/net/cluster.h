@@ -21,13 +21,13 @@
 #define NW_NET_CLUSTER_H
 
 #include "base/status.h"
-#include "net/calibration.h"
 
 enum {
     NW_CLUSTER_RANKS = 1024, /* at most */
     NW_CLUSTER_SWITCHES = 256,
     NW_CLUSTER_LINKS = 4096, /* kinds of links, not pairs */
     NW_CLUSTER_NAME = 64,
+    NW_CLUSTER_STAGES = 4096, /* whose times are given */
 };
 #define NW_NEVER INT64_MAX /* a time that does not come */
 
@@ -69,21 +69,20 @@ typedef struct nw_cluster_link {
 } nw_cluster_link;
 
 typedef enum nw_compute_kind {
-    NW_COMPUTE_FLOPS,       /* a rate, and the model's operations */
-    NW_COMPUTE_GIVEN,       /* times, for the whole batch or for each stage */
-    NW_COMPUTE_CALIBRATION, /* measured times */
+    NW_COMPUTE_FLOPS, /* a rate, and the model's operations */
+    NW_COMPUTE_GIVEN, /* times, for the whole batch or for each stage */
 } nw_compute_kind;
 
 typedef struct nw_compute_model {
     nw_compute_kind kind;
     double flops; /* per second and rank, for kind FLOPS */
     /* for kind GIVEN: */
+    char model[NW_CLUSTER_NAME], precision[16]; /* that the times are of; empty: any */
     int batch;  /* images that the times are for, and are scaled from in proportion; 0: any */
     int stages; /* of the two lists; 1 is a total, to be divided among the model's stages by their operations */
     int64_t *forward_ns, *backward_ns;
     int64_t overhead_ns, update_ns; /* update_ns -1: from bytes and memory bandwidth, also for kind FLOPS */
-    double memory_bytes_per_second; /* for kinds FLOPS and GIVEN */
-    nw_calibration calibration;     /* for kind CALIBRATION */
+    double memory_bytes_per_second;
 } nw_compute_model;
 
 typedef struct nw_cluster {
@@ -131,7 +130,7 @@ int64_t nw_time_of_bytes(double bytes, double bytes_per_second);
 
 /* What a model asks of a rank: all for one image, but for update_bytes. */
 typedef struct nw_workload {
-    const char *model, *precision; /* compared with a calibration's */
+    const char *model, *precision; /* compared with those that given times are of */
     int batch;                     /* images of a step of one rank */
     int stages;
     const double *forward_flops, *backward_flops; /* of one image, for each stage */
@@ -147,7 +146,7 @@ typedef struct nw_compute_cost {
     double touch_bytes_per_second; /* adding, copying, encoding received or sent bytes; 0: free */
 } nw_compute_cost;
 
-/* NW_E_ARGUMENT where times and workload do not belong together (another model, batch, precision, number of stages):
+/* NW_E_ARGUMENT where times and workload do not belong together (another model, precision, number of stages):
  * the sentence says what to calibrate or to write. */
 nw_status nw_cluster_cost(const nw_cluster *cluster, const nw_workload *work, nw_compute_cost *cost);
 void nw_compute_cost_free(nw_compute_cost *cost);
@@ -157,10 +156,5 @@ int64_t nw_compute_cost_pass_ns(const nw_compute_cost *cost);
 int64_t nw_cluster_copy_ns(const nw_cluster *cluster, int from, int to, size_t bytes);
 /* Time in which `rank` touches that many bytes, at its own rate or the usual one in bytes/s, without slowdown and noise. */
 int64_t nw_cluster_touch_ns(const nw_cluster *cluster, double usual, int rank, double bytes);
-
-/* Makes times come from a calibration (copied), as the key `calibration:` does; ranks without noise get the measured one.
- * Links between ranks of one node become the measured ones, which are copied, where `inside` is set and the calibration
- * has them. */
-nw_status nw_cluster_use_calibration(nw_cluster *cluster, const nw_calibration *calibration, bool inside);
 
 #endif

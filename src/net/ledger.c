@@ -8,30 +8,18 @@
  *
  * Invariants: the owners' shares of a message add up to its size; total[d] is the sum of links[d], of collectives, and
  * of counts that a resumed run could not place.
- *
- * Packed, numbers little-endian:
- *
- *   u32 magic "NWL1", u32 world, u32 segments, u64 digest of the segments' names
- *   2 x (u64 transport, account)                                    sent, received
- *   2 x (u32 n, n x (u32 from, u32 to, account))                    strictly ascending (from, to)
- *   u32 n, n x (u32 segment, account)                               strictly ascending
- *   account: u64 messages, 5 x u64 bytes of the owners
- *
- * Unpacking goes over the bytes twice: the first time only checks, so that bad bytes change nothing.
  */
 #include "net/ledger.h"
 
-#include "base/pack.h"
 #include "base/sha256.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MAGIC      0x314c574eu
-#define MOST_COUNT ((uint64_t)1 << 56) /* so that no sum of the packed counts of all ranks overflows */
+#define MOST_COUNT ((int64_t)1 << 56) /* so that no sum over ranks overflows */
 
-enum { ACCOUNT_BYTES = 8 * (1 + NW_OWNERS), LINK_BYTES = 8 + ACCOUNT_BYTES, SEGMENT_BYTES = 4 + ACCOUNT_BYTES };
+enum { TOTAL_ROW, SENT_ROW, RECEIVED_ROW, SEGMENT_ROW };
 
 struct nw_ledger {
     int world, first_rank, ranks, segment_count;
@@ -274,220 +262,90 @@ nw_status nw_ledger_check_links(const nw_ledger *ledger, const bool *lost)
     return NW_OK;
 }
 
-/* ---- packing ---- */
+/* ---- as a table ---- */
 
-static void pack_account(nw_packer *packer, const nw_account *account)
+static int64_t *put_row(int64_t *row, int64_t kind, int64_t i, int64_t j, const nw_account *account)
 {
-    nw_pack(packer, account->messages, 8);
-    for (int i = 0; i < NW_OWNERS; i++) nw_pack(packer, account->bytes[i], 8);
+    row[0] = kind;
+    row[1] = i;
+    row[2] = j;
+    row[3] = (int64_t)account->messages;
+    for (int owner = 0; owner < NW_OWNERS; owner++) row[4 + owner] = (int64_t)account->bytes[owner];
+    return row + NW_LEDGER_COLUMNS;
 }
 
-/* The place of a count that is known only after what it counts is packed. */
-static void pack_count(nw_packer *packer, size_t at, uint32_t count)
+nw_status nw_ledger_save(const nw_ledger *ledger, int64_t **rows, size_t *count)
 {
-    if (packer->failed) return;
-    for (int i = 0; i < 4; i++) packer->data[at + (size_t)i] = (uint8_t)(count >> (8 * i));
-}
-
-static void pack_links(nw_packer *packer, const nw_ledger *ledger, nw_traffic direction)
-{
-    int first = ledger->first_rank, end = first + ledger->ranks;
-    bool sent = direction == NW_SENT;
-    size_t at = packer->size;
-    uint32_t count = 0;
-    nw_pack(packer, 0, 4);
-    for (int from = sent ? first : 0; from < (sent ? end : ledger->world); from++) {
-        for (int to = sent ? 0 : first; to < (sent ? ledger->world : end); to++) {
-            const nw_account *link = find_link(ledger, direction, from, to);
-            if (link->messages == 0) continue;
-            nw_pack(packer, (uint64_t)from, 4);
-            nw_pack(packer, (uint64_t)to, 4);
-            pack_account(packer, link);
-            count++;
+    size_t links = (size_t)ledger->ranks * (size_t)ledger->world;
+    *count = 1 + NW_DIRECTIONS;
+    for (int d = 0; d < NW_DIRECTIONS; d++)
+        for (size_t i = 0; i < links; i++) *count += ledger->links[d][i].messages > 0;
+    for (int i = 0; i <= ledger->segment_count; i++) *count += ledger->segments[i].messages > 0;
+    *rows = calloc(*count, NW_LEDGER_COLUMNS * sizeof **rows);
+    NW_FAIL_IF(*rows == NULL, NW_E_MEMORY, "no memory to save a ledger of %zu rows", *count);
+    (*rows)[0] = ledger->world;
+    (*rows)[1] = ledger->segment_count;
+    (*rows)[2] = (int64_t)ledger->digest;
+    for (int d = 0; d < NW_DIRECTIONS; d++) (*rows)[3 + d] = (int64_t)ledger->transport[d];
+    int64_t *row = *rows + NW_LEDGER_COLUMNS;
+    for (int d = 0; d < NW_DIRECTIONS; d++) row = put_row(row, TOTAL_ROW, d, 0, &ledger->total[d]);
+    for (int d = 0; d < NW_DIRECTIONS; d++) {
+        for (size_t i = 0; i < links; i++) {
+            int64_t own = ledger->first_rank + (int64_t)i / ledger->world, peer = (int64_t)i % ledger->world;
+            if (ledger->links[d][i].messages == 0) continue;
+            row = d == NW_SENT ? put_row(row, SENT_ROW, own, peer, &ledger->links[d][i])
+                               : put_row(row, RECEIVED_ROW, peer, own, &ledger->links[d][i]);
         }
     }
-    pack_count(packer, at, count);
-}
-
-nw_status nw_ledger_pack(const nw_ledger *ledger, uint8_t **bytes, size_t *size)
-{
-    nw_packer packer = {0};
-    nw_pack(&packer, MAGIC, 4);
-    nw_pack(&packer, (uint64_t)ledger->world, 4);
-    nw_pack(&packer, (uint64_t)ledger->segment_count, 4);
-    nw_pack(&packer, ledger->digest, 8);
-    for (int d = 0; d < NW_DIRECTIONS; d++) {
-        nw_pack(&packer, ledger->transport[d], 8);
-        pack_account(&packer, &ledger->total[d]);
-    }
-    for (int d = 0; d < NW_DIRECTIONS; d++) pack_links(&packer, ledger, (nw_traffic)d);
-    size_t at = packer.size;
-    uint32_t count = 0;
-    nw_pack(&packer, 0, 4);
-    for (int i = 0; i <= ledger->segment_count; i++) {
-        if (ledger->segments[i].messages == 0) continue;
-        nw_pack(&packer, (uint64_t)i, 4);
-        pack_account(&packer, &ledger->segments[i]);
-        count++;
-    }
-    pack_count(&packer, at, count);
-    *bytes = packer.failed ? NULL : packer.data;
-    *size = packer.failed ? 0 : packer.size;
-    if (packer.failed) free(packer.data);
-    NW_FAIL_IF(packer.failed, NW_E_MEMORY, "no memory to pack a ledger");
+    for (int i = 0; i <= ledger->segment_count; i++)
+        if (ledger->segments[i].messages > 0) row = put_row(row, SEGMENT_ROW, i, 0, &ledger->segments[i]);
     return NW_OK;
 }
 
-/* ---- unpacking ---- */
-
-typedef struct unpacking {
-    nw_ledger *ledger;
-    nw_unpacker in;
-    const char *source;
-    bool strict; /* everything must have a place */
-    bool apply;  /* false: only check */
-    uint32_t world, segments;
-    bool same; /* world and segments are the ledger's */
-} unpacking;
-
-static nw_status unpack_account(unpacking *u, nw_account *account)
+/* The account that a row is added to; NULL: it has none here. */
+static nw_account *find_row(nw_ledger *ledger, const int64_t *row)
 {
-    size_t at = u->in.at;
-    account->messages = nw_unpack(&u->in, 8);
-    uint64_t largest = account->messages;
-    for (int i = 0; i < NW_OWNERS; i++) {
-        account->bytes[i] = nw_unpack(&u->in, 8);
-        if (account->bytes[i] > largest) largest = account->bytes[i];
-    }
-    NW_FAIL_IF(largest >= MOST_COUNT, NW_E_MESSAGE,
-               "the ledger of %s counts %llu at byte %zu, more than there can be; it is damaged, discard it", u->source,
-               (unsigned long long)largest, at);
+    int64_t kind = row[0], i = row[1], j = row[2];
+    bool ranks = i >= 0 && i < ledger->world && j >= 0 && j < ledger->world;
+    if (kind == TOTAL_ROW) return i == NW_SENT || i == NW_RECEIVED ? &ledger->total[i] : NULL;
+    if (kind == SENT_ROW && ranks) return find_link(ledger, NW_SENT, (int)i, (int)j);
+    if (kind == RECEIVED_ROW && ranks) return find_link(ledger, NW_RECEIVED, (int)i, (int)j);
+    if (kind == SEGMENT_ROW && i >= 0 && i <= ledger->segment_count) return &ledger->segments[i];
+    return NULL;
+}
+
+static nw_status check_counts(const int64_t *counts, int n, size_t row, const char *source)
+{
+    for (int i = 0; i < n; i++)
+        NW_FAIL_IF(counts[i] < 0 || counts[i] >= MOST_COUNT, NW_E_MESSAGE,
+                   "the ledger of %s counts %lld in row %zu, which cannot be; it is damaged, discard it", source,
+                   (long long)counts[i], row);
     return NW_OK;
 }
 
-static nw_status unpack_count(unpacking *u, size_t each, uint32_t *count)
+nw_status nw_ledger_add(nw_ledger *ledger, const int64_t *rows, size_t count, bool resumes, const char *source)
 {
-    size_t at = u->in.at;
-    *count = (uint32_t)nw_unpack(&u->in, 4);
-    NW_FAIL_IF(*count > nw_unpack_left(&u->in) / each, NW_E_MESSAGE,
-               "the ledger of %s promises %u entries at byte %zu and ends before them; it is damaged, discard it",
-               u->source, *count, at);
-    return NW_OK;
-}
-
-static nw_status unpack_head(unpacking *u)
-{
-    bool known = nw_unpack(&u->in, 4) == MAGIC;
-    NW_FAIL_IF(!known, NW_E_MESSAGE, "what %s gave is no ledger; use the same version of nowait everywhere", u->source);
-    u->world = (uint32_t)nw_unpack(&u->in, 4);
-    u->segments = (uint32_t)nw_unpack(&u->in, 4);
-    uint64_t digest = nw_unpack(&u->in, 8);
-    const nw_ledger *ledger = u->ledger;
-    bool same_world = u->world == (uint32_t)ledger->world;
-    u->same = same_world && u->segments == (uint32_t)ledger->segment_count && digest == ledger->digest;
-    NW_FAIL_IF(
-        u->strict && !u->same, NW_E_MESSAGE,
-        "the ledger of %s is of %u ranks and %u segments, this one of %d and %d%s; give all ranks the same options",
-        u->source, u->world, u->segments, ledger->world, ledger->segment_count,
-        same_world && u->segments == (uint32_t)ledger->segment_count ? " with other names" : "");
-    NW_FAIL_IF(u->world > NW_LEDGER_MOST_RANKS || u->segments > NW_LEDGER_MOST_SEGMENTS, NW_E_MESSAGE,
-               "the ledger of %s claims %u ranks and %u segments, more than there can be; it is damaged, discard it",
-               u->source, u->world, u->segments);
-    return NW_OK;
-}
-
-static nw_status unpack_totals(unpacking *u)
-{
-    for (int d = 0; d < NW_DIRECTIONS; d++) {
-        uint64_t transport = nw_unpack(&u->in, 8);
-        nw_account account;
-        NW_FAIL_IF(transport >= MOST_COUNT, NW_E_MESSAGE,
-                   "the ledger of %s says that %llu bytes were %s, more than there can be; it is damaged, discard it",
-                   u->source, (unsigned long long)transport, direction_names[d]);
-        NW_TRY(unpack_account(u, &account));
-        if (!u->apply) continue;
-        u->ledger->transport[d] += transport;
-        account_add(&u->ledger->total[d], &account);
-    }
-    return NW_OK;
-}
-
-static nw_status unpack_links(unpacking *u, nw_traffic direction)
-{
-    uint32_t count;
-    int64_t last = -1;
-    NW_TRY(unpack_count(u, LINK_BYTES, &count));
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t from = (uint32_t)nw_unpack(&u->in, 4), to = (uint32_t)nw_unpack(&u->in, 4);
-        nw_account account;
-        NW_TRY(unpack_account(u, &account));
-        int64_t place = (int64_t)from * u->world + to;
-        NW_FAIL_IF(from >= u->world || to >= u->world || place <= last, NW_E_MESSAGE,
-                   "the ledger of %s has the link from rank %u to rank %u where it cannot be, in a world of %u; it is "
+    NW_FAIL_IF(count == 0, NW_E_MESSAGE, "the ledger of %s is empty; it is damaged, discard it", source);
+    bool alike = rows[0] == ledger->world && rows[1] == ledger->segment_count;
+    bool same = alike && (uint64_t)rows[2] == ledger->digest;
+    NW_FAIL_IF(!same && !resumes, NW_E_MESSAGE,
+               "the ledger of %s is of %lld ranks and %lld segments, this one of %d and %d%s; give all ranks the same "
+               "options",
+               source, (long long)rows[0], (long long)rows[1], ledger->world, ledger->segment_count,
+               alike ? " with other names" : "");
+    NW_TRY(check_counts(rows + 3, NW_DIRECTIONS, 0, source));
+    for (int d = 0; d < NW_DIRECTIONS; d++) ledger->transport[d] += (uint64_t)rows[3 + d];
+    for (size_t r = 1; r < count; r++) {
+        const int64_t *row = rows + r * NW_LEDGER_COLUMNS;
+        nw_account *account = find_row(ledger, row), what = {.messages = (uint64_t)row[3]};
+        NW_TRY(check_counts(row + 3, 1 + NW_OWNERS, r, source));
+        if (!same && row[0] != TOTAL_ROW) continue;
+        NW_FAIL_IF(account == NULL, NW_E_MESSAGE,
+                   "the ledger of %s counts in row %zu what this one has no place for (kind %lld, %lld, %lld); it is "
                    "damaged, discard it",
-                   u->source, from, to, u->world);
-        last = place;
-        nw_account *link = u->same ? find_link(u->ledger, direction, (int)from, (int)to) : NULL;
-        NW_FAIL_IF(u->strict && link == NULL, NW_E_MESSAGE,
-                   "the ledger of %s has the link from rank %u to rank %u, which this one does not keep; merge into a "
-                   "ledger of the whole world",
-                   u->source, from, to);
-        if (u->apply && link != NULL) account_add(link, &account);
+                   source, r, (long long)row[0], (long long)row[1], (long long)row[2]);
+        for (int owner = 0; owner < NW_OWNERS; owner++) what.bytes[owner] = (uint64_t)row[4 + owner];
+        account_add(account, &what);
     }
-    return NW_OK;
-}
-
-static nw_status unpack_segments(unpacking *u)
-{
-    uint32_t count;
-    int64_t last = -1;
-    NW_TRY(unpack_count(u, SEGMENT_BYTES, &count));
-    for (uint32_t i = 0; i < count; i++) {
-        uint32_t segment = (uint32_t)nw_unpack(&u->in, 4);
-        nw_account account;
-        NW_TRY(unpack_account(u, &account));
-        NW_FAIL_IF(segment > u->segments || segment <= last, NW_E_MESSAGE,
-                   "the ledger of %s has segment %u of %u where it cannot be; it is damaged, discard it", u->source,
-                   segment, u->segments);
-        last = segment;
-        if (u->apply && u->same) account_add(&u->ledger->segments[segment], &account);
-    }
-    return NW_OK;
-}
-
-static nw_status unpack_all(unpacking *u)
-{
-    NW_TRY(unpack_head(u));
-    NW_TRY(unpack_totals(u));
-    for (int d = 0; d < NW_DIRECTIONS; d++) NW_TRY(unpack_links(u, (nw_traffic)d));
-    NW_TRY(unpack_segments(u));
-    NW_FAIL_IF(u->in.failed || nw_unpack_left(&u->in) != 0, NW_E_MESSAGE,
-               "the ledger of %s has %zu bytes, which is %s; it is damaged, discard it", u->source, u->in.size,
-               u->in.failed ? "too few" : "too many");
-    return NW_OK;
-}
-
-static nw_status unpack_twice(nw_ledger *ledger, const uint8_t *bytes, size_t size, const char *source, bool strict)
-{
-    for (int apply = 0; apply < 2; apply++) {
-        unpacking u = {.ledger = ledger,
-                       .in = {.data = bytes, .size = size},
-                       .source = source,
-                       .strict = strict,
-                       .apply = apply != 0};
-        NW_TRY(unpack_all(&u));
-    }
-    return NW_OK;
-}
-
-nw_status nw_ledger_unpack_merge(nw_ledger *ledger, const uint8_t *bytes, size_t size, const char *source)
-{
-    NW_TRY(unpack_twice(ledger, bytes, size, source, true));
-    return NW_OK;
-}
-
-nw_status nw_ledger_unpack_resume(nw_ledger *ledger, const uint8_t *bytes, size_t size, const char *source)
-{
-    NW_TRY(unpack_twice(ledger, bytes, size, source, false));
     return NW_OK;
 }

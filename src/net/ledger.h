@@ -13,7 +13,7 @@
  * independent count, what its transport was asked to move; nw_ledger_check compares the two.
  *
  * A process keeps the rows of its own ranks: all of them in a virtual cluster, one under MPI. So memory is fixed by
- * (ranks here, world, segments). At the end rank 0 makes a ledger of the whole world and merges what the others packed;
+ * (ranks here, world, segments). At the end rank 0 makes a ledger of the whole world and adds what the others counted;
  * then what one rank sent and what another received can be compared, too (nw_ledger_check_links).
  *
  * Counting never fails and allocates nothing. A rank that is not the ledger's is a bug and aborts.
@@ -101,17 +101,26 @@ nw_status nw_ledger_check_links(const nw_ledger *ledger, const bool *lost);
 
 /* ---- Across processes, and over checkpoints ---- */
 
-/* All counts but those of the unfinished step, little-endian, links without traffic left out. To be freed. */
-nw_status nw_ledger_pack(const nw_ledger *ledger, uint8_t **bytes, size_t *size);
+/*
+ * All counts but those of the unfinished step as a table of NW_LEDGER_COLUMNS integers a row, to be freed:
+ *
+ *   first row   world, segments, digest of the segments' names, bytes that the transport sent, received; four zeros
+ *   others      kind, i, j, messages, bytes of the five owners, where kind is
+ *               0  everything that was sent (i = 0) or received (i = 1)
+ *               1  sent from rank i to rank j            } without those that had no traffic
+ *               2  received by rank j from rank i        }
+ *               3  sent of segment i                     }
+ */
+enum { NW_LEDGER_COLUMNS = 3 + 1 + NW_OWNERS };
+nw_status nw_ledger_save(const nw_ledger *ledger, int64_t **rows, size_t *count);
 
-/* Adds packed counts to this ledger, which must have the same world and segments and hold the rows of those ranks.
- * NW_E_MESSAGE says what is wrong with the bytes; nothing is added then. `source` is for messages: "rank 3", a path. */
-nw_status nw_ledger_unpack_merge(nw_ledger *ledger, const uint8_t *bytes, size_t size, const char *source);
-
-/* The same for a run that continues, perhaps with another world or other buckets: counts that have no place here are
- * added to the totals alone, which so stay those of the whole run. Under MPI, rank 0 keeps the packed ledger of the world
- * that a checkpoint holds, and adds it where it merges the ranks': in the next checkpoint, and at the end. */
-nw_status nw_ledger_unpack_resume(nw_ledger *ledger, const uint8_t *bytes, size_t size, const char *source);
+/* Adds such a table of ranks whose rows this ledger holds, of the same world and segments. The numbers may be anything:
+ * NW_E_MESSAGE says what is wrong with them, and the ledger is of no use then. `source` is for messages: "rank 3", a path.
+ *
+ * resumes: for a run that continues, perhaps with another world or other buckets: counts that have no place here are
+ * added to the totals alone, which so stay those of the whole run. Under MPI, rank 0 keeps the table of the world that a
+ * checkpoint holds, and adds it where it adds the ranks': in the next checkpoint, and at the end. */
+nw_status nw_ledger_add(nw_ledger *ledger, const int64_t *rows, size_t count, bool resumes, const char *source);
 
 /* ---- For people and scripts ---- */
 

@@ -18,9 +18,11 @@
  *   END      the process ended as it should, at that step
  *
  * On disk (little-endian): magic "NWSCHED", version 1 byte; then blocks: rank u32 (0xffffffff: the header), bytes u32,
- * nw_hash64 of them u64, bytes. The header is a packed nw_schedule_header. In blocks of a rank a record is a byte, its kind,
- * and LEB128 numbers: times as zigzag differences from the rank's last, sequences likewise from the last of that
- * sender, the others as they are. The state of differences goes on from block to block.
+ * nw_hash64 of them u64, bytes. The header comes first and once: the numbers of nw_schedule_header in its order (world, first
+ * rank and ranks u32, the others 8 bytes), then its texts, each after its length as u16. In blocks of a rank a record is a byte,
+ * its kind (nw_event_kind, nw_schedule_kind), and LEB128 numbers: times as zigzag differences from the rank's last,
+ * sequences likewise from the last of that sender, the others as they are. The state of differences goes on from block to
+ * block.
  *
  * Recording takes no memory after nw_recorder_open: a rank has a buffer, which is written when it is full and at every
  * rest. So what a kill leaves is complete up to the last rest before it; a torn last block is noticed and left out.

@@ -464,6 +464,10 @@ static nw_status load(nw_driver *d, const int64_t *state, size_t count)
     size_t n = (size_t)d->size, at = 0;
     NW_FAIL_IF(count < n + n * n + 3, NW_E_FILE, "the state of a virtual cluster of %d ranks cannot be %zu numbers",
                d->size, count);
+    for (size_t i = 0; i < n + n * n + 3; i++)
+        NW_FAIL_IF(state[i] < 0 || state[i] > INT64_MAX / 4, NW_E_FILE,
+                   "the state of a virtual cluster cannot have %lld as number %zu; take an earlier checkpoint",
+                   (long long)state[i], i);
     for (size_t i = 0; i < n; i++) v->ranks[i].clock = state[at++];
     for (size_t i = 0; i < n * n; i++) v->sent[i] = (uint64_t)state[at++];
     d->waited_ns = state[at++];

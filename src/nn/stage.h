@@ -113,6 +113,8 @@ typedef struct nw_builder {
     nw_need need;        /* scratch: the maximum over all operations */
     size_t region_bytes; /* the largest gradient */
     int regions;         /* gradients alive at a time, at most */
+    int norm_pixels;     /* of the smallest map that a batch norm sees; 0: there is none ... */
+    int norm;            /* ... and the segment of that one's scale */
 } nw_builder;
 
 /* ---- units: a convolution or linear layer with what belongs to it ------------------------------------------------ */

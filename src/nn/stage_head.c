@@ -109,13 +109,12 @@ nw_status nw_stage_head(nw_stage **stage, nw_builder *b, const char *name, const
     s->dtype = s->has_linear ? b->kernels->dtype : NW_F32;
     s->max_pool = o->max_pool;
     s->output_scale = o->output_scale;
-    NW_FAIL_IF(b->h != b->w, NW_E_SHAPE, "the head pools square maps, not %d x %d; use a square input", b->h, b->w);
-    NW_FAIL_IF(o->max_pool && b->h > NW_MAX_POOL, NW_E_SHAPE,
+    NW_FAIL_IF(o->max_pool && (b->h > NW_MAX_POOL || b->w > NW_MAX_POOL), NW_E_SHAPE,
                "a maximum over %d x %d pixels is too large: at most %d x %d; use a smaller input", b->h, b->w,
                NW_MAX_POOL, NW_MAX_POOL);
     NW_FAIL_IF(!s->has_linear && b->c != o->classes, NW_E_SHAPE,
                "the head has no linear layer: its input must have %d channels, not %d", o->classes, b->c);
-    NW_TRY(nw_pool2d_make(&s->pool, b->c, b->h, b->w, b->h, b->h, 0));
+    s->pool = nw_pool2d_whole(b->c, b->h, b->w);
     nw_builder_gradient(b, b->c, b->h, b->w);
     b->h = b->w = 1;
     if (s->has_linear) {

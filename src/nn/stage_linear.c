@@ -171,8 +171,8 @@ nw_status nw_stage_adaptive_pool(nw_stage **stage, nw_builder *b, const char *na
         "of another size",
         name, b->h, b->w, side, side, side);
     if (s->repeats)
-        s->pool =
-            (nw_pool2d){.c = b->c, .h = 1, .w = 1, .size = side, .stride = 1, .pad = side - 1, .oh = side, .ow = side};
+        s->pool = (nw_pool2d){
+            .c = b->c, .h = 1, .w = 1, .r = side, .s = side, .stride = 1, .pad = side - 1, .oh = side, .ow = side};
     else
         NW_TRY(nw_pool2d_make(&s->pool, b->c, b->h, b->w, b->h / side, b->h / side, 0));
     nw_builder_gradient(b, b->c, b->h, b->w);

@@ -208,8 +208,7 @@ nw_status nw_stage_stream_head(nw_stage **stage, nw_builder *b, const char *name
 {
     NW_TRY(nw_stage_begin(stage, sizeof(head_stage), &head_ops, name, b));
     head_stage *s = (head_stage *)*stage;
-    NW_FAIL_IF(b->h != b->w, NW_E_SHAPE, "the head pools square maps, not %d x %d; use a square input", b->h, b->w);
-    NW_TRY(nw_pool2d_make(&s->pool, b->c, b->h, b->w, b->h, b->h, 0));
+    s->pool = nw_pool2d_whole(b->c, b->h, b->w);
     nw_builder_stream(b, b->c, b->h, b->w);
     b->c *= 2;
     b->h = b->w = 1;

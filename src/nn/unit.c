@@ -93,6 +93,11 @@ static nw_status add_norm(nw_unit *u, nw_builder *b, const char *name, int chann
     NW_TRY(add_segment(b, learned, name, "weight", NW_ROLE_NORM_SCALE, 1, 1, &channels, &u->gamma));
     NW_TRY(add_segment(b, learned, name, "bias", NW_ROLE_NORM_SHIFT, 1, 1, &channels, &u->beta));
     learned->at[u->gamma].ends_residual = ends_residual;
+    int pixels = u->conv.oh * u->conv.ow;
+    if (b->norm_pixels == 0 || pixels < b->norm_pixels) {
+        b->norm_pixels = pixels;
+        b->norm = u->gamma;
+    }
     if (!running) return NW_OK;
     NW_TRY(add_segment(b, buffers, name, "running_mean", NW_ROLE_RUNNING_MEAN, 1, 1, &channels, &u->running_mean));
     return add_segment(b, buffers, name, "running_var", NW_ROLE_RUNNING_VAR, 1, 1, &channels, &u->running_var);
@@ -135,6 +140,8 @@ nw_status nw_unit_make_streams(nw_unit u[2], nw_builder *b, const nw_unit_option
     u[0].dtype = dtype;
     u[1] = u[0];
     u[1].first = o->k / 2;
+    b->norm_pixels = whole.norm_pixels;
+    b->norm = whole.norm;
     note_needs(&u[0], b);
     return NW_OK;
 }

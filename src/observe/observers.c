@@ -25,6 +25,7 @@ static nw_status add_files(nw_observers *observers, const nw_observe_options *op
     const nw_resume_point *resume = &options->resume;
     char *metrics = NULL, *logs = NULL, *summary = NULL;
     nw_observer *observer = NULL;
+    if (options->log_dir != NULL) NW_TRY(nw_directory_make(options->log_dir));
     nw_status status = nw_path_join(&metrics, dir, "metrics.jsonl");
     if (status == NW_OK) status = nw_path_join(&logs, options->log_dir ? options->log_dir : dir, "logs.tsv");
     if (status == NW_OK) status = nw_path_join(&summary, dir, "summary.json");
@@ -58,6 +59,7 @@ static nw_status add_all(nw_observers *observers, const nw_observe_options *opti
 
 nw_status nw_observers_open(nw_observers *observers, const nw_observe_options *options)
 {
+    observers->warnings = options->warnings;
     nw_status status = add_all(observers, options);
     if (status != NW_OK) {
         nw_observers_close(observers);

@@ -42,9 +42,10 @@ static inline bool nw_resume_point_continues(const nw_resume_point *resume)
 typedef struct nw_observe_options {
     const char *run_dir;      /* exists; NULL: no files */
     const char *metrics_file; /* instead of metrics.jsonl there; NULL: there */
-    const char *log_dir;      /* of logs.tsv, exists; NULL: run_dir */
+    const char *log_dir;      /* of logs.tsv, made if need be; NULL: run_dir */
     nw_resume_point resume;
     FILE *progress;  /* NULL: be quiet */
+    FILE *warnings;  /* for messages of a quiet run; NULL: nowhere */
     FILE *table;     /* NULL: no table */
     int print_every; /* plain progress: a line every so many batches; 0: none */
     bool tensorboard;
@@ -67,8 +68,8 @@ typedef struct nw_progress_options {
 
 nw_status nw_progress_create(nw_observer **observer, const nw_progress_options *options);
 
-/* Writes one line above the live line (or just writes it, if the list has no progress to a terminal). Without
- * progress, when the run is quiet, nothing is written. */
+/* Writes one line above the live line (or just writes it, if the list has no progress to a terminal), for what the user
+ * must know. Without progress, when the run is quiet, it goes to `warnings`. */
 void nw_observers_message(nw_observers *observers, const char *text);
 
 nw_status nw_table_create(nw_observer **observer, FILE *out); /* out is not closed */

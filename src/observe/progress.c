@@ -2,7 +2,7 @@
  * progress.c - tells people how the run is doing.
  *
  * On a terminal: one live line, rewritten in place at most ten times a second and cut to the terminal's width, so that
- * it never wraps. It is wiped before anything else is written: a result, a fault, a message of the command
+ * it never wraps. It is wiped before anything else is written: a result, a message of the command
  * (nw_observers_message).
  *
  *   epoch 3/24  45%  1234 images/s  loss 0.5123  top1 82.31%  lr 0.0801  ETA 12:33
@@ -195,6 +195,7 @@ static void begin_run(progress *self, const nw_run_record *run)
     self->last_step = NW_UNKNOWN;
     int64_t steps;
     bool fits = !__builtin_mul_overflow(run->max_epoch, run->batches_per_epoch, &steps);
+    if (run->accumulation_steps > 1) steps /= run->accumulation_steps;
     if (fits && run->max_epoch > 0 && run->batches_per_epoch > 0) self->last_step = steps;
     if (run->max_steps > 0 && (self->last_step == NW_UNKNOWN || run->max_steps < self->last_step)) {
         self->last_step = run->max_steps;
@@ -251,17 +252,11 @@ static nw_status observe(nw_observer *observer, nw_record_kind kind, const void 
         wipe(self);
         if (self->options.results) print_epoch(self, record);
         break;
-    case NW_RECORD_FAULT: {
-        const nw_fault_record *fault = record;
-        wipe(self);
-        fprintf(self->options.out, "step %" PRId64 ": %s: %s\n", fault->step, fault->fault ? fault->fault : "fault",
-                fault->detail ? fault->detail : "no details are known");
-        break;
-    }
     case NW_RECORD_END:
         wipe(self);
         if (self->options.results) nw_breakdown_print(self->options.out, record);
         break;
+    case NW_RECORD_FAULT: /* for the files: what people must know comes as a message, or as the error that ends the run */
     case NW_RECORD_CHECKPOINT:
     case NW_RECORD_KINDS:
         return NW_OK;
@@ -284,6 +279,7 @@ static const nw_observer_ops ops = {.record = observe, .close = close_progress};
 
 void nw_observers_message(nw_observers *observers, const char *text)
 {
+    bool shown = false;
     for (int i = 0; i < observers->count; i++) {
         if (observers->slots[i].observer->ops != &ops || observers->slots[i].status != NW_OK) continue;
         progress *self = (progress *)observers->slots[i].observer;
@@ -292,7 +288,9 @@ void nw_observers_message(nw_observers *observers, const char *text)
         fprintf(self->options.out, "%s\n", text);
         if (again) draw(self);
         fflush(self->options.out); /* a failure shows at the next record */
+        shown = true;
     }
+    if (!shown && observers->warnings != NULL) fprintf(observers->warnings, "nowait: %s\n", text);
 }
 
 nw_status nw_progress_create(nw_observer **observer, const nw_progress_options *options)

@@ -21,6 +21,8 @@
 #ifndef NW_OBSERVE_RECORD_H
 #define NW_OBSERVE_RECORD_H
 
+#include <stdio.h>
+
 #include "base/histogram.h"
 #include "base/json.h"
 #include "base/status.h"
@@ -50,6 +52,7 @@
     X(INT, test_images, NULL, "test_images")   \
     X(INT, batch_size, NULL, "batch_size")     \
     X(INT, batches_per_epoch, NULL, NULL)      \
+    X(INT, accumulation_steps, NULL, NULL)     \
     X(INT, max_epoch, NULL, "max_epoch")       \
     X(INT, max_steps, NULL, NULL)              \
     X(INT, seed, NULL, "seed")                 \
@@ -62,8 +65,9 @@
     X(TEXT, version, NULL, "version")          \
     X(TEXT, commit, NULL, "commit")
 
-/* One update. Loss and accuracies are those of this batch alone; delay is how many updates lie between the parameters of
- * its gradient and those that it is applied to; bytes_sent, messages_sent and exchange_seconds are those of this step.
+/* One update: loss and accuracies are those of its batches (several, where gradients are accumulated); delay is how many
+ * updates lie between the parameters of its gradient and those that it is applied to; times, bytes_sent and messages_sent
+ * are those since the record before.
  * exchange_seconds and virtual_seconds are on the simulated clock in a virtual cluster. */
 #define NW_STEP_FIELDS(X)                                      \
     NW_HEAD_FIELDS(X)                                          \
@@ -75,7 +79,7 @@
     X(REAL, lr, "train/lr", NULL)                              \
     X(INT, delay, "train/delay", NULL)                         \
     X(REAL, total_seconds, NULL, NULL)                         \
-    X(REAL, step_seconds, "time/step_seconds", NULL)           \
+    X(REAL, step_seconds, "time/step_seconds", NULL)         \
     X(REAL, data_wait_seconds, "time/data_wait_seconds", NULL) \
     X(REAL, images_per_second, "time/images_per_second", NULL) \
     X(REAL, exchange_seconds, "time/exchange_seconds", NULL)   \
@@ -242,6 +246,7 @@ enum { NW_MOST_OBSERVERS = 16 };
 /* Zero-initialised, it is empty. An observer that fails gets no further records; the failure is returned once, and
  * training may go on: the others still get theirs. */
 typedef struct nw_observers {
+    FILE *warnings; /* where messages go if there is no progress to show them with; NULL: nowhere */
     int count;
     struct nw_observer_slot {
         nw_observer *observer;

@@ -21,26 +21,18 @@ static void require(bool condition, const char *rule, int value)
 
 /* ---- making ---- */
 
-nw_status nw_trace_add_rank(nw_trace *trace, int rank, size_t events)
+static nw_status add_rank(nw_trace *trace, int rank, const nw_trace_options *options)
 {
-    nw_trace_rank *made = calloc(1, sizeof *made);
-    if (made != NULL) made->events = calloc(events + 1, sizeof *made->events);
-    if (made == NULL || made->events == NULL) {
-        free(made);
-        return NW_FAIL(NW_E_MEMORY, "no memory for the %zu events that rank %d may trace; ask for fewer", events, rank);
-    }
+    size_t events = options->events > 0 ? options->events : NW_TRACE_EVENTS;
+    nw_trace_rank *made = trace->ranks[rank] = calloc(1, sizeof *made);
+    if (made != NULL) made->events = calloc(events, sizeof *made->events);
+    NW_FAIL_IF(made == NULL || made->events == NULL, NW_E_MEMORY,
+               "no memory for the %zu events that rank %d may trace; ask for fewer", events, rank);
     made->capacity = events;
-    made->every = made->first_steps = 1;
-    trace->ranks[rank] = made;
+    made->every = 1;
+    made->first_steps = options->first_steps > 0 ? options->first_steps : NW_TRACE_FIRST_STEPS;
+    if (options->host != NULL) nw_trace_set_host(trace, rank, options->host);
     return NW_OK;
-}
-
-void nw_trace_remove_rank(nw_trace *trace, int rank)
-{
-    if (trace->ranks[rank] == NULL) return;
-    free(trace->ranks[rank]->events);
-    free(trace->ranks[rank]);
-    trace->ranks[rank] = NULL;
 }
 
 static nw_status take_memory(nw_trace *trace, const nw_trace_options *options)
@@ -50,12 +42,7 @@ static nw_status take_memory(nw_trace *trace, const nw_trace_options *options)
     NW_FAIL_IF(trace->names == NULL || trace->ranks == NULL, NW_E_MEMORY, "no memory for a trace of %d ranks",
                options->world);
     nw_trace_name(trace, "other");
-    for (int i = 0; i < options->ranks; i++) {
-        int rank = options->first_rank + i;
-        NW_TRY(nw_trace_add_rank(trace, rank, options->events > 0 ? options->events : NW_TRACE_EVENTS));
-        trace->ranks[rank]->first_steps = options->first_steps > 0 ? options->first_steps : NW_TRACE_FIRST_STEPS;
-        if (options->host != NULL) nw_trace_set_host(trace, rank, options->host);
-    }
+    for (int i = 0; i < options->ranks; i++) NW_TRY(add_rank(trace, options->first_rank + i, options));
     return NW_OK;
 }
 
@@ -92,7 +79,10 @@ nw_status nw_trace_create(nw_trace **trace, const nw_trace_options *options)
 void nw_trace_free(nw_trace *trace)
 {
     if (trace == NULL) return;
-    for (int rank = 0; trace->ranks != NULL && rank < trace->world; rank++) nw_trace_remove_rank(trace, rank);
+    for (int rank = 0; trace->ranks != NULL && rank < trace->world; rank++) {
+        if (trace->ranks[rank] != NULL) free(trace->ranks[rank]->events);
+        free(trace->ranks[rank]);
+    }
     free(trace->ranks);
     free(trace->names);
     free(trace);
@@ -139,7 +129,6 @@ static void compact(const nw_trace *trace, nw_trace_rank *r)
         if (kept != i) r->events[kept] = r->events[i];
         kept++;
     }
-    r->left_out += r->count - kept;
     r->count = kept;
 }
 
@@ -161,13 +150,11 @@ static void add_event(nw_trace *trace, int rank, nw_trace_event event)
     event.step = nw_trace_clamp(event.step, 0, NW_TRACE_MOST_STEP);
     if (event.step > r->last_step) r->last_step = event.step;
     if (keeps(trace, r, event.step) && r->count == r->capacity) thin(trace, r);
-    if (!keeps(trace, r, event.step)) {
-        r->left_out++;
-    } else if (r->count == r->capacity) {
-        r->lost++;
-    } else {
+    if (!keeps(trace, r, event.step)) return;
+    if (r->count < r->capacity)
         r->events[r->count++] = event;
-    }
+    else
+        r->lost++;
 }
 
 /* ---- events ---- */

@@ -13,14 +13,13 @@
  * not kept any more are thrown away. So the trace always covers the whole run, denser at its beginning. Rates of
  * different ranks are powers of two: the file has the steps that all ranks kept (smallest K, largest m), and both ends
  * of an arrow are kept or left out together, because both are filed under the sender's step (header.step). Where a single
- * step has more events than there is room for, its last ones are lost. An arrow without its other end (lost, under way
- * when the run ended, from a rank that died) is not written, so arrows always come in pairs.
+ * step has more events than there is room for, its last ones are lost, and otherData counts them. An arrow without its
+ * other end (lost, under way when the run ended, from a rank that died) is a half that viewers leave out.
  *
- * What a file leaves out is counted in its otherData. docs/files.md explains the file.
- *
- * Times are nanoseconds of whatever clock the run uses. Under MPI each process fills a trace of its own rank, packs it,
- * and rank 0 merges it with the offset of that rank's clock; nw_trace_write may be called at any moment, also after a
- * failure, and leaves a whole file or the old one.
+ * Times are nanoseconds of whatever clock the run uses. Under MPI each process fills a trace of its own rank and prints
+ * it with the offset of its clock; rank 0 puts the texts together. What they must agree on first is nw_trace_view.
+ * nw_trace_write may be called at any moment, also after a failure, and leaves a whole file or the old one. docs/files.md
+ * explains the file.
  *
  * All functions that add take a NULL trace, and do nothing. Threads: one at a time.
  */
@@ -66,7 +65,7 @@ void nw_trace_set_host(nw_trace *trace, int rank, const char *host);
  * past NW_TRACE_MOST_NAMES, and for a NULL trace, it is 0, which stands for "other". */
 int nw_trace_name(nw_trace *trace, const char *text);
 
-/* Slices of one thread may nest and even overlap; those that overlap are drawn side by side. */
+/* Slices of one thread may nest. */
 void nw_trace_span(nw_trace *trace, int rank, nw_trace_thread thread, int name, int64_t step, int64_t start_ns,
                    int64_t end_ns);
 
@@ -84,15 +83,24 @@ void nw_trace_received(nw_trace *trace, const nw_trace_message *message, int64_t
 
 void nw_trace_counter(nw_trace *trace, int rank, int name, int64_t step, int64_t at_ns, double value);
 
-/* The ranks' events as bytes, to be freed; and adding them to a trace that has none of those ranks yet. offset_ns is
- * what to add to their clock to get this process's. NW_E_MESSAGE says what is wrong with the bytes, and nothing is added
- * then; `source` is for messages: "rank 3". */
-nw_status nw_trace_pack(const nw_trace *trace, uint8_t **bytes, size_t *size);
-nw_status nw_trace_unpack_merge(nw_trace *trace, const uint8_t *bytes, size_t size, int64_t offset_ns,
-                                const char *source);
+/* What a file is about: of the ranks of one process, then joined over all. Plain numbers, so that they can be sent. */
+typedef struct nw_trace_view {
+    int64_t ranks;              /* that there are events of; 0: the rest means nothing */
+    int64_t first_steps, every; /* K and m: the steps that all ranks kept */
+    int64_t origin_ns;          /* of the earliest event */
+    int64_t lost;               /* events for which there was no room */
+} nw_trace_view;
 
-/* Writes the file at one stroke. Events may be added afterwards, and it may be written again. */
-nw_status nw_trace_write(nw_trace *trace, const char *path);
-nw_status nw_trace_write_to(nw_trace *trace, FILE *out); /* errors of the stream are for whoever closes it */
+/* offset_ns: what to add to this process's clock to get rank 0's. */
+nw_trace_view nw_trace_look(const nw_trace *trace, int64_t offset_ns);
+void nw_trace_view_join(nw_trace_view *all, const nw_trace_view *other);
+
+/* The events of this process as members of a JSON array, with a comma before the first if it follows others. */
+nw_status nw_trace_print(const nw_trace *trace, const nw_trace_view *view, int64_t offset_ns, bool follows, FILE *out);
+
+/* Writes the file at one stroke: the events of this process, and whatever `others` (may be NULL) prints after them in the
+ * same way. Events may be added afterwards, and it may be written again. */
+nw_status nw_trace_write(const nw_trace *trace, const char *path, const nw_trace_view *view,
+                         nw_status (*others)(void *context, FILE *out), void *context);
 
 #endif

@@ -1,4 +1,4 @@
-/* trace_private.h - a trace in memory: for trace.c, which fills it, trace_pack.c and trace_write.c. */
+/* trace_private.h - a trace in memory: for trace.c, which fills it, and trace_write.c. */
 #ifndef NW_OBSERVE_TRACE_PRIVATE_H
 #define NW_OBSERVE_TRACE_PRIVATE_H
 
@@ -7,13 +7,7 @@
 #define NW_TRACE_MOST_NS   ((int64_t)1 << 60) /* of times, durations and steps: sums and differences do not overflow */
 #define NW_TRACE_MOST_STEP ((int64_t)1 << 60)
 
-typedef enum nw_trace_kind {
-    NW_TRACE_SPAN,
-    NW_TRACE_SEND,
-    NW_TRACE_RECEIVE,
-    NW_TRACE_COUNTER,
-    NW_TRACE_KINDS
-} nw_trace_kind;
+typedef enum nw_trace_kind { NW_TRACE_SPAN, NW_TRACE_SEND, NW_TRACE_RECEIVE, NW_TRACE_COUNTER } nw_trace_kind;
 
 typedef struct nw_trace_event {
     int64_t start_ns, duration_ns;
@@ -22,7 +16,6 @@ typedef struct nw_trace_event {
     uint32_t peer, sequence; /* of a message */
     uint16_t name;
     uint8_t kind, thread;
-    uint8_t arrow; /* while a file is written: the message has both its ends */
 } nw_trace_event;
 
 typedef struct nw_trace_rank {
@@ -30,7 +23,6 @@ typedef struct nw_trace_rank {
     size_t count, capacity;
     int64_t first_steps, every; /* K and m of trace.h */
     int64_t last_step;          /* the largest seen */
-    uint64_t left_out;          /* events of steps that are not kept */
     uint64_t lost;              /* events of kept steps, for which there was no room */
     char host[NW_TRACE_NAME_BYTES];
 } nw_trace_rank;
@@ -40,12 +32,8 @@ struct nw_trace {
     int64_t first_step;
     int name_count;
     char (*names)[NW_TRACE_NAME_BYTES]; /* NW_TRACE_MOST_NAMES of them */
-    nw_trace_rank **ranks;              /* of the world; NULL: nothing is known of it */
+    nw_trace_rank **ranks;              /* of the world; NULL: not of this process */
 };
-
-/* Room for `events` of a rank that has none yet. */
-nw_status nw_trace_add_rank(nw_trace *trace, int rank, size_t events);
-void nw_trace_remove_rank(nw_trace *trace, int rank);
 
 static inline int64_t nw_trace_clamp(int64_t value, int64_t least, int64_t most)
 {

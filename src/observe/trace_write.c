@@ -1,19 +1,19 @@
 /*
  * trace_write.c - a trace as the JSON that ui.perfetto.dev and chrome://tracing read.
  *
- * The format is Chrome's Trace Event Format. What the viewers demand beyond it, and what is done about it:
+ * The format is Chrome's Trace Event Format, an event a line. What the viewers demand beyond it, and what is done about it:
  *
- *   - slices of one thread must nest, or they are not shown: slices that overlap get lanes of their own ("messages 2");
- *     where there is no further lane, a slice is cut where the one around it ends
+ *   - slices of one thread must nest, or they are not shown: a slice that would outlast the one that it begins in is cut
+ *     there. Messages lie side by side: each ends where the next begins, and those of one moment begin 1 ns apart
  *   - an arrow hangs on the slice that is open at its time: it is put at the slice's start, and no slice is shorter
  *     than 1 ns
- *   - an arrow's id is a number or hexadecimal text: from, to and sequence in 64 bits
- *   - threads and processes share one space of numbers, in which 0 is not free: rank r is process 100 (r + 1), and its
+ *   - an arrow's id is a number or hexadecimal text: from, to and sequence in 64 bits. Viewers join a start and an end of
+ *     one id, and pass over halves
+ *   - threads and processes share one space of numbers, in which 0 is not free: rank r is process 10 (r + 1), and its
  *     threads follow
  *
  * Times are microseconds with three decimals, from the first event on.
  */
-#define _GNU_SOURCE 1
 #include "base/file.h"
 #include "base/json.h"
 #include "observe/trace_private.h"
@@ -22,176 +22,44 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_LANES = 20, MOST_DEPTH = 64, RANK_NUMBERS = 100 };
-_Static_assert(NW_TRACE_THREADS *MOST_LANES < RANK_NUMBERS, "the numbers of a rank's threads suffice");
+enum { RANK_NUMBERS = 10 };
+_Static_assert((int)NW_TRACE_THREADS < (int)RANK_NUMBERS, "the numbers of a rank's threads suffice");
 
 static const char *const thread_names[NW_TRACE_THREADS] = {"compute", "exchange", "messages"};
 
-typedef struct arrow_end {
-    uint64_t id;
-    nw_trace_event *event;
-} arrow_end;
-
-typedef struct writing {
-    nw_trace *trace;
-    nw_json json;
-    int64_t first_steps, every; /* of the steps that all ranks kept */
-    int64_t origin_ns;
-    int64_t events, left_out, lost, arrows, arrows_left_out, arrows_backwards, cut;
-    int ranks;
-} writing;
-
 /* ---- what is written ---- */
 
-static bool is_kept(const writing *w, const nw_trace_event *event)
+nw_trace_view nw_trace_look(const nw_trace *trace, int64_t offset_ns)
 {
-    return nw_trace_keeps(w->trace->first_step, w->first_steps, w->every, event->step);
-}
-
-static bool is_message(const nw_trace_event *event)
-{
-    return event->kind == NW_TRACE_SEND || event->kind == NW_TRACE_RECEIVE;
-}
-
-static void survey(writing *w)
-{
-    w->first_steps = INT64_MAX;
-    w->every = 1;
-    for (int rank = 0; rank < w->trace->world; rank++) {
-        const nw_trace_rank *r = w->trace->ranks[rank];
+    nw_trace_view view = {0};
+    for (int rank = 0; rank < trace->world; rank++) {
+        const nw_trace_rank *r = trace->ranks[rank];
         if (r == NULL) continue;
-        w->ranks++;
-        w->left_out += (int64_t)r->left_out;
-        w->lost += (int64_t)r->lost;
-        if (r->first_steps < w->first_steps) w->first_steps = r->first_steps;
-        if (r->every > w->every) w->every = r->every;
+        nw_trace_view own = {1, r->first_steps, r->every, INT64_MAX, (int64_t)r->lost};
+        for (size_t i = 0; i < r->count; i++)
+            if (r->events[i].start_ns < own.origin_ns) own.origin_ns = r->events[i].start_ns;
+        if (r->count > 0) own.origin_ns += nw_trace_clamp(offset_ns, -NW_TRACE_MOST_NS, NW_TRACE_MOST_NS);
+        nw_trace_view_join(&view, &own);
     }
-    w->origin_ns = INT64_MAX;
-    for (int rank = 0; rank < w->trace->world; rank++) {
-        const nw_trace_rank *r = w->trace->ranks[rank];
-        for (size_t i = 0; r != NULL && i < r->count; i++) {
-            bool kept = is_kept(w, &r->events[i]);
-            w->events += kept;
-            w->left_out += !kept;
-            if (kept && r->events[i].start_ns < w->origin_ns) w->origin_ns = r->events[i].start_ns;
-        }
-    }
+    return view;
 }
 
-/* ---- arrows ---- */
-
-static uint64_t arrow_id(uint32_t from, uint32_t to, uint32_t sequence)
+void nw_trace_view_join(nw_trace_view *all, const nw_trace_view *other)
 {
-    return (uint64_t)from << 48 | (uint64_t)to << 32 | sequence;
+    if (other->ranks == 0) return;
+    if (all->ranks == 0 || other->first_steps < all->first_steps) all->first_steps = other->first_steps;
+    if (all->ranks == 0 || other->every > all->every) all->every = other->every;
+    if (all->ranks == 0 || other->origin_ns < all->origin_ns) all->origin_ns = other->origin_ns;
+    all->ranks += other->ranks;
+    all->lost += other->lost;
 }
 
-static uint64_t arrow_id_of(uint32_t rank, const nw_trace_event *event)
-{
-    bool sent = event->kind == NW_TRACE_SEND;
-    return arrow_id(sent ? rank : event->peer, sent ? event->peer : rank, event->sequence);
-}
+/* ---- where it is drawn ---- */
 
-static int by_id(const void *a, const void *b)
-{
-    const arrow_end *x = a, *y = b;
-    if (x->id != y->id) return x->id < y->id ? -1 : 1;
-    if (x->event->kind != y->event->kind) return x->event->kind < y->event->kind ? -1 : 1;
-    return (x->event->start_ns > y->event->start_ns) - (x->event->start_ns < y->event->start_ns);
-}
-
-/* One arrow for each id that has both ends: from the first time it was sent to the first time it arrived. */
-static void pair_ends(writing *w, arrow_end *ends, size_t count)
-{
-    qsort(ends, count, sizeof *ends, by_id);
-    for (size_t i = 0; i < count;) {
-        size_t next = i + 1, received = i;
-        while (next < count && ends[next].id == ends[i].id) next++;
-        while (received < next && ends[received].event->kind == NW_TRACE_SEND) received++;
-        bool paired = received > i && received < next;
-        if (paired) {
-            ends[i].event->arrow = ends[received].event->arrow = 1;
-            w->arrows++;
-            w->arrows_backwards += ends[received].event->start_ns < ends[i].event->start_ns;
-        }
-        w->arrows_left_out += (int64_t)(next - i) - (paired ? 2 : 0);
-        i = next;
-    }
-}
-
-static nw_status find_arrows(writing *w)
-{
-    arrow_end *ends = malloc(((size_t)w->events + 1) * sizeof *ends);
-    NW_FAIL_IF(ends == NULL, NW_E_MEMORY, "no memory to pair the messages of a trace");
-    size_t count = 0;
-    for (int rank = 0; rank < w->trace->world; rank++) {
-        const nw_trace_rank *r = w->trace->ranks[rank];
-        for (size_t i = 0; r != NULL && i < r->count; i++) {
-            nw_trace_event *event = &r->events[i];
-            event->arrow = 0;
-            if (!is_message(event) || !is_kept(w, event)) continue;
-            ends[count++] = (arrow_end){arrow_id_of((uint32_t)rank, event), event};
-        }
-    }
-    pair_ends(w, ends, count);
-    free(ends);
-    return NW_OK;
-}
-
-/* ---- lanes ---- */
-
-/* An event where it is drawn. */
 typedef struct slice {
     const nw_trace_event *event;
-    int64_t end_ns;
-    int lane;
+    int64_t start_ns, end_ns;
 } slice;
-
-typedef struct lane {
-    int depth;
-    int64_t ends[MOST_DEPTH]; /* of the slices that are open, innermost last */
-} lane;
-
-static slice make_slice(const nw_trace_event *event)
-{
-    return (slice){event, event->start_ns + (event->duration_ns > 0 ? event->duration_ns : 1), 0};
-}
-
-/* Messages are not drawn inside each other, which would look like calls. */
-static bool fits(const lane *at, const slice *s)
-{
-    if (at->depth == 0) return true;
-    bool nests = s->event->thread != NW_TRACE_MESSAGES;
-    return nests && at->depth < MOST_DEPTH && s->end_ns <= at->ends[at->depth - 1];
-}
-
-static void close_ended(lane *at, int64_t now_ns)
-{
-    while (at->depth > 0 && at->ends[at->depth - 1] <= now_ns) at->depth--;
-}
-
-/* Slices of one thread, in the order of their starts. Returns the number of lanes. */
-static int assign_lanes(writing *w, slice *slices, size_t count)
-{
-    lane lanes[MOST_LANES];
-    int used = 0;
-    for (slice *s = slices; s < slices + count; s++) {
-        if (s->event->kind == NW_TRACE_COUNTER) continue;
-        int at = 0;
-        for (; at < used; at++) {
-            close_ended(&lanes[at], s->event->start_ns);
-            if (fits(&lanes[at], s)) break;
-        }
-        if (at == used && used < MOST_LANES) lanes[used++].depth = 0;
-        s->lane = at < MOST_LANES ? at : MOST_LANES - 1;
-        lane *chosen = &lanes[s->lane];
-        if (chosen->depth > 0 && s->end_ns > chosen->ends[chosen->depth - 1]) {
-            s->end_ns = chosen->ends[chosen->depth - 1];
-            w->cut++;
-        }
-        if (chosen->depth < MOST_DEPTH) chosen->ends[chosen->depth++] = s->end_ns;
-    }
-    return used;
-}
 
 static int by_thread(const void *a, const void *b)
 {
@@ -202,194 +70,221 @@ static int by_thread(const void *a, const void *b)
     return (x > y) - (x < y); /* in the order in which they were added */
 }
 
+/* Slices in the order of by_thread; `open` is room for as many ends. */
+static void make_nest(slice *slices, size_t count, int64_t *open)
+{
+    size_t depth = 0;
+    slice *last = NULL; /* of the thread */
+    for (slice *s = slices; s < slices + count; s++) {
+        if (s->event->kind == NW_TRACE_COUNTER) continue;
+        if (last != NULL && last->event->thread != s->event->thread) {
+            depth = 0;
+            last = NULL;
+        }
+        if (s->event->thread == NW_TRACE_MESSAGES && last != NULL) {
+            if (s->start_ns <= last->start_ns) s->start_ns = last->start_ns + 1;
+            if (s->end_ns <= s->start_ns) s->end_ns = s->start_ns + 1;
+            if (last->end_ns > s->start_ns) last->end_ns = s->start_ns;
+        }
+        last = s;
+        if (s->event->thread == NW_TRACE_MESSAGES) continue;
+        while (depth > 0 && open[depth - 1] <= s->start_ns) depth--;
+        if (depth > 0 && s->end_ns > open[depth - 1]) s->end_ns = open[depth - 1];
+        open[depth++] = s->end_ns;
+    }
+}
+
 /* ---- JSON ---- */
+
+typedef struct printing {
+    const nw_trace *trace;
+    FILE *out;
+    int rank;
+    int64_t shift_ns; /* from the clock of this process to the file's */
+    bool follows;     /* there is an event before this one */
+} printing;
+
+static int process_number(int rank) { return RANK_NUMBERS * (rank + 1); }
+
+static nw_json begin_event(printing *p, const char *phase, const char *name, int thread)
+{
+    fputc(p->follows ? ',' : ' ', p->out);
+    p->follows = true;
+    nw_json json = nw_json_begin(p->out, false);
+    nw_json_object(&json);
+    nw_json_put_string(&json, "ph", phase);
+    nw_json_put_string(&json, "name", name);
+    nw_json_put_int(&json, "pid", process_number(p->rank));
+    if (thread >= 0) nw_json_put_int(&json, "tid", process_number(p->rank) + 1 + thread);
+    return json;
+}
+
+static void end_event(nw_json *json)
+{
+    nw_json_object_end(json);
+    nw_json_end(json);
+}
 
 static void put_microseconds(nw_json *json, const char *key, int64_t ns)
 {
-    nw_json_key(json, key);
-    nw_json_double(json, (double)ns / 1000);
+    nw_json_put_double(json, key, (double)ns / 1000);
 }
 
-static int process_number(int rank) { return RANK_NUMBERS * (rank + 1); }
-static int thread_number(int rank, int thread, int at) { return process_number(rank) + 1 + MOST_LANES * thread + at; }
-
-static void begin_event(nw_json *json, const char *phase, const char *name, int rank, int thread)
+static void begin_arguments(nw_json *json)
 {
-    nw_json_object(json);
-    nw_json_put_string(json, "ph", phase);
-    nw_json_put_string(json, "name", name);
-    nw_json_put_int(json, "pid", process_number(rank));
-    if (thread >= 0) nw_json_put_int(json, "tid", thread);
-}
-
-static void write_name(nw_json *json, const char *what, int rank, int thread, const char *name)
-{
-    begin_event(json, "M", what, rank, thread);
     nw_json_key(json, "args");
     nw_json_object(json);
-    nw_json_put_string(json, "name", name);
-    nw_json_object_end(json);
-    nw_json_object_end(json);
 }
 
-static void write_order(nw_json *json, const char *what, int rank, int thread, int place)
+/* The name of a process or thread, and its place among the others. */
+static void print_name(printing *p, const char *what, int thread, const char *name, int place)
 {
-    begin_event(json, "M", what, rank, thread);
-    nw_json_key(json, "args");
-    nw_json_object(json);
-    nw_json_put_int(json, "sort_index", place);
-    nw_json_object_end(json);
-    nw_json_object_end(json);
+    char kind[32];
+    snprintf(kind, sizeof kind, "%s_name", what);
+    nw_json json = begin_event(p, "M", kind, thread);
+    begin_arguments(&json);
+    nw_json_put_string(&json, "name", name);
+    nw_json_object_end(&json);
+    end_event(&json);
+    snprintf(kind, sizeof kind, "%s_sort_index", what);
+    json = begin_event(p, "M", kind, thread);
+    begin_arguments(&json);
+    nw_json_put_int(&json, "sort_index", place);
+    nw_json_object_end(&json);
+    end_event(&json);
 }
 
-static void write_rank_names(nw_json *json, int rank, const char *host, const int lanes[NW_TRACE_THREADS])
+static void print_names(printing *p)
 {
     char name[NW_TRACE_NAME_BYTES + 32];
-    snprintf(name, sizeof name, host[0] != '\0' ? "rank %d @ %s" : "rank %d", rank, host);
-    write_name(json, "process_name", rank, -1, name);
-    write_order(json, "process_sort_index", rank, -1, rank);
-    for (int thread = 0; thread < NW_TRACE_THREADS; thread++) {
-        for (int at = 0; at < lanes[thread]; at++) {
-            int number = thread_number(rank, thread, at);
-            snprintf(name, sizeof name, at == 0 ? "%s" : "%s %d", thread_names[thread], at + 1);
-            write_name(json, "thread_name", rank, number, name);
-            write_order(json, "thread_sort_index", rank, number, number - process_number(rank));
-        }
-    }
+    const char *host = p->trace->ranks[p->rank]->host;
+    snprintf(name, sizeof name, host[0] != '\0' ? "rank %d @ %s" : "rank %d", p->rank, host);
+    print_name(p, "process", -1, name, p->rank);
+    for (int thread = 0; thread < NW_TRACE_THREADS; thread++)
+        print_name(p, "thread", thread, thread_names[thread], thread);
 }
 
-static void write_counter(writing *w, int rank, const nw_trace_event *event)
+static void print_counter(printing *p, const nw_trace_event *event)
 {
     double value;
     memcpy(&value, &event->value, sizeof value);
-    begin_event(&w->json, "C", w->trace->names[event->name], rank, -1);
-    put_microseconds(&w->json, "ts", event->start_ns - w->origin_ns);
-    nw_json_key(&w->json, "args");
-    nw_json_object(&w->json);
-    nw_json_key(&w->json, "value");
-    nw_json_double(&w->json, value);
-    nw_json_object_end(&w->json);
-    nw_json_object_end(&w->json);
+    nw_json json = begin_event(p, "C", p->trace->names[event->name], -1);
+    put_microseconds(&json, "ts", event->start_ns + p->shift_ns);
+    begin_arguments(&json);
+    nw_json_put_double(&json, "value", value);
+    nw_json_object_end(&json);
+    end_event(&json);
 }
 
-static void write_slice(writing *w, int rank, const slice *s)
+static void print_arrow(printing *p, const slice *s)
 {
-    nw_json *json = &w->json;
     const nw_trace_event *event = s->event;
-    begin_event(json, "X", w->trace->names[event->name], rank, thread_number(rank, event->thread, s->lane));
-    nw_json_put_string(json, "cat", thread_names[event->thread]);
-    put_microseconds(json, "ts", event->start_ns - w->origin_ns);
-    put_microseconds(json, "dur", s->end_ns - event->start_ns);
-    nw_json_key(json, "args");
-    nw_json_object(json);
-    nw_json_put_int(json, "step", event->step);
-    if (is_message(event)) {
-        nw_json_put_int(json, event->kind == NW_TRACE_SEND ? "to" : "from", event->peer);
-        nw_json_put_int(json, "sequence", event->sequence);
-        nw_json_put_int(json, "bytes", (int64_t)(event->value < INT64_MAX ? event->value : INT64_MAX));
-    }
-    nw_json_object_end(json);
-    nw_json_object_end(json);
-}
-
-static void write_arrow(writing *w, int rank, const slice *s)
-{
-    nw_json *json = &w->json;
-    const nw_trace_event *event = s->event;
-    char id[24];
     bool sent = event->kind == NW_TRACE_SEND;
-    snprintf(id, sizeof id, "0x%" PRIx64, arrow_id_of((uint32_t)rank, event));
-    begin_event(json, sent ? "s" : "f", "message", rank, thread_number(rank, event->thread, s->lane));
-    nw_json_put_string(json, "cat", thread_names[event->thread]);
-    nw_json_put_string(json, "id", id);
-    if (!sent) nw_json_put_string(json, "bp", "e");
-    put_microseconds(json, "ts", event->start_ns - w->origin_ns);
-    nw_json_object_end(json);
+    uint64_t own = (uint64_t)p->rank, from = sent ? own : event->peer, to = sent ? event->peer : own;
+    char id[24];
+    snprintf(id, sizeof id, "0x%" PRIx64, from << 48 | to << 32 | event->sequence);
+    nw_json json = begin_event(p, sent ? "s" : "f", "message", event->thread);
+    nw_json_put_string(&json, "cat", thread_names[event->thread]);
+    nw_json_put_string(&json, "id", id);
+    nw_json_put_string(&json, "bp", "e");
+    put_microseconds(&json, "ts", s->start_ns + p->shift_ns);
+    end_event(&json);
 }
 
-static void write_slices(writing *w, int rank, slice *slices, size_t count)
+static void print_slice(printing *p, const slice *s)
 {
-    int lanes[NW_TRACE_THREADS] = {0};
-    for (size_t i = 0, next = 0; i < count; i = next) {
-        while (next < count && slices[next].event->thread == slices[i].event->thread) next++;
-        lanes[slices[i].event->thread] = assign_lanes(w, slices + i, next - i);
+    const nw_trace_event *event = s->event;
+    bool message = event->kind == NW_TRACE_SEND || event->kind == NW_TRACE_RECEIVE;
+    nw_json json = begin_event(p, "X", p->trace->names[event->name], event->thread);
+    nw_json_put_string(&json, "cat", thread_names[event->thread]);
+    put_microseconds(&json, "ts", s->start_ns + p->shift_ns);
+    put_microseconds(&json, "dur", s->end_ns - s->start_ns);
+    begin_arguments(&json);
+    nw_json_put_int(&json, "step", event->step);
+    if (message) {
+        nw_json_put_int(&json, event->kind == NW_TRACE_SEND ? "to" : "from", event->peer);
+        nw_json_put_int(&json, "sequence", event->sequence);
+        nw_json_put_int(&json, "bytes", (int64_t)(event->value < INT64_MAX ? event->value : INT64_MAX));
     }
-    write_rank_names(&w->json, rank, w->trace->ranks[rank]->host, lanes);
-    for (const slice *s = slices; s < slices + count; s++) {
-        if (s->event->kind == NW_TRACE_COUNTER) {
-            write_counter(w, rank, s->event);
-            continue;
-        }
-        write_slice(w, rank, s);
-        if (s->event->arrow) write_arrow(w, rank, s);
-    }
+    nw_json_object_end(&json);
+    end_event(&json);
+    if (message) print_arrow(p, s);
 }
 
-static nw_status write_rank(writing *w, int rank)
+static nw_status print_rank(printing *p, const nw_trace_view *view)
 {
-    const nw_trace_rank *r = w->trace->ranks[rank];
+    const nw_trace_rank *r = p->trace->ranks[p->rank];
     slice *slices = malloc((r->count + 1) * sizeof *slices);
-    NW_FAIL_IF(slices == NULL, NW_E_MEMORY, "no memory to sort the events of rank %d", rank);
+    int64_t *open = malloc((r->count + 1) * sizeof *open);
     size_t count = 0;
-    for (size_t i = 0; i < r->count; i++) {
-        if (is_kept(w, &r->events[i])) slices[count++] = make_slice(&r->events[i]);
+    for (size_t i = 0; slices != NULL && i < r->count; i++) {
+        const nw_trace_event *e = &r->events[i];
+        if (!nw_trace_keeps(p->trace->first_step, view->first_steps, view->every, e->step)) continue;
+        slices[count++] = (slice){e, e->start_ns, e->start_ns + (e->duration_ns > 0 ? e->duration_ns : 1)};
     }
-    qsort(slices, count, sizeof *slices, by_thread);
-    write_slices(w, rank, slices, count);
+    nw_status status = slices != NULL && open != NULL
+                           ? NW_OK
+                           : NW_FAIL(NW_E_MEMORY, "no memory to sort the events of rank %d", p->rank);
+    if (status == NW_OK) {
+        qsort(slices, count, sizeof *slices, by_thread);
+        make_nest(slices, count, open);
+        print_names(p);
+        for (const slice *s = slices; s < slices + count; s++) {
+            if (s->event->kind == NW_TRACE_COUNTER)
+                print_counter(p, s->event);
+            else
+                print_slice(p, s);
+        }
+    }
+    free(open);
     free(slices);
+    return status;
+}
+
+nw_status nw_trace_print(const nw_trace *trace, const nw_trace_view *view, int64_t offset_ns, bool follows, FILE *out)
+{
+    printing p = {.trace = trace, .out = out, .follows = follows};
+    p.shift_ns = nw_trace_clamp(offset_ns, -NW_TRACE_MOST_NS, NW_TRACE_MOST_NS) - view->origin_ns;
+    for (p.rank = 0; p.rank < trace->world; p.rank++)
+        if (trace->ranks[p.rank] != NULL) NW_TRY(print_rank(&p, view));
     return NW_OK;
 }
 
-static void write_facts(writing *w)
+/* ---- the file ---- */
+
+typedef struct filling {
+    const nw_trace *trace;
+    const nw_trace_view *view;
+    nw_status (*others)(void *context, FILE *out);
+    void *context;
+} filling;
+
+static nw_status fill(FILE *out, void *context)
 {
+    const filling *f = context;
     const struct {
         const char *key;
         int64_t value;
-    } facts[] = {{"world_size", w->trace->world},
-                 {"ranks", w->ranks},
-                 {"began_at_step", w->trace->first_step},
-                 {"first_steps", w->ranks > 0 ? w->first_steps : 0},
-                 {"then_every", w->every},
-                 {"events", w->events},
-                 {"events_left_out", w->left_out},
-                 {"events_lost", w->lost},
-                 {"events_cut", w->cut},
-                 {"arrows", w->arrows},
-                 {"arrow_ends_left_out", w->arrows_left_out},
-                 {"arrows_backwards", w->arrows_backwards}};
-    nw_json_key(&w->json, "otherData");
-    nw_json_object(&w->json);
-    nw_json_put_string(&w->json, "program", "nowait");
-    nw_json_put_string(&w->json, "version", nw_version());
-    for (size_t i = 0; i < sizeof facts / sizeof facts[0]; i++) nw_json_put_int(&w->json, facts[i].key, facts[i].value);
-    nw_json_object_end(&w->json);
-}
-
-nw_status nw_trace_write_to(nw_trace *trace, FILE *out)
-{
-    writing w = {.trace = trace, .json = nw_json_begin(out, false)};
-    survey(&w);
-    NW_TRY(find_arrows(&w));
-    nw_json_object(&w.json);
-    nw_json_put_string(&w.json, "displayTimeUnit", "ms");
-    nw_json_key(&w.json, "traceEvents");
-    nw_json_array(&w.json);
-    for (int rank = 0; rank < w.trace->world; rank++) {
-        if (w.trace->ranks[rank] == NULL) continue;
-        NW_TRY(write_rank(&w, rank));
-        fputc('\n', out); /* between two values, where JSON allows it: editors do not like one long line */
-    }
-    nw_json_array_end(&w.json);
-    write_facts(&w);
-    nw_json_object_end(&w.json);
-    nw_json_end(&w.json);
+    } facts[] = {{"world_size", f->trace->world},         {"ranks", f->view->ranks},
+                 {"began_at_step", f->trace->first_step}, {"first_steps", f->view->first_steps},
+                 {"then_every", f->view->every},          {"events_lost", f->view->lost}};
+    fputs("{\"displayTimeUnit\":\"ms\",\"otherData\":\n", out);
+    nw_json json = nw_json_begin(out, false);
+    nw_json_object(&json);
+    nw_json_put_string(&json, "program", "nowait");
+    nw_json_put_string(&json, "version", nw_version());
+    for (size_t i = 0; i < sizeof facts / sizeof facts[0]; i++) nw_json_put_int(&json, facts[i].key, facts[i].value);
+    nw_json_object_end(&json);
+    nw_json_end(&json);
+    fputs(",\"traceEvents\":[\n", out);
+    NW_TRY(nw_trace_print(f->trace, f->view, 0, false, out));
+    if (f->others != NULL) NW_TRY(f->others(f->context, out));
+    fputs("]}\n", out);
     return NW_OK;
 }
 
-static nw_status fill(FILE *out, void *context) { return nw_trace_write_to(context, out); }
-
-nw_status nw_trace_write(nw_trace *trace, const char *path)
+nw_status nw_trace_write(const nw_trace *trace, const char *path, const nw_trace_view *view,
+                         nw_status (*others)(void *context, FILE *out), void *context)
 {
-    NW_TRY(nw_file_replace_by(path, fill, trace));
-    return NW_OK;
+    return nw_file_replace_by(path, fill, &(filling){trace, view, others, context});
 }

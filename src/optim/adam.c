@@ -49,7 +49,6 @@ static nw_update_rule scalars(const nw_optimizer_options *o, uint64_t step, doub
 
 const nw_rule nw_rule_adam = {
     .name = "adam",
-    .text = "Adam with coupled weight decay; AMSGrad",
     .state_names = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"},
     .states = nw_states_moments,
     .check = nw_check_moments,

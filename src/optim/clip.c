@@ -61,13 +61,6 @@ void nw_pieces_squares(const nw_optimizer *o, nw_exec *exec, nw_stretch stretch,
     nw_pieces_visit(o, exec, stretch, squares_visit, &job);
 }
 
-double nw_pieces_total(const nw_optimizer *o, const double *sums)
-{
-    double total = 0;
-    for (int i = 0; i < o->piece_count; i++) total += sums[i];
-    return total;
-}
-
 nw_status nw_fail_not_finite(const nw_params *params, const float *vector, const char *what, nw_stretch stretch)
 {
     for (int i = 0; i < params->learned.count; i++) {
@@ -87,7 +80,9 @@ nw_status nw_fail_not_finite(const nw_params *params, const float *vector, const
 double nw_optimizer_gradient_norm(nw_optimizer *o, nw_exec *exec, const nw_params *params)
 {
     nw_pieces_squares(o, exec, (nw_stretch){0, o->floats}, params->gradients, o->sums[0]);
-    return sqrt(nw_pieces_total(o, o->sums[0]));
+    double total = 0;
+    for (int i = 0; i < o->piece_count; i++) total += o->sums[0][i];
+    return sqrt(total);
 }
 
 double nw_clip_factor(double norm, double limit)

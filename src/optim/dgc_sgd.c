@@ -10,6 +10,14 @@
  */
 #include "optim/rule.h"
 
+static nw_status check(const nw_optimizer_options *o)
+{
+    NW_TRY(nw_check_momentum(o));
+    NW_FAIL_IF(o->nesterov && o->dampening != 0, NW_E_ARGUMENT,
+               "Nesterov needs no dampening with dgc-sgd, but it is %g; drop one of the two", o->dampening);
+    return NW_OK;
+}
+
 static nw_update_rule scalars(const nw_optimizer_options *o, uint64_t step, double lr)
 {
     nw_update_rule rule = nw_scalars_momentum(o, step, lr);
@@ -19,9 +27,8 @@ static nw_update_rule scalars(const nw_optimizer_options *o, uint64_t step, doub
 
 const nw_rule nw_rule_dgc_sgd = {
     .name = "dgc-sgd",
-    .text = "SGD for gradients that carry momentum; weight decay has its own",
     .state_names = {"decay_buffer"},
     .states = nw_states_momentum,
-    .check = nw_check_momentum,
+    .check = check,
     .scalars = scalars,
 };

@@ -54,7 +54,6 @@ static nw_status before(nw_optimizer *o, nw_exec *exec, const nw_params *params,
 
 const nw_rule nw_rule_lars = {
     .name = "lars",
-    .text = "SGD with a rate for each layer, clipped (LARC)",
     .by_segment = true,
     .state_names = {"momentum_buffer"},
     .states = nw_states_momentum,

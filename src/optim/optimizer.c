@@ -40,11 +40,6 @@ nw_optimizer_options nw_optimizer_options_default(const char *name)
     return o;
 }
 
-int nw_optimizer_count(void) { return RULES; }
-const char *nw_optimizer_name_at(int index) { return rules[index]->name; }
-const char *nw_optimizer_text_at(int index) { return rules[index]->text; }
-const char *nw_decay_filter_name(nw_decay_filter filter) { return filter_names[filter]; }
-
 nw_status nw_decay_filter_find(const char *name, nw_decay_filter *filter)
 {
     for (int i = 0; i < FILTERS; i++)
@@ -83,8 +78,8 @@ static nw_status check(const nw_optimizer_options *o, const nw_rule *rule)
     NW_FAIL_IF(o->clip_norm > 0 && o->clip_value > 0, NW_E_ARGUMENT,
                "gradients can be clipped by norm (%g) or by value (%g), not both; drop one", o->clip_norm,
                o->clip_value);
-    NW_FAIL_IF(o->projection != NW_PROJECT_NONE && rule != &nw_rule_apam_paper, NW_E_ARGUMENT,
-               "'%s' has no projection; use apam-paper or drop the projection", rule->name);
+    NW_FAIL_IF(o->box && rule != &nw_rule_apam_paper, NW_E_ARGUMENT,
+               "'%s' does not keep weights in a box; use apam-paper or drop the box", rule->name);
     return rule->check(o);
 }
 
@@ -205,7 +200,6 @@ nw_optimizer_state nw_optimizer_state_at(const nw_optimizer *o, int index)
     return (nw_optimizer_state){o->rule->state_names[index], o->state[index], o->floats};
 }
 uint64_t *nw_optimizer_steps(nw_optimizer *o) { return &o->steps; }
-const nw_optimizer_options *nw_optimizer_options_of(const nw_optimizer *o) { return &o->options; }
 
 /* ---- steps ------------------------------------------------------------------------------------------------------- */
 
@@ -278,7 +272,6 @@ nw_status nw_optimizer_step_range(nw_optimizer *o, nw_exec *exec, nw_params *par
                       .gradient_scale = (float)gradient_scale};
     job.rule.clip = o->options.clip_value > 0 ? (float)o->options.clip_value : INFINITY;
     nw_pieces_visit(o, exec, stretch, update_visit, &job);
-    if (rule->after) rule->after(o, exec, params);
     return NW_OK;
 }
 

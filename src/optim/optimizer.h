@@ -6,7 +6,7 @@
  *   lars         per-segment trust ratio, clipped (LARC), then SGD                momentum_buffer
  *   adam         Adam with coupled weight decay; AMSGrad                          exp_avg exp_avg_sq [max_exp_avg_sq]
  *   apam         APAM as its code has it: bias corrections folded into the step   exp_avg exp_avg_sq [max_exp_avg_sq]
- *   apam-paper   APAM as its paper has it: no corrections, no eps, projections    exp_avg exp_avg_sq max_exp_avg_sq
+ *   apam-paper   APAM as its paper has it: no corrections, no eps; in a box       exp_avg exp_avg_sq max_exp_avg_sq
  *   dgc-sgd      the gradient carries momentum already; weight decay has its own  decay_buffer
  *
  * The equations stand at the top of each rule's file. A step is, in this order: scale the gradient (averaging of
@@ -39,9 +39,6 @@ typedef enum nw_decay_filter {
 #undef NW_DECAY_FILTER_ENUM
 } nw_decay_filter;
 
-/* The set that apam-paper projects on, in the metric sqrt(vhat). */
-typedef enum nw_projection { NW_PROJECT_NONE, NW_PROJECT_BOX, NW_PROJECT_BALL } nw_projection;
-
 /* Numbers are double: 1 - beta2 of a float 0.999 is wrong in the fifth digit. A rule ignores what is not its own. */
 typedef struct nw_optimizer_options {
     const char *name;           /* one of those above */
@@ -52,23 +49,19 @@ typedef struct nw_optimizer_options {
     double weight_decay;
     nw_decay_filter decay_filter;
     double lars_trust, lars_eps;
-    bool lars_clip;           /* the ratio never raises the rate: min(r / lr, 1); else the plain ratio r */
-    double clip_norm;         /* 0: off; else the scaled gradient is multiplied by min(1, clip_norm / (norm + 1e-6)) */
-    double clip_value;        /* 0: off; else each element is cut to +-clip_value. Not together with clip_norm */
-    nw_projection projection; /* apam-paper */
-    double box_low, box_high, ball_radius;
+    bool lars_clip;    /* the ratio never raises the rate: min(r / lr, 1); else the plain ratio r */
+    double clip_norm;  /* 0: off; else the scaled gradient is multiplied by min(1, clip_norm / (norm + 1e-6)) */
+    double clip_value; /* 0: off; else each element is cut to +-clip_value. Not together with clip_norm */
+    bool box;          /* apam-paper: weights stay between these */
+    double box_low, box_high;
 } nw_optimizer_options;
 
 /* Momentum 0.9, betas 0.9 and 0.999, eps 1e-8, weight decay 5e-4 on all, trust 0.02 with eps 1e-8 and clipping, no
  * gradient clipping; AMSGrad for apam only. NULL means sgd. */
 nw_optimizer_options nw_optimizer_options_default(const char *name);
 
-/* All names, and by name a filter: NW_E_UNKNOWN names the nearest. */
-int nw_optimizer_count(void);
-const char *nw_optimizer_name_at(int index);
-const char *nw_optimizer_text_at(int index); /* one line for help */
+/* NW_E_UNKNOWN names the nearest. */
 nw_status nw_decay_filter_find(const char *name, nw_decay_filter *filter);
-const char *nw_decay_filter_name(nw_decay_filter filter);
 
 /* Reads the table of segments only, so the vectors may be bound later. NW_E_UNKNOWN, NW_E_ARGUMENT, NW_E_MEMORY. */
 nw_status nw_optimizer_make(nw_optimizer **optimizer, const nw_optimizer_options *options, const nw_params *params);
@@ -83,7 +76,7 @@ nw_status nw_optimizer_step(nw_optimizer *optimizer, nw_exec *exec, nw_params *p
 
 /* One update of a range, for servers that own a part and stages that update on their own: `step` (from 1) is the number
  * of this update of this range, and the caller counts. The first one starts from empty state. The range may be any for
- * elementwise rules; lars wants whole segments, a ball projection everything. clip_norm is not applied, since it needs
+ * elementwise rules; lars wants whole segments. clip_norm is not applied, since it needs
  * the whole gradient: fold nw_clip_factor into gradient_scale. */
 nw_status nw_optimizer_step_range(nw_optimizer *optimizer, nw_exec *exec, nw_params *params, double lr,
                                   double gradient_scale, uint64_t step, size_t first, size_t count);
@@ -103,6 +96,5 @@ typedef struct nw_optimizer_state {
 int nw_optimizer_states(const nw_optimizer *optimizer);
 nw_optimizer_state nw_optimizer_state_at(const nw_optimizer *optimizer, int index);
 uint64_t *nw_optimizer_steps(nw_optimizer *optimizer);
-const nw_optimizer_options *nw_optimizer_options_of(const nw_optimizer *optimizer);
 
 #endif

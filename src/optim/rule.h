@@ -29,16 +29,15 @@ typedef struct nw_stretch {
 } nw_stretch;
 
 typedef struct nw_rule {
-    const char *name, *text;
+    const char *name;
     bool by_segment; /* pieces stay inside segments, ranges are whole segments */
     const char *state_names[NW_UPDATE_STATES];
     int (*states)(const nw_optimizer_options *options);
     nw_status (*check)(const nw_optimizer_options *options);
     nw_update_rule (*scalars)(const nw_optimizer_options *options, uint64_t step, double lr);
-    /* Around the update of the pieces; may be NULL. What can fail, fails in `before`, which changes no weight. */
+    /* Before the update of the pieces; may be NULL. It may fail, and changes no weight. */
     nw_status (*before)(nw_optimizer *o, nw_exec *exec, const nw_params *params, double lr, double gradient_scale,
                         nw_stretch stretch);
-    void (*after)(nw_optimizer *o, nw_exec *exec, nw_params *params);
 } nw_rule;
 
 extern const nw_rule nw_rule_sgd, nw_rule_lars, nw_rule_adam, nw_rule_apam, nw_rule_apam_paper, nw_rule_dgc_sgd;
@@ -67,8 +66,6 @@ void nw_pieces_visit(const nw_optimizer *o, nw_exec *exec, nw_stretch stretch, n
 
 /* sums[i] = the sum of squares of piece i of a vector. */
 void nw_pieces_squares(const nw_optimizer *o, nw_exec *exec, nw_stretch stretch, const float *vector, double *sums);
-/* Of all pieces, in order. */
-double nw_pieces_total(const nw_optimizer *o, const double *sums);
 
 /* For a norm that is not finite: names the first segment of `vector` (values or gradients; `what` says which) that has
  * a bad element in the stretch. */

@@ -48,9 +48,6 @@ static const bool has_warmup[] = {
 #undef KIND_WARMUP
 };
 
-int nw_schedule_count(void) { return KINDS; }
-const char *nw_schedule_name_at(int index) { return names[index]; }
-
 nw_schedule_options nw_schedule_options_default(void)
 {
     static const int milestones[] = {30, 60, 90};
@@ -91,7 +88,7 @@ static nw_status check_numbers(const nw_schedule_options *o)
                "an epoch has %lld batches; it needs at least one: use a smaller batch or more data",
                (long long)o->batches_per_epoch);
     NW_FAIL_IF(o->epochs < 1, NW_E_ARGUMENT, "%d epochs: give at least 1", o->epochs);
-    NW_FAIL_IF(o->batches_per_epoch > INT64_MAX / 4 / o->epochs, NW_E_ARGUMENT,
+    NW_FAIL_IF(o->batches_per_epoch > INT64_MAX / 4 / o->epochs / (o->replicas > 0 ? o->replicas : 1), NW_E_ARGUMENT,
                "%d epochs of %lld batches are too many to count", o->epochs, (long long)o->batches_per_epoch);
     NW_FAIL_IF(o->batch_size < 1 || o->accumulation_steps < 1 || o->replicas < 1, NW_E_ARGUMENT,
                "batch size %d, accumulation steps %d and replicas %d must each be at least 1", o->batch_size,
@@ -190,7 +187,8 @@ nw_status nw_schedule_make(nw_schedule *s, const nw_schedule_options *o)
     else if (o->lr_scaling)
         s->lr0 *= o->accumulation_steps;
     if (o->replica_scaling) s->lr0 *= o->replicas;
-    s->total = o->epochs * o->batches_per_epoch / o->replicas * o->replicas;
+    int64_t all = o->epochs * o->batches_per_epoch;
+    s->total = o->shared ? all / o->replicas * o->replicas : all * o->replicas;
     NW_FAIL_IF(s->kind == ACID && s->total < 1, NW_E_ARGUMENT,
                "%d epochs of %lld batches are too few for %d replicas: some would make no step", o->epochs,
                (long long)o->batches_per_epoch, o->replicas);
@@ -265,8 +263,12 @@ double nw_schedule_lr(const nw_schedule *s, int64_t q)
 {
     const nw_schedule_options *o = &s->options;
     double batches = (double)o->batches_per_epoch, warm = o->warmup_epochs * batches;
+    int64_t update = q, together = o->shared && s->kind != ACID ? o->replicas : 1;
+    double updated = (double)((q - q % o->accumulation_steps) * together); /* batches of the updates before */
+    double after_it = (double)((q + 1) * together);
+    q *= together;
     if ((double)q < warm) {
-        double x = (double)q + (o->warmup == NW_WARMUP_STEP_END ? 1 : 0);
+        double x = o->warmup == NW_WARMUP_STEP_END ? after_it : updated;
         double part = x < warm ? x / warm : 1;
         return s->lr0 * (o->warmup_from + (1 - o->warmup_from) * part);
     }
@@ -281,26 +283,19 @@ double nw_schedule_lr(const nw_schedule *s, int64_t q)
     case COSINE:
         return after <= epochs ? s->lr0 * (1 + cos(PI * after / (epochs + 1))) / 2 : 0;
     case COSINE_ANNEALING:
-        return cosine_annealing(s, o->per_step ? (double)q / batches - o->warmup_epochs : after, epochs);
+        return cosine_annealing(s, o->per_step ? updated / batches - o->warmup_epochs : after, epochs);
     case PIECEWISE_LINEAR:
-        return piecewise_linear(s, (double)(q + 1) / batches);
+        return piecewise_linear(s, after_it / batches);
     case GOYAL:
     case GOYAL_ORIGINAL:
         return goyal(s, q);
     case ACID:
         return acid(s, q);
     case INVERSE_SQRT: {
-        double lr = s->lr0 / sqrt((double)q + 1);
+        double lr = s->lr0 / sqrt((double)update + 1);
         return o->lr_max > 0 && lr > o->lr_max ? o->lr_max : lr;
     }
     default:
         return s->lr0;
     }
-}
-
-double nw_schedule_ratio(double ratio, int warmup_epochs, double base, int epoch)
-{
-    if (epoch >= warmup_epochs) return ratio;
-    double b = base > 0 ? base : pow(ratio, 1.0 / (warmup_epochs + 1));
-    return fmax(pow(b, epoch + 1), ratio);
 }

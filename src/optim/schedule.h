@@ -3,8 +3,8 @@
  *
  * nw_schedule_lr(s, q): q is the number of batches (forward passes) that this replica finished before the present one,
  * so the first batch has q = 0, and epoch e = floor(q / N) with N batches an epoch. Accumulation does not change q: an
- * update that closes an accumulation uses the q of its last batch. A recipe that counts updates instead (the DGC code
- * does) gives N and q in updates. Nothing is remembered between calls: resuming needs q only.
+ * update that closes an accumulation uses the q of its last batch. Nothing is remembered between calls: resuming needs
+ * q only.
  *
  *   lr0 = lr k B / 256 (goyal_lr_scaling), else lr k (lr_scaling), else lr;  times the replicas with replica_scaling
  *
@@ -13,17 +13,18 @@
  *   steplr             lr0 factor^m, milestones in absolute epochs
  *   polynomial         lr0 (1 - e' / E')^2; with compat (1 - (e' + 1) / E')^2, whose last epoch has rate 0
  *   cosine             lr0 (1 + cos(pi e' / (E' + 1))) / 2
- *   cosine-annealing   lr0 (1 + cos(pi j / T)) / 2, j = e' or, with per_step, q / N - W; T = t_max, or E'
+ *   cosine-annealing   lr0 (1 + cos(pi j / T)) / 2, j = e' or, with per_step, (q - q mod k) / N - W; T = t_max, or E'
  *   piecewise-linear   lr0 times the line through the knots at (q + 1) / N epochs, level outside
  *   goyal              lr0 (1 + q (f - 1) / 5N) for 5 epochs, then lr0 f 0.1^m, milestones in epochs
  *   goyal-original     the same with milestones at 50 and 75 % (cifar_milestones) or 30, 60 and 80 % of all batches
- *   acid               n replicas share T = floor(E N / n) n gradients; N batches make an epoch of all replicas together.
+ *   acid               n replicas share T = floor(E N / n) n gradients, N those of an epoch of all of them.
  *                      With g = q n and use_linear_scaling: lr0 (1 + g (R - 1) / F) while g < F = 5 floor(T / E), then
  *                      lr0 R 0.1^m, R = B n / 256; else lr0 factor^m; milestones as in goyal-original, in parts of T
  *   inverse-sqrt       lr0 / sqrt(q + 1), at most lr_max
  *
  * Warm-up, for the first five: while q < W N the rate is lr0 (from + (1 - from) x / (W N)), where x = q + 1 (PETRA) or,
- * with NW_WARMUP_STEP_START, x = q (DGC, which begins at from = 1 / replicas). The others have a beginning of their own.
+ * with NW_WARMUP_STEP_START, x = q - q mod k, those of earlier updates (DGC, which begins at from = 1 / replicas).
+ * The others have a beginning of their own.
  */
 #ifndef NW_OPTIM_SCHEDULE_H
 #define NW_OPTIM_SCHEDULE_H
@@ -42,6 +43,7 @@ typedef struct nw_schedule_options {
     int batch_size;            /* B, of one forward pass of one replica */
     int accumulation_steps;    /* k */
     int replicas;              /* n */
+    bool shared;               /* N batches make an epoch of all replicas together, each of which does 1 / n of them */
     bool lr_scaling, goyal_lr_scaling, replica_scaling, use_linear_scaling;
     double warmup_epochs; /* W; may be fractional */
     double warmup_from;   /* part of lr0 */
@@ -72,15 +74,8 @@ typedef struct nw_schedule {
     char warning[NW_SCHEDULE_WARNING]; /* what runs but is hardly meant, in sentences; "" if nothing */
 } nw_schedule;
 
-int nw_schedule_count(void);
-const char *nw_schedule_name_at(int index);
-
 /* Checks everything and copies what it needs: a schedule is a plain value. NW_E_UNKNOWN, NW_E_ARGUMENT. */
 nw_status nw_schedule_make(nw_schedule *schedule, const nw_schedule_options *options);
 double nw_schedule_lr(const nw_schedule *schedule, int64_t step);
-
-/* Warm-up of a compression ratio (DGC): in epoch e < warmup_epochs max(b^(e + 1), ratio), b = base or, if base is 0,
- * ratio^(1 / (warmup_epochs + 1)); then ratio. */
-double nw_schedule_ratio(double ratio, int warmup_epochs, double base, int epoch);
 
 #endif

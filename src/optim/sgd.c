@@ -1,5 +1,5 @@
 /*
- * sgd.c - stochastic gradient descent as PyTorch defines it.
+ * sgd.c - stochastic gradient descent as PyTorch defines it, and as PETRA uses it: Nesterov's form goes with dampening.
  *
  *   d = g + wd w;  b = momentum b + (1 - dampening) d, the first time b = d;  w -= lr (nesterov ? d + momentum b : b)
  *
@@ -15,10 +15,8 @@ nw_status nw_check_momentum(const nw_optimizer_options *o)
                o->momentum);
     NW_FAIL_IF(!(o->dampening >= 0 && o->dampening <= 1), NW_E_ARGUMENT, "the dampening is %g; it must lie in [0, 1]",
                o->dampening);
-    NW_FAIL_IF(
-        o->nesterov && (o->momentum == 0 || o->dampening != 0), NW_E_ARGUMENT,
-        "Nesterov needs a momentum above 0 and no dampening, but they are %g and %g; change them or drop Nesterov",
-        o->momentum, o->dampening);
+    NW_FAIL_IF(o->nesterov && o->momentum == 0, NW_E_ARGUMENT,
+               "Nesterov needs a momentum above 0; give one, or drop Nesterov");
     return NW_OK;
 }
 
@@ -36,7 +34,6 @@ nw_update_rule nw_scalars_momentum(const nw_optimizer_options *o, uint64_t step,
 
 const nw_rule nw_rule_sgd = {
     .name = "sgd",
-    .text = "SGD with momentum, dampening, Nesterov",
     .state_names = {"momentum_buffer"},
     .states = nw_states_momentum,
     .check = nw_check_momentum,

@@ -106,7 +106,8 @@ static nw_status keep(nw_checkpoint_writer *w, nw_status status)
 {
     if (status == NW_OK || w->status != NW_OK) return status;
     w->status = status;
-    snprintf(w->message, sizeof w->message, "%s", nw_error_message());
+    snprintf(w->message, sizeof w->message, "the checkpoint '%s' was not written: %s (earlier checkpoints are untouched)",
+             w->target, nw_error_message());
     (void)nw_directory_remove(w->aside);
     return NW_FAIL(status, "%s", w->message); /* removing may have failed too, and that is not what matters */
 }
@@ -247,9 +248,6 @@ static nw_status commit(nw_checkpoint_writer *w)
 nw_status nw_checkpoint_commit(nw_checkpoint_writer *w)
 {
     nw_status status = keep(w, commit(w));
-    if (status != NW_OK)
-        status = NW_FAIL(status, "the checkpoint '%s' was not written: %s (earlier checkpoints are untouched)",
-                         w->target, w->message);
     writer_free(w);
     return status;
 }

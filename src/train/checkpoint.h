@@ -48,7 +48,7 @@ nw_status nw_checkpoint_begin(nw_checkpoint_writer **writer, const char *target,
 /* A file of tensors, written at once: the data may change afterwards. notes become its __metadata__. */
 nw_status nw_checkpoint_add_tensors(nw_checkpoint_writer *writer, const char *file, const nw_saved_list *list,
                                     const nw_saved_note *notes, int note_count);
-/* Any other file, for instance config.yaml or a log of decisions. */
+/* A text, for instance config.yaml. */
 nw_status nw_checkpoint_add_file(nw_checkpoint_writer *writer, const char *file, const void *data, size_t size);
 /* Scalars of the state, kept in the manifest. They come back bit for bit. */
 nw_status nw_checkpoint_add_int(nw_checkpoint_writer *writer, const char *key, int64_t value);
@@ -68,7 +68,7 @@ typedef struct nw_checkpoint nw_checkpoint;
 
 /* Opens
  *   a run's directory, or its directory `checkpoints`: the highest step that verifies. A damaged newer one is passed over
- *     and nw_checkpoint_note says so; one of a newer format is not passed over but refused (NW_E_UNSUPPORTED);
+ *     and nw_checkpoint_note says so; one of another format is not passed over but refused (NW_E_UNSUPPORTED);
  *   one checkpoint's directory;
  *   a bare .safetensors file: weights only, without manifest.
  * NW_E_FILE names the path, what is wrong, and the remedy. */
@@ -103,6 +103,11 @@ nw_status nw_checkpoint_read_tensor(nw_checkpoint *checkpoint, const char *file,
 nw_status nw_checkpoint_read_raw(nw_checkpoint *checkpoint, const char *file, const char *name, nw_saved_type type,
                                  int dims, const int64_t *shape, void *out);
 
+/* Integers, as many as there are: I64[n], or I64[n, columns] if columns > 0. To be freed. */
+nw_status nw_checkpoint_read_integers(nw_checkpoint *checkpoint, const char *file, const char *name, int columns,
+                                      int64_t **integers, size_t *n);
+bool nw_checkpoint_has_tensor(nw_checkpoint *checkpoint, const char *file, const char *name);
+
 /* ---- lists of numbers, and histograms ---------------------------------------------------------------------------- */
 
 /* A number of the state, under the key PREFIX + key, and where it lies: one of the two. */
@@ -110,7 +115,7 @@ typedef struct nw_saved_number {
     const char *key;
     int64_t *whole;
     double *real;
-    bool later; /* the first checkpoints had none: then it is left as it is */
+    bool later; /* earlier versions may not have had it: then it is left as it is */
 } nw_saved_number;
 
 nw_status nw_checkpoint_add_numbers(nw_checkpoint_writer *writer, const char *prefix, const nw_saved_number *numbers,
@@ -118,9 +123,9 @@ nw_status nw_checkpoint_add_numbers(nw_checkpoint_writer *writer, const char *pr
 nw_status nw_checkpoint_get_numbers(const nw_checkpoint *checkpoint, const char *prefix, const nw_saved_number *numbers,
                                     int count);
 
-/* A file of its own. */
-nw_status nw_checkpoint_add_histogram(nw_checkpoint_writer *writer, const char *file, const nw_histogram *histogram);
-nw_status nw_checkpoint_get_histogram(const nw_checkpoint *checkpoint, const char *file, nw_histogram *histogram);
+/* The tensor "delays". */
+nw_status nw_saved_list_add_histogram(nw_saved_list *list, const nw_histogram *histogram);
+nw_status nw_checkpoint_read_histogram(nw_checkpoint *checkpoint, const char *file, nw_histogram *histogram);
 
 /* ---- models and vectors over segments ---------------------------------------------------------------------------- */
 

@@ -33,25 +33,47 @@ nw_status nw_checkpoint_get_numbers(const nw_checkpoint *checkpoint, const char 
     return NW_OK;
 }
 
-nw_status nw_checkpoint_add_histogram(nw_checkpoint_writer *writer, const char *file, const nw_histogram *histogram)
+static const int64_t histogram_shape[] = {NW_HISTOGRAM_INTEGERS};
+
+nw_status nw_saved_list_add_histogram(nw_saved_list *list, const nw_histogram *histogram)
 {
-    nw_packer packer = {0};
-    nw_histogram_pack(histogram, &packer);
-    nw_status status = packer.failed ? NW_FAIL(NW_E_MEMORY, "no memory for %s of a checkpoint", file)
-                                     : nw_checkpoint_add_file(writer, file, packer.data, packer.size);
-    free(packer.data);
-    return status;
+    return nw_saved_list_add(list, "delays", NW_SAVED_I64, 1, histogram_shape, histogram);
 }
 
-nw_status nw_checkpoint_get_histogram(const nw_checkpoint *checkpoint, const char *file, nw_histogram *histogram)
+nw_status nw_checkpoint_read_histogram(nw_checkpoint *checkpoint, const char *file, nw_histogram *histogram)
 {
-    char *bytes, source[512];
-    size_t size;
-    *histogram = (nw_histogram){0};
-    NW_TRY(nw_checkpoint_read_file(checkpoint, file, &bytes, &size));
-    nw_unpacker unpacker = {.data = (const uint8_t *)bytes, .size = size};
-    snprintf(source, sizeof source, "%.400s/%s", nw_checkpoint_path(checkpoint), file);
-    nw_status status = nw_histogram_unpack_merge(histogram, &unpacker, source);
-    free(bytes);
+    NW_TRY(nw_checkpoint_read_raw(checkpoint, file, "delays", NW_SAVED_I64, 1, histogram_shape, histogram));
+    NW_FAIL_IF(!nw_histogram_is_sound(histogram), NW_E_FILE,
+               "%s/%s: the tensor 'delays' is not a histogram; take an earlier checkpoint",
+               nw_checkpoint_path(checkpoint), file);
+    return NW_OK;
+}
+
+bool nw_checkpoint_has_tensor(nw_checkpoint *checkpoint, const char *file, const char *name)
+{
+    const nw_safetensors *tensors;
+    return nw_checkpoint_has_file(checkpoint, file) && nw_checkpoint_tensors(checkpoint, file, &tensors) == NW_OK &&
+           nw_safetensors_find(tensors, name) >= 0;
+}
+
+nw_status nw_checkpoint_read_integers(nw_checkpoint *checkpoint, const char *file, const char *name, int columns,
+                                      int64_t **integers, size_t *n)
+{
+    const nw_safetensors *tensors;
+    int64_t shape[] = {0, columns};
+    int dims = columns > 0 ? 2 : 1;
+    *integers = NULL;
+    NW_TRY(nw_checkpoint_tensors(checkpoint, file, &tensors));
+    int index = nw_safetensors_find(tensors, name);
+    if (index >= 0 && nw_safetensors_at(tensors, index)->dims > 0)
+        shape[0] = nw_safetensors_at(tensors, index)->shape[0];
+    *n = (size_t)shape[0];
+    int64_t *made = malloc(index >= 0 ? nw_safetensors_bytes(tensors, index) + 1 : 1);
+    NW_FAIL_IF(!made, NW_E_MEMORY, "no memory for the tensor '%s' of '%s'", name, nw_safetensors_path(tensors));
+    nw_status status = nw_checkpoint_read_raw(checkpoint, file, name, NW_SAVED_I64, dims, shape, made);
+    if (status == NW_OK)
+        *integers = made;
+    else
+        free(made);
     return status;
 }

@@ -94,10 +94,7 @@ static void take_report(nw_crew *crew, int member, const uint8_t *report, nw_tal
     size_t floats = params_of(&crew->members[0])->running.floats;
     nw_tally tally;
     memcpy(&tally, report, sizeof tally);
-    sum->loss += tally.loss;
-    sum->images += tally.images;
-    sum->top1 += tally.top1;
-    sum->top5 += tally.top5;
+    nw_tally_merge(sum, &tally);
     if (nw_crew_lockstep(crew)) return;
     int worker = nw_server_worker_of(&crew->options.exchange, member);
     if (floats > 0) memcpy(crew->statistics + (size_t)worker * floats, report + sizeof tally, floats * sizeof(float));
@@ -118,10 +115,7 @@ static void move_place(nw_crew *crew, const nw_tally *tally)
     at->batches += crew->options.replica.accumulation;
     at->steps++;
     at->images += tally->images;
-    at->tally.loss += tally->loss;
-    at->tally.images += tally->images;
-    at->tally.top1 += tally->top1;
-    at->tally.top5 += tally->top5;
+    nw_tally_merge(&at->tally, tally);
     if (at->batch >= crew->epoch_batches) nw_replica_start_average(nw_crew_first(crew), at->epoch + 1);
 }
 
@@ -261,6 +255,7 @@ static int64_t find_epoch_batches(const nw_crew *crew, int workers)
     const nw_replica_options *o = &crew->options.replica;
     int64_t samples = o->loader.dataset->split[o->loader.split].count;
     int64_t size = (int64_t)o->loader.batch_size * (crew->options.exchange.sync ? workers : 1);
+    if (crew->options.global_batch > 0) size = crew->options.global_batch;
     int64_t batches = o->loader.drop_last ? samples / size : (samples + size - 1) / size;
     if (batches < 1) batches = 1;
     return o->max_batches > 0 && o->max_batches < batches ? o->max_batches : batches;
@@ -276,6 +271,10 @@ static nw_status make_member(nw_crew *crew, int index, int rank, int world)
         workers = nw_server_workers(&crew->options.exchange);
         worker = nw_server_worker_of(&crew->options.exchange, rank);
         o.epoch_batches = crew->epoch_batches = find_epoch_batches(crew, workers);
+        int batch = crew->options.global_batch;
+        if (batch > 0) o.loader.batch_size = batch / workers + (worker >= 0 && worker < batch % workers);
+    } else if (crew->options.shared_epochs && o.loader.replicate) {
+        o.sharers = workers;
     }
     o.loader.rank = worker > 0 ? worker : 0;
     o.loader.world = workers > 1 ? workers : 0;
@@ -506,10 +505,7 @@ static nw_status sum_shares(nw_crew *crew, const epoch_share *mine, epoch_share 
     nw_status status = nw_driver_share(crew->driver, mine, sizeof *mine, all);
     *sum = (epoch_share){0};
     for (int i = 0; status == NW_OK && i < nw_crew_world(crew); i++) {
-        sum->tally.loss += all[i].tally.loss;
-        sum->tally.images += all[i].tally.images;
-        sum->tally.top1 += all[i].tally.top1;
-        sum->tally.top5 += all[i].tally.top5;
+        nw_tally_merge(&sum->tally, &all[i].tally);
         sum->images += all[i].images;
     }
     free(all);

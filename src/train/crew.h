@@ -54,7 +54,9 @@ typedef struct nw_crew_options {
     const nw_faults *faults;          /* or NULL */
     const nw_schedule_part *schedule; /* REPLAY: what is repeated, of `world` ranks; outlives the crew */
     nw_norm_sync norms;
-    int recalibrate_batches;  /* of each rank */
+    int recalibrate_batches; /* of each rank */
+    int global_batch;   /* images that the workers of a server in step divide among each other; 0: each has its own */
+    bool shared_epochs; /* where ranks each take all images, an epoch is one pass of all of them together */
     nw_driver_options driver; /* its ledger and taps are made by the crew */
     bool trace;
     size_t trace_events;
@@ -79,8 +81,8 @@ struct nw_crew {
     nw_driver *driver;
     nw_codec *codec;
     nw_ledger *ledger; /* NULL in a world of one */
-    uint8_t *earlier;  /* packed: what MPI ranks sent before this process resumed; NULL: nothing */
-    size_t earlier_size;
+    int64_t *earlier;  /* as nw_ledger_save: what MPI ranks sent before this process resumed; NULL: nothing */
+    size_t earlier_rows;
     nw_crew_taps taps;
     int count; /* replicas here */
     nw_member *members;

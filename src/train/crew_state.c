@@ -4,9 +4,8 @@
  *   model.safetensors, replica0.safetensors   rank 0's replica
  *   replica<r>.safetensors                    what rank r has for itself
  *   exchange.safetensors                      vectors that the exchange holds back, of rank 0
- *   virtual.bin                               clocks and queues of a virtual cluster
- *   ledger.bin                                bytes sent so far
- *   delays.bin                                of gradients, where the work is handed out
+ *   state.safetensors                         integers of the world: cluster, clocks and queues of a virtual one; ledger,
+ *                                             bytes sent so far; delays of gradients, where the work is handed out
  *
  * Rank 0 writes everything; what is elsewhere comes to it replica by replica, into one more replica that is made for
  * the purpose. Every rank reads for itself.
@@ -18,9 +17,7 @@
 #include <string.h>
 
 #define EXCHANGE_FILE "exchange.safetensors"
-#define VIRTUAL_FILE  "virtual.bin"
-#define LEDGER_FILE   "ledger.bin"
-#define DELAYS_FILE   "delays.bin"
+#define STATE_FILE    "state.safetensors"
 
 /* ---- saving ----------------------------------------------------------------------------------------------------------- */
 
@@ -123,137 +120,31 @@ static nw_status save_vectors(nw_crew *crew, nw_checkpoint_writer *w)
     return status;
 }
 
-static nw_status save_driver(nw_crew *crew, nw_checkpoint_writer *w)
-{
-    int64_t *state;
-    size_t count;
-    if (!crew->driver->ops->save) return NW_OK;
-    NW_TRY(crew->driver->ops->save(crew->driver, &state, &count));
-    nw_status status = nw_checkpoint_add_file(w, VIRTUAL_FILE, state, count * sizeof *state);
-    free(state);
-    return status;
-}
-
-typedef nw_status (*take_packed)(void *context, const uint8_t *bytes, size_t size, int rank);
-
-/* Brings packed bytes of every rank to rank 0, which takes them one by one. All ranks call. */
-static nw_status gather_packed(nw_crew *crew, uint8_t *packed, size_t size, take_packed take, void *context)
-{
-    int64_t sizes[NW_CLUSTER_RANKS] = {0}, mine = (int64_t)size;
-    nw_status status = nw_driver_share(crew->driver, &mine, sizeof mine, sizes);
-    for (int rank = 0; rank < nw_crew_world(crew) && status == NW_OK; rank++) {
-        if (crew->dropped[rank]) continue;
-        uint8_t *bytes = packed;
-        if (nw_crew_leads(crew) && rank > 0) bytes = malloc((size_t)sizes[rank] + 1);
-        if (!bytes) status = NW_FAIL(NW_E_MEMORY, "no memory for what rank %d counted", rank);
-        if (status == NW_OK) status = nw_driver_collect(crew->driver, rank, bytes, (size_t)sizes[rank]);
-        if (status == NW_OK && nw_crew_leads(crew)) status = take(context, bytes, (size_t)sizes[rank], rank);
-        if (bytes != packed) free(bytes);
-    }
-    return status;
-}
-
-static nw_status take_ledger(void *context, const uint8_t *bytes, size_t size, int rank)
-{
-    char source[32];
-    snprintf(source, sizeof source, "rank %d", rank);
-    return nw_ledger_unpack_merge(context, bytes, size, source);
-}
-
-nw_status nw_crew_world_ledger(nw_crew *crew, nw_ledger **world)
-{
-    uint8_t *packed = NULL;
-    size_t size = 0;
-    int ranks = nw_crew_world(crew);
-    *world = NULL;
-    if (!crew->ledger) return NW_OK;
-    if (crew->options.place != NW_CREW_MPI) {
-        *world = crew->ledger;
-        return NW_OK;
-    }
-    NW_TRY(nw_ledger_pack(crew->ledger, &packed, &size));
-    nw_status status = nw_crew_leads(crew) ? nw_crew_make_ledger(crew, ranks, 0, ranks, world) : NW_OK;
-    if (status == NW_OK) status = gather_packed(crew, packed, size, take_ledger, *world);
-    if (status == NW_OK && *world && crew->earlier)
-        status = nw_ledger_unpack_resume(*world, crew->earlier, crew->earlier_size, "the checkpoint");
-    free(packed);
-    return status;
-}
-
-/* Clocks of machines differ: what to add to each rank's to get rank 0's. All look at theirs as they leave a meeting; the
- * middle one of five looks counts. */
-enum { LOOKS = 5 };
-static nw_status measure_clocks(nw_crew *crew, int64_t *offsets)
-{
-    int64_t *all = calloc((size_t)nw_crew_world(crew) * LOOKS, sizeof *all);
-    NW_FAIL_IF(!all, NW_E_MEMORY, "no memory for the clocks of %d ranks", nw_crew_world(crew));
-    nw_status status = NW_OK;
-    for (int i = 0; i < LOOKS && status == NW_OK; i++) {
-        int64_t now = nw_driver_now(crew->driver, crew->driver->first);
-        status = nw_driver_share(crew->driver, &now, sizeof now, all + i * nw_crew_world(crew));
-    }
-    for (int rank = 0; rank < nw_crew_world(crew); rank++) {
-        int64_t look[LOOKS];
-        for (int i = 0; i < LOOKS; i++) { /* sorted as they come */
-            int64_t offset = all[i * nw_crew_world(crew)] - all[i * nw_crew_world(crew) + rank];
-            int at = i;
-            for (; at > 0 && look[at - 1] > offset; at--) look[at] = look[at - 1];
-            look[at] = offset;
-        }
-        offsets[rank] = look[LOOKS / 2];
-    }
-    free(all);
-    return status;
-}
-
-typedef struct trace_merge {
-    nw_trace *trace;
-    int64_t offsets[NW_CLUSTER_RANKS];
-} trace_merge;
-
-static nw_status take_trace(void *context, const uint8_t *bytes, size_t size, int rank)
-{
-    char source[32];
-    trace_merge *merge = context;
-    snprintf(source, sizeof source, "rank %d", rank);
-    return rank == 0 ? NW_OK : nw_trace_unpack_merge(merge->trace, bytes, size, merge->offsets[rank], source);
-}
-
-nw_status nw_crew_write_trace(nw_crew *crew, const char *path, bool alone)
-{
-    trace_merge *merge = calloc(1, sizeof *merge);
-    uint8_t *packed = NULL;
-    size_t size = 0;
-    if (!crew->taps.trace || (alone && !nw_crew_leads(crew))) {
-        free(merge);
-        return NW_OK;
-    }
-    nw_status status = merge ? NW_OK : NW_FAIL(NW_E_MEMORY, "no memory for a trace");
-    if (status == NW_OK && crew->options.place == NW_CREW_MPI && !alone) {
-        merge->trace = crew->taps.trace;
-        status = measure_clocks(crew, merge->offsets);
-        if (status == NW_OK) status = nw_trace_pack(crew->taps.trace, &packed, &size);
-        if (status == NW_OK) status = gather_packed(crew, packed, size, take_trace, merge);
-    }
-    if (status == NW_OK && nw_crew_leads(crew)) status = nw_trace_write(crew->taps.trace, path);
-    free(packed);
-    free(merge);
-    return status;
-}
-
-static nw_status save_ledger(nw_crew *crew, nw_checkpoint_writer *w)
+/* All ranks call; what they counted comes to rank 0. */
+static nw_status save_state(nw_crew *crew, nw_checkpoint_writer *w)
 {
     nw_ledger *world;
-    uint8_t *bytes;
-    size_t size;
+    int64_t *cluster = NULL, *rows = NULL, shape[] = {0, NW_LEDGER_COLUMNS};
+    size_t count = 0;
+    nw_saved_list list = {0};
     NW_TRY(nw_crew_world_ledger(crew, &world));
-    if (!world) return NW_OK;
-    nw_status status = nw_ledger_pack(world, &bytes, &size);
-    if (status == NW_OK) {
-        status = nw_checkpoint_add_file(w, LEDGER_FILE, bytes, size);
-        free(bytes);
+    nw_status status = NW_OK;
+    if (w && crew->driver->ops->save) {
+        status = crew->driver->ops->save(crew->driver, &cluster, &count);
+        shape[0] = (int64_t)count;
+        if (status == NW_OK) status = nw_saved_list_add(&list, "cluster", NW_SAVED_I64, 1, shape, cluster);
     }
+    if (w && world && status == NW_OK) {
+        status = nw_ledger_save(world, &rows, &count);
+        shape[0] = (int64_t)count;
+        if (status == NW_OK) status = nw_saved_list_add(&list, "ledger", NW_SAVED_I64, 2, shape, rows);
+    }
+    if (w && !nw_crew_lockstep(crew) && status == NW_OK) status = nw_saved_list_add_histogram(&list, &crew->delays);
+    if (list.count > 0 && status == NW_OK) status = nw_checkpoint_add_tensors(w, STATE_FILE, &list, NULL, 0);
+    nw_saved_list_free(&list);
     if (world != crew->ledger) nw_ledger_free(world);
+    free(cluster);
+    free(rows);
     return status;
 }
 
@@ -279,8 +170,7 @@ static nw_status save_place(nw_crew *crew, nw_checkpoint_writer *w)
     nw_saved_number place[PLACE_NUMBERS];
     list_place(&crew->place, place);
     NW_TRY(nw_checkpoint_add_numbers(w, "world.", place, PLACE_NUMBERS));
-    NW_TRY(nw_checkpoint_add_int(w, "world.epoch_batches", crew->epoch_batches));
-    return nw_checkpoint_add_histogram(w, DELAYS_FILE, &crew->delays);
+    return nw_checkpoint_add_int(w, "world.epoch_batches", crew->epoch_batches);
 }
 
 /* What each server knows of its range comes to rank 0, whose vectors then are complete. All ranks call. */
@@ -316,14 +206,13 @@ nw_status nw_crew_save(nw_crew *crew, nw_checkpoint_writer *w)
         NW_TRY(nw_replica_save(nw_crew_first(crew), w, 0, NW_SAVED_LEADER));
         NW_TRY(nw_checkpoint_add_int(w, "world_size", nw_crew_world(crew)));
         NW_TRY(save_vectors(crew, w));
-        NW_TRY(save_driver(crew, w));
     }
     if (crew->options.place == NW_CREW_MPI && nw_crew_world(crew) > 1)
         NW_TRY(save_followers_from_elsewhere(crew, w));
     else
         for (int i = 1; i < crew->count; i++)
             NW_TRY(nw_replica_save(crew->members[i].replica, w, i, follower_kind(crew)));
-    return save_ledger(crew, w);
+    return save_state(crew, w);
 }
 
 /* ---- loading ----------------------------------------------------------------------------------------------------------- */
@@ -347,21 +236,15 @@ static nw_status take_sums(nw_replica *r, nw_checkpoint *c, int rank, int from_w
     for (int i = 0; rank == 0 && i < from_world; i++) {
         nw_tally t;
         int64_t images;
-        char key[96];
-        snprintf(key, sizeof key, "replica%d.tally_loss", i);
-        NW_TRY(nw_checkpoint_get_double(c, key, &t.loss));
-        snprintf(key, sizeof key, "replica%d.tally_images", i);
-        NW_TRY(nw_checkpoint_get_int(c, key, &t.images));
-        snprintf(key, sizeof key, "replica%d.tally_top1", i);
-        NW_TRY(nw_checkpoint_get_int(c, key, &t.top1));
-        snprintf(key, sizeof key, "replica%d.tally_top5", i);
-        NW_TRY(nw_checkpoint_get_int(c, key, &t.top5));
-        snprintf(key, sizeof key, "replica%d.images", i);
-        NW_TRY(nw_checkpoint_get_int(c, key, &images));
-        r->at.tally.loss += t.loss;
-        r->at.tally.images += t.images;
-        r->at.tally.top1 += t.top1;
-        r->at.tally.top5 += t.top5;
+        char prefix[32];
+        const nw_saved_number sums[] = {{"tally_loss", .real = &t.loss},
+                                        {"tally_images", .whole = &t.images},
+                                        {"tally_top1", .whole = &t.top1},
+                                        {"tally_top5", .whole = &t.top5},
+                                        {"images", .whole = &images}};
+        snprintf(prefix, sizeof prefix, "replica%d.", i);
+        NW_TRY(nw_checkpoint_get_numbers(c, prefix, sums, sizeof sums / sizeof sums[0]));
+        nw_tally_merge(&r->at.tally, &t);
         r->at.images += images;
     }
     return NW_OK;
@@ -441,40 +324,34 @@ static nw_status load_place(nw_crew *crew, nw_checkpoint *c, bool same_world)
         own->batch = done < all ? done : all;
         own->batches = own->epoch * all + own->batch;
     }
-    return nw_checkpoint_has_file(c, DELAYS_FILE) ? nw_checkpoint_get_histogram(c, DELAYS_FILE, &crew->delays) : NW_OK;
+    return nw_checkpoint_read_histogram(c, STATE_FILE, &crew->delays);
 }
 
 static nw_status load_driver(nw_crew *crew, nw_checkpoint *c, bool same_world)
 {
-    char *bytes;
-    size_t size;
-    if (!crew->driver->ops->load || !same_world || !nw_checkpoint_has_file(c, VIRTUAL_FILE)) return NW_OK;
-    NW_TRY(nw_checkpoint_read_file(c, VIRTUAL_FILE, &bytes, &size));
-    int64_t *state = calloc(size / sizeof *state + 1, sizeof *state);
-    nw_status status = state ? NW_OK : NW_FAIL(NW_E_MEMORY, "no memory for the state of a cluster");
-    if (status == NW_OK) {
-        memcpy(state, bytes, size / sizeof *state * sizeof *state);
-        status = crew->driver->ops->load(crew->driver, state, size / sizeof *state);
-    }
+    int64_t *state;
+    size_t count;
+    if (!crew->driver->ops->load || !same_world || !nw_checkpoint_has_tensor(c, STATE_FILE, "cluster")) return NW_OK;
+    NW_TRY(nw_checkpoint_read_integers(c, STATE_FILE, "cluster", 0, &state, &count));
+    nw_status status = crew->driver->ops->load(crew->driver, state, count);
     free(state);
-    free(bytes);
     return status;
 }
 
 static nw_status load_ledger(nw_crew *crew, nw_checkpoint *c)
 {
-    char *bytes;
-    size_t size;
-    if (!crew->ledger || !nw_crew_leads(crew) || !nw_checkpoint_has_file(c, LEDGER_FILE)) return NW_OK;
-    NW_TRY(nw_checkpoint_read_file(c, LEDGER_FILE, &bytes, &size));
+    int64_t *rows;
+    size_t count;
+    if (!crew->ledger || !nw_crew_leads(crew) || !nw_checkpoint_has_tensor(c, STATE_FILE, "ledger")) return NW_OK;
+    NW_TRY(nw_checkpoint_read_integers(c, STATE_FILE, "ledger", NW_LEDGER_COLUMNS, &rows, &count));
     if (crew->options.place == NW_CREW_MPI) { /* other ranks' counts belong to the sum over the world */
         free(crew->earlier);
-        crew->earlier = (uint8_t *)bytes;
-        crew->earlier_size = size;
+        crew->earlier = rows;
+        crew->earlier_rows = count;
         return NW_OK;
     }
-    nw_status status = nw_ledger_unpack_resume(crew->ledger, (const uint8_t *)bytes, size, nw_checkpoint_path(c));
-    free(bytes);
+    nw_status status = nw_ledger_add(crew->ledger, rows, count, true, nw_checkpoint_path(c));
+    free(rows);
     return status;
 }
 

@@ -13,6 +13,14 @@ void nw_tally_add(nw_tally *tally, const nw_step_result *result, bool loss_is_su
     tally->top5 += result->top5;
 }
 
+void nw_tally_merge(nw_tally *into, const nw_tally *from)
+{
+    into->loss += from->loss;
+    into->images += from->images;
+    into->top1 += from->top1;
+    into->top5 += from->top5;
+}
+
 static double per_image(const nw_tally *tally, double sum)
 {
     return tally->images > 0 ? sum / (double)tally->images : (double)NAN;

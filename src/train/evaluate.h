@@ -15,6 +15,7 @@ typedef struct nw_tally {
 
 /* Adds a batch's result; a loss that is a mean over the batch counts once an image. */
 void nw_tally_add(nw_tally *tally, const nw_step_result *result, bool loss_is_sum);
+void nw_tally_merge(nw_tally *into, const nw_tally *from);
 /* NAN where there are no images. Accuracies in percent. */
 double nw_tally_loss(const nw_tally *tally);
 double nw_tally_top1(const nw_tally *tally);

@@ -6,7 +6,7 @@
  * known at this moment whether they are needed. Foreseen readers belong to versions t - D + 1 to t + D - 2: that is why
  * the table has 2 D places. A place is never cleared: a last reader below v was an earlier version's.
  *
- * In a checkpoint: history<r>.safetensors has each version held as one vector "version.<v>", delays<r>.bin the packed
+ * In a checkpoint: history<r>.safetensors has each version held as one vector "version.<v>", and as "delays" the
  * histogram of delays so far. Which versions are needed follows from the options and the number of updates.
  */
 #include "train/history.h"
@@ -139,17 +139,7 @@ const nw_histogram *nw_history_delays(const nw_history *h) { return &h->delays; 
 
 /* ---- saving and loading ------------------------------------------------------------------------------------------ */
 
-typedef struct file_names {
-    char versions[64], delays[64];
-} file_names;
-
-static file_names names_of(int index)
-{
-    file_names n;
-    snprintf(n.versions, sizeof n.versions, "history%d.safetensors", index);
-    snprintf(n.delays, sizeof n.delays, "delays%d.bin", index);
-    return n;
-}
+static void file_name(char *name, size_t size, int index) { snprintf(name, size, "history%d.safetensors", index); }
 
 static void tensor_name(char *name, size_t size, int64_t version)
 {
@@ -158,9 +148,10 @@ static void tensor_name(char *name, size_t size, int64_t version)
 
 nw_status nw_history_save(const nw_history *h, nw_checkpoint_writer *writer, int index)
 {
-    file_names files = names_of(index);
+    char file[64];
     nw_saved_list list = {0};
-    nw_status status = nw_checkpoint_add_histogram(writer, files.delays, &h->delays);
+    file_name(file, sizeof file, index);
+    nw_status status = nw_saved_list_add_histogram(&list, &h->delays);
     for (int64_t v = oldest(h); v < h->update && status == NW_OK; v++) {
         char name[64];
         int64_t shape[] = {(int64_t)h->floats};
@@ -168,7 +159,7 @@ nw_status nw_history_save(const nw_history *h, nw_checkpoint_writer *writer, int
         tensor_name(name, sizeof name, v);
         status = nw_saved_list_add(&list, name, NW_SAVED_F32, 1, shape, place_of(h, v)->data);
     }
-    if (status == NW_OK && list.count > 0) status = nw_checkpoint_add_tensors(writer, files.versions, &list, NULL, 0);
+    if (status == NW_OK) status = nw_checkpoint_add_tensors(writer, file, &list, NULL, 0);
     nw_saved_list_free(&list);
     return status;
 }
@@ -191,14 +182,14 @@ static nw_status load_version(nw_history *h, nw_checkpoint *checkpoint, const ch
 
 nw_status nw_history_load(nw_history *h, nw_checkpoint *checkpoint, int index, int64_t update)
 {
-    file_names files = names_of(index);
+    char file[64];
+    file_name(file, sizeof file, index);
     NW_FAIL_IF(update < 0 || update > INT64_MAX / 4, NW_E_FILE,
                "%s: it cannot be after %lld updates; take an earlier checkpoint", nw_checkpoint_path(checkpoint),
                (long long)update);
     begin_at(h, update);
-    if (nw_checkpoint_has_file(checkpoint, files.delays))
-        NW_TRY(nw_checkpoint_get_histogram(checkpoint, files.delays, &h->delays));
+    if (nw_checkpoint_has_file(checkpoint, file)) NW_TRY(nw_checkpoint_read_histogram(checkpoint, file, &h->delays));
     for (int64_t v = oldest(h); v < update; v++)
-        if (is_needed(h, v)) NW_TRY(load_version(h, checkpoint, files.versions, v));
+        if (is_needed(h, v)) NW_TRY(load_version(h, checkpoint, file, v));
     return NW_OK;
 }

@@ -225,7 +225,7 @@ static nw_status get_seed(const nw_json_document *d, uint64_t *seed)
     return NW_OK;
 }
 
-/* Format and version first, so that a file of a newer program is called that and not damaged. */
+/* Format and version first, so that a file of another version is called that and not damaged. */
 static nw_status check_version(const nw_json_document *d)
 {
     const nw_json_value *root = &d->values[0], *format = nw_json_find(root, "format");
@@ -233,9 +233,14 @@ static nw_status check_version(const nw_json_document *d)
     NW_FAIL_IF(!format || format->type != NW_JSON_STRING || strcmp(format->text, format_name) != 0, NW_E_FILE,
                "'%s' is not the manifest of a checkpoint: expected \"format\": \"%s\"", d->name, format_name);
     NW_TRY(nw_json_get_int(d, root, "version", 1, INT32_MAX, &version));
+    NW_FAIL_IF(version < NW_MANIFEST_VERSION, NW_E_UNSUPPORTED,
+               "'%s': this checkpoint was written by an older version of nowait (format %" PRId64
+               ", this program reads %d); go on with that version, or start a new run from its weights with --init and "
+               "the path of its model.safetensors",
+               d->name, version, NW_MANIFEST_VERSION);
     NW_FAIL_IF(version > NW_MANIFEST_VERSION, NW_E_UNSUPPORTED,
-               "'%s' has format version %" PRId64 " and this program reads up to %d; use a newer nowait", d->name,
-               version, NW_MANIFEST_VERSION);
+               "'%s' has format version %" PRId64 " and this program reads %d; use a newer nowait", d->name, version,
+               NW_MANIFEST_VERSION);
     return NW_OK;
 }
 

@@ -11,7 +11,7 @@
 #include "base/status.h"
 
 enum {
-    NW_MANIFEST_VERSION = 1,
+    NW_MANIFEST_VERSION = 2,
     NW_MANIFEST_BYTES = 4 << 20, /* most of a manifest */
     NW_MANIFEST_NAME = 128,      /* most of a file's name or of a key, with the zero */
 };
@@ -65,7 +65,7 @@ const nw_manifest_state *nw_manifest_state_find(const nw_manifest *manifest, con
 /* The text of manifest.json, with its own hash inside, to be freed. */
 nw_status nw_manifest_write(const nw_manifest *manifest, char **text, size_t *size);
 
-/* Reads it. NW_E_FILE: no manifest, or damaged; NW_E_UNSUPPORTED: of a newer format. Needs nw_manifest_free only after
+/* Reads it. NW_E_FILE: no manifest, or damaged; NW_E_UNSUPPORTED: of another version of the format. Needs nw_manifest_free only after
  * success. */
 nw_status nw_manifest_parse(nw_manifest *manifest, const char *text, size_t size, const char *name);
 void nw_manifest_free(nw_manifest *manifest);

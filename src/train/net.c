@@ -105,7 +105,7 @@ static nw_status create(nw_net *net, const nw_net_options *o, const nw_net_parts
     nw_arena measure = nw_arena_measure();
     bind_state(net, &measure);
     bind_work(net, &measure);
-    NW_TRY(nw_arena_create(&net->arena, measure.peak));
+    NW_TRY(nw_arena_create(&net->arena, measure.used));
     bind_state(net, &net->arena);
     bind_work(net, &net->arena);
     net->model.pass.exec.pool = net->pool;
@@ -142,7 +142,7 @@ static nw_status make_sibling(nw_net *net, const nw_net_parts *parts)
     NW_TRY(make_optimizer(net, &net->options, parts));
     nw_arena measure = nw_arena_measure();
     bind_state(net, &measure);
-    NW_TRY(nw_arena_create(&net->arena, measure.peak));
+    NW_TRY(nw_arena_create(&net->arena, measure.used));
     bind_state(net, &net->arena);
     net->model.pass.params = &net->model.params;
     nw_params_init(&net->model.params, net->options.seed);
@@ -197,6 +197,23 @@ static nw_status load(nw_net *net, const float *images, const int32_t *labels, i
     return NW_OK;
 }
 
+/* A batch to train on. Of one value there is no variance: training would go on with zeros. */
+static nw_status load_training(nw_net *net, const float *images, const int32_t *labels, int n)
+{
+    const nw_builder *b = &net->model.builder;
+    if (n * b->norm_pixels == 1) {
+        const char *scale = net->model.params.learned.at[b->norm].name; /* "layer4.0.bn1.weight" */
+        return NW_FAIL(NW_E_SHAPE,
+                       "a batch of one image gives the batch norm '%.*s' one value per channel (its map is 1 x 1), and "
+                       "training needs more than one; use larger batches or images, or --drop-last where it is what is "
+                       "left of an epoch",
+                       (int)(strrchr(scale, '.') - scale), scale);
+    }
+    NW_TRY(load(net, images, labels, n));
+    net->model.pass.training = true;
+    return NW_OK;
+}
+
 static nw_step_result as_result(const nw_loss_result *loss, int n)
 {
     return (nw_step_result){.loss = loss->loss, .images = n, .top1 = loss->top1, .top5 = loss->top5};
@@ -205,9 +222,8 @@ static nw_step_result as_result(const nw_loss_result *loss, int n)
 nw_status nw_net_gradients(nw_net *net, const float *images, const int32_t *labels, int n, bool accumulate,
                            nw_step_result *result)
 {
-    NW_TRY(load(net, images, labels, n));
+    NW_TRY(load_training(net, images, labels, n));
     nw_pass *pass = &net->model.pass;
-    pass->training = true;
     pass->accumulate = accumulate;
     pass->step = net->batches;
     nw_loss_rule rule = {.smoothing = net->options.label_smoothing, .sum = net->options.loss_sum};
@@ -245,8 +261,7 @@ static nw_status look(nw_net *net, const float *images, const int32_t *labels, i
 
 nw_status nw_net_observe(nw_net *net, const float *images, const int32_t *labels, int n)
 {
-    NW_TRY(load(net, images, labels, n));
-    net->model.pass.training = true;
+    NW_TRY(load_training(net, images, labels, n));
     nw_model_forward(&net->model, &net->input);
     return NW_OK;
 }

@@ -9,6 +9,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Batches of one pass over the images that this replica takes. */
+static int64_t pass_batches(const nw_replica *r)
+{
+    int64_t all = nw_loader_batches(r->loader), most = r->options.max_batches;
+    return most > 0 && most < all ? most : all;
+}
+
+/* Batches of a worker in the epochs before one, where passes have so many. */
+static int64_t batches_before(int64_t pass, int sharers, int64_t epoch)
+{
+    return epoch * pass / (sharers > 1 ? sharers : 1);
+}
+
 nw_status nw_replica_create(nw_replica **out, const nw_replica_options *options, nw_replica *elder)
 {
     *out = NULL;
@@ -23,9 +36,13 @@ nw_status nw_replica_create(nw_replica **out, const nw_replica_options *options,
     if (status == NW_OK) status = nw_loader_create(&r->loader, &options->loader);
     if (status == NW_OK && options->delay.models > 1)
         status = nw_history_create(&r->history, &options->delay, r->net->model.params.learned.floats);
+    if (status == NW_OK && pass_batches(r) < options->sharers)
+        status =
+            NW_FAIL(NW_E_ARGUMENT, "an epoch of %lld batches is too short for %d workers; use a smaller --batch-size",
+                    (long long)pass_batches(r), options->sharers);
     if (status == NW_OK) {
-        r->options.schedule.batches_per_epoch =
-            options->epoch_batches > 0 ? options->epoch_batches : nw_replica_batches(r);
+        r->options.schedule.batches_per_epoch = options->epoch_batches > 0 ? options->epoch_batches : pass_batches(r);
+        r->options.schedule.shared = options->sharers > 1;
         status = nw_schedule_make(&r->schedule, &r->options.schedule);
     }
     if (status == NW_OK) {
@@ -51,10 +68,14 @@ void nw_replica_free(nw_replica *r)
     free(r);
 }
 
+int64_t nw_replica_batches_before(const nw_replica *r, int64_t epoch)
+{
+    return batches_before(pass_batches(r), r->options.sharers, epoch);
+}
+
 int64_t nw_replica_batches(const nw_replica *r)
 {
-    int64_t all = nw_loader_batches(r->loader), most = r->options.max_batches;
-    return most > 0 && most < all ? most : all;
+    return nw_replica_batches_before(r, r->at.epoch + 1) - nw_replica_batches_before(r, r->at.epoch);
 }
 
 void nw_replica_start_average(nw_replica *r, int64_t epoch)
@@ -64,10 +85,26 @@ void nw_replica_start_average(nw_replica *r, int64_t epoch)
     r->ema_running = true;
 }
 
+/* Where epochs are shared, passes go on from epoch to epoch. */
+static nw_status start_pass(nw_replica *r)
+{
+    int64_t done = nw_replica_batches_before(r, r->at.epoch) + r->at.batch, pass = pass_batches(r);
+    return nw_loader_start(r->loader, done / pass, done % pass);
+}
+
 nw_status nw_replica_begin(nw_replica *r)
 {
     nw_replica_start_average(r, r->at.epoch);
-    return nw_loader_start(r->loader, r->at.epoch, r->at.batch);
+    return r->options.sharers > 1 ? start_pass(r) : nw_loader_start(r->loader, r->at.epoch, r->at.batch);
+}
+
+/* The next batch. Where epochs are shared, a pass may end within one. */
+static nw_status take_batch(nw_replica *r, nw_batch *batch)
+{
+    bool shared = r->options.sharers > 1 && r->at.batch > 0;
+    if (shared && (nw_replica_batches_before(r, r->at.epoch) + r->at.batch) % pass_batches(r) == 0)
+        NW_TRY(start_pass(r));
+    return nw_loader_next(r->loader, batch);
 }
 
 /* A loss that grows is as bad as one that is no number, and comes before it. */
@@ -151,7 +188,7 @@ static nw_status next_batch(nw_replica *r, nw_batch *batch)
 {
     int64_t start = nw_now_ns();
     if (r->at.batch >= nw_replica_batches(r)) NW_TRY(nw_replica_end_epoch(r));
-    NW_TRY(nw_loader_next(r->loader, batch));
+    NW_TRY(take_batch(r, batch));
     r->wait_ns += nw_now_ns() - start;
     NW_FAIL_IF(batch->n == 0, NW_E_INTERNAL, "epoch %lld ended after %lld batches instead of %lld",
                (long long)r->at.epoch, (long long)r->at.batch, (long long)nw_replica_batches(r));
@@ -248,10 +285,10 @@ static void list_numbers(nw_replica *r, int64_t *optimizer_steps, int64_t *avera
         {"gradient_top5", .whole = &at->gradient.top5, .later = true},
         {"optimizer_steps", .whole = optimizer_steps},
         {"average_steps", .whole = average_steps}, /* -1: the average has not begun */
-        {"first_loss", .real = &at->first_loss, .later = true},
-        {"mean_loss", .real = &at->mean_loss, .later = true},
-        {"watched", .whole = &at->watched, .later = true},
-        {"lr_factor", .real = &at->lr_factor, .later = true},
+        {"first_loss", .real = &at->first_loss},
+        {"mean_loss", .real = &at->mean_loss},
+        {"watched", .whole = &at->watched},
+        {"lr_factor", .real = &at->lr_factor},
     };
     memcpy(numbers, all, sizeof all);
 }
@@ -285,7 +322,7 @@ static nw_status save_measure(const nw_replica *r, nw_checkpoint_writer *writer,
     snprintf(key, sizeof key, "replica%d.batch_size", index);
     NW_TRY(nw_checkpoint_add_int(writer, key, r->options.loader.batch_size));
     snprintf(key, sizeof key, "replica%d.epoch_batches", index);
-    return nw_checkpoint_add_int(writer, key, nw_replica_batches(r));
+    return nw_checkpoint_add_int(writer, key, pass_batches(r));
 }
 
 static nw_status read_measure(const nw_checkpoint *checkpoint, int index, int64_t *batch_size, int64_t *batches)
@@ -301,11 +338,11 @@ static nw_status check_measure(const nw_replica *r, const nw_checkpoint *checkpo
 {
     int64_t batch_size, batches;
     NW_TRY(read_measure(checkpoint, index, &batch_size, &batches));
-    NW_FAIL_IF(batch_size != r->options.loader.batch_size || batches != nw_replica_batches(r), NW_E_ARGUMENT,
+    NW_FAIL_IF(batch_size != r->options.loader.batch_size || batches != pass_batches(r), NW_E_ARGUMENT,
                "%s: an epoch was %lld batches of %lld images and would now be %lld of %d; give the batch size and data "
                "of the run that wrote it, or start a new run from its weights with --init",
-               nw_checkpoint_path(checkpoint), (long long)batches, (long long)batch_size,
-               (long long)nw_replica_batches(r), r->options.loader.batch_size);
+               nw_checkpoint_path(checkpoint), (long long)batches, (long long)batch_size, (long long)pass_batches(r),
+               r->options.loader.batch_size);
     return NW_OK;
 }
 
@@ -365,13 +402,15 @@ nw_status nw_replica_move(nw_replica *r, nw_checkpoint *checkpoint, int index, i
 {
     int64_t batch_size, batches, all = nw_replica_batches(r), taken = (int64_t)r->options.loader.batch_size * to_world;
     NW_TRY(read_measure(checkpoint, index, &batch_size, &batches));
-    bool over = r->at.batch >= batches;
+    int sharers = r->options.sharers > 1 ? from_world : 1;
+    bool over = r->at.batch >=
+                batches_before(batches, sharers, r->at.epoch + 1) - batches_before(batches, sharers, r->at.epoch);
     NW_FAIL_IF(batch_size < 1 || batch_size > INT32_MAX || r->at.batch > INT32_MAX, NW_E_FILE,
                "%s: no epoch has %lld batches of %lld images; take an earlier checkpoint",
                nw_checkpoint_path(checkpoint), (long long)r->at.batch, (long long)batch_size);
     int64_t seen = r->at.batch * batch_size * from_world, batch = (seen + taken - 1) / taken;
     r->at.batch = over || batch > all ? all : batch;
-    r->at.batches = r->at.epoch * all + r->at.batch;
+    r->at.batches = nw_replica_batches_before(r, r->at.epoch) + r->at.batch;
     r->at.pending = 0;
     r->at.gradient = (nw_tally){0};
     return NW_OK;

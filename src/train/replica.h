@@ -33,6 +33,7 @@ typedef struct nw_replica_options {
     double ema_decay; /* 0: no average of the weights */
     int ema_every;
     int64_t ema_from;      /* the first epoch whose updates it sees */
+    int sharers;           /* workers that each take all images, but make an epoch together; 0 or 1: it is one's own */
     int64_t epoch_batches; /* of the schedule of rates, where it is not that of this replica; 0: it is */
     bool watch;            /* stop where a loss or gradient is not finite, */
     double diverged; /* or where its running mean is so many times what guessing gives, or the first one; 0: never */
@@ -73,7 +74,10 @@ typedef struct nw_replica {
 nw_status nw_replica_create(nw_replica **replica, const nw_replica_options *options, nw_replica *elder);
 void nw_replica_free(nw_replica *replica);
 
-int64_t nw_replica_batches(const nw_replica *replica); /* of an epoch */
+/* Of this epoch, and of all before one. Workers that share epochs go over their images at 1 / sharers of the speed;
+ * what does not divide evenly comes in a later epoch, so that E epochs have floor(E x batches / sharers). */
+int64_t nw_replica_batches(const nw_replica *replica);
+int64_t nw_replica_batches_before(const nw_replica *replica, int64_t epoch);
 
 /* Brings the loader to the replica's place: first of all, after loading, and after each epoch. */
 nw_status nw_replica_begin(nw_replica *replica);

@@ -81,7 +81,7 @@ static nw_status prepare(run *r, nw_checkpoint *c)
     for (int i = 0; !c && i < r->crew->count; i++) {
         nw_replica *replica = r->crew->members[i].replica;
         replica->at.epoch = o->start_epoch;
-        replica->at.batches = o->start_epoch * nw_replica_batches(replica);
+        replica->at.batches = nw_replica_batches_before(replica, o->start_epoch);
     }
     NW_FAIL_IF(o->start_epoch > 0 && !nw_crew_lockstep(r->crew), NW_E_ARGUMENT,
                "a parameter server counts updates from the first; resume a run with --resume instead of --epoch");
@@ -89,8 +89,12 @@ static nw_status prepare(run *r, nw_checkpoint *c)
     return nw_crew_begin(r->crew);
 }
 
-nw_status nw_run_open_directory(const char *dir, const char *config, bool resumes, int *lock)
+/* Makes the run's directory and keeps other processes out of it until the lock is closed; a file system without locks
+ * has to do without (-1). config.yaml goes there; a run that goes on keeps the one that it was started with. */
+static nw_status open_directory(run *r, bool resumes)
 {
+    const char *dir = r->options->run_dir, *config = r->options->config;
+    int *lock = &r->lock;
     NW_TRY(nw_directory_make(dir));
     *lock = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     NW_FAIL_IF(*lock >= 0 && flock(*lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK, NW_E_ARGUMENT,
@@ -148,6 +152,7 @@ static nw_status open_observers(run *r, const nw_checkpoint *c)
     record.test_images = r->options->dataset->split[NW_SPLIT_TEST].count;
     record.batch_size = o->loader.batch_size;
     record.batches_per_epoch = nw_crew_epoch_batches(r->crew);
+    record.accumulation_steps = o->accumulation;
     record.max_epoch = r->options->epochs;
     if (r->options->max_steps > 0) record.max_steps = r->options->max_steps;
     record.seed = (int64_t)o->net.seed;
@@ -162,8 +167,10 @@ static nw_status open_observers(run *r, const nw_checkpoint *c)
     return NW_OK;
 }
 
-void nw_run_fill_end(nw_end_record *end, nw_status status, nw_phase_times t, nw_cpu_ticks began)
+/* Fills status, times and what the machine did; images must be known. */
+static void fill_end(const run *r, nw_status status, nw_end_record *end)
 {
+    nw_phase_times t = times(r);
     end->status = status == NW_OK ? "done" : status == NW_E_INTERRUPTED ? "interrupted" : "failed";
     end->preprocess_seconds = nw_phase_seconds(t, NW_PHASE_PREPROCESS);
     end->train_seconds = nw_phase_seconds(t, NW_PHASE_TRAIN);
@@ -174,18 +181,12 @@ void nw_run_fill_end(nw_end_record *end, nw_status status, nw_phase_times t, nw_
     end->dawnbench_seconds = nw_phase_dawnbench_seconds(t);
     if (end->train_seconds > 0) end->images_per_second = (double)end->images / end->train_seconds;
     end->peak_memory_bytes = (int64_t)nw_machine_peak_memory();
-    end->steal_percent = nw_machine_steal_percent(began, nw_machine_ticks());
+    end->steal_percent = nw_machine_steal_percent(r->ticks, nw_machine_ticks());
     end->load = nw_machine_load();
 }
 
-nw_status nw_run_fail_interrupted(const char *dir, int64_t step)
-{
-    NW_FAIL_IF(!dir, NW_E_INTERRUPTED, "interrupted at step %lld; there is no checkpoint", (long long)step);
-    return NW_FAIL(NW_E_INTERRUPTED, "interrupted at step %lld; continue with: nowait train --resume %s",
-                   (long long)step, dir);
-}
-
-nw_status nw_run_has_summary(const char *dir, bool *has)
+/* Whether a run has told its end there: summary.json. In no directory (NULL) it has not. */
+static nw_status has_summary(const char *dir, bool *has)
 {
     char *path;
     *has = false;
@@ -196,12 +197,6 @@ nw_status nw_run_has_summary(const char *dir, bool *has)
     return NW_OK;
 }
 
-nw_status nw_run_close_observers(nw_observers *observers, nw_status status, const char *message)
-{
-    nw_status closing = nw_observers_close(observers);
-    return status != NW_OK ? NW_FAIL(status, "%s", message) : closing; /* closing may have left another sentence */
-}
-
 static void tell_end(run *r, nw_status status)
 {
     nw_end_record *end = &r->result->end;
@@ -209,7 +204,7 @@ static void tell_end(run *r, nw_status status)
     end->step = nw_crew_updates(r->crew);
     end->epoch = finished_epochs(r);
     end->images = images_seen(r);
-    nw_run_fill_end(end, status, times(r), r->ticks);
+    fill_end(r, status, end);
     end->virtual_seconds = nw_crew_virtual_seconds(r->crew);
     end->bytes_sent = (int64_t)nw_account_bytes(&r->sent);
     end->messages_sent = (int64_t)r->sent.messages;
@@ -220,6 +215,7 @@ static void tell_end(run *r, nw_status status)
     end->weights_sha256 = r->result->weights_sha256;
     nw_run_tell(r, nw_observers_end(&r->observers, end));
     r->result->last = r->epoch;
+    r->result->epochs = (double)place(r)->epoch + (double)place(r)->batch / (double)nw_crew_epoch_batches(r->crew);
 }
 
 static nw_status write_trace(run *r, bool alone)
@@ -258,7 +254,7 @@ static nw_status has_nothing_to_do(const run *r, bool *nothing)
 {
     bool at_end = reached_steps(r) || (is_last_epoch(r) && nw_crew_epoch_is_over(r->crew));
     *nothing = place(r)->epoch >= r->options->epochs;
-    return *nothing || !r->ended || !at_end ? NW_OK : nw_run_has_summary(r->options->run_dir, nothing);
+    return *nothing || !r->ended || !at_end ? NW_OK : has_summary(r->options->run_dir, nothing);
 }
 
 static nw_status train(run *r, nw_checkpoint *c)
@@ -268,7 +264,7 @@ static nw_status train(run *r, nw_checkpoint *c)
     nw_stopwatch_leave(o->watch, NW_PHASE_PREPROCESS, nw_now_ns());
     NW_TRY(has_nothing_to_do(r, &r->result->nothing_to_do));
     if (r->result->nothing_to_do) return NW_OK;
-    if (o->run_dir && leads(r)) NW_TRY(nw_run_open_directory(o->run_dir, o->config, c != NULL, &r->lock));
+    if (o->run_dir && leads(r)) NW_TRY(open_directory(r, c != NULL));
     NW_TRY(nw_run_open_schedule(r));
     NW_TRY(open_observers(r, c));
     nw_status status = nw_run_loop(r);
@@ -279,11 +275,14 @@ static nw_status train(run *r, nw_checkpoint *c)
     }
     char message[512];
     snprintf(message, sizeof message, "%s", nw_error_message());
-    if (status != NW_OK && status != NW_E_INTERRUPTED) write_trace(r, true); /* what is known here */
-    if (status != NW_OK && status != NW_E_INTERRUPTED)
+    r->failed = status != NW_OK && status != NW_E_INTERRUPTED;
+    if (r->failed) {
+        write_trace(r, true); /* what is known here */
         nw_run_tell_fault(r, status == NW_E_NUMERIC ? "not-finite" : "failure", message);
+    }
     tell_end(r, status);
-    return nw_run_close_observers(&r->observers, status, message);
+    nw_status closing = nw_observers_close(&r->observers);
+    return status != NW_OK ? NW_FAIL(status, "%s", message) : closing; /* closing may have left another sentence */
 }
 
 nw_status nw_run_train(const nw_run_options *options, nw_run_result *result)

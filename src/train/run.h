@@ -66,30 +66,11 @@ typedef struct nw_run_result {
     nw_end_record end;
     nw_epoch_record last; /* the last evaluated epoch */
     char weights_sha256[65];
+    double epochs;       /* trained, with the part of one that --max-steps ended */
     nw_histogram delays; /* what end.delays points to, unless that is NULL */
     bool nothing_to_do;  /* the checkpoint had already reached the end */
 } nw_run_result;
 
 nw_status nw_run_train(const nw_run_options *options, nw_run_result *result);
-
-/* ---- what runs of every kind do; see also logit_run.h ---- */
-
-/* Makes a run's directory and keeps other processes out of it until *lock is closed; a file system without locks has to do
- * without (-1). config.yaml goes there (NULL: none); a run that goes on keeps the one that it was started with. */
-nw_status nw_run_open_directory(const char *dir, const char *config, bool resumes, int *lock);
-
-/* Fills status, times and what the machine did since `began`; images must be known. */
-void nw_run_fill_end(nw_end_record *end, nw_status status, nw_phase_times times, nw_cpu_ticks began);
-
-/* NW_E_INTERRUPTED, with how to go on; dir is NULL where no checkpoint was written. */
-nw_status nw_run_fail_interrupted(const char *dir, int64_t step);
-/* Whether a run has told its end there: summary.json. In no directory (NULL) it has not. */
-nw_status nw_run_has_summary(const char *dir, bool *has);
-/* Closes the observers. A run that failed keeps its own status and sentence, whatever closing finds. */
-nw_status nw_run_close_observers(nw_observers *observers, nw_status status, const char *message);
-
-/* The times of a run's phases into a checkpoint, and from one, added to what the watch has measured. */
-nw_status nw_run_save_times(nw_checkpoint_writer *writer, nw_phase_times times);
-nw_status nw_run_load_times(const nw_checkpoint *checkpoint, nw_stopwatch *watch);
 
 #endif

@@ -16,13 +16,13 @@
 static const char *const phases[NW_PHASES] = {"other_ns", "preprocess_ns", "train_ns", "validation_ns",
                                               "checkpoint_ns"};
 
-nw_status nw_run_save_times(nw_checkpoint_writer *w, nw_phase_times t)
+static nw_status save_times(nw_checkpoint_writer *w, nw_phase_times t)
 {
     for (int i = 0; i < NW_PHASES; i++) NW_TRY(nw_checkpoint_add_int(w, phases[i], t.ns[i]));
     return NW_OK;
 }
 
-nw_status nw_run_load_times(const nw_checkpoint *c, nw_stopwatch *watch)
+static nw_status load_times(const nw_checkpoint *c, nw_stopwatch *watch)
 {
     nw_phase_times before = {0};
     for (int i = 0; i < NW_PHASES; i++) NW_TRY(nw_checkpoint_get_int(c, phases[i], &before.ns[i]));
@@ -78,7 +78,7 @@ static nw_status add_state(run *r, nw_checkpoint_writer *w)
     NW_TRY(nw_checkpoint_add_int(w, "best_epoch", r->best_epoch));
     NW_TRY(nw_checkpoint_add_int(w, "ended", r->ended));
     NW_TRY(nw_run_save_cases(r, w));
-    return nw_run_save_times(w, times(r));
+    return save_times(w, times(r));
 }
 
 static nw_checkpoint_info info_of(const run *r, int64_t step, int64_t epoch, const nw_params *params)
@@ -256,5 +256,5 @@ nw_status nw_run_load(run *r, nw_checkpoint *c)
     NW_TRY(load_best(r, c));
     NW_TRY(nw_run_load_cases(r, c));
     if (r->options->run_dir) note_own_checkpoint(r, c);
-    return nw_run_load_times(c, r->options->watch);
+    return load_times(c, r->options->watch);
 }

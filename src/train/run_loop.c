@@ -17,10 +17,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* An observer that fails is reported once and does not end the training. */
+/* An observer that fails is reported once and does not end the training. Of a run that has failed, its own sentence is
+ * enough: often the cause is the same, a full disk. */
 void nw_run_tell(run *r, nw_status status)
 {
-    if (status != NW_OK) nw_observers_message(&r->observers, nw_error_message());
+    if (status != NW_OK && !r->failed) nw_observers_message(&r->observers, nw_error_message());
 }
 
 void nw_run_tell_fault(run *r, const char *fault, const char *detail)
@@ -190,7 +191,9 @@ void nw_run_dropped(void *context, int rank, bool back)
     snprintf(text, sizeof text,
              back ? "rank %d is back" : "rank %d has said nothing for too long and is given up; the others go on without it (--timeout)",
              rank);
-    if (leads(r)) nw_run_tell_fault(r, "peer", text);
+    if (!leads(r)) return;
+    nw_run_tell_fault(r, "peer", text);
+    nw_observers_message(&r->observers, text);
 }
 
 int64_t nw_run_epochs_told(const run *r)
@@ -324,7 +327,10 @@ static nw_status interrupted(run *r)
     NW_TRY(nw_run_save(r));
     NW_TRY(nw_run_save_named(r));
     nw_run_tell_fault(r, "signal", "asked to stop; a checkpoint was written");
-    return nw_run_fail_interrupted(r->options->run_dir, nw_crew_updates(r->crew));
+    long long step = nw_crew_updates(r->crew);
+    const char *dir = r->options->run_dir;
+    NW_FAIL_IF(!dir, NW_E_INTERRUPTED, "interrupted at step %lld; there is no checkpoint", step);
+    return NW_FAIL(NW_E_INTERRUPTED, "interrupted at step %lld; continue with: nowait train --resume %s", step, dir);
 }
 
 /* In lockstep, at the end of an epoch or of the run. */

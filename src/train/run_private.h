@@ -32,6 +32,7 @@ typedef struct run {
     int64_t saved[SAVED_STEPS];      /* steps of the last checkpoints of this run that are there, the newest first */
     int saved_count;
     bool ended, saved_ended;      /* the last epoch's record was sent; the same of that checkpoint */
+    bool failed;                  /* its end is an error, which the caller tells */
     nw_phase_times epoch_began;   /* the watch at the start of this epoch, in this process */
     int64_t step_began;           /* when the batch under way did */
     int64_t images, first_images; /* of all replicas, and of the first, when they were last added up */

@@ -35,7 +35,7 @@ const char *nw_saved_type_name(nw_saved_type type)
     return names[type];
 }
 
-size_t nw_saved_type_bytes(nw_saved_type type)
+static size_t type_bytes(nw_saved_type type)
 {
     static const size_t sizes[] = {
 #define BYTES(identifier, name, bytes) bytes,
@@ -72,7 +72,7 @@ static bool type_of_name(const char *name, nw_saved_type *type)
 /* Elements times their size; false if that does not fit. */
 static bool tensor_bytes(const nw_saved_tensor *tensor, uint64_t *bytes)
 {
-    uint64_t product = nw_saved_type_bytes(tensor->type);
+    uint64_t product = type_bytes(tensor->type);
     bool empty = false, too_large = false;
     for (int d = 0; d < tensor->dims; d++) {
         if (tensor->shape[d] == 0) empty = true;
@@ -150,7 +150,7 @@ static void order_by_width(const nw_saved_list *list, const nw_saved_tensor **or
     int n = 0;
     for (size_t width = 8; width > 0; width /= 2)
         for (int i = 0; i < list->count; i++)
-            if (nw_saved_type_bytes(list->at[i].type) == width) order[n++] = &list->at[i];
+            if (type_bytes(list->at[i].type) == width) order[n++] = &list->at[i];
 }
 
 static void write_header(FILE *out, const nw_saved_tensor *const *order, int count, const nw_saved_note *notes,
@@ -244,9 +244,8 @@ struct nw_safetensors {
     uint64_t size;               /* of all */
     uint64_t data;               /* where the data begin */
     nw_json_document header;
-    const nw_json_value *notes; /* NULL: none */
-    entry *entries;             /* in the order of the data */
-    int *by_name;               /* indices of entries in the order of strcmp */
+    entry *entries; /* in the order of the data */
+    int *by_name;   /* indices of entries in the order of strcmp */
     int count;
 };
 
@@ -336,7 +335,6 @@ static nw_status check_notes(nw_safetensors *file, const nw_json_value *notes)
     for (const nw_json_value *v = nw_json_first(notes); v; v = nw_json_next(notes, v))
         NW_FAIL_IF(v->type != NW_JSON_STRING, NW_E_FILE, "%s: at byte %u: '%s' in '%s' is %s; expected a string",
                    file->header.name, v->offset, v->key, metadata_key, nw_json_type_name(v->type));
-    file->notes = notes;
     return NW_OK;
 }
 
@@ -463,7 +461,7 @@ size_t nw_safetensors_bytes(const nw_safetensors *file, int index)
 
 size_t nw_safetensors_elements(const nw_safetensors *file, int index)
 {
-    return nw_safetensors_bytes(file, index) / nw_saved_type_bytes(file->entries[index].tensor.type);
+    return nw_safetensors_bytes(file, index) / type_bytes(file->entries[index].tensor.type);
 }
 
 int nw_safetensors_find(const nw_safetensors *file, const char *name)
@@ -478,12 +476,6 @@ int nw_safetensors_find(const nw_safetensors *file, const char *name)
             low = middle + 1;
     }
     return -1;
-}
-
-const char *nw_safetensors_note(const nw_safetensors *file, const char *key)
-{
-    const nw_json_value *value = file->notes ? nw_json_find(file->notes, key) : NULL;
-    return value ? value->text : NULL;
 }
 
 nw_status nw_safetensors_read(const nw_safetensors *file, int index, void *out)
@@ -505,7 +497,7 @@ nw_status nw_safetensors_read_f32(const nw_safetensors *file, int index, float *
         double f64[CHUNK];
         uint16_t u16[CHUNK];
     } piece;
-    size_t count = nw_safetensors_elements(file, index), width = nw_saved_type_bytes(e->tensor.type);
+    size_t count = nw_safetensors_elements(file, index), width = type_bytes(e->tensor.type);
     for (size_t first = 0; first < count; first += CHUNK) {
         size_t n = count - first < CHUNK ? count - first : CHUNK;
         NW_TRY(fetch(file, file->data + e->begin + first * width, &piece, n * width));

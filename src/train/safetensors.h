@@ -39,7 +39,6 @@ typedef enum nw_saved_type {
 } nw_saved_type;
 
 const char *nw_saved_type_name(nw_saved_type type);
-size_t nw_saved_type_bytes(nw_saved_type type);
 bool nw_saved_type_is_float(nw_saved_type type); /* F32, and what nw_safetensors_read_f32 converts to it */
 
 enum { NW_SAVED_DIMS = 8 };
@@ -91,7 +90,6 @@ const char *nw_safetensors_path(const nw_safetensors *file);
 int nw_safetensors_count(const nw_safetensors *file);
 const nw_saved_tensor *nw_safetensors_at(const nw_safetensors *file, int index); /* in the order of the data */
 int nw_safetensors_find(const nw_safetensors *file, const char *name);           /* its index, or -1 */
-const char *nw_safetensors_note(const nw_safetensors *file, const char *key);    /* of __metadata__, or NULL */
 size_t nw_safetensors_bytes(const nw_safetensors *file, int index);
 size_t nw_safetensors_elements(const nw_safetensors *file, int index);
 

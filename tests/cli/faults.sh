@@ -55,14 +55,26 @@ fi
 refused 1 "cannot make the directory .*/file'" $tiny --run-dir "$runs/badly-named" --max-epoch 1 --name-checkpoint "$work/file/named"
 equal "status" "$(value badly-named status)" failed
 
+# Batch norm over one value per channel: the last batch of the epoch has one image, and the last maps have one pixel.
+one="--model resnet18 --stem imagenet --width 8 --dataset synthetic --limit 17 --batch-size 8 --lr 0.01 --max-epoch 1"
+refused 2 "the batch norm 'layer4.0.bn1' one value per channel" $one --run-dir "$runs/one-value"
+run 0 "$NOWAIT" train $one --quiet --drop-last --run-dir "$runs/dropped"
+
 # A disk of two megabytes, which the checkpoints of some epochs fill. Old ones stay good; with room, the run goes on.
 full=$work/full
 mkdir "$full"
 if mount -t tmpfs -o size=2m tmpfs "$full" 2>/dev/null; then
     trap 'umount "$full"; rm -rf "$work"' EXIT
     run 1 "$NOWAIT" train $tiny --quiet --run-dir "$full/run" --max-epoch 12 --keep 100
-    err_has "No space left on device"
-    err_lines 1
+    full_once() { # the sentence that ends the run; those of other files, if any, are others
+        pattern="the checkpoint '$full/run/checkpoints/[0-9]*' was not written: .*No space left on device.*untouched"
+        equal "sentences" "$(grep -c "$pattern" "$work/err")" 1
+        [ -z "$(grep "No space left" "$work/err" | sort | uniq -d)" ] || complain "a sentence comes twice"
+    }
+    full_once
+    rm -r "$full/run"
+    run 1 "$NOWAIT" train $tiny --run-dir "$full/run" --max-epoch 12 --keep 100
+    full_once
     run 0 "$NOWAIT" eval "$full/run"
     mount -o remount,size=20m "$full"
     run 0 "$NOWAIT" train --quiet --resume "$full/run"

@@ -6,7 +6,7 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 # Without libyaml, files are refused and nothing else can be tried.
 "$NOWAIT" help config >/dev/null 2>"$work/err" || if grep -q libyaml "$work/err"; then
     echo "skipped: built without libyaml"
-    exit 0
+    exit 77
 fi
 
 run 0 "$NOWAIT" help config
@@ -33,7 +33,11 @@ err_lines 1
 run 0 "$NOWAIT" help config --configs configs/cifar/resnet20.py configs/dgc/wm5.py --configs.train.num_epochs 500 \
     --suffix .e500
 out_has '^# run: runs/\[cifar.resnet20\+dgc.wm5\].e500.np1$'
-out_has '^t_max: 495 '
+out_has '^max_epoch: 500  # --configs.train.num_epochs$'
+out_has '^t_max: 0 '
+
+run 0 env OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=8 "$NOWAIT" help config --configs configs/cifar/resnet20.py
+out_has '^# run: runs/cifar.resnet20.np8$'
 
 run 2 "$NOWAIT" help config --configs configs/cifar/resnet20.py --configs.train.num_epoch 500
 err_has "no key 'train.num_epoch'; the nearest is 'train.num_epochs'"

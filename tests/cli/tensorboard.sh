@@ -21,7 +21,6 @@ mkdir "$work/run"
 run 0 "$SAMPLE" "$work/run" 0 15
 err_has '^epoch 1/4  batch 2/6  time 0.250 s \(0.250\)  exchange 0.062 s \(0.062\)  loss 0.5000 \(0.7500\)'
 err_has '^a message of the command$'
-err_has '^step 15: signal: SIGTERM$'
 out_has '^ +epoch +lr +train time +train loss +train acc +test time +test loss +test acc +total time$'
 out_has '^ +2 +0.1000 +- +0.1667 +0.1200 +- +0.2500 +0.2400 +432.0000$'
 run 0 "$SAMPLE" "$work/run" 12 24

@@ -15,7 +15,7 @@ run 0 $python "$tests/read_trace.py" "$work/run" 2000 "$tests/../../docs/files.m
 [ "$(wc -c <"$work/run/trace.json")" -lt 400000 ] || complain "trace.json is larger than 1200 events may be"
 
 # One end of one arrow taken away must be noticed, or the reader proves nothing.
-sed 's/"ph":"s"/"ph":"t"/' "$work/run/trace.json" >"$work/other" && mv "$work/other" "$work/run/trace.json"
+sed '0,/"ph":"s"/s//"ph":"t"/' "$work/run/trace.json" >"$work/other" && mv "$work/other" "$work/run/trace.json"
 run 1 $python "$tests/read_trace.py" "$work/run" 2000 "$tests/../../docs/files.md"
 err_has 'arrows'
 

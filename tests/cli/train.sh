@@ -88,6 +88,23 @@ is "($(value halves test_loss) / $(value whole test_loss) - 1)^2 < 1e-10" "two h
 train sums --max-epoch 2 --precision f32 --batch-size 10 --accumulation-steps 2
 is "($(value sums test_loss) / $(value whole test_loss) - 1)^2 > 1e-10" "without averaging the step is twice as long"
 
+# A record a batch; `step` counts the updates.
+equal "records of batches" "$(grep -c '^{"record":"step"' "$runs/sums/metrics.jsonl")" 24
+equal "steps of the first ones" "$(sed -n 's/^{"record":"step","step":\([0-9]*\),.*/\1/p' "$runs/sums/metrics.jsonl" | head -n 4 |
+    tr '\n' ' ')" "0 1 1 2 "
+equal "accumulation" "$(sed -n 's/^{"record":"run",.*"accumulation_steps":\([0-9]*\),.*/\1/p' "$runs/sums/metrics.jsonl")" 2
+
+# A run that ends in the middle of an epoch says so; its logs go where they shall, also if nothing is there yet.
+train part --max-epoch 3 --max-steps 18 --log_dir "$work/new/logs"
+out_has 'after 1\.5 epochs, 18 steps'
+[ -f "$work/new/logs/logs.tsv" ] || complain "--log_dir was not made"
+
+# Quiet runs show what the user must know.
+train anew --max-steps 1 --threads 1000 --resume "$runs/nowhere"
+err_has "there is no checkpoint at $runs/nowhere; starting anew"
+err_has '1000 threads share'
+err_lines 2
+
 # Weights of another run: the first loss is that of those weights, not of this run's own.
 train start --max-steps 1 --lr 0
 train other --max-steps 1 --init-scheme he-out

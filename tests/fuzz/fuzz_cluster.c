@@ -40,8 +40,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     nw_cluster *c = NULL;
     nw_faults *f = NULL;
-    if (nw_cluster_parse(&c, "fuzz.yaml", data, size, NULL, 0, 1) != NW_OK)
-        (void)nw_cluster_parse(&c, "fuzz.yaml", data, size, NULL, 8, 1);
+    if (nw_cluster_parse(&c, "fuzz.yaml", data, size, 0, 1) != NW_OK)
+        (void)nw_cluster_parse(&c, "fuzz.yaml", data, size, 8, 1);
     if (c) {
         use(c, NULL);
         use_cost(c);

@@ -1,11 +1,11 @@
 /*
- * fuzz_yaml.c - bytes as a file of options, as a composed tree with its expressions, and the settings written out
- * again.
+ * fuzz_yaml.c - bytes as a file of options, with the settings written out again, and as the value of an override.
  */
 #include "cli/compose.h"
 #include "cli/config.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -15,7 +15,7 @@ static void as_options(const uint8_t *data, size_t size)
     nw_yaml *root;
     nw_status status = nw_settings_begin(&settings, NW_COMMAND_TRAIN);
     if (status == NW_OK) status = nw_yaml_parse("fuzz.yaml", data, size, &settings.memory->region, &root);
-    if (status == NW_OK) status = nw_config_apply_tree(&settings, "fuzz.yaml", root);
+    if (status == NW_OK) status = nw_config_apply_tree(&settings, "fuzz.yaml", root, NW_LAYER_RECIPE);
     if (status == NW_OK) status = nw_settings_finish(&settings);
     if (status == NW_OK) {
         char *text = NULL;
@@ -29,23 +29,28 @@ static void as_options(const uint8_t *data, size_t size)
     nw_settings_free(&settings);
 }
 
-static void as_tree(const uint8_t *data, size_t size)
+/* As the value of every kind of override. */
+static void as_override(const uint8_t *data, size_t size)
 {
-    nw_settings settings;
-    nw_yaml *yaml;
-    nw_key root = {.kind = NW_YAML_MAP, .text = "", .where = "fuzz"};
-    nw_status status = nw_settings_begin(&settings, NW_COMMAND_TRAIN);
-    if (status == NW_OK) status = nw_yaml_parse("fuzz.yaml", data, size, &settings.memory->region, &yaml);
-    if (status == NW_OK && yaml->kind == NW_YAML_MAP &&
-        nw_key_assign(&settings.memory->region, &root, yaml, "fuzz.yaml", NW_LAYER_CONFIGS) == NW_OK &&
-        nw_compose_apply(&settings, &root) == NW_OK)
-        nw_settings_finish(&settings);
-    nw_settings_free(&settings);
+    static const char *const keys[] = {"train.batch_size",    "train.scheduler.milestones",
+                                       "dataset.num_classes", "train.compression.compress_ratio",
+                                       "train.compression",   "options.lr_knots"};
+    char *value = strndup((const char *)data, size);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const nw_override override = {keys[i], value};
+        nw_settings settings;
+        if (nw_settings_begin(&settings, NW_COMMAND_TRAIN) != NW_OK) abort();
+        settings.configs.count = 1; /* overrides go with files */
+        if (nw_override_apply(&settings, &override, 1, NW_OVERRIDE_PLAIN) == NW_OK)
+            nw_override_apply(&settings, &override, 1, NW_OVERRIDE_DEPENDENT);
+        nw_settings_free(&settings);
+    }
+    free(value);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     as_options(data, size);
-    as_tree(data, size);
+    as_override(data, size);
     return 0;
 }

@@ -147,7 +147,7 @@ def apam(lr, amsgrad=True, weight_decay=0.0):
         yield w
 
 
-def apam_paper(lr, box=None, radius=None):
+def apam_paper(lr, box=None):
     w, state = start().numpy(), moments(0.0)
     next(state)
     for t in range(STEPS):
@@ -157,13 +157,6 @@ def apam_paper(lr, box=None, radius=None):
         w[moved] -= rate(lr, t) * m[moved] / np.sqrt(u[moved])
         if box:
             w = np.clip(w, *box)
-        if radius and np.linalg.norm(w) > radius:
-            s, z, room = np.sqrt(u[moved]), w[moved], math.sqrt(radius**2 - np.sum(w[~moved]**2))
-            low, high = 0.0, np.linalg.norm(s * z) / room
-            for _ in range(200):
-                middle = (low + high) / 2
-                low, high = (middle, high) if np.linalg.norm(s * z / (s + middle)) > room else (low, middle)
-            w[moved] = s * z / (s + low)
         yield w
 
 
@@ -186,7 +179,6 @@ CASES = {
     "apam-no-amsgrad": lambda: apam(0.01, amsgrad=False),
     "apam-paper": lambda: apam_paper(0.005),
     "apam-paper-box": lambda: apam_paper(0.01, box=(-0.4, 0.5)),
-    "apam-paper-ball": lambda: apam_paper(0.05, radius=4.25),
     "dgc-sgd": lambda: dgc_sgd(0.02, 0.9, weight_decay=0.05, decays="no-norm"),
     "dgc-sgd-dampening": lambda: dgc_sgd(0.02, 0.9, dampening=0.5, weight_decay=0.05),
     "dgc-sgd-nesterov": lambda: dgc_sgd(0.02, 0.9, nesterov=True, weight_decay=0.05),

@@ -30,7 +30,18 @@ ranks 2 threads --max-steps 12 --threads 2
 simulated 2 threads-virtual --max-steps 12 --threads 1
 same_weights threads threads-virtual
 
-both 3 delayed --delay 1 --max-steps 15 --bucket-bytes 10000
+both 3 delayed --delay 1 --max-steps 15 --bucket-bytes 10000 --trace
+# Their traces: one file of all ranks, with as many arrows as messages went about, each with both its ends.
+for dir in delayed delayed-virtual; do
+    run 0 /usr/bin/python3 - "$runs/$dir/trace.json" <<'END'
+import json, sys
+events = json.load(open(sys.argv[1]))["traceEvents"]
+assert {e["args"]["name"].split(" @")[0] for e in events if e["name"] == "process_name"} == {"rank 0", "rank 1", "rank 2"}
+ids = {phase: sorted(e["id"] for e in events if e["ph"] == phase) for phase in "sf"}
+print(len(ids["s"]), "arrows", ids["s"] == ids["f"], min(e["ts"] for e in events if e["ph"] == "X") >= 0)
+END
+    out_has '^[1-9][0-9]+ arrows True True$'
+done
 both 3 bf16 --method bf16 --max-steps 15 --accumulation-steps 2 --ema-decay 0.9
 is "$(ledger bf16 sent values) * 2 * 15 == $(ledger delayed sent values) * 15" "bf16 halves what values take"
 both 2 recalibrated --bn-sync recalibrate --recalibrate-batches 2 --max-steps 6

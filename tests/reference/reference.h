@@ -1,10 +1,11 @@
 /*
  * reference.h - every operator as the plainest possible loops: the specification of what the fast kernels compute.
  *
- * Each operator exists twice from one implementation (reference_impl.h): for float (suffix _f) and for double (suffix
- * _d). Both accumulate in double; the float version rounds once, when it stores, so it is the accurate f32 answer and
- * not one more f32 summation order. All arrays are plain, contiguous and owned by the caller; functions keep no state
- * and never allocate. Tests only: clarity before speed.
+ * Each operator of networks exists twice from one implementation (reference_impl.h): for float (suffix _f), which is
+ * held to PyTorch, and for double (suffix _d), which kernels are held to. Optimizers are of float. All accumulate in
+ * double; the float version rounds once, when it stores, so it is the accurate f32 answer and not one more f32
+ * summation order. All arrays are plain, contiguous and owned by the caller; functions keep no state and never
+ * allocate. Tests only: clarity before speed.
  *
  * Letters: N images, C input channels, K output channels, H x W input map, R x S filter, OH x OW output map with
  * OH = (H + 2 pad - R) / stride + 1, rounded down. Activations are [N][C][H][W], filters [K][C][R][S] (OIHW).
@@ -99,21 +100,11 @@ NW_REF_BOTH(NW_REF_DECLARE_LINEAR)
 
 /* ---- Element by element --------------------------------------------------------------------------------------- */
 
-/*
- * relu: the gradient passes where x > 0. gelu: x Phi(x), the exact form with erf. add: both gradients equal dy, so its
- * backward writes dy to da and db (each optional). dropout: y = x keep / (1 - p) with keep 0 or 1, 0 <= p < 1.
- */
-#define NW_REF_DECLARE_ELEMENT(real, T)                                                                  \
-    void nw_ref_relu_forward##T(size_t count, const real *x, real *y);                                   \
-    void nw_ref_relu_backward##T(size_t count, const real *x, const real *dy, real *dx);                 \
-    void nw_ref_gelu_forward##T(size_t count, const real *x, real *y);                                   \
-    void nw_ref_gelu_backward##T(size_t count, const real *x, const real *dy, real *dx);                 \
-    void nw_ref_add_forward##T(size_t count, const real *a, const real *b, real *y);                     \
-    void nw_ref_add_backward##T(size_t count, const real *dy, real *da, real *db);                       \
-    void nw_ref_scale_forward##T(size_t count, double factor, const real *x, real *y);                   \
-    void nw_ref_scale_backward##T(size_t count, double factor, const real *dy, real *dx);                \
-    void nw_ref_dropout_forward##T(size_t count, double p, const uint8_t *keep, const real *x, real *y); \
-    void nw_ref_dropout_backward##T(size_t count, double p, const uint8_t *keep, const real *dy, real *dx);
+/* gelu: x Phi(x), the exact form with erf. dropout: y = x keep / (1 - p) with keep 0 or 1, 0 <= p < 1. */
+#define NW_REF_DECLARE_ELEMENT(real, T)                                                  \
+    void nw_ref_gelu_forward##T(size_t count, const real *x, real *y);                   \
+    void nw_ref_gelu_backward##T(size_t count, const real *x, const real *dy, real *dx); \
+    void nw_ref_dropout_forward##T(size_t count, double p, const uint8_t *keep, const real *x, real *y);
 NW_REF_BOTH(NW_REF_DECLARE_ELEMENT)
 
 /* ---- Loss ----------------------------------------------------------------------------------------------------- */
@@ -140,10 +131,7 @@ typedef struct nw_ref_sgd {
  * d = grad + weight_decay param; buffer = d on the first step, then momentum buffer + (1 - dampening) d;
  * param -= lr (d + momentum buffer with Nesterov, else buffer). With momentum 0 param -= lr d, and buffer may be NULL.
  */
-#define NW_REF_DECLARE_SGD(real, T)                                                                         \
-    void nw_ref_sgd_step##T(const nw_ref_sgd *sgd, size_t count, bool first, real *param, const real *grad, \
-                            real *buffer);
-NW_REF_BOTH(NW_REF_DECLARE_SGD)
+void nw_ref_sgd_step_f(const nw_ref_sgd *sgd, size_t count, bool first, float *param, const float *grad, float *buffer);
 
 /* ---- Other optimizers ----------------------------------------------------------------------------------------- */
 
@@ -166,16 +154,14 @@ typedef struct nw_ref_moments {
  * apam: param -= lr sqrt(c2) / c1 m / (sqrt(u or v) + eps).
  * apam_paper: param -= lr m / sqrt(u) where u is not 0, then cut to the box.
  */
-#define NW_REF_DECLARE_OPTIMIZERS(real, T)                                                                             \
-    void nw_ref_lars_gradient##T(const nw_ref_lars *lars, size_t count, const real *param, const real *grad, real *d); \
-    void nw_ref_dgc_sgd_step##T(const nw_ref_sgd *sgd, size_t count, bool first, real *param, const real *grad,        \
-                                real *buffer);                                                                         \
-    void nw_ref_adam_step##T(const nw_ref_moments *adam, size_t count, int t, real *param, const real *grad, real *m,  \
-                             real *v, real *u);                                                                        \
-    void nw_ref_apam_step##T(const nw_ref_moments *apam, size_t count, int t, real *param, const real *grad, real *m,  \
-                             real *v, real *u);                                                                        \
-    void nw_ref_apam_paper_step##T(const nw_ref_moments *apam, size_t count, real *param, const real *grad, real *m,   \
-                                   real *v, real *u);
-NW_REF_BOTH(NW_REF_DECLARE_OPTIMIZERS)
+void nw_ref_lars_gradient_f(const nw_ref_lars *lars, size_t count, const float *param, const float *grad, float *d);
+void nw_ref_dgc_sgd_step_f(const nw_ref_sgd *sgd, size_t count, bool first, float *param, const float *grad,
+                           float *buffer);
+void nw_ref_adam_step_f(const nw_ref_moments *adam, size_t count, int t, float *param, const float *grad, float *m,
+                        float *v, float *u);
+void nw_ref_apam_step_f(const nw_ref_moments *apam, size_t count, int t, float *param, const float *grad, float *m,
+                        float *v, float *u);
+void nw_ref_apam_paper_step_f(const nw_ref_moments *apam, size_t count, float *param, const float *grad, float *m,
+                              float *v, float *u);
 
 #endif

@@ -428,20 +428,6 @@ void NAME(nw_ref_linear_backward)(const nw_ref_linear *v, const REAL *x, const R
 
 /* ---- Element by element --------------------------------------------------------------------------------------- */
 
-void NAME(nw_ref_relu_forward)(size_t count, const REAL *x, REAL *y)
-{
-    for (size_t i = 0; i < count; i++) {
-        y[i] = x[i] > 0 ? x[i] : 0;
-    }
-}
-
-void NAME(nw_ref_relu_backward)(size_t count, const REAL *x, const REAL *dy, REAL *dx)
-{
-    for (size_t i = 0; i < count; i++) {
-        dx[i] = x[i] > 0 ? dy[i] : 0;
-    }
-}
-
 /* Phi(x) = (1 + erf(x / sqrt 2)) / 2, the normal distribution function. */
 void NAME(nw_ref_gelu_forward)(size_t count, const REAL *x, REAL *y)
 {
@@ -461,47 +447,11 @@ void NAME(nw_ref_gelu_backward)(size_t count, const REAL *x, const REAL *dy, REA
     }
 }
 
-void NAME(nw_ref_add_forward)(size_t count, const REAL *a, const REAL *b, REAL *y)
-{
-    for (size_t i = 0; i < count; i++) {
-        y[i] = a[i] + b[i];
-    }
-}
-
-void NAME(nw_ref_add_backward)(size_t count, const REAL *dy, REAL *da, REAL *db)
-{
-    for (size_t i = 0; i < count; i++) {
-        if (da) {
-            da[i] = dy[i];
-        }
-        if (db) {
-            db[i] = dy[i];
-        }
-    }
-}
-
-void NAME(nw_ref_scale_forward)(size_t count, double factor, const REAL *x, REAL *y)
-{
-    for (size_t i = 0; i < count; i++) {
-        y[i] = (REAL)(factor * (double)x[i]);
-    }
-}
-
-void NAME(nw_ref_scale_backward)(size_t count, double factor, const REAL *dy, REAL *dx)
-{
-    NAME(nw_ref_scale_forward)(count, factor, dy, dx);
-}
-
 void NAME(nw_ref_dropout_forward)(size_t count, double p, const uint8_t *keep, const REAL *x, REAL *y)
 {
     for (size_t i = 0; i < count; i++) {
         y[i] = keep[i] ? (REAL)((double)x[i] / (1.0 - p)) : 0;
     }
-}
-
-void NAME(nw_ref_dropout_backward)(size_t count, double p, const uint8_t *keep, const REAL *dy, REAL *dx)
-{
-    NAME(nw_ref_dropout_forward)(count, p, keep, dy, dx);
 }
 
 /* ---- Loss ----------------------------------------------------------------------------------------------------- */
@@ -532,98 +482,4 @@ REAL NAME(nw_ref_cross_entropy)(const nw_ref_loss *v, const REAL *logits, const 
         }
     }
     return (REAL)(weight * total);
-}
-
-/* ---- SGD ------------------------------------------------------------------------------------------------------ */
-
-void NAME(nw_ref_sgd_step)(const nw_ref_sgd *v, size_t count, bool first, REAL *param, const REAL *grad, REAL *buffer)
-{
-    for (size_t i = 0; i < count; i++) {
-        double d = (double)grad[i] + v->weight_decay * (double)param[i];
-        if (v->momentum != 0.0) {
-            double b = first ? d : v->momentum * (double)buffer[i] + (1.0 - v->dampening) * d;
-            buffer[i] = (REAL)b;
-            d = v->nesterov ? d + v->momentum * b : b;
-        }
-        param[i] = (REAL)((double)param[i] - v->lr * d);
-    }
-}
-
-/* ---- Other optimizers ----------------------------------------------------------------------------------------- */
-
-void NAME(nw_ref_lars_gradient)(const nw_ref_lars *v, size_t count, const REAL *param, const REAL *grad, REAL *d)
-{
-    double p = 0.0, g = 0.0;
-    for (size_t i = 0; i < count; i++) {
-        p += (double)param[i] * (double)param[i];
-        g += (double)grad[i] * (double)grad[i];
-    }
-    p = sqrt(p);
-    g = sqrt(g);
-    double ratio = v->trust * p / (g + v->weight_decay * p + v->eps);
-    double q = v->clip ? fmin(ratio / v->lr, 1.0) : ratio;
-    for (size_t i = 0; i < count; i++) {
-        bool alone = p == 0.0 || g == 0.0;
-        d[i] = alone ? grad[i] : (REAL)(q * ((double)grad[i] + v->weight_decay * (double)param[i]));
-    }
-}
-
-void NAME(nw_ref_dgc_sgd_step)(const nw_ref_sgd *v, size_t count, bool first, REAL *param, const REAL *grad,
-                               REAL *buffer)
-{
-    for (size_t i = 0; i < count; i++) {
-        double d = v->weight_decay * (double)param[i];
-        if (v->momentum != 0.0) {
-            double b = first ? d : v->momentum * (double)buffer[i] + (1.0 - v->dampening) * d;
-            buffer[i] = (REAL)b;
-            d = v->nesterov ? d + v->momentum * b : b;
-        }
-        param[i] = (REAL)((double)param[i] - v->lr * (d + (double)grad[i]));
-    }
-}
-
-/* One more gradient into the averages at i; returns what is to be rooted. */
-static double NAME(average)(const nw_ref_moments *k, size_t i, const REAL *param, const REAL *grad, REAL *m, REAL *v,
-                            REAL *u)
-{
-    double d = (double)grad[i] + k->weight_decay * (double)param[i];
-    m[i] = (REAL)(k->beta1 * (double)m[i] + (1.0 - k->beta1) * d);
-    v[i] = (REAL)(k->beta2 * (double)v[i] + (1.0 - k->beta2) * d * d);
-    if (u) {
-        u[i] = v[i] > u[i] ? v[i] : u[i];
-        return (double)u[i];
-    }
-    return (double)v[i];
-}
-
-void NAME(nw_ref_adam_step)(const nw_ref_moments *k, size_t count, int t, REAL *param, const REAL *grad, REAL *m,
-                            REAL *v, REAL *u)
-{
-    double c1 = 1.0 - pow(k->beta1, t), c2 = 1.0 - pow(k->beta2, t);
-    for (size_t i = 0; i < count; i++) {
-        double root = sqrt(NAME(average)(k, i, param, grad, m, v, u));
-        param[i] = (REAL)((double)param[i] - k->lr * ((double)m[i] / c1) / (root / sqrt(c2) + k->eps));
-    }
-}
-
-void NAME(nw_ref_apam_step)(const nw_ref_moments *k, size_t count, int t, REAL *param, const REAL *grad, REAL *m,
-                            REAL *v, REAL *u)
-{
-    double lr = k->lr * sqrt(1.0 - pow(k->beta2, t)) / (1.0 - pow(k->beta1, t));
-    for (size_t i = 0; i < count; i++) {
-        double root = sqrt(NAME(average)(k, i, param, grad, m, v, u));
-        param[i] = (REAL)((double)param[i] - lr * (double)m[i] / (root + k->eps));
-    }
-}
-
-void NAME(nw_ref_apam_paper_step)(const nw_ref_moments *k, size_t count, REAL *param, const REAL *grad, REAL *m,
-                                  REAL *v, REAL *u)
-{
-    for (size_t i = 0; i < count; i++) {
-        double root = sqrt(NAME(average)(k, i, param, grad, m, v, u)), x = (double)param[i];
-        if (root != 0.0) {
-            x -= k->lr * (double)m[i] / root;
-        }
-        param[i] = (REAL)fmin(fmax(x, k->low), k->high);
-    }
 }

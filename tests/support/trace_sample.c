@@ -73,7 +73,8 @@ int main(int count, char **arguments)
     char *path;
     nw_ledger_run run = {.steps = steps, .images = steps * WORLD * 8};
     require(nw_path_join(&path, arguments[1], "trace.json"));
-    require(nw_trace_write(trace, path));
+    nw_trace_view view = nw_trace_look(trace, 0);
+    require(nw_trace_write(trace, path, &view, NULL, NULL));
     free(path);
     require(nw_path_join(&path, arguments[1], "ledger.json"));
     require(nw_ledger_check(ledger));

@@ -164,6 +164,7 @@ TEST(test_lists_of_numbers)
     const nw_saved_number numbers[] = {
         {"whole", .whole = &whole}, {"real", .real = &real}, {"added", .whole = &added, .later = true}};
     nw_histogram histogram = {0}, read = {0}, broken;
+    const int64_t table[6] = {1, -2, 3, INT64_MAX, 5, INT64_MIN};
     nw_histogram_add(&histogram, 3);
     nw_histogram_add(&histogram, 1000000);
     nw_checkpoint_writer *w;
@@ -171,8 +172,16 @@ TEST(test_lists_of_numbers)
     OK(nw_checkpoint_add_numbers(w, "all.", numbers, 3));
     OK(nw_checkpoint_add_numbers(w, "some.", numbers, 2));
     OK(nw_checkpoint_add_numbers(w, "few.", numbers, 1));
-    OK(nw_checkpoint_add_histogram(w, "delays.bin", &histogram));
-    OK(nw_checkpoint_add_file(w, "other.bin", "abc", 3));
+    nw_saved_list list = {0}, other = {0};
+    broken = histogram;
+    broken.count--;
+    OK(nw_saved_list_add_histogram(&list, &histogram));
+    OK(nw_saved_list_add(&list, "table", NW_SAVED_I64, 2, (const int64_t[]){2, 3}, table));
+    OK(nw_checkpoint_add_tensors(w, "state.safetensors", &list, NULL, 0));
+    OK(nw_saved_list_add_histogram(&other, &broken));
+    OK(nw_checkpoint_add_tensors(w, "other.safetensors", &other, NULL, 0));
+    nw_saved_list_free(&list);
+    nw_saved_list_free(&other);
     OK(nw_checkpoint_commit(w));
     whole = added = 0;
     real = 0;
@@ -186,10 +195,23 @@ TEST(test_lists_of_numbers)
     assert_int_equal(nw_checkpoint_get_numbers(c, "few.", numbers, 3), NW_E_FILE);
     assert_says("no 'few.real'");
     nw_histogram_add(&read, 99); /* is replaced */
-    OK(nw_checkpoint_get_histogram(c, "delays.bin", &read));
+    OK(nw_checkpoint_read_histogram(c, "state.safetensors", &read));
     assert_memory_equal(&read, &histogram, sizeof read);
-    assert_int_not_equal(nw_checkpoint_get_histogram(c, "other.bin", &broken), NW_OK);
-    assert_says("other.bin");
+    assert_int_equal(nw_checkpoint_read_histogram(c, "other.safetensors", &broken), NW_E_FILE);
+    assert_says("other.safetensors: the tensor 'delays' is not a histogram");
+    int64_t *integers;
+    size_t rows;
+    OK(nw_checkpoint_read_integers(c, "state.safetensors", "table", 3, &integers, &rows));
+    assert_int_equal(rows, 2);
+    assert_memory_equal(integers, table, sizeof table);
+    free(integers);
+    assert_int_equal(nw_checkpoint_read_integers(c, "state.safetensors", "table", 2, &integers, &rows), NW_E_FILE);
+    assert_says("is I64[2, 3]; expected I64[2, 2]");
+    assert_int_equal(nw_checkpoint_read_integers(c, "state.safetensors", "table", 0, &integers, &rows), NW_E_FILE);
+    assert_int_equal(nw_checkpoint_read_integers(c, "state.safetensors", "none", 0, &integers, &rows), NW_E_FILE);
+    assert_true(nw_checkpoint_has_tensor(c, "state.safetensors", "table"));
+    assert_false(nw_checkpoint_has_tensor(c, "state.safetensors", "none"));
+    assert_false(nw_checkpoint_has_tensor(c, "no.safetensors", "table"));
     nw_checkpoint_close(c);
 }
 
@@ -197,7 +219,6 @@ TEST(test_tensors)
 {
     nw_checkpoint *c;
     float out[3];
-    int64_t raw[3];
     write_step(scratch("c"), 5);
     OK(nw_checkpoint_open(&c, scratch("c")));
     assert_int_equal(nw_checkpoint_read_tensor(c, "replica0.safetensors", "x", 1, (int64_t[]){4}, out), NW_E_FILE);
@@ -206,9 +227,6 @@ TEST(test_tensors)
     assert_says("no tensor 'y'");
     assert_int_equal(nw_checkpoint_read_tensor(c, "replica1.safetensors", "x", 1, (int64_t[]){3}, out), NW_E_FILE);
     assert_says("no file 'replica1.safetensors'");
-    assert_int_equal(nw_checkpoint_read_raw(c, "replica0.safetensors", "x", NW_SAVED_I64, 1, (int64_t[]){3}, raw),
-                     NW_E_FILE);
-    assert_says("type F32; expected I64");
     nw_checkpoint_close(c);
 }
 
@@ -293,11 +311,14 @@ TEST(test_manifest_damage)
     }
     OK(nw_manifest_parse(&m, data, size, "whole"));
     nw_manifest_free(&m);
-    /* A later format is called that, not damaged, and no older checkpoint is taken instead. */
-    char *version = strstr(data, "\"version\": 1");
-    version[11] = '2';
+    /* Another format is called that, not damaged, and no older checkpoint is taken instead. */
+    char *version = strstr(data, "\"version\": 2");
+    version[11] = '1';
+    assert_int_equal(nw_manifest_parse(&m, data, size, "older"), NW_E_UNSUPPORTED);
+    assert_says("written by an older version of nowait");
+    version[11] = '3';
     assert_int_equal(nw_manifest_parse(&m, data, size, "newer"), NW_E_UNSUPPORTED);
-    assert_says("format version 2");
+    assert_says("format version 3");
     write_run_step(1);
     write_run_step(2);
     OK(nw_file_replace(scratch("run/checkpoints/2/manifest.json"), data, size));
@@ -477,13 +498,15 @@ TEST(test_model)
     nw_saved_list_free(&list);
 
     nw_checkpoint *c;
+    const nw_safetensors *model;
     int64_t batches = 0, tracked = 0;
     OK(nw_checkpoint_open(&c, scratch("c")));
     OK(nw_checkpoint_read_model(c, "tiny", &b, &batches));
     assert_int_equal(batches, 391);
     assert_memory_equal(a.values, b.values, a.learned.floats * sizeof(float));
     assert_memory_equal(a.buffers, b.buffers, a.running.floats * sizeof(float));
-    OK(nw_checkpoint_read_raw(c, NW_CHECKPOINT_MODEL, "bn1.num_batches_tracked", NW_SAVED_I64, 0, NULL, &tracked));
+    OK(nw_checkpoint_tensors(c, NW_CHECKPOINT_MODEL, &model));
+    OK(nw_safetensors_read(model, nw_safetensors_find(model, "bn1.num_batches_tracked"), &tracked));
     assert_int_equal(tracked, 391);
     memset(b.values, 0, b.learned.floats * sizeof(float));
     OK(nw_checkpoint_read_segments(c, "replica0.safetensors", "momentum/", &b.learned, b.values));

@@ -1,5 +1,4 @@
-/* test_cluster.c - the model of virtual clusters: times of arrival computed by hand, draws, faults, costs,
- * calibrations. */
+/* test_cluster.c - the model of virtual clusters: times of arrival computed by hand, draws, faults, costs. */
 #define _GNU_SOURCE 1
 #include <stdarg.h>
 #include <stddef.h>
@@ -522,30 +521,6 @@ static void test_builtin(void **state)
     refused(nw_cluster_create(&c, 4, 4, 0, 0), NW_E_ARGUMENT, "links");
 }
 
-static nw_calibration sample(void)
-{
-    nw_calibration k;
-    ok(nw_calibration_init(&k, 2));
-    strcpy(k.written_by, "nowait 0");
-    strcpy(k.machine, "a \"fast\" one");
-    strcpy(k.isa, "avx2");
-    strcpy(k.precision, "f32");
-    strcpy(k.model, "resnet9");
-    k.batch = 128;
-    k.threads = 1;
-    k.ranks = 2;
-    k.stage[0] = (nw_calibration_stage){"stem", 10 * MS, 20 * MS};
-    k.stage[1] = (nw_calibration_stage){"head", 1, 0};
-    k.overhead_ns = 3;
-    k.update_ns = 5;
-    k.step_noise = 0.0625;
-    k.touch_bytes_per_second = 2.5e9;
-    k.link_latency_ns = 900;
-    k.link_bytes_per_second = 4e9;
-    k.link_overhead_ns = 70;
-    return k;
-}
-
 static void test_costs(void **state)
 {
     static const double forward[] = {1e6, 3e6}, backward[] = {2e6, 6e6};
@@ -553,7 +528,7 @@ static void test_costs(void **state)
     nw_workload other = work;
     nw_compute_cost cost;
     (void)state;
-    build(4, 2, 0, 1);
+    build(4, 2, 0, 2);
     ok(nw_cluster_cost(c, &work, &cost)); /* 100 images of 1e6 operations at 1e11 a second: 1 ms */
     assert_true(cost.forward_ns[0] == MS && cost.forward_ns[1] == 3 * MS);
     assert_true(cost.backward_ns[0] == 2 * MS && cost.backward_ns[1] == 6 * MS);
@@ -583,108 +558,25 @@ static void test_costs(void **state)
     c->compute.stages = 3;
     refused(nw_cluster_cost(c, &work, &cost), NW_E_ARGUMENT, "3 stages, but resnet9 has 2");
 
-    nw_calibration k = sample();
-    ok(nw_cluster_use_calibration(c, &k, true));
-    nw_calibration_free(&k);
-    refused(nw_cluster_cost(c, &work, &cost), NW_E_ARGUMENT, "--batch-size 100");
-    other.batch = 128;
-    ok(nw_cluster_cost(c, &other, &cost));
-    assert_true(cost.forward_ns[0] == 10 * MS && cost.backward_ns[1] == 0 && cost.overhead_ns == 3 &&
-                cost.update_ns == 5 && cost.touch_bytes_per_second == 2.5e9);
+    c->compute.stages = 1; /* of one model, in one precision */
+    strcpy(c->compute.model, "resnet9");
+    strcpy(c->compute.precision, "f32");
+    ok(nw_cluster_cost(c, &work, &cost));
     nw_compute_cost_free(&cost);
     other.model = "resnet18";
     refused(nw_cluster_cost(c, &other, &cost), NW_E_ARGUMENT, "--model resnet18");
     other.model = work.model;
     other.precision = "bf16";
     refused(nw_cluster_cost(c, &other, &cost), NW_E_ARGUMENT, "--precision bf16");
-    other.precision = "f32";
-    other.stages = 1;
-    refused(nw_cluster_cost(c, &other, &cost), NW_E_ARGUMENT, "calibrate again");
-    link_up(); /* inside a node the measured link, elsewhere the old one */
+
+    /* inside a node the receiver copies */
+    c->links[1] = (nw_cluster_link){.latency_ns = 900, .overhead_ns = 70, .bandwidth = 4e9, .copied = true};
+    c->link_of[1] = 1;
+    link_up();
     assert_int_equal(nw_links_send(l, 0, 1, 4 * MEGABYTE, 0, 0), 900 + 70); /* its bytes are the receiver's work */
     assert_int_equal(nw_cluster_copy_ns(c, 0, 1, 4 * MEGABYTE), MS);
     assert_int_equal(nw_links_send(l, 0, 2, 4 * MEGABYTE, 0, 0), 0);
     assert_int_equal(nw_cluster_copy_ns(c, 0, 2, 4 * MEGABYTE), 0);
-    assert_true(c->ranks[0].noise.kind == NW_NOISE_LOGNORMAL && c->ranks[0].noise.scale == 0.0625);
-}
-
-/* ---- calibrations ---- */
-
-/* The sample's text with `from` replaced by `to`. */
-static nw_status parse_changed(const char *from, const char *to)
-{
-    nw_calibration k = sample(), read;
-    char *text, *changed = NULL;
-    size_t size;
-    ok(nw_calibration_print(&k, &text, &size));
-    nw_calibration_free(&k);
-    char *at = strstr(text, from);
-    if (!at) fail_msg("'%s' is not in %s", from, text);
-    int length = asprintf(&changed, "%.*s%s%s", (int)(at - text), text, to, at + strlen(from));
-    assert_true(length > 0);
-    nw_status status = nw_calibration_parse(&read, changed, (size_t)length, "x.json");
-    free(text);
-    free(changed);
-    if (status == NW_OK) nw_calibration_free(&read);
-    return status;
-}
-
-static void test_calibration(void **state)
-{
-    char folder[PATH_SIZE], path[PATH_SIZE + 16];
-    nw_calibration k = sample(), again;
-    (void)state;
-    make_folder(folder);
-    snprintf(path, sizeof path, "%s/k.json", folder);
-    ok(nw_calibration_write(&k, path));
-    ok(nw_calibration_read(&again, path));
-    assert_string_equal(again.machine, k.machine);
-    assert_string_equal(again.stage[1].name, "head");
-    assert_memory_equal(again.stage, k.stage, 2 * sizeof *k.stage);
-    assert_true(again.batch == 128 && again.ranks == 2 && again.threads == 1 && again.stages == 2);
-    assert_true(again.touch_bytes_per_second == 2.5e9 && again.step_noise == 0.0625 &&
-                again.link_bytes_per_second == 4e9);
-    assert_true(again.link_latency_ns == 900 && again.link_overhead_ns == 70);
-    assert_true(again.overhead_ns == 3 && again.update_ns == 5);
-    nw_calibration_free(&again);
-    k.batch = 0; /* what could not be read is not written, and what was there stays */
-    refused(nw_calibration_write(&k, path), NW_E_ARGUMENT, "batch");
-    k.batch = 128;
-    k.touch_bytes_per_second = NAN;
-    refused(nw_calibration_write(&k, path), NW_E_ARGUMENT, "touch_bytes_per_second");
-    ok(nw_calibration_read(&again, path));
-    nw_calibration_free(&again);
-    nw_calibration_free(&k);
-    snprintf(path, sizeof path, "%s/none.json", folder);
-    refused(nw_calibration_read(&again, path), NW_E_FILE, "--calibrate");
-    refused(nw_calibration_init(&k, 0), NW_E_ARGUMENT, "stages");
-    remove_tree(folder);
-
-    ok(parse_changed("128", "64"));
-    refused(parse_changed("nowait-calibration", "nowait-checkpoint"), NW_E_FILE, "no calibration");
-    refused(parse_changed("\"version\": 2", "\"version\": 3"), NW_E_UNSUPPORTED, "newer");
-    refused(parse_changed("\"version\": 2", "\"version\": 1"), NW_E_UNSUPPORTED, "calibrate again");
-    refused(parse_changed("\"version\": 2", "\"version\": 0"), NW_E_FILE, "version");
-    refused(parse_changed("0.0625", "1.5"), NW_E_FILE, "step_noise");
-    refused(parse_changed("\"isa\"", "\"iso\""), NW_E_FILE, "nearest is 'isa'");
-    refused(parse_changed("\"isa\": \"avx2\",", ""), NW_E_FILE, "isa");
-    refused(parse_changed("\"avx2\"", "\"\""), NW_E_FILE, "'isa' has 0 bytes");
-    refused(parse_changed("\"avx2\"", "\"0123456789012345678901234567890123456789\""), NW_E_FILE, "'isa' has 40");
-    refused(parse_changed("\"avx2\"", "7"), NW_E_FILE, "isa");
-    refused(parse_changed("128", "-128"), NW_E_FILE, "batch");
-    refused(parse_changed("128", "1.5"), NW_E_FILE, "batch");
-    refused(parse_changed("\"threads\": 1", "\"threads\": 0"), NW_E_FILE, "threads");
-    refused(parse_changed("\"ranks\": 2", "\"ranks\": 2000"), NW_E_FILE, "ranks");
-    refused(parse_changed("\"update_ns\": 5", "\"update_ns\": -5"), NW_E_FILE, "update_ns");
-    refused(parse_changed("\"update_ns\": 5", "\"update_ns\": 1e16"), NW_E_FILE, "update_ns");
-    refused(parse_changed("\"forward_ns\": 1,", ""), NW_E_FILE, "forward_ns");
-    refused(parse_changed("\"forward_ns\": 1,", "\"forward_ms\": 1,"), NW_E_FILE, "nearest is 'forward_ns'");
-    refused(parse_changed("2500000000", "0"), NW_E_FILE, "touch_bytes_per_second");
-    refused(parse_changed("4000000000", "0"), NW_E_FILE, "2 ranks were measured");
-    refused(parse_changed("4000000000", "-1"), NW_E_FILE, "link_bytes_per_second");
-    refused(parse_changed("\"stages\": [", "\"stages\": [3, "), NW_E_FILE, "stage 0 is a number");
-    refused(nw_calibration_parse(&again, "[]", 2, "x.json"), NW_E_FILE, "no calibration");
-    refused(nw_calibration_parse(&again, "", 0, "x.json"), NW_E_FILE, "x.json");
 }
 
 int main(void)
@@ -709,7 +601,6 @@ int main(void)
         TEST(test_impossible_faults),
         TEST(test_builtin),
         TEST(test_costs),
-        TEST(test_calibration),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

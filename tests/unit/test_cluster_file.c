@@ -48,7 +48,7 @@ static void refused(nw_status status, nw_status want, const char *part)
 static void read_text(const char *text, int world)
 {
     tear_down(NULL);
-    ok(nw_cluster_parse(&c, "x.yaml", text, strlen(text), NULL, world, 42));
+    ok(nw_cluster_parse(&c, "x.yaml", text, strlen(text), world, 42));
 }
 
 /* Refused with a sentence that begins with `where` ("x.yaml:2:") and has `part` in it. */
@@ -62,7 +62,7 @@ static void check_refusal(nw_status status, const char *text, const char *where,
 static void bad(const char *text, const char *where, const char *part)
 {
     tear_down(NULL);
-    check_refusal(nw_cluster_parse(&c, "x.yaml", text, strlen(text), NULL, 4, 0), text, where, part);
+    check_refusal(nw_cluster_parse(&c, "x.yaml", text, strlen(text), 4, 0), text, where, part);
     assert_null(c);
 }
 
@@ -248,9 +248,15 @@ static void test_examples(void **state)
         const char *name;
         int world; /* to ask for */
         int has;
-    } examples[] = {{"one-gigabit", 4, 4},   {"ten-gigabit", 64, 64},       {"hundred-gigabit", 0, 32},
-                    {"one-straggler", 0, 8}, {"wide-area", 0, 12},          {"parameter-server-paper", 0, 21},
-                    {"apam-paper", 21, 21},  {"apam-paper-lenet5", 21, 21}, {"apam-lenet5", 6, 6}};
+    } examples[] = {{"1g", 4, 4},
+                    {"10g", 64, 64},
+                    {"hundred-gigabit", 0, 32},
+                    {"one-straggler", 0, 8},
+                    {"wide-area", 0, 12},
+                    {"parameter-server-paper", 0, 21},
+                    {"apam-paper", 21, 21},
+                    {"apam-paper-lenet5", 21, 21},
+                    {"apam-lenet5", 6, 6}};
     (void)state;
     assert_int_equal(chdir(NW_SOURCE_DIR), 0);
     for (size_t i = 0; i < sizeof examples / sizeof *examples; i++) {
@@ -262,7 +268,7 @@ static void test_examples(void **state)
         for (int to = 1; to < c->world; to++) assert_true(nw_links_send(l, 0, to, 1000000, 0, 0) > 10000);
         nw_links_free(l);
     }
-    assert_int_equal(count_entries("clusters"), 9 + 1); /* none that is not tested, and the folder of faults */
+    assert_int_equal(count_entries("clusters"), 7 + 1); /* none that is not tested, and the folder of faults */
     assert_int_equal(count_entries("clusters/faults"), 4);
     tear_down(NULL);
     ok(nw_cluster_load(&c, "clusters/one-straggler.yaml", 8, 1));
@@ -275,7 +281,7 @@ static void test_examples(void **state)
     assert_true(c->seed == 9 && c->world == 5);
     tear_down(NULL);
     refused(nw_cluster_load(&c, "10g", 0, 9), NW_E_ARGUMENT, "--virtual N");
-    refused(nw_cluster_load(&c, "ten-gigabit", 0, 9), NW_E_FILE, "--virtual N");
+    refused(nw_cluster_load(&c, "apam-paper", 0, 9), NW_E_FILE, "--virtual N");
     refused(nw_cluster_load(&c, "one-stragler", 8, 9), NW_E_ARGUMENT, "the nearest is 'one-straggler'");
     refused(nw_cluster_load(&c, "none.yaml", 8, 9), NW_E_ARGUMENT, "none.yaml");
     refused(nw_cluster_load(&c, "", 8, 9), NW_E_ARGUMENT, "there is no cluster ''");
@@ -310,41 +316,57 @@ static void test_documentation(void **state)
     second += strlen(fence);
     *strstr(first, "```") = 0;
     *strstr(second, "```") = 0;
-    ok(nw_cluster_parse(&c, "docs", first, strlen(first), NULL, 0, 0));
+    ok(nw_cluster_parse(&c, "docs", first, strlen(first), 0, 0));
     assert_int_equal(c->world, 8);
     ok(nw_faults_parse(&f, "docs", second, strlen(second), 4));
     assert_int_equal(f->count, 7);
     free(text);
 }
 
-static void test_calibration_key(void **state)
+/* What --calibrate writes is a cluster file that says what was measured. */
+static void test_measured(void **state)
 {
-    char folder[PATH_SIZE], path[PATH_SIZE + 16];
-    static const char with[] = "calibration: k.json\nranks_per_node: 2\n",
-                      inside[] = "calibration: k.json\nranks_per_node: 2\ninside: {latency: 5 us}\n";
+    nw_measured_stage stage[] = {{"prep", 41000000, 80000000}, {"head", 20000, 30001}};
+    nw_measured m = {
+        "an \"odd\" # CPU: 3", "avx2", "f32", "resnet9", 128, 1, 2, 2, stage, 1200000, 3100000, 0.03, 2.5e9, 1800, 4e9};
+    static const double flops[] = {1, 1};
+    const nw_workload work = {"resnet9", "f32", 128, 2, flops, flops, 1};
+    nw_compute_cost cost;
+    char *text;
+    size_t size;
     (void)state;
-    make_folder(folder);
-    put_fixture(folder, "k.json", "calibration/two-stages.json");
-    put_file(folder, "bad.json", "{}", 2);
-    ok(nw_cluster_parse(&c, "x.yaml", with, strlen(with), folder, 4, 0));
-    assert_true(c->compute.kind == NW_COMPUTE_CALIBRATION && c->compute.calibration.stages == 2);
-    assert_int_equal(nw_cluster_link_between(c, 0, 1)->latency_ns, 1800);
-    assert_int_equal(nw_cluster_link_between(c, 0, 2)->latency_ns, 0);
-    assert_true(c->ranks[0].memory_bytes_per_second == 0); /* the calibration's */
+    FILE *out = open_memstream(&text, &size);
+    nw_measured_print(&m, out);
+    fclose(out);
+    ok(nw_cluster_parse(&c, "x.yaml", text, size, 4, 0));
+    free(text);
+    assert_true(c->compute.kind == NW_COMPUTE_GIVEN && c->node_count == 2);
+    assert_true(c->ranks[3].noise.kind == NW_NOISE_LOGNORMAL && c->ranks[3].noise.scale == 0.03);
+    const nw_cluster_link *inside = nw_cluster_link_between(c, 0, 1), *outside = nw_cluster_link_between(c, 0, 2);
+    assert_true(inside->latency_ns == 1800 && inside->bandwidth == 4e9 && inside->copied);
+    assert_true(outside->latency_ns == 0 && !outside->copied);
+    ok(nw_cluster_cost(c, &work, &cost));
+    assert_true(cost.forward_ns[0] == 41000000 && cost.forward_ns[1] == 20000 && cost.backward_ns[1] == 30001);
+    assert_true(cost.overhead_ns == 1200000 && cost.update_ns == 3100000);
+    assert_int_equal(nw_cluster_touch_ns(c, &cost, 0, 2.5e9), SECOND);
+    nw_compute_cost_free(&cost);
+    nw_workload other = work;
+    other.model = "resnet18";
+    refused(nw_cluster_cost(c, &other, &cost), NW_E_ARGUMENT, "--model resnet18");
     tear_down(NULL);
-    ok(nw_cluster_parse(&c, "x.yaml", inside, strlen(inside), folder, 4, 0));
-    assert_int_equal(nw_cluster_link_between(c, 0, 1)->latency_ns, 5000);
-    tear_down(NULL);
-    put_file(folder, "c.yaml", with, strlen(with));
-    snprintf(path, sizeof path, "%s/c.yaml", folder);
-    ok(nw_cluster_load(&c, path, 4, 0)); /* found beside the file, not beside the caller */
-    tear_down(NULL);
-    refused(nw_cluster_parse(&c, "x.yaml", "calibration: none.json\n", 23, folder, 4, 0), NW_E_FILE, "--calibrate");
-    refused(nw_cluster_parse(&c, "x.yaml", "calibration: bad.json\n", 22, folder, 4, 0), NW_E_FILE, "no calibration");
-    bad("calibration: k.json\n", "x.yaml:1:", "in a file only");
-    bad("compute: {gflops: 1}\ncalibration: k.json\n", "x.yaml:2:", "remove one of them");
-    bad("calibration: k.json\nmemory: unlimited\n", "x.yaml:2:", "has a limit");
-    remove_tree(folder);
+
+    m.ranks = 1; /* no link, no noise */
+    m.link_bytes_per_second = m.noise = 0;
+    out = open_memstream(&text, &size);
+    nw_measured_print(&m, out);
+    fclose(out);
+    ok(nw_cluster_parse(&c, "x.yaml", text, size, 4, 0));
+    free(text);
+    assert_true(c->node_count == 4 && c->ranks[0].noise.kind == NW_NOISE_NONE);
+
+    bad("calibration: k.json\n", "x.yaml:1:", "calibrate again");
+    bad("{\"format\": \"nowait-calibration\", \"version\": 2}", "x.yaml:1:", "calibrate again");
+    refused(nw_cluster_load(&c, "k.json", 4, 0), NW_E_ARGUMENT, "calibrate again");
 }
 
 /* ---- refusals ---- */
@@ -376,6 +398,9 @@ static void test_bad_clusters(void **state)
     bad("nic: {out: 1 GB/s, inn: 1 GB/s}\n", "x.yaml:1:", "the nearest is 'in'");
     bad("nic: []\n", "x.yaml:1:", "a nic is a map");
 
+    bad("inside: {copied: true, shared: true, bandwidth: 1 GB/s}\n", "x.yaml:1:", "no wire to share");
+    bad("compute: {gflops: 1, model: x}\n", "x.yaml:1:", "'model' goes with");
+    bad("compute: {forward: 1 s, backward: 1 s, precision: 0123456789abcdef}\n", "x.yaml:1:", "longer than any");
     bad("nodes: 4\n", "x.yaml:1:", "takes a list");
     bad("nodes: []\n", "x.yaml:1:", "not empty");
     bad("nodes:\n- a\n", "x.yaml:2:", "a node is a map");
@@ -536,7 +561,7 @@ static void test_bad_faults(void **state)
 static void test_without_yaml(void **state)
 {
     (void)state;
-    refused(nw_cluster_parse(&c, "x.yaml", "world: 4\n", 9, NULL, 4, 0), NW_E_UNSUPPORTED, "libyaml-dev");
+    refused(nw_cluster_parse(&c, "x.yaml", "world: 4\n", 9, 4, 0), NW_E_UNSUPPORTED, "libyaml-dev");
     refused(nw_faults_parse(&f, "x.yaml", "faults: []\n", 11, 4), NW_E_UNSUPPORTED, "libyaml-dev");
     ok(nw_cluster_load(&c, "1g", 4, 0)); /* those that need no file still work */
 }
@@ -545,8 +570,8 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_teardown(name, tear_down)
     const struct CMUnitTest tests[] = {
-        TEST(test_units),    TEST(test_noise_units),   TEST(test_meaning),         TEST(test_shared_line_between_sites),
-        TEST(test_examples), TEST(test_documentation), TEST(test_calibration_key), TEST(test_bad_clusters),
+        TEST(test_units),    TEST(test_noise_units),   TEST(test_meaning),    TEST(test_shared_line_between_sites),
+        TEST(test_examples), TEST(test_documentation), TEST(test_measured),   TEST(test_bad_clusters),
         TEST(test_too_much), TEST(test_fault_meaning), TEST(test_bad_faults),
     };
     const struct CMUnitTest without[] = {TEST(test_units), TEST(test_noise_units), TEST(test_without_yaml)};

@@ -1,4 +1,4 @@
-/* test_config.c - files of options, recipes and composed trees; what is wrong in them is said with file and line. */
+/* test_config.c - files of options, recipes and composed runs; what is wrong in them is said with file and line. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -57,7 +57,7 @@ static nw_status apply_text(const char *text, size_t size)
     nw_settings_free(&settings);
     nw_status status = nw_settings_begin(&settings, NW_COMMAND_TRAIN);
     if (status == NW_OK) status = nw_yaml_parse("x.yaml", text, size, &settings.memory->region, &root);
-    if (status == NW_OK) status = nw_config_apply_tree(&settings, "x.yaml", root);
+    if (status == NW_OK) status = nw_config_apply_tree(&settings, "x.yaml", root, NW_LAYER_RECIPE);
     return status;
 }
 
@@ -122,6 +122,44 @@ static void test_bad_files(void **state)
     mkdir("dir.yaml", 0700);
     refused("--recipe dir.yaml", NW_E_ARGUMENT, "dir.yaml");
     rmdir("dir.yaml");
+}
+
+/* One file's keys before another's. */
+static void test_bases(void **state)
+{
+    (void)state;
+    mkdir("bases", 0700);
+    write_file("bases/_a.yaml", "base: _b.yaml\nlr: 2\nmax_epoch: 8\nscale_with_epochs: true\nwarm_up: 4\n");
+    write_file("bases/_b.yaml", "lr: 1\nmomentum: 0.5\nbase: cifar10-fast\n");
+    write_file("bases/c.yaml", "momentum: 0.7\nbase: _a\n"); /* wherever the key stands */
+    accepted("--recipe bases/c.yaml");
+    assert_true(settings.momentum == 0.7 && settings.lr == 2 && settings.epochs == 8 && settings.batch_size == 512);
+    assert_string_equal(nw_settings_origin(&settings, "lr"), "bases/_a.yaml:2");
+    assert_string_equal(settings.run_name, "c");
+    accepted("--recipe bases/c.yaml --max-epoch 4");
+    assert_true(settings.warm_up == 2);
+    accepted("--configs bases/c.yaml --recipe demo");
+    assert_true(settings.momentum == 0.7 && settings.width == 16);
+    write_file("bases/_b.yaml", "lr: 1\nbase: c\n");
+    refused("--recipe bases/c.yaml", NW_E_FILE, "bases/_b.yaml:2:1: base 'c' leads back to itself");
+    write_file("bases/_b.yaml", "base: _b\n");
+    refused("--recipe bases/c.yaml", NW_E_FILE, "bases/_b.yaml:1:1: base '_b' leads back to itself");
+    write_file("bases/_b.yaml", "base: nosuch\n");
+    refused("--recipe bases/c.yaml", NW_E_FILE, "bases/_b.yaml:1:1: base 'nosuch' is neither");
+    write_file("bases/_b.yaml", "base: [a, b]\n");
+    refused("--recipe bases/c.yaml", NW_E_FILE, "bases/_b.yaml:1:1: base takes the name of one file");
+    write_file("bases/_b.yaml", "lrr: 1\n");
+    refused("--recipe bases/c.yaml", NW_E_FILE, "bases/_b.yaml:1:1: there is no key 'lrr'");
+    for (int i = 0; i <= 9; i++) {
+        char path[64], text[64];
+        snprintf(path, sizeof path, "bases/d%d.yaml", i);
+        snprintf(text, sizeof text, i ? "base: d%d\n" : "lr: %d\n", i ? i - 1 : 3);
+        write_file(path, text);
+    }
+    accepted("--recipe bases/d8.yaml");
+    assert_true(settings.lr == 3);
+    refused("--recipe bases/d9.yaml", NW_E_FILE, "at most 8 bases");
+    if (system("rm -r bases") != 0) fail_msg("bases stays");
 }
 
 /* All recipes can be run, but for what they name that is not here: data. */
@@ -205,7 +243,7 @@ static void test_composition(void **state)
     accepted(
         "--configs configs/cifar/resnet20.yaml configs/dgc/wm5.yaml --configs.train.num_epochs 500 --suffix .e500");
     assert_string_equal(settings.run_name, "[cifar.resnet20+dgc.wm5].e500.np1");
-    assert_true(settings.epochs == 500 && settings.t_max == 495 && settings.warm_up == 5);
+    assert_true(settings.epochs == 500 && settings.t_max == 0 && settings.warm_up == 5);
     assert_string_equal(settings.model, "resnet20");
     assert_string_equal(settings.dataset, "cifar10");
     assert_string_equal(settings.optimizer, "dgc-sgd");
@@ -213,9 +251,8 @@ static void test_composition(void **state)
     assert_string_equal(nw_settings_value(&settings, "method"), "dgc");
     assert_string_equal(nw_settings_value(&settings, "compress"), "layerwise");
     assert_string_equal(nw_settings_value(&settings, "ratio"), "0.001");
-    assert_string_equal(nw_settings_value(&settings, "memory-momentum"), "0.9");
-    assert_non_null(strstr(settings.memory->composed_tree, "  [num_epochs] = 500\n"));
-    assert_non_null(strstr(settings.memory->composed_tree, "    [t_max] = 495\n"));
+    assert_string_equal(nw_settings_value(&settings, "memory-momentum"), "-1"); /* as --momentum */
+    assert_string_equal(nw_settings_origin(&settings, "max-epoch"), "--configs.train.num_epochs");
     assert_int_equal(nw_settings_check(&settings), NW_E_ARGUMENT);
 
     /* names of the seed; groups; order */
@@ -224,11 +261,11 @@ static void test_composition(void **state)
     accepted("--configs configs/cifar/resnet20.py --suffix .e500");
     assert_string_equal(settings.run_name, "cifar.resnet20.e500.np1");
     assert_int_equal(nw_settings_check(&settings), NW_OK);
-    assert_true(settings.t_max == 195 && settings.lr_scaling && settings.seed == 42);
+    assert_true(settings.t_max == 0 && settings.lr_scaling && settings.seed == 42);
 
-    /* derived values follow overrides and options alike */
+    /* a half period of 0 is the epochs after warm-up, whoever says how many these are */
     accepted("--configs configs/cifar/resnet20.py --max-epoch 50 --warm-up 2");
-    assert_true(settings.t_max == 48 && settings.epochs == 50);
+    assert_true(settings.t_max == 0 && settings.epochs == 50);
     accepted("--configs configs/imagenet/resnet50.yaml --configs.train.warmup_lr_epochs=10");
     assert_true(settings.milestones.count == 3 && settings.milestones.at[0] == 30 && settings.milestones.at[2] == 80);
     assert_string_equal(settings.decay_filter, "no-norm");
@@ -236,16 +273,35 @@ static void test_composition(void **state)
                 settings.crop == 224);
     accepted("--configs configs/imagenet/resnet50.yaml --configs.train.scheduler.milestones [10,20]");
     assert_true(settings.milestones.count == 2 && settings.milestones.at[0] == 15);
+    accepted("--configs.train.scheduler.milestones [10,20] --configs.train.warmup_lr_epochs 7 --configs "
+             "configs/imagenet/resnet50.yaml");
+    assert_true(settings.milestones.count == 2 && settings.milestones.at[0] == 17 && settings.milestones.at[1] == 27);
     accepted(
-        "--configs configs/dgc/wm0.yaml configs/cifar/resnet110.yaml --configs.train.compression.compress_ratio 1000 "
-        "--configs.train.optimizer.momentum 0.8");
-    assert_string_equal(nw_settings_value(&settings, "ratio"), "0.001");
+        "--configs configs/dgc/wm0.yaml configs/cifar/resnet110.yaml --configs.train.compression.compress_ratio 500 "
+        "--configs.train.compression.memory.momentum 0.8 --configs.train.compression.warmup_coeff [1,0.5]");
+    assert_string_equal(nw_settings_value(&settings, "ratio"), "0.002");
     assert_string_equal(nw_settings_value(&settings, "memory-momentum"), "0.8");
+    assert_string_equal(nw_settings_value(&settings, "ratio-warm-up-list"), "1,0.5");
+    accepted("--configs configs/cifar/resnet20.py --configs.train.optimizer.momentum None --configs.train.meters x");
+    assert_true(settings.momentum == 0.9);
+    accepted("--configs configs/imagenet/resnet50.yaml --configs.dataset.num_classes 100 --configs.dataset.root '/a'");
+    assert_true(settings.classes == 100);
+    assert_string_equal(settings.data_dir, "/a");
     accepted("--configs configs/cifar/resnet20.yaml --configs.dataset.num_classes 100 --configs.train.scheduler None");
     assert_string_equal(settings.dataset, "cifar100");
     assert_string_equal(settings.scheduler, "constant");
     accepted("--configs configs/cifar/resnet20.yaml --configs.options.label_smoothing 0.1");
     assert_true(settings.label_smoothing == 0.1);
+
+    /* the number of ranks is part of the name, whoever says it */
+    accepted("--configs configs/cifar/resnet20.yaml --virtual 4");
+    assert_string_equal(settings.run_name, "cifar.resnet20.np4");
+    accepted("--configs configs/cifar/resnet20.yaml --suffix .x");
+    assert_int_equal(nw_settings_name_run(&settings, 8), NW_OK);
+    assert_string_equal(settings.run_name, "cifar.resnet20.x.np8");
+    accepted("--configs configs/cifar/resnet20.py --configs.train.compression fp16");
+    assert_string_equal(settings.method, "fp16");
+    assert_int_equal(nw_settings_check(&settings), NW_OK);
 
     /* layers: file < override < option, whatever their order */
     accepted("--lr 3 --configs.train.optimizer.lr 2 --configs configs/cifar/resnet20.yaml");
@@ -262,32 +318,27 @@ static void test_bad_composition(void **state)
     refused("--configs configs/cifar/resnet20.py --configs.train.num_epoch 5", NW_E_ARGUMENT,
             "no key 'train.num_epoch'; the nearest is 'train.num_epochs'");
     refused("--configs configs/cifar/resnet20.py --configs.train.batch_size x", NW_E_ARGUMENT, "whole number, not 'x'");
-    refused("--configs configs/cifar/resnet20.py --configs.train..x 5", NW_E_ARGUMENT, "is no key");
-    refused("--configs configs/cifar/resnet20.py --configs.train.num_epochs $train.batch_size+$train.nothing",
-            NW_E_FILE, "refers to train.nothing, which is not set");
-    refused("--configs configs/cifar/resnet20.py --configs.train.num_epochs $train.scheduler.t_max", NW_E_FILE,
-            "depends on itself");
-    refused("--configs configs/cifar/resnet20.py --configs.train.num_epochs $model.func*2", NW_E_FILE,
-            "is no number but 'resnet20'");
-    refused("--configs configs/cifar/resnet20.py --configs.train.num_epochs ($seed", NW_E_FILE,
-            "bracket is not closed");
-    refused("--configs configs/cifar/resnet20.py --configs.train.num_epochs $seed/0", NW_E_FILE, "division by zero");
-    refused("--configs configs/cifar/resnet20.py --configs.train.num_epochs $seed)", NW_E_FILE, "left over");
-    refused("--configs configs/cifar/resnet20.py --configs.train.num_epochs $optimizer", NW_E_FILE, "not set");
+    refused("--configs configs/cifar/resnet20.py --configs.train..x 5", NW_E_ARGUMENT, "no key 'train..x'");
     refused("--configs configs/cifar/resnet20.py --configs.train.num_epochs", NW_E_ARGUMENT, "needs a value");
-    accepted("--configs configs/cifar/resnet20.py --configs.train.num_epochs ($seed+8)*2/(1--1)");
-    assert_int_equal(settings.epochs, 50);
+    refused("--configs configs/cifar/resnet20.py --configs.train.num_epochs [1,2]", NW_E_ARGUMENT, "one value, not");
+    refused("--configs configs/cifar/resnet20.py --configs.options.recipe demo", NW_E_ARGUMENT,
+            "no key 'options.recipe'");
+    refused("--configs configs/cifar/resnet20.py --configs.options.labels 1", NW_E_ARGUMENT, "no key 'options.labels'");
+    refused("--configs configs/cifar/resnet20.py --configs.dataset.num_classes 50", NW_E_ARGUMENT, "10 or 100 classes");
+    refused("--configs configs/cifar/resnet20.py --configs.train.scheduler.milestones x", NW_E_ARGUMENT, "numbers");
+    refused("--configs configs/cifar/resnet20.py --configs.train.compression.compress_ratio 0", NW_E_ARGUMENT, "above");
+    refused("--configs configs/cifar/resnet20.py --configs.dataset.extra_train_transforms x", NW_E_ARGUMENT, "empty");
 
     mkdir("tree", 0700);
-    write_file("tree/_base.yaml", "train: {num_epochs: 3}\nmodel: resnet20\n");
-    write_file("tree/a.yaml", "train:\n  bach_size: 3\n");
-    write_file("tree/b.yaml", "train: {batch_size: 3}\nfoo: {}\n");
-    write_file("tree/c.yaml", "train: {batch_size: 0}\n");
-    refused("--configs tree/a.yaml", NW_E_FILE, "tree/a.yaml:2: there is no key 'train.bach_size'");
-    refused("--configs tree/b.yaml", NW_E_FILE, "there is no key 'foo'");
-    refused("--configs tree/c.yaml", NW_E_FILE, "tree/c.yaml:1: train.batch_size is 0; it must be");
-    write_file("tree/a.yaml", "train: {batch_size: 9}\n");
-    write_file("tree/c.yaml", "train: {batch_size: 7}\n");
+    write_file("tree/_base.yaml", "max_epoch: 3\nmodel: resnet20\n");
+    write_file("tree/a.yaml", "lr: 1\nbach_size: 3\n");
+    write_file("tree/b.yaml", "batch_size: 3\nlr: {}\n");
+    write_file("tree/c.yaml", "batch_size: 0\n");
+    refused("--configs tree/a.yaml", NW_E_FILE, "tree/a.yaml:2:1: there is no key 'bach_size'");
+    refused("--configs tree/b.yaml", NW_E_FILE, "tree/b.yaml:2:1: lr holds a map");
+    refused("--configs tree/c.yaml", NW_E_FILE, "tree/c.yaml:1:1: batch_size is 0; it must be");
+    write_file("tree/a.yaml", "batch_size: 9\n");
+    write_file("tree/c.yaml", "batch_size: 7\n");
     accepted("--configs tree/c.yaml tree/a.yaml tree/c.yaml"); /* each file once */
     assert_true(settings.epochs == 3 && settings.batch_size == 9);
     assert_string_equal(settings.run_name, "[c+a].np1");
@@ -308,8 +359,9 @@ static int finish(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_good_files), cmocka_unit_test(test_bad_files),   cmocka_unit_test(test_recipes),
-        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_composition), cmocka_unit_test(test_bad_composition),
+        cmocka_unit_test(test_good_files),      cmocka_unit_test(test_bad_files),  cmocka_unit_test(test_recipes),
+        cmocka_unit_test(test_bases),           cmocka_unit_test(test_round_trip), cmocka_unit_test(test_composition),
+        cmocka_unit_test(test_bad_composition),
     };
     if (!NW_HAVE_YAML) {
         printf("skipped: this build is without libyaml (libyaml-dev)\n");

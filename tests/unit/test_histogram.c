@@ -1,5 +1,5 @@
 /*
- * test_histogram.c - counts of whole numbers: buckets, sums, merging, JSON, and bytes there and back.
+ * test_histogram.c - counts of whole numbers: buckets, sums, JSON, and what is no histogram.
  */
 #define _GNU_SOURCE 1
 #include <stdarg.h>
@@ -55,18 +55,6 @@ static void fill(nw_histogram *h, uint64_t seed, int count)
     for (int i = 0; i < count; i++) nw_histogram_add(h, nw_rng_u32(&rng) >> nw_rng_below(&rng, 32));
 }
 
-static void test_merge_equals_adding(void **state)
-{
-    (void)state;
-    nw_histogram parts[2] = {0}, whole = {0};
-    fill(&parts[0], 1, 300);
-    fill(&parts[1], 2, 500);
-    fill(&whole, 1, 300);
-    fill(&whole, 2, 500);
-    nw_histogram_merge(&parts[0], &parts[1]);
-    assert_memory_equal(&parts[0], &whole, sizeof whole);
-}
-
 static void test_json(void **state)
 {
     (void)state;
@@ -86,64 +74,39 @@ static void test_json(void **state)
     assert_non_null(strstr(text, "\"counts\":{\"0\":3,\"2\":1,\"512-1023\":1}"));
 }
 
-static void test_packs_and_unpacks(void **state)
-{
-    (void)state;
-    nw_histogram h = {0}, back = {0}, empty = {0};
-    nw_packer packer = {0};
-    fill(&h, 3, 1000);
-    nw_histogram_pack(&empty, &packer);
-    nw_histogram_pack(&h, &packer);
-    assert_false(packer.failed);
-    nw_unpacker unpacker = {.data = packer.data, .size = packer.size};
-    assert_int_equal(nw_histogram_unpack_merge(&back, &unpacker, "memory"), NW_OK);
-    assert_memory_equal(&back, &empty, sizeof back);
-    assert_int_equal(nw_histogram_unpack_merge(&back, &unpacker, "memory"), NW_OK);
-    assert_memory_equal(&back, &h, sizeof back);
-    assert_int_equal(nw_unpack_left(&unpacker), 0);
-    free(packer.data);
-}
-
-/* Every cut is refused; a changed byte is refused, or gives counts that fit together. */
-static void test_bad_bytes_are_refused(void **state)
+/* A checkpoint holds the integers as they are, and they may be anything. */
+static void test_what_is_no_histogram(void **state)
 {
     (void)state;
     nw_histogram h = {0};
-    nw_packer packer = {0};
-    for (int i = 0; i < 20; i++) nw_histogram_add(&h, i * i * i);
-    nw_histogram_pack(&h, &packer);
-    for (size_t size = 0; size < packer.size; size++) {
-        nw_histogram back = {0};
-        nw_unpacker unpacker = {.data = packer.data, .size = size};
-        assert_int_equal(nw_histogram_unpack_merge(&back, &unpacker, "cut.bin"), NW_E_FILE);
-        assert_int_equal(back.count, 0);
-        assert_non_null(strstr(nw_error_message(), "cut.bin"));
-    }
-    int refused = 0;
-    for (size_t at = 0; at < packer.size; at++) {
-        nw_histogram back = {0};
-        packer.data[at] ^= 0x80;
-        nw_unpacker unpacker = {.data = packer.data, .size = packer.size};
-        nw_status status = nw_histogram_unpack_merge(&back, &unpacker, "changed.bin");
-        packer.data[at] ^= 0x80;
-        refused += status == NW_E_FILE;
-        int64_t sum = 0;
-        for (int i = 0; i < NW_HISTOGRAM_BUCKETS; i++) {
-            assert_true(back.counts[i] >= 0);
-            sum += back.counts[i];
+    assert_true(nw_histogram_is_sound(&h));
+    fill(&h, 3, 1000);
+    assert_true(nw_histogram_is_sound(&h));
+    int64_t *integers = (int64_t *)&h;
+    for (int i = 0; i < NW_HISTOGRAM_INTEGERS; i++) {
+        static const int64_t added[] = {INT64_MIN, -1, 1, INT64_MAX};
+        bool is_sum = &integers[i] == &h.sum, is_max = &integers[i] == &h.max; /* of these more than one fits */
+        for (int j = 0; j < 4; j++) {
+            nw_histogram other = h;
+            int64_t *changed = (int64_t *)&other + i;
+            *changed = (int64_t)((uint64_t)*changed + (uint64_t)added[j]);
+            if (!(is_sum || is_max) || j == 0) assert_false(nw_histogram_is_sound(&other));
         }
-        assert_int_equal(sum, back.count);
     }
-    assert_true(refused > (int)packer.size / 2);
-    free(packer.data);
+    h.sum = h.max - 1;
+    assert_false(nw_histogram_is_sound(&h));
+    h = (nw_histogram){0};
+    for (int i = 0; i < 3; i++) nw_histogram_add(&h, INT64_MAX); /* the sum stays where it can be */
+    assert_true(h.sum == INT64_MAX && nw_histogram_is_sound(&h));
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_buckets_cover_all_numbers), cmocka_unit_test(test_mean_max_and_quantiles),
-        cmocka_unit_test(test_merge_equals_adding),       cmocka_unit_test(test_json),
-        cmocka_unit_test(test_packs_and_unpacks),         cmocka_unit_test(test_bad_bytes_are_refused),
+        cmocka_unit_test(test_buckets_cover_all_numbers),
+        cmocka_unit_test(test_mean_max_and_quantiles),
+        cmocka_unit_test(test_json),
+        cmocka_unit_test(test_what_is_no_histogram),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /*
- * test_ledger.c - every byte has an owner, sums agree, and counts survive packing.
+ * test_ledger.c - every byte has an owner, sums agree, and counts survive as tables.
  *
  * The traffic of the larger tests is drawn from a small generator, and counted a second time by a plain array.
  */
@@ -219,14 +219,16 @@ TEST(test_merge)
     for (int rank = 0; rank < WORLD; rank++) parts[rank] = make(WORLD, rank, 1);
     play(parts, bytes_of);
     for (int rank = 0; rank < WORLD; rank++) {
-        uint8_t *bytes;
-        size_t size;
+        int64_t *rows;
+        size_t count;
         assert_int_equal(nw_ledger_check(parts[rank]), NW_OK);
-        assert_int_equal(nw_ledger_pack(parts[rank], &bytes, &size), NW_OK);
-        assert_int_equal(nw_ledger_unpack_merge(parts[(rank + 1) % WORLD], bytes, size, "rank x"), NW_E_MESSAGE);
-        assert_non_null(strstr(nw_error_message(), "merge into a ledger of the whole world"));
-        assert_int_equal(nw_ledger_unpack_merge(merged, bytes, size, "rank x"), NW_OK);
-        free(bytes);
+        assert_int_equal(nw_ledger_save(parts[rank], &rows, &count), NW_OK);
+        assert_int_equal(nw_ledger_add(merged, rows, count, false, "rank x"), NW_OK);
+        nw_ledger *other = make(WORLD, (rank + 1) % WORLD, 1); /* it does not hold this rank's links */
+        assert_int_equal(nw_ledger_add(other, rows, count, false, "rank x"), NW_E_MESSAGE);
+        assert_non_null(strstr(nw_error_message(), "rank x counts in row 3 what this one has no place for"));
+        nw_ledger_free(other);
+        free(rows);
     }
     assert_same(whole, merged);
     assert_int_equal(nw_ledger_check(merged), NW_OK);
@@ -239,19 +241,19 @@ TEST(test_merge)
 TEST(test_resume)
 {
     nw_ledger *whole = play_whole(), *again = make(WORLD, 0, WORLD), *smaller = make(2, 0, 2), *renamed;
-    uint8_t *bytes;
-    size_t size;
-    assert_int_equal(nw_ledger_pack(whole, &bytes, &size), NW_OK);
-    assert_int_equal(nw_ledger_unpack_resume(again, bytes, size, "checkpoint"), NW_OK);
+    int64_t *rows;
+    size_t count;
+    assert_int_equal(nw_ledger_save(whole, &rows, &count), NW_OK);
+    assert_int_equal(nw_ledger_add(again, rows, count, true, "checkpoint"), NW_OK);
     assert_same(whole, again);
     assert_account(nw_ledger_take_step(again), (nw_account){0}); /* the step was another process's */
 
     /* Another world: the totals stay those of the whole run, links and segments begin anew. */
-    assert_int_equal(nw_ledger_unpack_merge(smaller, bytes, size, "checkpoint"), NW_E_MESSAGE);
+    assert_int_equal(nw_ledger_add(smaller, rows, count, false, "checkpoint"), NW_E_MESSAGE);
     assert_non_null(strstr(nw_error_message(), "of 5 ranks and 3 segments, this one of 2 and 3;"));
     nw_header dense = message(0, 1000, 0, 0);
     move(smaller, 0, 1, &dense);
-    assert_int_equal(nw_ledger_unpack_resume(smaller, bytes, size, "checkpoint"), NW_OK);
+    assert_int_equal(nw_ledger_add(smaller, rows, count, true, "checkpoint"), NW_OK);
     assert_int_equal(nw_ledger_check(smaller), NW_OK);
     nw_account total = nw_ledger_total(smaller, NW_SENT);
     assert_int_equal(total.messages, MESSAGES + 1);
@@ -261,69 +263,50 @@ TEST(test_resume)
     /* Other buckets of the same number. */
     nw_ledger_options options = {WORLD, 0, WORLD, 3, NULL};
     assert_int_equal(nw_ledger_create(&renamed, &options), NW_OK);
-    assert_int_equal(nw_ledger_unpack_merge(renamed, bytes, size, "checkpoint"), NW_E_MESSAGE);
+    assert_int_equal(nw_ledger_add(renamed, rows, count, false, "checkpoint"), NW_E_MESSAGE);
     assert_non_null(strstr(nw_error_message(), "with other names"));
-    free(bytes);
+    free(rows);
     nw_ledger_free(renamed);
     nw_ledger_free(smaller);
     nw_ledger_free(again);
     nw_ledger_free(whole);
 }
 
-TEST(test_bad_bytes_change_nothing)
+TEST(test_bad_numbers)
 {
-    nw_ledger *whole = play_whole(), *empty = make(WORLD, 0, WORLD), *target = make(WORLD, 0, WORLD);
-    uint8_t *bytes;
-    size_t size;
-    assert_int_equal(nw_ledger_pack(whole, &bytes, &size), NW_OK);
-    for (size_t length = 0; length < size; length++) {
-        uint8_t *cut = malloc(length + 1); /* so that a sanitizer sees the first byte too far */
-        memcpy(cut, bytes, length);
-        cut = realloc(cut, length > 0 ? length : 1);
-        assert_int_equal(nw_ledger_unpack_merge(target, cut, length, "rank 1"), NW_E_MESSAGE);
-        assert_non_null(strstr(nw_error_message(), "rank 1"));
-        free(cut);
-    }
-    uint8_t *longer = malloc(size + 1);
-    memcpy(longer, bytes, size);
-    longer[size] = 0;
-    assert_int_equal(nw_ledger_unpack_merge(target, longer, size + 1, "rank 1"), NW_E_MESSAGE);
-    assert_non_null(strstr(nw_error_message(), "too many"));
-    /* magic, a total of 2^63, a number of links, their order */
-    static const struct {
+    nw_ledger *whole = play_whole();
+    int64_t *rows;
+    size_t count;
+    assert_int_equal(nw_ledger_save(whole, &rows, &count), NW_OK);
+    const struct {
         size_t at;
-        uint8_t value;
-    } flips[] = {{0, 'X'}, {20 + 8 + 7, 0x80}, {20 + 2 * 56 + 3, 0xff}, {20 + 2 * 56 + 4, 4}, {20 + 7, 0x40}};
-    for (size_t i = 0; i < sizeof flips / sizeof flips[0]; i++) {
-        uint8_t old = longer[flips[i].at];
-        longer[flips[i].at] = flips[i].value;
-        assert_int_equal(nw_ledger_unpack_merge(target, longer, size, "rank 1"), NW_E_MESSAGE);
-        longer[flips[i].at] = old;
+        int64_t value;
+        bool also_resumed;                                      /* refused, too */
+    } bad[] = {{0, WORLD + 1, false},                           /* another world */
+               {2, 0, false},                                   /* other names */
+               {4, -1, true},                                   /* bytes of the transport */
+               {NW_LEDGER_COLUMNS + 1, 2, true},                /* a third direction */
+               {NW_LEDGER_COLUMNS + 3, (int64_t)1 << 56, true}, /* messages */
+               {2 * NW_LEDGER_COLUMNS + 8, INT64_MIN, true},    /* bytes of an owner */
+               {3 * NW_LEDGER_COLUMNS, 4, true},                /* no such kind of row */
+               {3 * NW_LEDGER_COLUMNS + 1, WORLD, true},        /* from a rank beyond the world */
+               {3 * NW_LEDGER_COLUMNS + 2, INT64_MAX, true},    /* to one */
+               {(count - 1) * NW_LEDGER_COLUMNS + 1, 4, true}}; /* a segment beyond "other" */
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        int64_t old = rows[bad[i].at];
+        rows[bad[i].at] = bad[i].value;
+        for (int resumes = 0; resumes < 2; resumes++) {
+            nw_ledger *target = make(WORLD, 0, WORLD);
+            nw_status want = resumes && !bad[i].also_resumed ? NW_OK : NW_E_MESSAGE;
+            assert_int_equal(nw_ledger_add(target, rows, count, resumes != 0, "rank 1"), want);
+            if (want != NW_OK) assert_non_null(strstr(nw_error_message(), "rank 1"));
+            nw_ledger_free(target);
+        }
+        rows[bad[i].at] = old;
     }
-    assert_same(target, empty);
-    assert_int_equal(nw_ledger_unpack_merge(target, longer, size, "rank 1"), NW_OK);
-    free(longer);
-    free(bytes);
-    nw_ledger_free(target);
-    nw_ledger_free(empty);
+    assert_int_equal(nw_ledger_add(whole, rows, 0, true, "rank 1"), NW_E_MESSAGE);
+    free(rows);
     nw_ledger_free(whole);
-}
-
-/* Checkpoints hold ledgers: what an older nowait packed must stay readable. */
-TEST(test_committed_bytes)
-{
-    nw_ledger *ledger;
-    nw_ledger_options options = {3, 0, 3, 2, NULL};
-    assert_int_equal(nw_ledger_create(&ledger, &options), NW_OK);
-    char *committed;
-    size_t size;
-    assert_int_equal(nw_file_read(NW_CORPUS_DIR "/ledger/ledger.bin", 1 << 16, &committed, &size), NW_OK);
-    assert_int_equal(nw_ledger_unpack_merge(ledger, (uint8_t *)committed, size, "corpus"), NW_OK);
-    assert_account(nw_ledger_total(ledger, NW_SENT), (nw_account){10, {9 * 892, 9 * 100, 9 * 8, 9 * 64, 16}});
-    assert_account(nw_ledger_link(ledger, NW_RECEIVED, 2, 1), (nw_account){1, {892, 100, 8, 64, 0}});
-    assert_account(nw_ledger_segment(ledger, 2), (nw_account){3, {3 * 892, 300, 24, 192, 0}});
-    free(committed);
-    nw_ledger_free(ledger);
 }
 
 /* ---- for scripts and people ---- */
@@ -464,8 +447,7 @@ int main(void)
         cmocka_unit_test(test_misuse_aborts),
         cmocka_unit_test(test_merge),
         cmocka_unit_test(test_resume),
-        cmocka_unit_test(test_bad_bytes_change_nothing),
-        cmocka_unit_test(test_committed_bytes),
+        cmocka_unit_test(test_bad_numbers),
         cmocka_unit_test(test_json),
         CASE(test_json_of_many_links),
         cmocka_unit_test(test_print),

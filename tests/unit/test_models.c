@@ -225,6 +225,87 @@ static void test_bad_options_are_refused(void **state)
     o = good, o.label_smoothing = 1, refuse(o, NW_E_ARGUMENT, "smoothing");
 }
 
+/* ---- maps that are not square -------------------------------------------------------------------------------------- */
+
+static void transpose(const float *from, float *to, size_t planes, int h, int w)
+{
+    for (size_t p = 0; p < planes; p++)
+        for (int y = 0; y < h; y++)
+            for (int x = 0; x < w; x++)
+                to[(p * (size_t)w + (size_t)x) * (size_t)h + (size_t)y] =
+                    from[(p * (size_t)h + (size_t)y) * (size_t)w + (size_t)x];
+}
+
+/* The network of the transposed filters sees in transposed images what the network sees: average and maximum over maps of
+ * 2 x 3 are those over 3 x 2. */
+static void check_transposed(const char *model)
+{
+    enum { N = 2, H = 32, W = 48 };
+    static float images[N * 3 * H * W], turned[N * 3 * H * W];
+    float logits[2][N * 10];
+    int32_t labels[N] = {3, 7};
+    nw_step_result results[2];
+    nw_net_options o = narrow(model, N, 1);
+    o.precision = NW_PRECISION_F32;
+    o.height = H, o.width = W;
+    nw_net *net = make_as(NULL, o);
+    o.height = W, o.width = H;
+    nw_net *other = make_as(NULL, o);
+    for (size_t i = 0; i < N * 3 * H * W; i++) images[i] = (float)((i * 2654435761u >> 7) % 1000) / 500.0f - 1.0f;
+    transpose(images, turned, N * 3, H, W);
+    const nw_segments *segments = &net->model.params.learned;
+    for (int i = 0; i < segments->count; i++) {
+        const nw_segment *s = &segments->at[i];
+        const float *from = nw_param_value(&net->model.params, i);
+        float *to = nw_param_value(&other->model.params, i);
+        if (s->dims == 4)
+            transpose(from, to, (size_t)s->shape[0] * (size_t)s->shape[1], s->shape[2], s->shape[3]);
+        else
+            memcpy(to, from, s->count * sizeof *to);
+    }
+    assert_int_equal(nw_net_train_step(net, images, labels, N, &results[0]), NW_OK);
+    assert_int_equal(nw_net_train_step(other, turned, labels, N, &results[1]), NW_OK);
+    assert_true(fabs(results[0].loss - results[1].loss) < 1e-4);
+    assert_int_equal(nw_net_evaluate(net, images, labels, N, logits[0], NULL), NW_OK); /* after an update of both */
+    assert_int_equal(nw_net_evaluate(other, turned, labels, N, logits[1], NULL), NW_OK);
+    for (int i = 0; i < N * 10; i++)
+        if (fabsf(logits[0][i] - logits[1][i]) > 1e-3f * (1 + fabsf(logits[0][i])))
+            fail_msg("%s: logit %d is %g, transposed %g", model, i, (double)logits[0][i], (double)logits[1][i]);
+    nw_net_free(net);
+    nw_net_free(other);
+}
+
+static void test_maps_need_not_be_square(void **state)
+{
+    (void)state;
+    check_transposed("resnet9"); /* maximum */
+    check_transposed("resnet18");
+    check_transposed("revnet18");
+}
+
+/* Of one value there is no variance; PyTorch refuses it, too. Evaluation uses running statistics. */
+static void test_one_value_per_channel_is_refused(void **state)
+{
+    static float images[2 * 3 * 16 * 16];
+    int32_t labels[2] = {1, 2};
+    (void)state;
+    nw_net_options o = narrow("resnet18", 2, 1);
+    o.height = o.width = 8; /* 1 x 1 in the last stage */
+    nw_net *net = make_as(NULL, o);
+    assert_int_equal(nw_net_train_step(net, images, labels, 2, NULL), NW_OK);
+    assert_int_equal(nw_net_train_step(net, images, labels, 1, NULL), NW_E_SHAPE);
+    assert_non_null(strstr(nw_error_message(), "layer4.0.bn1"));
+    assert_non_null(strstr(nw_error_message(), "one value per channel"));
+    assert_int_equal(nw_net_observe(net, images, labels, 1), NW_E_SHAPE);
+    assert_int_equal(nw_net_evaluate(net, images, labels, 1, NULL, NULL), NW_OK);
+    assert_int_equal(nw_net_train_step(net, images, labels, 2, NULL), NW_OK);
+    nw_net_free(net);
+    o.height = o.width = 16;
+    net = make_as(NULL, o);
+    assert_int_equal(nw_net_train_step(net, images, labels, 1, NULL), NW_OK); /* four values */
+    nw_net_free(net);
+}
+
 static void test_bad_batches_are_refused(void **state)
 {
     float images[4 * PIXELS] = {0};
@@ -251,6 +332,8 @@ int main(void)
         cmocka_unit_test(test_steps_do_not_allocate),
         cmocka_unit_test(test_bad_options_are_refused),
         cmocka_unit_test(test_bad_batches_are_refused),
+        cmocka_unit_test(test_maps_need_not_be_square),
+        cmocka_unit_test(test_one_value_per_channel_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

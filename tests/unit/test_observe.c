@@ -213,11 +213,8 @@ TEST(test_progress_plain)
     nw_step_record step = make_step(15);
     step.top1 = step.top5 = step.data_wait_seconds = step.step_seconds = (double)NAN;
     assert_int_equal(nw_observers_step(&observers, &step), NW_OK);
-    nw_fault_record fault;
+    nw_fault_record fault; /* the command says it */
     nw_record_clear(NW_RECORD_FAULT, &fault);
-    fault.step = 15;
-    fault.fault = "signal";
-    fault.detail = "SIGTERM: stopping after this step";
     assert_int_equal(nw_observers_fault(&observers, &fault), NW_OK);
     nw_end_record end = make_end(30);
     assert_int_equal(nw_observers_end(&observers, &end), NW_OK);
@@ -226,15 +223,14 @@ TEST(test_progress_plain)
     /* The mean over ten batches, of which the last has half the images: (8 (1 + ... + 9) + 4 x 10) / 76. */
     char want[2048];
     snprintf(
-        want, sizeof want, "%s%s%s%s%s%s%s",
+        want, sizeof want, "%s%s%s%s%s%s",
         "epoch 1/3  batch 5/10  time 0.500 s (0.500)  data 0.125 s (0.125)  loss 5.0000 (3.0000)  "
         "top1 50.00 (50.00)  top5 75.50 (75.50)  lr 0.05\n",
         "epoch 1/3  batch 10/10  time 0.500 s (0.500)  data 0.125 s (0.125)  loss 10.0000 (5.2632)  "
         "top1 50.00 (50.00)  top5 75.50 (75.50)  lr 0.05\n",
         "epoch 1/3  train loss 1.5000 top1 43.21%  test loss 1.2500 top1 51.00% top5 90.00%  best 51.00%  lr 0.05  "
         "memory 1.50 GiB  5.0 s + 1.2 s\n",
-        "a message\n", "epoch 2/3  batch 5/10  loss 15.0000 (12.7500)  lr 0.05\n",
-        "step 15: signal: SIGTERM: stopping after this step\n", breakdown);
+        "a message\n", "epoch 2/3  batch 5/10  loss 15.0000 (12.7500)  lr 0.05\n", breakdown);
     assert_string_equal(content("progress.txt"), want);
 }
 
@@ -311,6 +307,27 @@ TEST(test_progress_live)
     assert_non_null(strstr(seen(&screen), "\repoch 2/3   10%  16.0 images/s  loss 11.0000"));
     assert_int_equal(nw_observers_close(&observers), NW_OK);
     assert_string_equal(seen(&screen), "\r\033[K");
+    close_terminal(&screen);
+}
+
+/* Of 15 updates of two batches each, one took four seconds. */
+TEST(test_time_left_of_accumulated_updates)
+{
+    pseudo_terminal screen;
+    open_terminal(&screen, 120);
+    setenv("TERM", "xterm", 1);
+    fake_ns = 0;
+    nw_observers observers = {0};
+    nw_observer *observer;
+    nw_progress_options options = {.out = screen.out, .now = fake_now};
+    add(&observers, nw_progress_create(&observer, &options), &observer);
+    nw_run_record run = make_run();
+    run.accumulation_steps = 2;
+    assert_int_equal(nw_observers_run(&observers, &run), NW_OK);
+    fake_ns += 4000000000;
+    play(&observers, 1, 1);
+    assert_non_null(strstr(seen(&screen), "ETA 0:56"));
+    assert_int_equal(nw_observers_close(&observers), NW_OK);
     close_terminal(&screen);
 }
 
@@ -444,6 +461,7 @@ int main(void)
         CASE(test_table),
         CASE(test_progress_plain),
         CASE(test_progress_live),
+        CASE(test_time_left_of_accumulated_updates),
         CASE(test_progress_of_a_cluster),
         CASE(test_progress_narrow_terminal),
         CASE(test_progress_on_simple_terminals),

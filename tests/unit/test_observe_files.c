@@ -417,6 +417,10 @@ TEST(test_quiet_run_leaves_files_only)
     assert_int_equal(nw_observers_open(&observers, &options), NW_OK);
     assert_int_equal(observers.count, 3);
     nw_observers_message(&observers, "nobody listens");
+    observers.warnings = fopen("warnings", "w");
+    nw_observers_message(&observers, "but to a warning");
+    fclose(observers.warnings);
+    assert_string_equal(content("warnings"), "nowait: but to a warning\n");
     nw_end_record end = make_end(30);
     assert_int_equal(nw_observers_end(&observers, &end), NW_OK);
     assert_int_equal(nw_observers_close(&observers), NW_OK);

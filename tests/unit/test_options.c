@@ -323,9 +323,9 @@ static void test_values(void **state)
     parse("--model x --no-bn-wd False");
     assert_string_equal(settings.decay_filter, "all");
     parse("--optimizer apam --model x");
-    assert_true(settings.amsgrad);
+    assert_int_equal(settings.amsgrad, NW_SWITCH_AUTO); /* of apam: on */
     parse("--optimizer apam --model x --no-amsgrad");
-    assert_false(settings.amsgrad);
+    assert_int_equal(settings.amsgrad, NW_SWITCH_OFF);
 }
 
 static void test_positional(void **state)
@@ -414,17 +414,19 @@ static void test_defaults_and_shorten(void **state)
     (void)state;
     parse("--defaults apam --lr 0.5");
     assert_string_equal(settings.optimizer, "apam");
-    assert_true(settings.amsgrad && settings.lr == 0.5 && settings.weight_decay == 0 && settings.batch_size == 40);
+    assert_true(settings.amsgrad == NW_SWITCH_ON && settings.lr == 0.5 && settings.weight_decay == 0 &&
+                settings.batch_size == 40);
     assert_string_equal(nw_settings_origin(&settings, "optimizer"), "defaults apam");
     parse("--defaults layerwise");
     assert_true(settings.momentum == 0 && !settings.nesterov);
     parse("--momentum 0.9 --defaults layerwise --max-epoch 12");
-    assert_true(settings.nesterov && settings.lr_knots.at[1].x == 2.5 && settings.lr_knots.at[2].x == 12);
-    for (int i = 0; i < nw_defaults_count(); i++) {
+    assert_true(settings.nesterov && settings.lr_knots.at[1].x == 5 && settings.lr_knots.at[2].x == 12);
+    static const char *const sets[] = {"petra", "apam", "acid", "layerwise", "dgc"};
+    for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++) {
         char line[64];
-        snprintf(line, sizeof line, "--defaults %s", nw_defaults_name(i));
+        snprintf(line, sizeof line, "--defaults %s", sets[i]);
         parse(line);
-        assert_string_equal(settings.defaults, nw_defaults_name(i));
+        assert_string_equal(settings.defaults, sets[i]);
     }
 
     parse("--model x --max-epoch 300 --warm-up 5 --lr-decay-milestones 150 225 --shorten 20 --t-max 30 --ema-epochs 3");

@@ -151,7 +151,7 @@ static void check_index(const pool_case *f, const nw_tensor *y, const uint8_t *i
             for (int h = 0; h < y->h; h++)
                 for (int w = 0; w < y->w; w++) {
                     int q = index[nw_tensor_at(y, n / y->block, h, w) + (size_t)(n % y->block * y->pitch + c)];
-                    int pixel = (h * p->stride + q / p->size - p->pad) * p->w + w * p->stride + q % p->size - p->pad;
+                    int pixel = (h * p->stride + q / p->s - p->pad) * p->w + w * p->stride + q % p->s - p->pad;
                     int32_t want = f->index[((n * y->c + c) * y->h + h) * y->w + w];
                     if (pixel != want)
                         fx_fail("the winner of [n %d][c %d][h %d][w %d] is pixel %d instead of %d", n, c, h, w, pixel,
@@ -190,10 +190,24 @@ static uint64_t pool_body(const fx_run *run, void *context)
     return fx_sink_check(&f->sink, &sink, &dx, f->dx, fx_hash_tensor(hash, &dx));
 }
 
-/* size, stride, pad, h, w */
+/* size, stride, pad, h, w; size 0: the whole map, square or not */
 static const int pools[][5] = {{3, 2, 1, 7, 8},  {2, 2, 0, 6, 7}, {2, 2, 0, 8, 4}, {3, 1, 1, 5, 3}, {3, 2, 0, 7, 7},
                                {1, 1, 0, 3, 2},  {1, 2, 0, 5, 5}, {2, 3, 1, 6, 5}, {5, 3, 2, 9, 4}, {2, 1, 1, 1, 1},
-                               {15, 1, 7, 4, 3}, {4, 4, 0, 4, 4}, {6, 1, 0, 6, 6}};
+                               {15, 1, 7, 4, 3}, {4, 4, 0, 4, 4}, {6, 1, 0, 6, 6}, {0, 0, 0, 3, 2}, {0, 0, 0, 1, 5}};
+
+/* The twin's windows are square. */
+static void max_of_all(pool_case *f)
+{
+    int pixels = f->pool.h * f->pool.w;
+    for (size_t i = 0; i < fx_count(pooled_shape(f)); i++) {
+        const double *x = f->x.value + i * (size_t)pixels;
+        f->index[i] = 0;
+        for (int q = 1; q < pixels; q++)
+            if (x[q] > x[f->index[i]]) f->index[i] = q;
+        f->y[i] = x[f->index[i]];
+        f->dx[i * (size_t)pixels + (size_t)f->index[i]] = f->dy[i];
+    }
+}
 
 static void pool_run(int index, nw_dtype table, nw_rng *rng, bool max)
 {
@@ -206,7 +220,8 @@ static void pool_run(int index, nw_dtype table, nw_rng *rng, bool max)
                    .dx_type = fx_type(rng, table)};
     shape.h = g[3];
     shape.w = g[4];
-    assert_int_equal(nw_pool2d_make(&f.pool, shape.c, shape.h, shape.w, g[0], g[1], g[2]), NW_OK);
+    f.pool = nw_pool2d_whole(shape.c, shape.h, shape.w);
+    if (g[0] > 0) assert_int_equal(nw_pool2d_make(&f.pool, shape.c, shape.h, shape.w, g[0], g[1], g[2]), NW_OK);
     /* Exact values for both types of tables: which of two is larger must not hang on a rounding; ReLUs make ties. */
     nw_dtype type_a = fx_type(rng, table);
     f.x = fx_make_source(rng, shape, (fx_form)nw_rng_below(rng, FX_FORMS), NW_BF16, type_a, fx_type(rng, table));
@@ -216,10 +231,12 @@ static void pool_run(int index, nw_dtype table, nw_rng *rng, bool max)
     f.dy = fx_values(rng, outputs, table, f.dy_type);
     f.dx = fx_zeros(fx_count(shape));
     f.index = fx_alloc(outputs * sizeof *f.index, "the twin's index");
-    if (max) {
+    if (max && g[0] == 0) {
+        max_of_all(&f);
+    } else if (max) {
         nw_ref_max_pool_forward_d(&pool, f.x.value, f.y, f.index);
         nw_ref_max_pool_backward_d(&pool, f.index, f.dy, f.dx);
-    } else if (g[0] == shape.h && g[0] == shape.w) {
+    } else if (g[0] == 0 || (g[0] == shape.h && g[0] == shape.w)) {
         nw_ref_global_pool_forward_d(&pool, f.x.value, f.y);
         nw_ref_global_pool_backward_d(&pool, f.dy, f.dx);
     } else {

@@ -398,7 +398,6 @@ static void test_bad_options_are_refused(void **state)
     good.model = "revnet18";
     o = good, o.variant.zero_init_residual = true, refuse(o, NW_E_ARGUMENT, "ReLU");
     o = good, o.variant.stem = "large", refuse(o, NW_E_ARGUMENT, "imagenet");
-    o = good, o.height = 64, refuse(o, NW_E_SHAPE, "square");
     good.model = "revnet-fixed";
     o = good, o.variant.zero_init_residual = true, refuse(o, NW_E_ARGUMENT, "last-bn-zero-init");
     o = good, o.variant.hidden_size = 33, refuse(o, NW_E_ARGUMENT, "hidden size");

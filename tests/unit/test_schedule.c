@@ -159,7 +159,7 @@ static void test_dgc(void **state)
 {
     (void)state;
     static const int milestones[] = {30, 60, 80};
-    enum { N = 49, WORKERS = 8, W = 5, E = 200 };
+    enum { N = 98, WORKERS = 8, W = 5, E = 200 };
     nw_schedule_options o = options("cosine-annealing", N);
     o.epochs = E;
     o.replicas = WORKERS;
@@ -172,7 +172,7 @@ static void test_dgc(void **state)
     nw_schedule s = make(&o);
     assert_string_equal(s.warning, "");
     for (int q = 0; q < W * N; q++) {
-        double e = (double)q / N;
+        double e = (double)(q / 2 * 2) / N; /* both batches of an update have its rate */
         exact(&s, q, 1.6 * (e * (WORKERS - 1) / W + 1) / WORKERS);
     }
     exact(&s, W * N, 1.6);
@@ -198,17 +198,6 @@ static void test_dgc(void **state)
     s = make(&o);
     exact(&s, 30 * N - 1, 0.1);
     exact(&s, 80 * N, 0.1 * 0.1 * 0.1 * 0.1);
-}
-
-static void test_ratio(void **state)
-{
-    (void)state;
-    static const double want[] = {0.316228, 0.1, 0.0316228, 0.01, 0.00316228, 0.001, 0.001};
-    for (int e = 0; e < COUNT(want); e++) assert_true(fabs(nw_schedule_ratio(0.001, 5, 0, e) / want[e] - 1) < 2e-6);
-    assert_true(nw_schedule_ratio(0.001, 0, 0, 0) == 0.001);
-    assert_true(nw_schedule_ratio(0.001, -1, 0, 0) == 0.001);
-    assert_true(nw_schedule_ratio(0.001, 9, 0.25, 1) == 0.0625);
-    assert_true(nw_schedule_ratio(0.001, 9, 0.25, 5) == 0.001); /* never below the ratio */
 }
 
 /* ---- cifar10-fast ------------------------------------------------------------------------------------------------ */
@@ -253,6 +242,7 @@ static void test_acid(void **state)
     nw_schedule_options o = options("acid", N);
     o.epochs = E;
     o.replicas = WORKERS;
+    o.shared = true;
     o.use_linear_scaling = true;
     o.cifar_milestones = true;
     nw_schedule s = make(&o);
@@ -282,6 +272,38 @@ static void test_acid(void **state)
     s = make(&o);
     exact(&s, T / 2 / WORKERS, 0.1);
     exact(&s, T / 2, 0.05);
+
+    o = options("acid", N / 2); /* where N is each replica's own, an epoch has twice as many gradients */
+    o.epochs = 10;
+    o.replicas = 2;
+    s = make(&o);
+    assert_int_equal(s.total, 10 * (N / 2) * 2);
+    exact(&s, 3 * (N / 2) - 1, 0.1);
+    exact(&s, 3 * (N / 2), 0.1 * 0.1);
+}
+
+/* Where replicas share the batches of an epoch, every schedule counts those of all. */
+static void test_shared(void **state)
+{
+    (void)state;
+    static const double knots[] = {0, 0, 5, 1, 10, 0};
+    static const char *const names[] = {"steplr", "polynomial", "cosine", "cosine-annealing", "piecewise-linear"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        nw_schedule_options o = options(names[i], 40), all = options(names[i], 10);
+        o.warmup_epochs = all.warmup_epochs = i < 4 ? 2 : 0;
+        o.knots = all.knots = knots;
+        o.knot_count = all.knot_count = 3;
+        o.epochs = all.epochs = 10;
+        o.replicas = all.replicas = 4;
+        o.shared = true;
+        nw_schedule shared = make(&o), own = make(&all);
+        for (int q = 0; q < 100; q++) exact(&shared, q, nw_schedule_lr(&own, q));
+    }
+    nw_schedule_options o = options("inverse-sqrt", 40);
+    o.replicas = 4;
+    o.shared = true;
+    nw_schedule s = make(&o);
+    exact(&s, 3, 0.05);
 }
 
 static void test_inverse_sqrt_and_constant(void **state)
@@ -380,13 +402,15 @@ static void test_refusals(void **state)
     o = options("acid", 1);
     o.epochs = 3;
     o.replicas = 8;
+    o.shared = true;
     refuse(o, NW_E_ARGUMENT, "too few for 8 replicas");
-    for (int i = 0; i < nw_schedule_count(); i++) { /* every other name is good */
-        o = options(nw_schedule_name_at(i), 10);
+    static const char *const all[] = {"constant",         "steplr", "polynomial",     "cosine", "cosine-annealing",
+                                      "piecewise-linear", "goyal",  "goyal-original", "acid",   "inverse-sqrt"};
+    for (int i = 0; i < COUNT(all); i++) {
+        o = options(all[i], 10);
         o.knots = still;
         o.knot_count = 1;
         nw_schedule s = make(&o);
-        assert_string_equal(s.options.name, nw_schedule_name_at(i));
         for (int q = 0; q < 2000; q++) assert_true(nw_schedule_lr(&s, q) >= 0);
     }
 }
@@ -399,9 +423,9 @@ int main(void)
         cmocka_unit_test(test_goyal),
         cmocka_unit_test(test_fractional_warmup),
         cmocka_unit_test(test_dgc),
-        cmocka_unit_test(test_ratio),
         cmocka_unit_test(test_piecewise_linear),
         cmocka_unit_test(test_acid),
+        cmocka_unit_test(test_shared),
         cmocka_unit_test(test_inverse_sqrt_and_constant),
         cmocka_unit_test(test_warnings),
         cmocka_unit_test(test_refusals),

@@ -66,7 +66,7 @@ static void check_pool(const nw_kernels *k, int side)
     nw_arena arena = nw_arena_measure(), real;
     nw_tensor input = {0};
     for (int pass = 0; pass < 2; pass++) {
-        if (pass) assert_int_equal(nw_arena_create(&real, arena.peak), NW_OK);
+        if (pass) assert_int_equal(nw_arena_create(&real, arena.used), NW_OK);
         nw_model_bind(&m, pass ? &real : &arena);
         input = nw_tensor_alloc(pass ? &real : &arena, N, C, side, side, m.builder.block, k->dtype);
     }

@@ -46,7 +46,8 @@ static void emulate_store(int t, void *base, size_t stride)
     for (int i = 0; i < amx.config.rows[t]; i++)
         memcpy((uint8_t *)base + (size_t)i * stride, amx.data[t][i], amx.config.bytes[t]);
 }
-#if defined __x86_64__ && defined __gnu_linux__ && !defined __SANITIZE_ADDRESS__
+/* Resolvers of clones run before a sanitizer is ready. */
+#if defined __x86_64__ && defined __gnu_linux__ && !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
 __attribute__((target_clones("avx2", "default"))) /* tests spend their time here */
 #endif
 static void

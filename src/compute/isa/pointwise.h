@@ -97,8 +97,8 @@ static void max_pool_task(void *context, int item, int worker)
         tile_place place = pixel_place(y, item, w);
         int count = place.rows * y->pitch;
         bool any = false;
-        for (int q = 0; q < p->size * p->size; q++) {
-            int sy = h * p->stride + q / p->size - p->pad, sx = w * p->stride + q % p->size - p->pad;
+        for (int q = 0; q < p->r * p->s; q++) {
+            int sy = h * p->stride + q / p->s - p->pad, sx = w * p->stride + q % p->s - p->pad;
             if (sy < 0 || sy >= p->h || sx < 0 || sx >= p->w) continue;
             read_pixel(&reader, nw_tensor_at(x, b, sy, sx), place.rows, place.rows, any ? value : best, 0, y->pitch);
             if (!any) {
@@ -122,10 +122,10 @@ static void max_pool(nw_exec *exec, const nw_pool2d *pool, const nw_source *x, n
     run_rows(exec, max_pool_task, &(rows_job){.pool = pool, .source = x, .out = y, .index = index});
 }
 
-/* The first window that contains index i. */
-INLINE int first_window(int i, const nw_pool2d *p)
+/* The first window, of so many pixels, that contains index i. */
+INLINE int first_window(int i, const nw_pool2d *p, int size)
 {
-    int start = i + p->pad - p->size + 1;
+    int start = i + p->pad - size + 1;
     return start > 0 ? nw_div_up(start, p->stride) : 0;
 }
 
@@ -140,12 +140,12 @@ static void pool_backward_task(void *context, int item, int worker)
     nw_source source = nw_source_plain(dy);
     source_reader reader = read_source(&source, NW_F32);
     int b = item / dx->h, h = item % dx->h;
-    int h0 = first_window(h, p), h1 = nw_min(p->oh - 1, (h + p->pad) / p->stride);
-    float share = 1.0f / (float)(p->size * p->size);
+    int h0 = first_window(h, p, p->r), h1 = nw_min(p->oh - 1, (h + p->pad) / p->stride);
+    float share = 1.0f / (float)(p->r * p->s);
     for (int w = 0; w < dx->w; w++) {
         tile_place place = pixel_place(dx, item, w);
         int count = place.rows * dx->pitch;
-        int w0 = first_window(w, p), w1 = nw_min(p->ow - 1, (w + p->pad) / p->stride);
+        int w0 = first_window(w, p, p->s), w1 = nw_min(p->ow - 1, (w + p->pad) / p->stride);
         memset(sum, 0, (size_t)count * sizeof(float));
         for (int oy = h0; oy <= h1; oy++)
             for (int ox = w0; ox <= w1; ox++) {
@@ -153,7 +153,7 @@ static void pool_backward_task(void *context, int item, int worker)
                 read_pixel(&reader, at, place.rows, place.rows, value, 0, dx->pitch);
                 if (job->index_in) {
                     const uint8_t *index = job->index_in + at;
-                    int q = (h + p->pad - oy * p->stride) * p->size + (w + p->pad - ox * p->stride);
+                    int q = (h + p->pad - oy * p->stride) * p->s + (w + p->pad - ox * p->stride);
                     for (int i = 0; i < count; i++) sum[i] += index[i] == q ? value[i] : 0.0f;
                 } else {
                     for (int i = 0; i < count; i++) sum[i] += value[i] * share;
@@ -181,14 +181,14 @@ static void avg_pool_task(void *context, int item, int worker)
     nw_tensor *y = job->out;
     float *value = row_buffer(job, worker, 0), *sum = row_buffer(job, worker, 1);
     source_reader reader = read_source(job->source, NW_F32);
-    float share = 1.0f / (float)(p->size * p->size);
+    float share = 1.0f / (float)(p->r * p->s);
     int b = item / y->h, h = item % y->h;
     for (int w = 0; w < y->w; w++) {
         tile_place place = pixel_place(y, item, w);
         int count = place.rows * y->pitch;
         memset(sum, 0, (size_t)count * sizeof(float));
-        for (int q = 0; q < p->size * p->size; q++) {
-            int sy = h * p->stride + q / p->size - p->pad, sx = w * p->stride + q % p->size - p->pad;
+        for (int q = 0; q < p->r * p->s; q++) {
+            int sy = h * p->stride + q / p->s - p->pad, sx = w * p->stride + q % p->s - p->pad;
             if (sy < 0 || sy >= p->h || sx < 0 || sx >= p->w) continue;
             read_pixel(&reader, nw_tensor_at(x, b, sy, sx), place.rows, place.rows, value, 0, y->pitch);
             for (int i = 0; i < count; i++) sum[i] += value[i];

@@ -1,0 +1,154 @@
+/*
+ * crew_gather.c - what the ranks of an MPI run counted and saw, on rank 0: the ledger of the world, and trace.json.
+ *
+ * Each rank gives bytes of its own length; rank 0 takes them one after the other, so that it never holds those of two.
+ */
+#define _GNU_SOURCE 1
+#include "train/crew.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef nw_status (*taker)(void *context, const void *bytes, size_t size, int rank);
+
+/* All ranks call. A failure of `take` does not keep the others waiting. */
+static nw_status gather(nw_crew *crew, void *mine, size_t size, taker take, void *context)
+{
+    int64_t sizes[NW_CLUSTER_RANKS] = {0}, own = (int64_t)size;
+    nw_status taken = NW_OK;
+    NW_TRY(nw_driver_share(crew->driver, &own, sizeof own, sizes));
+    for (int rank = 0; rank < nw_crew_world(crew); rank++) {
+        if (crew->dropped[rank]) continue;
+        void *bytes = nw_crew_leads(crew) && rank > 0 ? malloc((size_t)sizes[rank] + 1) : mine;
+        NW_FAIL_IF(!bytes, NW_E_MEMORY, "no memory for what rank %d counted", rank);
+        nw_status status = nw_driver_collect(crew->driver, rank, bytes, (size_t)sizes[rank]);
+        if (status == NW_OK && taken == NW_OK && nw_crew_leads(crew))
+            taken = take(context, bytes, (size_t)sizes[rank], rank);
+        if (bytes != mine) free(bytes);
+        NW_TRY(status);
+    }
+    return taken;
+}
+
+/* ---- the ledger ---- */
+
+enum { ROW_BYTES = NW_LEDGER_COLUMNS * sizeof(int64_t) };
+
+static nw_status take_ledger(void *context, const void *rows, size_t size, int rank)
+{
+    char source[32];
+    snprintf(source, sizeof source, "rank %d", rank);
+    return nw_ledger_add(context, rows, size / ROW_BYTES, false, source);
+}
+
+nw_status nw_crew_world_ledger(nw_crew *crew, nw_ledger **world)
+{
+    int64_t *rows;
+    size_t count;
+    int ranks = nw_crew_world(crew);
+    *world = NULL;
+    if (!crew->ledger) return NW_OK;
+    if (crew->options.place != NW_CREW_MPI) {
+        *world = crew->ledger;
+        return NW_OK;
+    }
+    NW_TRY(nw_ledger_save(crew->ledger, &rows, &count));
+    nw_status status = nw_crew_leads(crew) ? nw_crew_make_ledger(crew, ranks, 0, ranks, world) : NW_OK;
+    if (status == NW_OK) status = gather(crew, rows, count * ROW_BYTES, take_ledger, *world);
+    if (status == NW_OK && *world && crew->earlier)
+        status = nw_ledger_add(*world, crew->earlier, crew->earlier_rows, true, "the checkpoint");
+    free(rows);
+    return status;
+}
+
+/* ---- the trace ---- */
+
+/* Clocks of machines differ: what to add to each rank's to get rank 0's. All look at theirs as they leave a barrier; the
+ * middle one of five looks counts. */
+enum { LOOKS = 5 };
+static nw_status measure_clocks(nw_crew *crew, int64_t *offsets)
+{
+    int64_t *all = calloc((size_t)nw_crew_world(crew) * LOOKS, sizeof *all);
+    NW_FAIL_IF(!all, NW_E_MEMORY, "no memory for the clocks of %d ranks", nw_crew_world(crew));
+    nw_status status = NW_OK;
+    for (int i = 0; i < LOOKS && status == NW_OK; i++) {
+        int64_t now = nw_driver_now(crew->driver, crew->driver->first);
+        status = nw_driver_share(crew->driver, &now, sizeof now, all + i * nw_crew_world(crew));
+    }
+    for (int rank = 0; rank < nw_crew_world(crew); rank++) {
+        int64_t look[LOOKS];
+        for (int i = 0; i < LOOKS; i++) { /* sorted as they come */
+            int64_t offset = all[i * nw_crew_world(crew)] - all[i * nw_crew_world(crew) + rank];
+            int at = i;
+            for (; at > 0 && look[at - 1] > offset; at--) look[at] = look[at - 1];
+            look[at] = offset;
+        }
+        offsets[rank] = look[LOOKS / 2];
+    }
+    free(all);
+    return status;
+}
+
+typedef struct trace_gather {
+    nw_crew *crew;
+    char *text; /* of this rank */
+    size_t size;
+    bool called;
+} trace_gather;
+
+static nw_status take_trace(void *out, const void *bytes, size_t size, int rank)
+{
+    if (out && rank > 0) fwrite(bytes, 1, size, out); /* whoever closes the file looks for errors */
+    return NW_OK;
+}
+
+static nw_status gather_trace(void *context, FILE *out)
+{
+    trace_gather *g = context;
+    g->called = true;
+    return gather(g->crew, g->text, g->size, take_trace, out);
+}
+
+/* All ranks learn what the file is about, and how far their clocks are off; those but rank 0 print theirs into memory. */
+static nw_status prepare_trace(nw_crew *crew, nw_trace_view *view, trace_gather *g)
+{
+    int64_t offsets[NW_CLUSTER_RANKS];
+    nw_trace_view *all = calloc((size_t)nw_crew_world(crew), sizeof *all);
+    nw_status status = all ? NW_OK : NW_FAIL(NW_E_MEMORY, "no memory for the traces of %d ranks", nw_crew_world(crew));
+    if (status == NW_OK) status = measure_clocks(crew, offsets);
+    int64_t offset = status == NW_OK ? offsets[crew->driver->first] : 0;
+    if (status == NW_OK) {
+        *view = nw_trace_look(crew->taps.trace, offset);
+        status = nw_driver_share(crew->driver, view, sizeof *view, all);
+    }
+    *view = (nw_trace_view){0};
+    for (int rank = 0; status == NW_OK && rank < nw_crew_world(crew); rank++) nw_trace_view_join(view, &all[rank]);
+    free(all);
+    NW_TRY(status);
+    FILE *memory = open_memstream(&g->text, &g->size);
+    NW_FAIL_IF(!memory, NW_E_MEMORY, "no memory for a trace");
+    if (!nw_crew_leads(crew)) status = nw_trace_print(crew->taps.trace, view, offset, true, memory);
+    bool failed = ferror(memory) != 0;
+    failed |= fclose(memory) != 0;
+    NW_FAIL_IF(failed, NW_E_MEMORY, "no memory for a trace");
+    return status;
+}
+
+nw_status nw_crew_write_trace(nw_crew *crew, const char *path, bool alone)
+{
+    nw_trace *trace = crew->taps.trace;
+    bool all = crew->options.place == NW_CREW_MPI && !alone;
+    trace_gather g = {.crew = crew};
+    if (!trace || (alone && !nw_crew_leads(crew))) return NW_OK;
+    nw_trace_view view = nw_trace_look(trace, 0);
+    nw_status status = all ? prepare_trace(crew, &view, &g) : NW_OK;
+    bool ready = status == NW_OK;
+    if (ready && nw_crew_leads(crew)) status = nw_trace_write(trace, path, &view, all ? gather_trace : NULL, &g);
+    if (ready && all &&
+        !g.called) { /* the others; and rank 0, if it cannot make the file: they give theirs all the same */
+        nw_status gathered = gather_trace(&g, NULL);
+        if (status == NW_OK) status = gathered;
+    }
+    free(g.text);
+    return status;
+}
