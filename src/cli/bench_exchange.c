@@ -131,7 +131,7 @@ static nw_status prepare(bench *b)
     o.direct_convolution = nw_settings_direct(s);
     o.seed = (uint64_t)s->seed;
     if (s->image_size) o.height = o.width = s->image_size;
-    NW_TRY(nw_mpi_start(&b->rank, &b->size));
+    NW_TRY(nw_mpi_start((int64_t)(s->timeout * 1e9), &b->rank, &b->size));
     NW_FAIL_IF(b->size < 2, NW_E_ARGUMENT, "an exchange needs two ranks; run 'mpirun -np 2 nowait bench exchange'");
     NW_TRY(nw_drill_create(&b->drill, &o));
     nw_codec_options codec = {.name = s->method};

@@ -74,7 +74,7 @@ nw_status nw_world_open(nw_world *w, const nw_settings *s)
     if (is_virtual(s)) {
         NW_TRY(open_virtual(w, s));
     } else if (nw_mpi_launched()) {
-        NW_TRY(nw_mpi_start(&w->rank, &w->size));
+        NW_TRY(nw_mpi_start((int64_t)(s->timeout * 1e9), &w->rank, &w->size));
         if (w->size > 1) w->place = NW_CREW_MPI;
     }
     w->threads = threads_of_rank(s);

@@ -49,6 +49,12 @@ nw_status nw_buckets_make(nw_buckets *b, const nw_segments *s, size_t bucket_byt
         size_t first = s->at[i].offset, most = NW_MESSAGE_MOST_BYTES / sizeof(float);
         NW_FAIL_IF(s->at[i].count > most, NW_E_SHAPE, "%s has %zu parameters; at most %zu can travel together",
                    s->at[i].name, s->at[i].count, most);
+        if (end - first > most) { /* without this segment, it is long enough */
+            size_t next = s->at[i + 1].offset;
+            b->at[b->count++] = (nw_bucket){next, end - next, i + 1, last - i - 1};
+            end = next;
+            last = i + 1;
+        }
         if (i > 0 && end - first < least) continue;
         b->at[b->count++] = (nw_bucket){first, end - first, i, last - i};
         end = first;

@@ -185,6 +185,18 @@ int64_t nw_faults_step_pause(const nw_faults *faults, int rank, int64_t step)
     return sum;
 }
 
+int64_t nw_faults_paused(const nw_faults *faults, int rank, int64_t now_ns)
+{
+    int64_t sum = 0;
+    for (int i = 0; faults && i < faults->count; i++) {
+        const nw_fault *f = &faults->at[i];
+        if (f->kind != NW_FAULT_PAUSE || f->by_step || !meets(f->rank, rank) || f->at >= now_ns) continue;
+        int64_t past = now_ns - f->at;
+        sum = nw_time_add(sum, past < f->duration_ns ? past : f->duration_ns);
+    }
+    return sum;
+}
+
 nw_rank_health nw_faults_health(const nw_faults *faults, int rank, int64_t step, int64_t now_ns)
 {
     nw_rank_health health = NW_RANK_LIVES;

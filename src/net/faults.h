@@ -65,6 +65,9 @@ int64_t nw_faults_finish(const nw_faults *faults, int rank, int64_t step, int64_
 /* What the rank sleeps before it begins that step: the sum of its pauses by step. */
 int64_t nw_faults_step_pause(const nw_faults *faults, int rank, int64_t step);
 
+/* How long its pauses by time lasted until then; windows do not overlap. */
+int64_t nw_faults_paused(const nw_faults *faults, int rank, int64_t now_ns);
+
 /* Whether the rank has stopped or died: at a time <= now, or before a step <= step. */
 typedef enum nw_rank_health { NW_RANK_LIVES, NW_RANK_STOPPED, NW_RANK_DEAD } nw_rank_health;
 nw_rank_health nw_faults_health(const nw_faults *faults, int rank, int64_t step, int64_t now_ns);

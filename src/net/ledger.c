@@ -192,6 +192,16 @@ void nw_ledger_transport(nw_ledger *ledger, nw_traffic direction, uint64_t bytes
     ledger->transport[direction] += bytes;
 }
 
+void nw_ledger_forget_links(nw_ledger *ledger, int rank)
+{
+    for (int peer = 0; peer < ledger->world; peer++) {
+        nw_account *ends[] = {find_link(ledger, NW_SENT, rank, peer), find_link(ledger, NW_RECEIVED, rank, peer),
+                              find_link(ledger, NW_SENT, peer, rank), find_link(ledger, NW_RECEIVED, peer, rank)};
+        for (int i = 0; i < 4; i++)
+            if (ends[i]) *ends[i] = (nw_account){0};
+    }
+}
+
 nw_account nw_ledger_take_step(nw_ledger *ledger)
 {
     nw_account step = ledger->step;

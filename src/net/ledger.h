@@ -75,6 +75,10 @@ void nw_ledger_received(nw_ledger *ledger, int from, int to, const nw_header *he
 /* What the transport was asked to move, by its own count. */
 void nw_ledger_transport(nw_ledger *ledger, nw_traffic direction, uint64_t bytes);
 
+/* What travelled on the links of a rank that was dropped counts in the totals alone from now on, since nobody knows what of it
+ * arrived. */
+void nw_ledger_forget_links(nw_ledger *ledger, int rank);
+
 /* What was sent since the last call, or the start. */
 nw_account nw_ledger_take_step(nw_ledger *ledger);
 

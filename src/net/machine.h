@@ -214,7 +214,8 @@ typedef struct nw_rank {
     nw_task task; /* under way, if busy */
     size_t final; /* its gradient is final from here on */
     bool busy;
-    int64_t step;      /* gradients begun */
+    int64_t step;       /* gradients begun */
+    int64_t elapsed_ns; /* its own time when the last run ended; where the next one goes on. Not of virtual clusters, which keep it */
     uint64_t sequence; /* messages made by its machines in this process */
 } nw_rank;
 

@@ -44,6 +44,7 @@ typedef struct mpi_driver {
     nw_announce announce; /* what tasks call */
     MPI_Comm comm;
     nw_rank *rank; /* in the run under way; NULL between runs */
+    nw_own_clock clock; /* what deadlines, timers and machines are told */
     MPI_Request *send_requests;
     sending *sends;
     int send_count, send_capacity;
@@ -54,8 +55,7 @@ typedef struct mpi_driver {
     mail newer;          /* from ranks that have gone back to a checkpoint before this one */
     int64_t *heard_ns;   /* by rank: when it was last heard of */
     nw_header *heard;    /* by rank: the last that it said */
-    uint32_t rounds;     /* of share and collect */
-    int awaited;         /* the first rank whose word is missing in this round; -1: none */
+    int awaited;         /* the first rank whose word between runs is missing; -1: none */
     bool sharing;        /* ... and those behind it may be missing, too */
     nw_status failure;   /* found in the middle of a computation */
     int64_t timer;       /* when it shall ring; NW_NO_TIMER: never */
@@ -84,6 +84,8 @@ static void tap(mpi_driver *m, nw_span span, int64_t begin)
     const nw_taps *taps = &m->base.options.taps;
     if (taps->span) taps->span(taps->context, m->base.first, span, begin, nw_now_ns(), m->rank ? m->rank->step : 0);
 }
+
+static int64_t own_now(mpi_driver *m) { return nw_own_clock_now(&m->clock); }
 
 /* ---- messages -------------------------------------------------------------------------------------------------------- */
 
@@ -117,7 +119,6 @@ static void drop(mpi_driver *m, int rank)
 {
     int kept = 0;
     nw_driver_drop(&m->base, m->base.first, rank, false);
-    nw_mpi_process.fewer = true;
     for (int i = 0; i < m->send_count; i++) {
         if (m->sends[i].to == rank) {
             MPI_Request_free(&m->send_requests[i]);
@@ -146,12 +147,14 @@ static nw_status post_all(mpi_driver *m)
             nw_message_drop(a->message);
     }
     actions->count = 0;
+    nw_mpi_process.fewer = false;
+    for (int i = 0; i < m->base.size; i++) nw_mpi_process.fewer |= m->base.dropped[i];
     return status;
 }
 
 static nw_status tell(mpi_driver *m, nw_event event)
 {
-    event.now_ns = nw_now_ns();
+    event.now_ns = own_now(m);
     NW_TRY(nw_rank_tell(&m->base, m->rank, event));
     return post_all(m);
 }
@@ -209,6 +212,10 @@ static nw_status deliver(mpi_driver *m, nw_message *message, int from, size_t si
         return NW_OK;
     }
     count_arrival(m, from, message);
+    if (of_driver && m->base.dropped[from]) { /* nobody waits for it: its troubles are its own */
+        nw_message_drop(message);
+        return NW_OK;
+    }
     if (of_driver) return peer_gave_up(message, from);
     if (m->rank) return give_to_machine(m, message);
     mail_add(&m->early, message);
@@ -297,12 +304,12 @@ static nw_status progress(mpi_driver *m, bool *moved)
 
 static nw_status give_up(mpi_driver *m, int64_t waited);
 
-static bool is_time(const mpi_driver *m) { return m->timer != NW_NO_TIMER && nw_now_ns() >= m->timer; }
+static bool is_time(mpi_driver *m) { return m->timer != NW_NO_TIMER && own_now(m) >= m->timer; }
 
 /* Waits until something moves. */
 static nw_status wait_for_news(mpi_driver *m)
 {
-    int64_t since = nw_now_ns(), limit = m->base.options.timeout_ns;
+    int64_t begin = nw_now_ns(), since = own_now(m), limit = m->base.options.timeout_ns;
     if (m->rank && m->rank->machine->drops) limit *= 2;
     for (int turns = 0;; turns++) {
         bool moved;
@@ -310,10 +317,11 @@ static nw_status wait_for_news(mpi_driver *m)
         bool asked = m->rank && !m->base.stopping && m->base.options.stop && *m->base.options.stop;
         if (moved || asked || (m->rank && is_time(m))) break;
         nw_mpi_rest(turns);
-        if (limit > 0 && nw_now_ns() - since > limit) return give_up(m, nw_now_ns() - since);
+        int64_t waited = own_now(m) - since;
+        if (limit > 0 && waited > limit) return give_up(m, waited);
     }
-    m->base.waited_ns += nw_now_ns() - since;
-    tap(m, NW_SPAN_WAIT, since);
+    m->base.waited_ns += nw_now_ns() - begin;
+    tap(m, NW_SPAN_WAIT, begin);
     return NW_OK;
 }
 
@@ -363,7 +371,7 @@ static bool is_silent(const mpi_driver *m, int rank)
 {
     bool awaited = m->awaited >= 0 && (m->sharing ? rank >= m->awaited : rank == m->awaited);
     for (const nw_message *message = m->control.first; message; message = message->next)
-        if ((int)message->header->from == rank && message->header->bucket == m->rounds) awaited = false;
+        if ((int)message->header->from == rank) awaited = false;
     for (int i = 0; i < m->send_count; i++) awaited |= m->sends[i].to == rank;
     return awaited && rank != m->base.first;
 }
@@ -401,7 +409,7 @@ static void look_between(nw_announce *a)
 static void tell_final(nw_announce *a, size_t first)
 {
     mpi_driver *m = (mpi_driver *)((char *)a - offsetof(mpi_driver, announce));
-    if (m->failure == NW_OK) m->failure = nw_rank_final(&m->base, m->rank, first, nw_now_ns());
+    if (m->failure == NW_OK) m->failure = nw_rank_final(&m->base, m->rank, first, own_now(m));
     if (m->failure == NW_OK) m->failure = post_all(m);
 }
 
@@ -421,7 +429,7 @@ static nw_status do_task(mpi_driver *m)
     tap(m, span, begin);
     NW_TRY(status);
     NW_TRY(m->failure);
-    NW_TRY(nw_rank_done(&m->base, r, nw_now_ns()));
+    NW_TRY(nw_rank_done(&m->base, r, own_now(m)));
     return post_all(m);
 }
 
@@ -447,7 +455,10 @@ static nw_status run(nw_driver *d, const nw_go *go)
 {
     mpi_driver *m = (mpi_driver *)d;
     m->rank = d->ranks;
+    own_now(m);
+    m->clock.own_ns = m->rank->elapsed_ns; /* what lay between two runs does not count */
     nw_status status = run_rank(m, go);
+    m->rank->elapsed_ns = own_now(m);
     m->rank = NULL;
     return status;
 }
@@ -459,19 +470,19 @@ static nw_status post_control(mpi_driver *m, int to, const void *data, size_t by
     nw_message *message;
     NW_TRY(nw_message_take(m->base.pool, bytes, &message));
     message->header->kind = NW_KIND_CONTROL;
-    message->header->bucket = m->rounds;
     memcpy(message->payload, data, bytes);
     return post(m, to, message);
 }
 
-/* The control message of this round from that rank. Others stay for later. */
+/* The next control message from that rank: ranks make the same rounds, but one that was away has missed some. Others stay for
+ * later. */
 static nw_status take_control(mpi_driver *m, int from, size_t bytes, void *data)
 {
     for (;;) {
         for (nw_message **at = &m->control.first; *at; at = &(*at)->next) {
             nw_message *message = *at;
             const nw_header *h = message->header;
-            if ((int)h->from != from || h->bucket != m->rounds) continue;
+            if ((int)h->from != from) continue;
             *at = message->next;
             if (!*at) m->control.last = at;
             count_arrival(m, from, message);
@@ -498,7 +509,6 @@ static nw_status finish_sends(mpi_driver *m)
 static nw_status share(nw_driver *d, const void *mine, size_t bytes, void *all)
 {
     mpi_driver *m = (mpi_driver *)d;
-    m->rounds++;
     m->sharing = true;
     for (int i = 1; i < d->size; i++) {
         int to = (d->first + i) % d->size;
@@ -520,8 +530,7 @@ static nw_status collect(nw_driver *d, int from, void *data, size_t bytes)
     const size_t most = (size_t)64 << 20;
     for (size_t at = 0; at < bytes; at += most) {
         size_t piece = bytes - at < most ? bytes - at : most;
-        m->rounds++;
-        m->sharing = false;
+            m->sharing = false;
         if (from == 0 || d->dropped[from]) continue;
         if (d->first == from) NW_TRY(post_control(m, 0, (char *)data + at, piece));
         if (d->first == 0) NW_TRY(take_control(m, from, piece, (char *)data + at));
@@ -545,7 +554,6 @@ static void reset(nw_driver *d)
     m->failing = nw_mpi_process.echoes = false;
     m->timer = NW_NO_TIMER;
     m->failure = NW_OK;
-    m->rounds = 0;
     drop_mail(&m->early);
     while ((message = mail_take(&m->control))) {
         count_arrival(m, (int)message->header->from, message);
@@ -556,7 +564,8 @@ static void reset(nw_driver *d)
     m->newer = (mail){0};
     for (nw_message *next = newer.first; (message = next);) {
         next = message->next;
-        if (deliver(m, message, (int)message->header->from, nw_message_size(message)) != NW_OK) m->failure = NW_E_PEER;
+        nw_status status = deliver(m, message, (int)message->header->from, nw_message_size(message));
+        if (m->failure == NW_OK) m->failure = status; /* of one who goes back once more, too */
     }
 }
 
@@ -598,8 +607,7 @@ nw_status nw_mpi_create(nw_driver **out, const nw_driver_options *options)
     m->heard = calloc((size_t)size, sizeof *m->heard);
     m->heard_ns = calloc((size_t)size, sizeof *m->heard_ns);
     if (status == NW_OK && (!m->heard || !m->heard_ns)) status = NW_FAIL(NW_E_MEMORY, "no memory for %d ranks", size);
-    if (status == NW_OK && MPI_Comm_dup(MPI_COMM_WORLD, &m->comm) != MPI_SUCCESS)
-        status = NW_FAIL(NW_E_PEER, "MPI cannot make a communicator of %d ranks", size);
+    if (status == NW_OK) status = nw_mpi_duplicate(&m->comm);
     if (status != NW_OK) {
         nw_driver_free(&m->base);
         return status;

@@ -25,15 +25,15 @@ int nw_mpi_environment_size(void); /* 1 where it says nothing */
  * first step takes up to two seconds. */
 bool nw_mpi_speaks(void);
 
-/* Joins the world. Once in a process. */
-nw_status nw_mpi_start(int *rank, int *size);
+/* Joins the world. Once in a process. A rank that is not there within `timeout_ns` (0: for ever) is named. */
+nw_status nw_mpi_start(int64_t timeout_ns, int *rank, int *size);
 /* Ranks of the world on this machine; 1 before the start. */
 int nw_mpi_ranks_here(void);
 /* Leaves it: together with all others if they leave as well within two seconds, otherwise alone, which ends them with this
  * exit code. Where ranks were started but are not joined, all but the first wait a second before they fail. */
 void nw_mpi_end(int exit_code);
 
-/* Every rank gives `bytes`, all get those of all: for the start, before there is a driver. Gives up after a minute. */
+/* Every rank gives `bytes`, all get those of all: for the start, before there is a driver. Gives up after nw_mpi_start's time. */
 nw_status nw_mpi_gather(const void *mine, size_t bytes, void *all);
 
 /* For benchmarks: MPI's own sum of a vector over all ranks, and all waiting for each other. */

@@ -11,6 +11,7 @@ enum { NW_MPI_TAG = 1, NW_MPI_YIELDS = 200 /* before a wait sleeps */ };
 /* This process as a rank. */
 typedef struct nw_mpi_state {
     int rank, size;
+    int64_t timeout_ns; /* of the start; 0: for ever */
     bool started;
     bool running; /* there was a driver */
     bool echoes;  /* another rank has said what is wrong */
@@ -24,6 +25,9 @@ nw_status nw_mpi_failed(int code, const char *what);
         int mpi_code_ = (call);                                                \
         if (mpi_code_ != MPI_SUCCESS) return nw_mpi_failed(mpi_code_, (what)); \
     } while (0)
+
+/* A communicator of all ranks, within the time of the start. */
+nw_status nw_mpi_duplicate(MPI_Comm *comm);
 
 /* Yields first, then sleeps longer and longer, at most half a millisecond. */
 void nw_mpi_rest(int turns);

@@ -25,6 +25,7 @@ static void let_first_speak(int exit_code)
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 enum { FINALIZE_SECONDS = 10 };
@@ -70,43 +71,159 @@ const char *nw_mpi_library(void)
     return text;
 }
 
-nw_status nw_mpi_start(int *rank, int *size)
+/* ---- starting: nothing waits for ever, and who is missing is named -------------------------------------------------------- */
+
+/* MPI_Init and some others cannot be left. A signal a second ends the process when it has had enough of them: while it is
+ * suspended, none comes. */
+static struct {
+    volatile sig_atomic_t seconds_left;
+    char text[200];
+} patience;
+
+static void count_second(int number)
+{
+    (void)number;
+    if (--patience.seconds_left > 0) return;
+    ssize_t wrote = write(STDERR_FILENO, patience.text, strlen(patience.text));
+    _exit(wrote < 0 ? 1 : 5);
+}
+
+static void begin_patience(int64_t timeout_ns, const char *what)
+{
+    struct itimerval second = {{1, 0}, {1, 0}};
+    if (timeout_ns <= 0) return;
+    patience.seconds_left = (sig_atomic_t)(timeout_ns / 1000000000 + 1);
+    snprintf(patience.text, sizeof patience.text,
+             "nowait: %s has not ended within %.0f s: not all ranks of the job take part; look at the launcher's output, "
+             "or give more --timeout\n",
+             what, (double)timeout_ns * 1e-9);
+    signal(SIGALRM, count_second);
+    setitimer(ITIMER_REAL, &second, NULL);
+}
+
+static void end_patience(void)
+{
+    struct itimerval never = {{0, 0}, {0, 0}};
+    setitimer(ITIMER_REAL, &never, NULL);
+    signal(SIGALRM, SIG_DFL);
+}
+
+/* Tests a request until it is complete, or `limit_ns` of this process's own time have passed; 0: for ever. */
+static bool complete_within(MPI_Request *request, int64_t limit_ns)
+{
+    nw_own_clock clock = {0};
+    int done = 0;
+    for (int turns = 0; !done && (limit_ns <= 0 || nw_own_clock_now(&clock) < limit_ns); turns++) {
+        if (MPI_Test(request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
+        if (!done) nw_mpi_rest(turns);
+    }
+    return done != 0;
+}
+
+/* Says to rank 0 that this one is there, and waits for its word that all are. */
+static nw_status report_to_first(int64_t timeout_ns)
+{
+    char word = 0;
+    MPI_Request sent, heard;
+    MPI_TRY(MPI_Isend(&word, 1, MPI_BYTE, 0, NW_MPI_TAG, MPI_COMM_WORLD, &sent), "send a word");
+    MPI_TRY(MPI_Irecv(&word, 1, MPI_BYTE, 0, NW_MPI_TAG, MPI_COMM_WORLD, &heard), "hear a word");
+    bool done = complete_within(&sent, timeout_ns > 0 ? 2 * timeout_ns : 0) &&
+                complete_within(&heard, timeout_ns > 0 ? 2 * timeout_ns : 0);
+    NW_FAIL_IF(!done, NW_E_PEER, "rank %d has waited %.0f s for rank 0, which has not said that all are there; --timeout sets "
+                                 "how long it may",
+               nw_mpi_process.rank, 2e-9 * (double)timeout_ns);
+    return NW_OK;
+}
+
+static nw_status name_missing(const bool *there, int size, int64_t timeout_ns)
+{
+    nw_wait wait = {.what = "their first word; were they started, and do they run?"};
+    for (int i = 1; i < size; i++)
+        if (!there[i] && wait.count++ < NW_WAIT_MOST) wait.ranks[wait.count - 1] = i;
+    return nw_wait_failed(&wait, 0, timeout_ns);
+}
+
+/* Waits until all ranks have reported, and tells them. */
+static nw_status hear_reports(int size, int64_t timeout_ns, bool *there)
+{
+    nw_own_clock clock = {0};
+    char word = 0;
+    for (int count = 1, turns = 0; count < size; turns++) {
+        MPI_Status info;
+        int found = 0;
+        MPI_TRY(MPI_Iprobe(MPI_ANY_SOURCE, NW_MPI_TAG, MPI_COMM_WORLD, &found, &info), "look for messages");
+        if (found) {
+            MPI_TRY(MPI_Recv(&word, 1, MPI_BYTE, info.MPI_SOURCE, NW_MPI_TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE),
+                    "hear a word");
+            there[info.MPI_SOURCE] = true;
+            count++;
+            turns = 0;
+        } else if (timeout_ns > 0 && nw_own_clock_now(&clock) > timeout_ns) {
+            return name_missing(there, size, timeout_ns);
+        }
+        if (!found) nw_mpi_rest(turns);
+    }
+    for (int i = 1; i < size; i++) /* a byte is sent at once */
+        MPI_TRY(MPI_Send(&word, 1, MPI_BYTE, i, NW_MPI_TAG, MPI_COMM_WORLD), "send a word");
+    return NW_OK;
+}
+
+/* All ranks are there. */
+static nw_status gather_ranks(int rank, int size, int64_t timeout_ns)
+{
+    if (size == 1) return NW_OK;
+    if (rank > 0) return report_to_first(timeout_ns);
+    bool *there = calloc((size_t)size, sizeof *there);
+    NW_FAIL_IF(!there, NW_E_MEMORY, "no memory for a list of %d ranks", size);
+    nw_status status = hear_reports(size, timeout_ns, there);
+    free(there);
+    return status;
+}
+
+nw_status nw_mpi_duplicate(MPI_Comm *comm)
+{
+    MPI_Request request;
+    MPI_TRY(MPI_Comm_idup(MPI_COMM_WORLD, comm, &request), "make a communicator");
+    NW_FAIL_IF(!complete_within(&request, nw_mpi_process.timeout_ns), NW_E_PEER,
+               "not all ranks made a communicator within %.0f s; --timeout sets how long it may take",
+               (double)nw_mpi_process.timeout_ns * 1e-9);
+    return NW_OK;
+}
+
+nw_status nw_mpi_start(int64_t timeout_ns, int *rank, int *size)
 {
     int level, promised = nw_mpi_environment_rank(); /* before MPI may change what the environment says */
-    NW_FAIL_IF(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level) != MPI_SUCCESS, NW_E_PEER,
+    begin_patience(timeout_ns, "MPI_Init");
+    int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level);
+    end_patience();
+    NW_FAIL_IF(code != MPI_SUCCESS, NW_E_PEER,
                "MPI cannot be started; is this process run by mpirun or srun of the same MPI?");
     nw_mpi_process.started = true;
+    nw_mpi_process.timeout_ns = timeout_ns;
     NW_FAIL_IF(level < MPI_THREAD_FUNNELED, NW_E_UNSUPPORTED,
                "this MPI allows no threads beside it (level %d); build it with thread support", level);
     MPI_Comm_rank(MPI_COMM_WORLD, rank);
     MPI_Comm_size(MPI_COMM_WORLD, size);
     nw_mpi_process.rank = *size > 1 ? *rank : promised; /* of processes that are not joined one speaks, too */
     nw_mpi_process.size = *size;
-    NW_FAIL_IF(MPI_Comm_dup(MPI_COMM_WORLD, &leaving.comm) != MPI_SUCCESS, NW_E_PEER,
-               "MPI cannot make a communicator of %d ranks", *size);
-    return NW_OK;
+    nw_status status = gather_ranks(*rank, *size, timeout_ns);
+    nw_mpi_process.running = status != NW_OK; /* who fails here has something of its own to say */
+    NW_TRY(status);
+    return nw_mpi_duplicate(&leaving.comm);
 }
 
 int nw_mpi_ranks_here(void)
 {
     MPI_Comm here;
     int size = 1;
-    if (!nw_mpi_process.started) return 1;
-    if (MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here) != MPI_SUCCESS) return 1;
+    if (!nw_mpi_process.started || nw_mpi_process.size == 1) return 1;
+    begin_patience(nw_mpi_process.timeout_ns, "MPI_Comm_split_type");
+    int code = MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here);
+    end_patience();
+    if (code != MPI_SUCCESS) return 1;
     MPI_Comm_size(here, &size);
     MPI_Comm_free(&here);
     return size;
-}
-
-/* Tests a request until it is complete, or `limit_ns` have passed. */
-static bool complete_within(MPI_Request *request, int64_t limit_ns)
-{
-    int done = 0;
-    for (int64_t end = nw_now_ns() + limit_ns, turns = 0; !done && nw_now_ns() < end; turns++) {
-        if (MPI_Test(request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
-        if (!done) nw_mpi_rest((int)turns);
-    }
-    return done != 0;
 }
 
 nw_status nw_mpi_gather(const void *mine, size_t bytes, void *all)
@@ -115,8 +232,9 @@ nw_status nw_mpi_gather(const void *mine, size_t bytes, void *all)
     NW_FAIL_IF(MPI_Iallgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, MPI_COMM_WORLD, &request) !=
                    MPI_SUCCESS,
                NW_E_PEER, "MPI cannot gather %zu bytes of each rank", bytes);
-    NW_FAIL_IF(!complete_within(&request, 60000000000), NW_E_PEER,
-               "some ranks did not start within a minute; look at the launcher's output for them");
+    NW_FAIL_IF(!complete_within(&request, nw_mpi_process.timeout_ns), NW_E_PEER,
+               "some ranks said nothing for %.0f s before the first step; look at the launcher's output for them",
+               (double)nw_mpi_process.timeout_ns * 1e-9);
     return NW_OK;
 }
 
@@ -158,7 +276,7 @@ static bool leave_together(int64_t limit_ns)
     if (leaving.met) return true;
     if (!leaving.begun && MPI_Ibarrier(leaving.comm, &leaving.request) != MPI_SUCCESS) return false;
     leaving.begun = true;
-    leaving.met = complete_within(&leaving.request, limit_ns);
+    leaving.met = complete_within(&leaving.request, limit_ns > 0 ? limit_ns : 1);
     return leaving.met;
 }
 
@@ -205,8 +323,8 @@ void nw_mpi_end(int exit_code)
     if (nw_mpi_process.fewer && exit_code == 0) end_without_all(exit_code);
     bool lost =
         !nw_mpi_process.echoes && exit_code == nw_status_exit_code(NW_E_PEER); /* who says so: not all will come */
-    int64_t patience = exit_code == 0 ? 60000000000 : leaving.begun ? 0 : LEAVE_NS;
-    if (lost || !leave_together(patience)) {
+    int64_t limit_ns = exit_code == 0 ? 60000000000 : leaving.begun ? 0 : LEAVE_NS;
+    if (lost || !leave_together(limit_ns)) {
         /* MPICH's launcher drops what it has not passed on by now. */
         nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
         MPI_Abort(MPI_COMM_WORLD, exit_code ? exit_code : 1);
@@ -236,8 +354,9 @@ nw_status nw_mpi_missing(void)
     return NW_FAIL(NW_E_UNSUPPORTED,
                    "this build has no MPI; install libopenmpi-dev and build again, or use --virtual N");
 }
-nw_status nw_mpi_start(int *rank, int *size)
+nw_status nw_mpi_start(int64_t timeout_ns, int *rank, int *size)
 {
+    (void)timeout_ns;
     *rank = 0;
     *size = 1;
     return nw_mpi_missing();

@@ -91,10 +91,12 @@ static nw_status add_mark(nw_schedule_mark **marks, int *count, nw_schedule_mark
     return NW_OK;
 }
 
-/* Counts the rests of a rank, and looks whether it ended; of rank 0, also where it rested and saved. */
+/* Counts the rests that a rank has in common with rank 0 (one that was away for a while has missed some), and looks whether it
+ * ended; of rank 0, also where it rested and saved. */
 static nw_status scan_rank(nw_schedule_part *p, nw_schedule_cursor *c, int *rests, bool *ended)
 {
     nw_schedule_record r;
+    bool together = true;
     *rests = 0;
     *ended = false;
     for (;;) {
@@ -104,7 +106,8 @@ static nw_status scan_rank(nw_schedule_part *p, nw_schedule_cursor *c, int *rest
                    c->number);
         if (r.kind == NW_SCHEDULE_REST) {
             NW_FAIL_IF(*rests == INT32_MAX / 4, NW_E_FILE, "%s has more rests than can be", c->file->name);
-            ++*rests;
+            together &= c->rank == 0 || (*rests + 1 < p->rest_count && p->rests[*rests + 1].step == r.step);
+            *rests += together;
             if (c->rank == 0) NW_TRY(add_mark(&p->rests, &p->rest_count, (nw_schedule_mark){r.step, 0, *rests}));
         }
         if (r.kind == NW_SCHEDULE_SAVED && c->rank == 0)

@@ -30,6 +30,7 @@ typedef struct virtual_rank {
     int64_t clock;   /* until then it is taken by what it has done; of a computation, by messages in between */
     int64_t stolen;  /* from the computation under way, by messages */
     int64_t began;   /* the task under way */
+    int64_t paused;  /* by faults of its steps */
     int64_t waiting; /* since when it has nothing to do; -1: it has */
     int64_t timer;   /* when it shall ring; NW_NO_TIMER: never */
     bool computing;  /* a pass, in which messages are handled */
@@ -117,6 +118,12 @@ static double factor_of(const virtual_driver *v, int rank)
     return nw_cluster_factor(v->cluster.cluster, rank, (uint64_t)(step > 0 ? step : 0));
 }
 
+/* A rank's own time: that in which it was not paused. */
+static int64_t own_time(const virtual_driver *v, int rank, int64_t time)
+{
+    return time - v->ranks[rank].paused - nw_faults_paused(v->cluster.faults, rank, time);
+}
+
 static void tap(virtual_driver *v, int rank, nw_span span, int64_t begin, int64_t end)
 {
     const nw_taps *taps = &v->base.options.taps;
@@ -137,7 +144,8 @@ static nw_status take_actions(virtual_driver *v, int rank, int64_t time)
         }
         if (a->kind == NW_ACTION_TIMER) {
             v->ranks[rank].timer = a->at_ns;
-            e = (entry){.time = a->at_ns, .rank = rank, .kind = TIMER, .asked = a->at_ns};
+            int64_t away = a->at_ns == NW_NO_TIMER ? 0 : time - own_time(v, rank, time);
+            e = (entry){.time = nw_time_add(a->at_ns, away), .rank = rank, .kind = TIMER, .asked = a->at_ns};
         }
         if (status == NW_OK) status = push(v, e);
         if (status != NW_OK && a->message) nw_message_drop(a->message);
@@ -169,7 +177,7 @@ static nw_status answer(virtual_driver *v, int rank, const nw_message *message, 
 
 static nw_status tell(virtual_driver *v, int rank, nw_event event, int64_t time)
 {
-    event.now_ns = time;
+    event.now_ns = own_time(v, rank, time);
     v->base.actions.touched = 0;
     NW_TRY(nw_rank_tell(&v->base, &v->base.ranks[rank], event));
     return answer(v, rank, event.kind == NW_EVENT_MESSAGE ? event.message : NULL, time);
@@ -199,8 +207,11 @@ static nw_status schedule_task(virtual_driver *v, nw_rank *p, int64_t start)
     double factor = factor_of(v, rank);
     NW_FAIL_IF(count != v->note_count + 1 || count > NOTES_MOST + 1, NW_E_INTERNAL,
                "a task of rank %d made %d announcements, and tells the times of %d", rank, v->note_count, count - 1);
-    if (p->task.kind == NW_TASK_PASS && !p->task.adds)
-        start = nw_time_add(start, nw_faults_step_pause(v->cluster.faults, rank, step));
+    if (p->task.kind == NW_TASK_PASS && !p->task.adds) {
+        int64_t pause = nw_faults_step_pause(v->cluster.faults, rank, step);
+        v->ranks[rank].paused += pause;
+        start = nw_time_add(start, pause);
+    }
     for (int i = 0; i < count; i++) {
         entry e = {.rank = rank, .kind = i + 1 < count ? NOTE : DONE};
         e.time = nw_faults_finish(v->cluster.faults, rank, step, start, nw_time_scale(v->times[i], factor));
@@ -290,7 +301,7 @@ static nw_status take_note(virtual_driver *v, const entry *e)
         return status;
     }
     v->base.actions.touched = 0;
-    NW_TRY(nw_rank_final(&v->base, &v->base.ranks[e->rank], e->first, e->time));
+    NW_TRY(nw_rank_final(&v->base, &v->base.ranks[e->rank], e->first, own_time(v, e->rank, e->time)));
     return answer(v, e->rank, NULL, e->time);
 }
 
@@ -302,7 +313,7 @@ static nw_status finish(virtual_driver *v, const entry *e)
     r->clock = e->time;
     tap(v, e->rank, p->task.kind == NW_TASK_PASS ? NW_SPAN_COMPUTE : NW_SPAN_UPDATE, r->began, e->time);
     v->base.actions.touched = 0;
-    NW_TRY(nw_rank_done(&v->base, p, e->time));
+    NW_TRY(nw_rank_done(&v->base, p, own_time(v, e->rank, e->time)));
     return answer(v, e->rank, NULL, e->time);
 }
 
@@ -322,6 +333,11 @@ static bool is_early(virtual_driver *v, entry *e)
         e->time = nw_time_add(e->time, more);
         return more > 0;
     }
+    int64_t early = e->kind == TIMER ? e->asked - own_time(v, e->rank, e->time) : 0;
+    if (early > 0) { /* it was paused meanwhile */
+        e->time = nw_time_add(e->time, early);
+        return true;
+    }
     if (e->kind == DEPART || e->time >= r->clock) return false;
     e->time = r->clock;
     return true;
@@ -336,8 +352,8 @@ static nw_status dispatch(virtual_driver *v, entry *e)
         return NW_OK;
     }
     int64_t limit = v->base.options.timeout_ns * (v->base.ranks[e->rank].machine->drops ? 2 : 1);
-    if (limit > 0 && e->kind != TIMER && r->waiting >= 0 && e->time - r->waiting > limit)
-        return nw_driver_timed_out(&v->base.ranks[e->rank], e->time - r->waiting);
+    int64_t waited = r->waiting < 0 ? 0 : own_time(v, e->rank, e->time) - own_time(v, e->rank, r->waiting);
+    if (limit > 0 && e->kind != TIMER && waited > limit) return nw_driver_timed_out(&v->base.ranks[e->rank], waited);
     switch (e->kind) {
     case ARRIVE:
         NW_TRY(arrive(v, e));
@@ -361,7 +377,7 @@ static nw_status dispatch(virtual_driver *v, entry *e)
 /* GO and STOP take no time. */
 static nw_status tell_pace(virtual_driver *v, int rank, nw_event event, int64_t time)
 {
-    event.now_ns = time;
+    event.now_ns = own_time(v, rank, time);
     NW_TRY(nw_rank_tell(&v->base, &v->base.ranks[rank], event));
     NW_TRY(take_actions(v, rank, time));
     return go_on(v, rank);
@@ -441,15 +457,16 @@ static int64_t now(nw_driver *d, int rank)
     return v->now >= 0 ? v->now : v->ranks[rank].clock;
 }
 
-/* Clocks, messages of each pair, waiting time, sequences; then the queues of the links. */
+/* Clocks, pauses, messages of each pair, waiting time, sequences; then the queues of the links. */
 static nw_status save(nw_driver *d, int64_t **state, size_t *count)
 {
     virtual_driver *v = (virtual_driver *)d;
     size_t n = (size_t)d->size, links = nw_links_state_count(v->links), at = 0;
-    *count = n + n * n + 3 + links;
+    *count = 2 * n + n * n + 3 + links;
     *state = calloc(*count, sizeof **state);
     NW_FAIL_IF(!*state, NW_E_MEMORY, "no memory for the state of a virtual cluster");
     for (size_t i = 0; i < n; i++) (*state)[at++] = v->ranks[i].clock;
+    for (size_t i = 0; i < n; i++) (*state)[at++] = v->ranks[i].paused;
     for (size_t i = 0; i < n * n; i++) (*state)[at++] = (int64_t)v->sent[i];
     (*state)[at++] = d->waited_ns;
     (*state)[at++] = (int64_t)d->sequence;
@@ -462,13 +479,14 @@ static nw_status load(nw_driver *d, const int64_t *state, size_t count)
 {
     virtual_driver *v = (virtual_driver *)d;
     size_t n = (size_t)d->size, at = 0;
-    NW_FAIL_IF(count < n + n * n + 3, NW_E_FILE, "the state of a virtual cluster of %d ranks cannot be %zu numbers",
+    NW_FAIL_IF(count < 2 * n + n * n + 3, NW_E_FILE, "the state of a virtual cluster of %d ranks cannot be %zu numbers",
                d->size, count);
     for (size_t i = 0; i < n + n * n + 3; i++)
         NW_FAIL_IF(state[i] < 0 || state[i] > INT64_MAX / 4, NW_E_FILE,
                    "the state of a virtual cluster cannot have %lld as number %zu; take an earlier checkpoint",
                    (long long)state[i], i);
     for (size_t i = 0; i < n; i++) v->ranks[i].clock = state[at++];
+    for (size_t i = 0; i < n; i++) v->ranks[i].paused = state[at++];
     for (size_t i = 0; i < n * n; i++) v->sent[i] = (uint64_t)state[at++];
     d->waited_ns = state[at++];
     d->sequence = (uint64_t)state[at++];
@@ -501,7 +519,11 @@ static void reset(nw_driver *d)
     for (int i = 0; i < d->size; i++)
         if (v->ranks[i].clock > latest) latest = v->ranks[i].clock;
     for (int i = 0; i < d->size; i++)
-        v->ranks[i] = (virtual_rank){.clock = latest, .waiting = -1, .timer = NW_NO_TIMER, .gone = v->ranks[i].gone};
+        v->ranks[i] = (virtual_rank){.clock = latest,
+                                     .paused = v->ranks[i].paused,
+                                     .waiting = -1,
+                                     .timer = NW_NO_TIMER,
+                                     .gone = v->ranks[i].gone};
     v->now = -1;
 }
 

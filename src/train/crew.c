@@ -388,15 +388,22 @@ int64_t nw_crew_updates_of(const nw_crew *crew, int64_t epochs)
 
 bool nw_crew_epoch_is_over(const nw_crew *crew) { return nw_crew_place_of(crew)->batch >= nw_crew_epoch_batches(crew); }
 
-nw_status nw_crew_agree_on_place(nw_crew *crew)
+typedef struct world_place {
+    nw_place place;
+    int64_t reached;
+} world_place;
+
+nw_status nw_crew_agree_on_place(nw_crew *crew, bool *reached)
 {
-    nw_place *all = calloc((size_t)nw_crew_world(crew), sizeof *all);
+    world_place mine = {crew->place, *reached}, *all;
+    if (crew->options.place != NW_CREW_MPI) return NW_OK;
+    all = calloc((size_t)nw_crew_world(crew), sizeof *all);
     NW_FAIL_IF(!all, NW_E_MEMORY, "no memory for the places of %d ranks", nw_crew_world(crew));
-    for (int i = 0; i < crew->count; i++) all[crew->driver->first + i] = crew->place;
-    nw_place mine = crew->place;
-    nw_status status =
-        crew->options.place == NW_CREW_MPI ? nw_driver_share(crew->driver, &mine, sizeof mine, all) : NW_OK;
-    if (status == NW_OK) crew->place = all[0];
+    nw_status status = nw_driver_share(crew->driver, &mine, sizeof mine, all);
+    if (status == NW_OK) {
+        crew->place = all[0].place;
+        *reached = all[0].reached != 0;
+    }
     free(all);
     return status;
 }

@@ -128,8 +128,9 @@ nw_status nw_crew_advance(nw_crew *crew, const nw_go *go);
 bool nw_crew_epoch_is_over(const nw_crew *crew);
 nw_status nw_crew_end_epoch(nw_crew *crew);
 
-/* Without lockstep, after an advance: all ranks learn where the world is. */
-nw_status nw_crew_agree_on_place(nw_crew *crew);
+/* Without lockstep, after an advance: all ranks learn from rank 0 where the world is, and whether it got as far as it should.
+ * One that was away for a while knows neither. */
+nw_status nw_crew_agree_on_place(nw_crew *crew, bool *reached);
 /* What evaluation uses of a snapshot: the values, or rank 0's average of them, if there is one; and the running statistics that
  * the workers reported: their mean, or the first one's. To vectors of their lengths. */
 void nw_crew_copy_values(nw_crew *crew, const float *values, float *to);

@@ -134,6 +134,8 @@ static nw_status save_state(nw_crew *crew, nw_checkpoint_writer *w)
         shape[0] = (int64_t)count;
         if (status == NW_OK) status = nw_saved_list_add(&list, "cluster", NW_SAVED_I64, 1, shape, cluster);
     }
+    for (int rank = 0; world && rank < nw_crew_world(crew); rank++)
+        if (crew->dropped[rank]) nw_ledger_forget_links(world, rank);
     if (w && world && status == NW_OK) {
         status = nw_ledger_save(world, &rows, &count);
         shape[0] = (int64_t)count;

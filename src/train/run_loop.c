@@ -401,7 +401,7 @@ static nw_status train_on(run *r)
     int64_t done = nw_crew_updates(r->crew);
     bool reached = done == go.until;
     if (!lockstep) {
-        NW_TRY(nw_crew_agree_on_place(r->crew));
+        NW_TRY(nw_crew_agree_on_place(r->crew, &reached));
         NW_TRY(nw_crew_sync_norms(r->crew));
         NW_TRY(nw_crew_compare(r->crew));
         if (!reached || is_at_end(r)) return NW_OK;
