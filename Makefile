@@ -16,7 +16,7 @@ help:
 	@echo "make test-threads   pool, loader and evaluation beside training, under the thread sanitizer"
 	@echo "make test-aarch64   cross-compile and run the unit tests under qemu-user"
 	@echo "make test-mpich     build with MPICH instead of Open MPI and run the tests of several ranks"
-	@echo "make faults         kill and stop ranks of jobs, twenty times each way"
+	@echo "make faults         kill, stop, suspend and continue ranks of jobs, ten times each way"
 	@echo "make check-long     all of these"
 	@echo "make bench-peers    nowait and PyTorch side by side (installs python3-torch)"
 	@echo "make against-pytorch  losses of 200 steps of resnet18, nowait and PyTorch on the same batches"
@@ -71,10 +71,10 @@ fuzz: setup
 	@cd build-sanitize && for target in fuzz_*; do \
 	    [ -x $$target ] && { ./$$target ../tests/fuzz/corpus/$${target#fuzz_} $(FUZZ_SECONDS) || exit 1; }; done; true
 
-FAULT_TRIALS := 20
+FAULT_TRIALS := 10
 faults: build
 	@cd build && TRIALS=$(FAULT_TRIALS) $(CTEST) --verbose -L fault >faults.log 2>&1; code=$$?; \
-	    grep -E 'silent ranks:|FAILED|Skipped|tests passed' faults.log; exit $$code
+	    grep -E 'silent ranks:|suspended ranks:|FAILED|Skipped|tests passed' faults.log; exit $$code
 
 check-long: test test-sanitize test-threads test-aarch64 test-mpich fuzz faults
 
