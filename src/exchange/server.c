@@ -385,6 +385,7 @@ static void state(nw_machine *m, nw_state *out)
 {
     server *s = (server *)m;
     nw_state_integer(out, "updates", &m->updates);
+    nw_state_integer(out, "thrown_away", &s->master.thrown_away);
     nw_state_own(out, "gradients", &s->worker.begun); /* on all ranks, so that all have the same list */
 }
 

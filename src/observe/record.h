@@ -152,6 +152,7 @@
     X(INT, bytes_sent, NULL, "bytes_sent")                  \
     X(INT, messages_sent, NULL, "messages_sent")            \
     X(COUNTS, delays, NULL, "delays")                       \
+    X(INT, thrown_away, NULL, "thrown_away")                \
     X(TEXT, weights_sha256, NULL, "weights_sha256")         \
     X(REAL, steal_percent, NULL, "steal_percent")           \
     X(REAL, load, NULL, "load")

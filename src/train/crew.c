@@ -132,6 +132,7 @@ static nw_status counted(void *context, const nw_count *count)
         if (first->history) u.delay = first->delay;
     } else {
         nw_histogram_add(&crew->delays, count->delay);
+        crew->thrown_away = count->thrown_away;
         move_place(crew, &u.tally);
     }
     u.epoch_over = nw_crew_epoch_is_over(crew);

@@ -95,6 +95,7 @@ struct nw_crew {
     nw_place place;        /* of the world */
     int64_t epoch_batches; /* of all workers together */
     nw_histogram delays;   /* of gradients that rank 0 applied */
+    int64_t thrown_away;   /* gradients that were too old */
     float *statistics;     /* the last that each worker reported, and ... */
     bool *reported;        /* ... whether it did */
     bool *dropped;         /* by rank */

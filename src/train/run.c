@@ -212,6 +212,7 @@ static void tell_end(run *r, nw_status status)
         r->result->delays = nw_crew_lockstep(r->crew) ? *nw_history_delays(first(r)->history) : r->crew->delays;
         end->delays = &r->result->delays;
     }
+    if (!nw_crew_lockstep(r->crew)) end->thrown_away = r->crew->thrown_away;
     end->weights_sha256 = r->result->weights_sha256;
     nw_run_tell(r, nw_observers_end(&r->observers, end));
     r->result->last = r->epoch;

@@ -114,6 +114,7 @@ trained bounded-several $serve async --virtual 8 --servers 3 --max-staleness 2
 is "$(delay bounded-several max) == 2" "no gradient misses more than two updates of three servers"
 trained dropped $serve async --virtual 6 --max-staleness 2 --staleness drop
 is "$(delay dropped max) <= 2" "older gradients are dropped"
+is "$(number dropped thrown_away) > 0 && $(number bounded thrown_away) == 0" "they are counted"
 equal "updates in spite of drops" 40 "$(number dropped steps)"
 for options in '--staleness weight --max-staleness 1' '--server-correction inverse' '--server-correction dc-asgd' \
     '--server-computes' '--servers 2' '--method bf16' '--optimizer sgd' \
