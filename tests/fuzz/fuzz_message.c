@@ -22,7 +22,8 @@ static void check(const nw_header *h, size_t size)
         nw_status status = nw_message_check(h, size, from, WORLD);
         if (status != NW_OK && (status != NW_E_MESSAGE || strlen(nw_error_message()) == 0)) abort();
         if (status == NW_OK && (h->from != (uint32_t)from || h->bytes != size - NW_HEADER_BYTES || h->kind == 0 ||
-                                h->index_bytes > h->bytes || h->scale_bytes > h->bytes - h->index_bytes))
+                                h->channel >= NW_CHANNELS || h->reserved != 0 || h->index_bytes > h->bytes ||
+                                h->scale_bytes > h->bytes - h->index_bytes))
             abort();
     }
 }
@@ -39,7 +40,7 @@ static bool untouched(const float *out, size_t count)
  * between would take too long. */
 static void decode(const nw_codec *codec, const nw_header *h, const uint8_t *bytes, size_t size, size_t count)
 {
-    const nw_codec_key key = {h->step, h->segment, h->part, h->from};
+    const nw_codec_key key = {h->step, h->bucket, h->part, h->from};
     if (count > MOST_FLOATS && count <= UINT32_MAX) return;
     size_t room = count <= MOST_FLOATS ? count : 0;
     float *out = malloc(room * sizeof *out + !room);

@@ -181,7 +181,7 @@ enum { GOLDEN_COUNT = 200, GOLDEN_STEPS = 50, GOLDEN_STREAM = 30000 };
 static inline void golden_start(nw_params *params)
 {
     golden_fill(params->values, GOLDEN_COUNT, GOLDEN_STREAM, 0, 0.5);
-    memset(nw_param_value(params, 2), 0, params->learned.at[2].count * sizeof(float));
+    memset(params->values + params->learned.at[2].offset, 0, params->learned.at[2].count * sizeof(float));
 }
 
 static inline void golden_gradient(nw_params *params, int t)

@@ -65,17 +65,36 @@ static inline nw_replica *make_replica(const nw_replica_options *o)
     return r;
 }
 
+/* The pass of the replica's next batch, as a pipeline asks for it. */
+static inline nw_task next_pass(const nw_replica *r)
+{
+    const nw_params *p = &r->net->model.params;
+    return (nw_task){.kind = NW_TASK_PASS,
+                     .number = r->at.steps,
+                     .forward = true,
+                     .backward = true,
+                     .adds = r->at.pending > 0,
+                     .completes = r->at.pending + 1 == r->options.accumulation,
+                     .values = p->values,
+                     .gradient = p->gradients,
+                     .count = p->learned.floats};
+}
+
+/* The update that a pass was the last one for, if it was. */
+static inline void update_after(nw_replica *r, const nw_task *pass)
+{
+    nw_task update = *pass;
+    update.kind = NW_TASK_UPDATE;
+    update.scale = 1;
+    if (pass->completes) OK(nw_replica_update(r, &update));
+}
+
 static inline void compute(nw_replica *r, int batches)
 {
-    while (batches > 0) {
-        nw_replica_step step;
-        OK(nw_replica_compute(r, &step));
-        if (step.epoch_over) {
-            OK(nw_replica_end_epoch(r));
-            continue;
-        }
-        if (step.update_due) OK(nw_replica_update(r, NULL, 1.0, 0));
-        batches--;
+    for (; batches > 0; batches--) {
+        nw_task pass = next_pass(r);
+        OK(nw_replica_pass(r, &pass, NULL));
+        update_after(r, &pass);
     }
 }
 

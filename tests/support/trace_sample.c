@@ -27,7 +27,8 @@ static int64_t computed(int64_t begin_ns, int rank) { return begin_ns + (rank ==
 
 static void play_message(nw_trace *trace, nw_ledger *ledger, int64_t step, int64_t begin_ns, int from, int to)
 {
-    nw_header header = {.magic = NW_MESSAGE_MAGIC, .kind = NW_KIND_FIRST, .from = (uint32_t)from, .bytes = PAYLOAD};
+    nw_header header = {
+        .magic = NW_MESSAGE_MAGIC, .kind = 1, .channel = NW_CHANNEL_EXCHANGE, .from = (uint16_t)from, .bytes = PAYLOAD};
     nw_trace_message message = {.from = from, .to = to, .sequence = (uint32_t)step, .step = step};
     message.bytes = NW_HEADER_BYTES + PAYLOAD;
     message.name = nw_trace_name(trace, "gradient");

@@ -535,9 +535,9 @@ static void test_costs(void **state)
     assert_true(cost.update_ns == MS / 2 && cost.overhead_ns == 0); /* 5 MB at 10 GB/s */
     assert_int_equal(nw_compute_cost_pass_ns(&cost), 12 * MS);
     assert_int_equal(nw_compute_cost_pass_ns(&cost) + cost.update_ns, 12 * MS + MS / 2);
-    assert_int_equal(nw_cluster_touch_ns(c, &cost, 0, 1e6), 100 * US);
+    assert_int_equal(nw_cluster_touch_ns(c, cost.touch_bytes_per_second, 0, 1e6), 100 * US);
     c->ranks[0].memory_bytes_per_second = 1e9;
-    assert_int_equal(nw_cluster_touch_ns(c, &cost, 0, 1e6), MS);
+    assert_int_equal(nw_cluster_touch_ns(c, cost.touch_bytes_per_second, 0, 1e6), MS);
     nw_compute_cost_free(&cost);
 
     c->compute.kind = NW_COMPUTE_GIVEN; /* totals, for 50 images */

@@ -353,20 +353,16 @@ static void assert_same_weights(nw_replica *a, nw_replica *b)
 static void compute_by_hand(nw_replica *r, const nw_delay_options *o, float *models, int batches)
 {
     size_t floats = params_of(r)->learned.floats, bytes = floats * sizeof(float);
-    while (batches > 0) {
-        nw_replica_step step;
+    for (; batches > 0; batches--) {
+        nw_task pass = next_pass(r);
         float *newest = models + (size_t)(r->at.steps % o->models) * floats;
         int64_t version = r->at.steps - nw_delay_at(o, r->at.steps);
+        if (r->at.batch == nw_replica_batches(r)) OK(nw_replica_end_epoch(r)); /* with the newest */
         memcpy(newest, params_of(r)->values, bytes);
         memcpy(params_of(r)->values, models + (size_t)(version % o->models) * floats, bytes);
-        OK(nw_replica_compute(r, &step));
+        OK(nw_replica_pass(r, &pass, NULL));
         memcpy(params_of(r)->values, newest, bytes);
-        if (step.epoch_over) {
-            OK(nw_replica_end_epoch(r));
-            continue;
-        }
-        if (step.update_due) OK(nw_replica_update(r, NULL, 1.0, 0));
-        batches--;
+        update_after(r, &pass);
     }
 }
 

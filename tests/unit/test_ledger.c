@@ -33,11 +33,12 @@ static nw_ledger *make(int world, int first_rank, int ranks)
     return ledger;
 }
 
-static nw_header message(uint32_t segment, uint32_t bytes, uint32_t indices, uint32_t scales)
+static nw_header message(uint32_t bucket, uint32_t bytes, uint32_t indices, uint32_t scales)
 {
     return (nw_header){.magic = NW_MESSAGE_MAGIC,
-                       .kind = NW_KIND_FIRST,
-                       .segment = segment,
+                       .kind = 1,
+                       .channel = NW_CHANNEL_EXCHANGE,
+                       .bucket = bucket,
                        .bytes = bytes,
                        .index_bytes = indices,
                        .scale_bytes = scales};

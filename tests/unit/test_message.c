@@ -178,7 +178,8 @@ enum { BYTES = 100, FROM = 2, WORLD = 4 };
 static nw_header good(void)
 {
     return (nw_header){.magic = NW_MESSAGE_MAGIC,
-                       .kind = NW_KIND_FIRST,
+                       .kind = 1,
+                       .channel = NW_CHANNEL_EXCHANGE,
                        .codec = 1,
                        .from = FROM,
                        .count = 25,
@@ -199,20 +200,23 @@ static void test_the_header_on_the_wire(void **state)
     (void)state;
     nw_header h = {.magic = NW_MESSAGE_MAGIC,
                    .kind = 0x11,
-                   .codec = 0x12,
-                   .generation = 0x1413,
-                   .from = 0x18171615,
-                   .segment = 0x1c1b1a19,
-                   .part = 0x201f1e1d,
+                   .channel = 0x12,
+                   .codec = 0x13,
+                   .flags = 0x14,
+                   .generation = 0x1615,
+                   .part = 0x1817,
+                   .from = 0x1a19,
+                   .reserved = 0x1c1b,
+                   .bucket = 0x201f1e1d,
                    .count = 0x24232221,
-                   .step = 0x2c2b2a2928272625,
-                   .version = 0x34333231302f2e2d,
-                   .bytes = 0x38373635,
-                   .index_bytes = 0x3c3b3a39,
-                   .scale_bytes = 0x403f3e3d,
-                   .sequence = 0x44434241,
-                   .stop_before = 0x4c4b4a4948474645};
-    uint8_t want[NW_HEADER_BYTES] = {'N', 'W', 'M', '1'};
+                   .bytes = 0x28272625,
+                   .index_bytes = 0x2c2b2a29,
+                   .scale_bytes = 0x302f2e2d,
+                   .until = 0x34333231,
+                   .step = 0x3c3b3a3938373635,
+                   .version = 0x44434241403f3e3d,
+                   .sequence = 0x4c4b4a4948474645};
+    uint8_t want[NW_HEADER_BYTES] = {'N', 'W', 'M', '2'};
     for (int i = 4; i < NW_HEADER_BYTES; i++) want[i] = (uint8_t)(0x11 + i - 4);
     assert_memory_equal(&h, want, sizeof want);
 }
@@ -224,11 +228,17 @@ static void test_good_headers(void **state)
     assert_int_equal(nw_message_check(&h, NW_HEADER_BYTES + BYTES, FROM, WORLD), NW_OK);
     h.index_bytes = 60, h.scale_bytes = 40;
     assert_int_equal(nw_message_check(&h, NW_HEADER_BYTES + BYTES, FROM, WORLD), NW_OK);
+    for (int channel = NW_CHANNEL_UP; channel < NW_CHANNELS; channel++) { /* kinds are the machine's */
+        h.channel = (uint8_t)channel;
+        for (int kind = 1; kind < 256; kind += 127) {
+            h.kind = (uint8_t)kind;
+            assert_int_equal(nw_message_check(&h, NW_HEADER_BYTES + BYTES, FROM, FROM + 1), NW_OK);
+        }
+    }
+    h.channel = NW_CHANNEL_DRIVER;
     h.kind = NW_KIND_ABORT;
     assert_int_equal(nw_message_check(&h, NW_HEADER_BYTES + BYTES, FROM, WORLD), NW_OK);
-    h.kind = 255;
-    assert_int_equal(nw_message_check(&h, NW_HEADER_BYTES + BYTES, FROM, FROM + 1), NW_OK);
-    h = (nw_header){.magic = NW_MESSAGE_MAGIC, .kind = NW_KIND_CONTROL, .from = FROM, .stop_before = 7};
+    h = (nw_header){.magic = NW_MESSAGE_MAGIC, .kind = NW_KIND_CONTROL, .from = FROM};
     assert_int_equal(nw_message_check(&h, NW_HEADER_BYTES, FROM, WORLD), NW_OK);
     h = good();
     h.bytes = NW_MESSAGE_MOST_BYTES;
@@ -249,14 +259,17 @@ static void test_bad_headers(void **state)
     /* Fewer bytes than a header: none of them is read. */
     for (size_t size = 0; size < NW_HEADER_BYTES; size++) refuse(NULL, size, "fewer than its header's 64");
     REFUSE(h.magic = 0, whole, "starts with 0x00000000");
-    REFUSE(h.magic = NW_MESSAGE_MAGIC + (1u << 24), whole, "format '2', this rank reads '1'");
-    REFUSE(h.magic = NW_MESSAGE_MAGIC & 0xffffffu, whole, "format '?', this rank reads '1'");
+    REFUSE(h.magic = NW_MESSAGE_MAGIC - (1u << 24), whole, "format '1', this rank reads '2'");
+    REFUSE(h.magic = NW_MESSAGE_MAGIC & 0xffffffu, whole, "format '?', this rank reads '2'");
     REFUSE(h.magic = __builtin_bswap32(NW_MESSAGE_MAGIC), whole, "big-endian");
-    for (int kind = 0; kind < NW_KIND_FIRST; kind++)
+    for (int kind = 0; kind < 256; kind++)
         if (kind != NW_KIND_CONTROL && kind != NW_KIND_ABORT)
-            REFUSE(h.kind = (uint8_t)kind, whole, "which does not exist");
+            REFUSE((h.channel = NW_CHANNEL_DRIVER, h.kind = (uint8_t)kind), whole, "which does not exist");
+    for (int channel = 0; channel < 256; channel++)
+        REFUSE((h.channel = (uint8_t)channel, h.kind = channel < NW_CHANNELS ? 0 : 1), whole, "which does not exist");
+    REFUSE(h.reserved = 1, whole, "which does not exist");
     REFUSE(h.from = FROM + 1, whole, "says that rank 3 sent it");
-    REFUSE(h.from = UINT32_MAX, whole, "says that rank 4294967295 sent it");
+    REFUSE(h.from = UINT16_MAX, whole, "says that rank 65535 sent it");
     REFUSE(h.bytes = BYTES - 1, whole, "99 bytes, but 100 arrived");
     REFUSE(h.bytes = BYTES + 1, whole, "101 bytes, but 100 arrived");
     REFUSE(h.bytes = 0, whole, "0 bytes, but 100 arrived");
@@ -269,7 +282,7 @@ static void test_bad_headers(void **state)
     REFUSE((h.index_bytes = UINT32_MAX, h.scale_bytes = 1), whole, "in a payload of 100"); /* no overflow */
     nw_header h = good();
     assert_int_equal(nw_message_check(&h, whole, FROM, FROM), NW_E_MESSAGE); /* no such rank in this world */
-    h.from = (uint32_t)-1;
+    h.from = UINT16_MAX;
     assert_int_equal(nw_message_check(&h, whole, -1, WORLD), NW_E_MESSAGE);
 }
 

@@ -82,21 +82,23 @@ static void close_recorder(nw_recorder *r, bool finished)
     nw_recorder_free(r);
 }
 
-static void event(nw_recorder *r, int rank, nw_event_kind kind, int64_t now, uint32_t from, uint32_t sequence)
+/* `number`: whatever of its kind is a number. */
+static void event(nw_recorder *r, int rank, nw_event_kind kind, int64_t now, uint16_t from, uint64_t number)
 {
+    nw_go go = {.until = (int64_t)number};
     letter->header->from = from;
-    letter->header->sequence = sequence;
-    nw_recorder_event(r, rank, &(nw_event){.kind = kind, .now_ns = now, .message = letter, .first = sequence});
+    letter->header->sequence = number;
+    nw_recorder_event(r, rank, &(nw_event){.kind = kind, .now_ns = now, .message = letter, .first = number, .go = &go});
 }
 
 /* A run of the driver from `step` to `to`. */
-static void record_run(nw_recorder *r, int first, int ranks, int64_t step, int64_t to, bool flush)
+static void record_run(nw_recorder *r, int first, int ranks, int64_t step, int64_t to)
 {
     for (int rank = first; rank < first + ranks; rank++) {
-        nw_recorder_run(r, rank, flush, step, (uint32_t)step);
+        nw_recorder_run(r, rank, step, (uint64_t)step);
         for (int64_t s = step; s < to; s++) {
-            nw_recorder_begins(r, rank, NW_ACTION_COMPUTE, false);
-            event(r, rank, NW_EVENT_COMPUTED, 1000 * s + rank, 0, 0);
+            nw_recorder_begins(r, rank, NW_TASK_PASS);
+            event(r, rank, NW_EVENT_DONE, 1000 * s + rank, 0, 0);
         }
         nw_recorder_rest(r, rank, to);
     }
@@ -113,17 +115,19 @@ static bytes read_bytes(const char *name)
 
 /* ---- records ---- */
 
-static const int64_t times[] = {5, INT64_MAX, 0, INT64_MIN, -1, 7, 7, 1700000000000000000};
+static const int64_t times[NW_EVENT_KINDS] = {5, INT64_MAX, 0, INT64_MIN, 7, 7, 1700000000000000000};
+
+static uint64_t number_of(int kind) { return kind % 2 ? INT64_MAX - (uint64_t)kind : (uint64_t)kind; }
 
 static void record_all_kinds(nw_recorder *r, int rank)
 {
-    nw_recorder_run(r, rank, true, INT64_MAX, UINT32_MAX);
-    for (int i = 0; i < 8; i++)
-        event(r, rank, (nw_event_kind)i, times[i], (uint32_t)i % 3, i % 2 ? UINT32_MAX - (uint32_t)i : (uint32_t)i);
-    event(r, rank, NW_EVENT_MESSAGE, -9, 2, 3);
+    nw_recorder_run(r, rank, INT64_MAX, UINT64_MAX);
+    for (int i = 0; i < NW_EVENT_KINDS; i++)
+        event(r, rank, (nw_event_kind)i, times[i], (uint16_t)(i % 3), number_of(i));
+    event(r, rank, NW_EVENT_MESSAGE, -9, 2, UINT64_MAX);
     event(r, rank, NW_EVENT_MESSAGE, 9, 2, 2);
-    nw_recorder_begins(r, rank, NW_ACTION_COMPUTE, false);
-    nw_recorder_begins(r, rank, NW_ACTION_APPLY, true);
+    nw_recorder_begins(r, rank, NW_TASK_PASS);
+    nw_recorder_begins(r, rank, NW_TASK_UPDATE);
     nw_recorder_rest(r, rank, 12);
 }
 
@@ -133,7 +137,6 @@ static void next_is(nw_schedule_cursor *c, nw_schedule_record want)
     ok(nw_schedule_next(c, &got));
     assert_false(c->ended);
     assert_int_equal(got.kind, want.kind);
-    assert_int_equal(got.flag, want.flag);
     assert_int_equal(got.now_ns, want.now_ns);
     assert_int_equal(got.first, want.first);
     assert_int_equal(got.from, want.from);
@@ -144,18 +147,17 @@ static void next_is(nw_schedule_cursor *c, nw_schedule_record want)
 
 static void expect_all_kinds(nw_schedule_cursor *c)
 {
-    next_is(c, (nw_schedule_record){.kind = NW_SCHEDULE_RUN, .flag = true, .step = INT64_MAX, .sequence = UINT32_MAX});
-    for (int i = 0; i < 8; i++) {
+    next_is(c, (nw_schedule_record){.kind = NW_SCHEDULE_RUN, .step = INT64_MAX, .sequence = UINT64_MAX});
+    for (int i = 0; i < NW_EVENT_KINDS; i++) {
         nw_schedule_record want = {.kind = i, .now_ns = times[i]};
-        uint32_t value = i % 2 ? UINT32_MAX - (uint32_t)i : (uint32_t)i;
-        if (i == NW_EVENT_READY) want.first = value;
-        if (i == NW_EVENT_MESSAGE) want.from = i % 3, want.sequence = value;
+        if (i == NW_EVENT_FINAL || i == NW_EVENT_GO) want.first = number_of(i);
+        if (i == NW_EVENT_MESSAGE) want.from = i % 3, want.sequence = number_of(i);
         next_is(c, want);
     }
-    next_is(c, (nw_schedule_record){.kind = NW_EVENT_MESSAGE, .now_ns = -9, .from = 2, .sequence = 3});
+    next_is(c, (nw_schedule_record){.kind = NW_EVENT_MESSAGE, .now_ns = -9, .from = 2, .sequence = UINT64_MAX});
     next_is(c, (nw_schedule_record){.kind = NW_EVENT_MESSAGE, .now_ns = 9, .from = 2, .sequence = 2});
-    next_is(c, (nw_schedule_record){.kind = NW_SCHEDULE_COMPUTE});
-    next_is(c, (nw_schedule_record){.kind = NW_SCHEDULE_APPLY, .flag = true});
+    next_is(c, (nw_schedule_record){.kind = NW_SCHEDULE_PASS});
+    next_is(c, (nw_schedule_record){.kind = NW_SCHEDULE_UPDATE});
     next_is(c, (nw_schedule_record){.kind = NW_SCHEDULE_REST, .step = 12});
     next_is(c, (nw_schedule_record){.kind = NW_SCHEDULE_SAVED, .step = 12, .epoch = 1});
     next_is(c, (nw_schedule_record){.kind = NW_SCHEDULE_END, .step = 12});
@@ -168,7 +170,7 @@ TEST(what_is_recorded_comes_back)
 {
     nw_recorder *r = open_recorder(3, 0, 3, 4);
     for (int rank = 2; rank >= 0; rank--) record_all_kinds(r, rank);
-    nw_recorder_event(r, 3, &(nw_event){.kind = NW_EVENT_BEGIN}); /* not here: ignored */
+    nw_recorder_event(r, 3, &(nw_event){.kind = NW_EVENT_STOP}); /* not here: ignored */
     nw_recorder_saved(r, 12, 1);
     close_recorder(r, true);
     nw_recording recording;
@@ -186,7 +188,7 @@ TEST(what_is_recorded_comes_back)
         nw_schedule_cursor c;
         ok(nw_schedule_begin(&c, nw_schedule_file_of(p, rank), rank));
         expect_all_kinds(&c);
-        assert_int_equal(c.number, 16);
+        assert_int_equal(c.number, 15);
         nw_schedule_end(&c);
     }
     char *text = NULL;
@@ -194,7 +196,7 @@ TEST(what_is_recorded_comes_back)
     FILE *out = open_memstream(&text, &size);
     ok(nw_recording_print(&recording, out));
     fclose(out);
-    assert_non_null(strstr(text, "rank 2, 11: message 2 from rank 2 at 9 ns\n"));
+    assert_non_null(strstr(text, "rank 2, 10: message 2 from rank 2 at 9 ns\n"));
     assert_non_null(strstr(text, "part from step 4 to 12: 3 ranks, exchange toy"));
     free(text);
     nw_recording_free(&recording);
@@ -204,9 +206,10 @@ TEST(recording_allocates_nothing_and_is_small)
 {
     enum { EVENTS = 200000 };
     nw_recorder *r = open_recorder(4, 1, 1, 0);
-    nw_recorder_run(r, 1, false, 0, 0);
+    nw_recorder_run(r, 1, 0, 0);
     int before = atomic_load(&allocations);
-    for (uint32_t i = 0; i < EVENTS; i++) event(r, 1, NW_EVENT_MESSAGE, 1000000 + 900 * (int64_t)i, i % 4, i / 4);
+    for (uint32_t i = 0; i < EVENTS; i++)
+        event(r, 1, NW_EVENT_MESSAGE, 1000000 + 900 * (int64_t)i, (uint16_t)(i % 4), i / 4);
     assert_int_equal(atomic_load(&allocations) - before, 0);
     nw_recorder_rest(r, 1, 1);
     close_recorder(r, true);
@@ -219,12 +222,12 @@ TEST(a_recorder_that_is_not_open_ignores_everything)
 {
     nw_recorder *r;
     ok(nw_recorder_create(&r));
-    event(r, 0, NW_EVENT_BEGIN, 1, 0, 0);
+    event(r, 0, NW_EVENT_STOP, 1, 0, 0);
     nw_recorder_rest(r, 0, 1);
     nw_recorder_saved(r, 1, 1);
     close_recorder(r, true);
-    event(NULL, 0, NW_EVENT_BEGIN, 1, 0, 0);
-    nw_recorder_run(NULL, 0, false, 0, 0);
+    event(NULL, 0, NW_EVENT_STOP, 1, 0, 0);
+    nw_recorder_run(NULL, 0, 0, 0);
     ok(nw_recorder_close(NULL, true));
     nw_recording recording;
     refused(nw_recording_load(&recording, folder), NW_E_FILE, "has no schedule");
@@ -239,7 +242,7 @@ TEST(a_recorder_that_is_not_open_ignores_everything)
 TEST(a_torn_tail_is_left_out)
 {
     nw_recorder *r = open_recorder(1, 0, 1, 0);
-    for (int64_t s = 0; s < 20; s += 5) record_run(r, 0, 1, s, s + 5, false);
+    for (int64_t s = 0; s < 20; s += 5) record_run(r, 0, 1, s, s + 5);
     close_recorder(r, false);
     bytes whole = read_bytes("schedule/0/rank0.log");
     int rests = 0, headless = 0;
@@ -280,11 +283,11 @@ static void parse_changed(bytes whole, size_t at, uint8_t to, nw_status want, co
 TEST(damage_is_refused)
 {
     nw_recorder *r = open_recorder(1, 0, 1, 0);
-    for (int64_t s = 0; s < 20; s += 5) record_run(r, 0, 1, s, s + 5, false);
+    for (int64_t s = 0; s < 20; s += 5) record_run(r, 0, 1, s, s + 5);
     close_recorder(r, false);
     bytes whole = read_bytes("schedule/0/rank0.log");
     parse_changed(whole, 0, 'X', NW_E_FILE, "no schedule");
-    parse_changed(whole, 7, 2, NW_E_FILE, "a schedule of version 2, and this build replays version 1");
+    parse_changed(whole, 7, 1, NW_E_FILE, "a schedule of version 1, and this build replays version 2");
     parse_changed(whole, 30, 99, NW_E_FILE, "damaged: the block at byte 8 ");
     for (size_t at = 8; at + 120 < whole.size; at++) {
         bytes copy = cut(whole, whole.size);
@@ -307,7 +310,7 @@ TEST(a_part_counts_up_to_the_rest_of_all_ranks)
 {
     for (int rank = 0; rank < 3; rank++) {
         nw_recorder *r = open_recorder(3, rank, 1, 0);
-        for (int64_t s = 0; s < 10 + 5 * rank; s += 5) record_run(r, rank, 1, s, s + 5, false);
+        for (int64_t s = 0; s < 10 + 5 * rank; s += 5) record_run(r, rank, 1, s, s + 5);
         close_recorder(r, rank != 1);
     }
     nw_recording recording;
@@ -332,16 +335,16 @@ TEST(a_part_counts_up_to_the_rest_of_all_ranks)
 static void record_two_parts(void)
 {
     nw_recorder *r = open_recorder(2, 0, 2, 0);
-    record_run(r, 0, 2, 0, 10, false);
-    record_run(r, 0, 2, 10, 10, true);
+    record_run(r, 0, 2, 0, 10);
+    record_run(r, 0, 2, 10, 10);
     nw_recorder_saved(r, 10, 1);
-    record_run(r, 0, 2, 10, 15, false);
+    record_run(r, 0, 2, 10, 15);
     nw_recorder_saved(r, 15, 1);
-    record_run(r, 0, 2, 15, 20, false);
+    record_run(r, 0, 2, 15, 20);
     close_recorder(r, false);
     r = open_recorder(2, 0, 2, 15);
-    record_run(r, 0, 2, 15, 20, false);
-    record_run(r, 0, 2, 20, 30, false);
+    record_run(r, 0, 2, 15, 20);
+    record_run(r, 0, 2, 20, 30);
     close_recorder(r, true);
 }
 
@@ -359,7 +362,7 @@ TEST(parts_join_at_the_checkpoint)
     ok(nw_recording_limit(&recording, 14));
     assert_int_equal(recording.count, 1);
     assert_int_equal(nw_schedule_end_step(&recording.parts[0]), 10);
-    assert_int_equal(recording.parts[0].runs, 2); /* with the flush */
+    assert_int_equal(recording.parts[0].runs, 2); /* with the one that drained */
     refused(nw_recording_limit(&recording, 9), NW_E_ARGUMENT, "first did at step 10, not by step 9");
     nw_recording_free(&recording);
 
@@ -378,7 +381,7 @@ TEST(a_resume_drops_what_lies_behind_it)
 {
     record_two_parts();
     nw_recorder *r = open_recorder(2, 0, 2, 10); /* again from an older checkpoint */
-    record_run(r, 0, 2, 10, 12, false);
+    record_run(r, 0, 2, 10, 12);
     close_recorder(r, true);
     nw_recording recording;
     ok(nw_recording_load(&recording, folder));
@@ -389,7 +392,7 @@ TEST(a_resume_drops_what_lies_behind_it)
     nw_recording_free(&recording);
 
     r = open_recorder(2, 0, 2, 17); /* which nobody reached at rest */
-    record_run(r, 0, 2, 17, 18, false);
+    record_run(r, 0, 2, 17, 18);
     close_recorder(r, true);
     refused(nw_recording_load(&recording, folder), NW_E_FILE, "a part of the run was not recorded");
     r = open_recorder(2, 0, 2, 12); /* killed at once */
@@ -406,13 +409,13 @@ TEST(a_resume_drops_what_lies_behind_it)
 TEST(one_recorder_may_begin_several_parts)
 {
     nw_recorder *r = open_recorder(1, 0, 1, 0);
-    record_run(r, 0, 1, 0, 10, false);
+    record_run(r, 0, 1, 0, 10);
     nw_recorder_saved(r, 10, 1);
-    nw_recorder_run(r, 0, false, 10, 10); /* goes wrong */
+    nw_recorder_run(r, 0, 10, 10); /* goes wrong */
     nw_schedule_header h = header(1, 0, 1, 10);
     ok(nw_schedule_cut(folder, 10, 0));
     ok(nw_recorder_open(r, folder, &h, NULL));
-    record_run(r, 0, 1, 10, 20, false);
+    record_run(r, 0, 1, 10, 20);
     close_recorder(r, true);
     nw_recording recording;
     ok(nw_recording_load(&recording, folder));
@@ -433,7 +436,7 @@ TEST(a_full_disk_ends_the_recording)
     assert_int_equal(symlink("/dev/full", path), 0);
     ok(nw_recorder_create(&r));
     refused(nw_recorder_open(r, folder, &h, NULL), NW_E_SYSTEM, "rank0.log: No space left");
-    record_run(r, 0, 1, 0, 5, false);
+    record_run(r, 0, 1, 0, 5);
     refused(nw_recorder_close(r, true), NW_E_SYSTEM, "the schedule ends here");
     nw_recorder_free(r);
 }

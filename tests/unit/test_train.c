@@ -136,6 +136,8 @@ TEST(test_both_views_of_mirrored_images)
 
 /* ---- the judge ---- */
 
+static const int64_t PATIENCE = 60000000000;
+
 /* Hands over an epoch whose weights are all `scale` times those of the network. */
 static void hand_over(nw_judge *judge, const nw_net *net, int epoch, float scale)
 {
@@ -168,16 +170,16 @@ TEST(test_judge)
         OK(nw_evaluate(net, loader, false, NULL, &want, NULL));
         OK(nw_judge_create(&judge, &options));
         assert_null(nw_judge_first(judge));
-        OK(nw_judge_take(judge, true, &done));
+        OK(nw_judge_take(judge, PATIENCE, &done));
         assert_null(done); /* there is none to wait for */
         hand_over(judge, net, 0, 1.0f);
-        OK(nw_judge_take(judge, true, &done));
+        OK(nw_judge_take(judge, PATIENCE, &done));
         assert_memory_equal(&done->results.test, &want, sizeof want);
         nw_judge_close(judge, done);
         stop = 1;
         for (int i = 0; i < CASES; i++)
             hand_over(judge, net, i, i == 2 ? 0.0f : 1.0f + (float)i); /* one is not evaluated */
-        OK(nw_judge_take(judge, true, &done));
+        OK(nw_judge_take(judge, PATIENCE, &done));
         assert_null(done);
         int waiting = 0;
         for (const nw_case *c = nw_judge_first(judge); c; c = c->next) assert_int_equal(c->record.epoch, waiting++);
@@ -185,7 +187,7 @@ TEST(test_judge)
         stop = 0;
         hand_over(judge, net, CASES, 1.0f);
         for (int i = 0; i <= CASES; i++) {
-            OK(nw_judge_take(judge, true, &done));
+            OK(nw_judge_take(judge, PATIENCE, &done));
             assert_non_null(done);
             assert_int_equal(done->record.epoch, i);
             assert_int_equal(done->results.test.images, i == 2 ? 0 : IMAGES);
@@ -227,7 +229,7 @@ static nw_status check_step(nw_net *net)
     golden_fill_images(images, FEW * DIGIT, 5);
     for (int i = 0; i < FEW * DIGIT; i++) images[i] = fabsf(images[i]) + 0.1f;
     OK(nw_net_gradients(net, images, labels, FEW, false, &result));
-    return nw_health_check(net, result.loss, 17);
+    return nw_health_check(net, result.loss, net->model.params.learned.floats, 17);
 }
 
 static void check_names(const nw_kernels *kernels)
@@ -238,17 +240,25 @@ static void check_names(const nw_kernels *kernels)
 
     /* a gradient: the last one comes first, as backward goes */
     float *gradients = net->model.params.gradients;
+    size_t all = net->model.params.learned.floats;
     const nw_segment *first = segment_of(net, "conv1.weight"), *later = segment_of(net, "conv2.weight");
     gradients[first->offset] = NAN;
-    assert_int_equal(nw_health_check(net, 1.0, 17), NW_E_NUMERIC);
+    assert_int_equal(nw_health_check(net, 1.0, all, 17), NW_E_NUMERIC);
     assert_says("step 17: the gradient of 'conv1.weight' is not finite");
     gradients[later->offset + later->count - 1] = -INFINITY;
-    assert_int_equal(nw_health_check(net, 1.0, 17), NW_E_NUMERIC);
+    assert_int_equal(nw_health_check(net, 1.0, all, 17), NW_E_NUMERIC);
     assert_says("the gradient of 'conv2.weight' is not finite");
+
+    /* what was looked at before belongs to others by now */
+    assert_int_equal(nw_health_check(net, 1.0, later->offset, 17), NW_E_NUMERIC);
+    assert_says("the gradient of 'conv1.weight' is not finite");
+    OK(nw_health_check(net, 1.0, first->offset, 17));
+    assert_true(nw_health_range(net, first->offset + 1, later->offset - 1 - first->offset));
+    assert_false(nw_health_range(net, first->offset, 1));
 
     /* a loss alone */
     OK(check_step(net));
-    assert_int_equal(nw_health_check(net, (double)NAN, 3), NW_E_NUMERIC);
+    assert_int_equal(nw_health_check(net, (double)NAN, all, 3), NW_E_NUMERIC);
     assert_says("step 3: the loss is");
 
     /* an activation: both convolutions are finite, their product is not */
