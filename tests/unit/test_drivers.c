@@ -1,6 +1,6 @@
 /*
- * test_drivers.c - drivers with toy exchanges and workers that compute nothing: the order of events, virtual times that
- * were worked out by hand, faults, stopping together, gradients that an epoch's end cuts in two.
+ * test_drivers.c - drivers with toy machines and workers that compute nothing: the order of events, virtual times that
+ * were worked out by hand, faults, gradients that an epoch's end cuts in two.
  */
 #define _GNU_SOURCE
 #include <stdarg.h>
@@ -9,74 +9,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "exchange/exchange.h"
-#include "net/virtual.h"
-
-#include <inttypes.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-enum { RANKS = 4, LOG_BYTES = 1 << 16 };
-
-/* ---- a toy rank: what it does is a function of the test; what happens is written down ---- */
-
-typedef struct toy {
-    nw_exchange base;
-    void (*react)(struct toy *toy, const nw_event *event, nw_actions *actions);
-    bool waiting;     /* for a message: not idle */
-    int waits_for;    /* whom `waits` names */
-    int computed;     /* events so far */
-    int messages;     /* likewise */
-    nw_status answer; /* of the next event */
-} toy;
-
-typedef struct toy_worker {
-    int64_t until, begun, applied;
-    int64_t partial_at; /* the gradient that is cut in two; -1: none */
-    volatile sig_atomic_t *stop;
-    int64_t stop_at; /* sets *stop in this gradient; -1: none */
-} toy_worker;
-
-typedef struct stage {
-    nw_cluster *cluster;
-    nw_faults *faults;
-    nw_compute_cost cost;
-    int64_t forward[2], backward[2];
-    size_t ready[2];
-    nw_driver *driver;
-    nw_driver_options options;
-    toy toys[RANKS];
-    toy_worker workers[RANKS];
-    nw_party parties[RANKS];
-    int ranks;
-    char log[LOG_BYTES];
-    size_t used;
-} stage;
-
-static void ok(nw_status status)
-{
-    if (status != NW_OK) fail_msg("%s", nw_error_message());
-}
-
-static void note(stage *s, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    s->used += (size_t)vsnprintf(s->log + s->used, sizeof s->log - s->used, format, arguments);
-    va_end(arguments);
-    assert_true(s->used < sizeof s->log);
-}
-
-static void note_event(void *context, int rank, const nw_event *e)
-{
-    static const char *const names[] = {"begin", "ready", "computed", "message", "applied", "timer", "go", "flush"};
-    note(context, "%" PRId64 " r%d %s", e->now_ns, rank, names[e->kind]);
-    if (e->kind == NW_EVENT_READY) note(context, " from %zu", e->first);
-    if (e->kind == NW_EVENT_MESSAGE)
-        note(context, " of r%u #%u", e->message->header->from, e->message->header->segment);
-    note(context, "\n");
-}
+#include "support/toys.h"
 
 static void note_sent(void *context, int from, int to, const nw_header *h, int64_t now_ns)
 {
@@ -87,158 +20,29 @@ static void note_received(void *context, int from, int to, const nw_header *h, i
     note(context, "%" PRId64 " r%d has %u bytes of r%d\n", now_ns, to, h->bytes, from);
 }
 
-static nw_status toy_handle(nw_exchange *e, const nw_event *event, nw_actions *actions)
-{
-    toy *t = (toy *)e;
-    if (event->kind == NW_EVENT_COMPUTED) t->computed++;
-    if (event->kind == NW_EVENT_MESSAGE) t->messages++;
-    t->react(t, event, actions);
-    return t->answer == NW_OK ? NW_OK : NW_FAIL(t->answer, "the toy of rank %d is broken", e->rank);
-}
-static bool toy_idle(const nw_exchange *e) { return !((const toy *)e)->waiting; }
-static void toy_waits(const nw_exchange *e, nw_wait *wait)
-{
-    *wait = (nw_wait){0};
-    nw_wait_add(wait, ((const toy *)e)->waits_for);
-    snprintf(wait->what, sizeof wait->what, "its toy");
-}
-static void toy_state(nw_exchange *e, nw_exchange_state *state) { (void)e, *state = (nw_exchange_state){0}; }
-static void toy_free(nw_exchange *e) { (void)e; }
-static const nw_exchange_ops toy_ops = {"toy", toy_handle, toy_idle, toy_waits, toy_state, toy_free, NULL, NULL};
-
-static void act(nw_actions *actions, nw_action_kind kind)
-{
-    nw_actions_add(actions, (nw_action){.kind = kind, .scale = 1});
-}
-
-static void post(nw_actions *actions, int to, int number, size_t bytes)
-{
-    nw_message *m;
-    ok(nw_message_take(actions->pool, bytes, &m));
-    memset(m->payload, 0, bytes);
-    m->header->kind = NW_KIND_FIRST;
-    m->header->segment = (uint32_t)number;
-    nw_actions_add(actions, (nw_action){.kind = NW_ACTION_SEND, .to = to, .message = m});
-}
-
-static bool worker_wants(void *worker)
-{
-    const toy_worker *w = worker;
-    return w->begun < w->until;
-}
-
-static nw_status worker_compute(void *worker, nw_between *between, bool *complete)
-{
-    toy_worker *w = worker;
-    (void)between;
-    if (w->stop_at == w->begun) *w->stop = 1;
-    if (w->partial_at == w->begun) { /* the epoch ends here; the worker wants no more until the test says so */
-        w->partial_at = -1;
-        w->until = w->begun;
-        *complete = false;
-        return NW_OK;
-    }
-    w->begun++;
-    return NW_OK;
-}
-
-static nw_status worker_apply(void *worker, const nw_action *action)
-{
-    (void)action;
-    ((toy_worker *)worker)->applied++;
-    return NW_OK;
-}
-
-static const nw_worker_ops work = {worker_wants, worker_compute, worker_apply, NULL};
-
-/* Two stages of 100 + 300 and 200 + 400 ns, 50 ns before them, updates of 70 ns; a byte a nanosecond for memory and for
- * links of 1000 ns; rank 1 takes twice as long for everything. */
-static void open_stage(stage *s, int ranks)
-{
-    memset(s, 0, sizeof *s);
-    s->ranks = ranks;
-    ok(nw_cluster_create(&s->cluster, ranks, ranks, 0, 1));
-    s->cluster->links[0].latency_ns = 1000;
-    s->cluster->links[0].bandwidth = 1e9;
-    if (ranks > 1) s->cluster->ranks[1].slowdown = 2;
-    memcpy(s->forward, (int64_t[]){100, 200}, sizeof s->forward);
-    memcpy(s->backward, (int64_t[]){300, 400}, sizeof s->backward);
-    s->cost = (nw_compute_cost){.stages = 2,
-                                .forward_ns = s->forward,
-                                .backward_ns = s->backward,
-                                .overhead_ns = 50,
-                                .update_ns = 70,
-                                .touch_bytes_per_second = 1e9};
-    s->ready[1] = 10;
-    s->options.taps = (nw_taps){.context = s, .event = note_event};
-    for (int r = 0; r < ranks; r++) s->workers[r] = (toy_worker){.partial_at = -1, .stop_at = -1};
-}
-
-static void make_virtual(stage *s)
-{
-    nw_virtual_options v = {
-        .cluster = s->cluster, .faults = s->faults, .cost = &s->cost, .ready = s->ready, .passes = 1};
-    ok(nw_virtual_create(&s->driver, &s->options, &v));
-}
-
-static void fill_parties(stage *s, void (*react)(toy *, const nw_event *, nw_actions *))
-{
-    for (int r = 0; r < s->ranks; r++) {
-        s->toys[r] = (toy){.base = {.ops = &toy_ops, .rank = r, .world = s->ranks}, .react = react};
-        s->toys[r].waits_for = (r + 1) % s->ranks;
-        s->parties[r] = (nw_party){.exchange = &s->toys[r].base, .worker = &s->workers[r], .work = &work};
-    }
-}
-
-static nw_status run_until(stage *s, int64_t until)
-{
-    for (int r = 0; r < s->ranks; r++) s->workers[r].until = until;
-    return nw_driver_run(s->driver, s->parties, false);
-}
-
-static void close_stage(stage *s)
-{
-    nw_driver_free(s->driver);
-    nw_faults_free(s->faults);
-    nw_cluster_free(s->cluster);
-}
-
-static void script(stage *s, nw_fault fault) { ok(nw_faults_create(&s->faults, &fault, 1, s->ranks)); }
-
-static void check_log(const stage *s, const char *expected)
-{
-    if (strcmp(s->log, expected) != 0) fail_msg("happened:\n%sexpected:\n%s", s->log, expected);
-}
+static void script(stage *s, nw_fault fault) { ok(nw_faults_create(&s->faults, &fault, 1, s->count)); }
 
 /* ---- virtual time ---- */
 
-/* Computes, sends 1000 bytes to its neighbour, waits for its own, applies. Handling costs: 2000 bytes touched after a
+/* Computes, sends 1000 bytes to its neighbour, waits for its own, updates. Handling costs: 2000 bytes touched after a
  * gradient, 500 for a message. */
 static void exchange_in_step(toy *t, const nw_event *e, nw_actions *actions)
 {
-    bool complete = false;
-    switch (e->kind) {
-    case NW_EVENT_BEGIN:
-    case NW_EVENT_APPLIED:
-        act(actions, NW_ACTION_COMPUTE);
-        break;
-    case NW_EVENT_COMPUTED:
+    if (is_done(e, NW_TASK_PASS) && e->task->completes) {
         actions->touched = 2000;
-        post(actions, (t->base.rank + 1) % t->base.world, t->computed, 1000 - NW_HEADER_BYTES);
-        complete = t->messages == t->computed;
-        t->waiting = !complete;
-        break;
-    case NW_EVENT_MESSAGE:
-        actions->touched = 500;
-        complete = t->messages == t->computed;
-        break;
-    default:
-        break;
+        post(t, actions, (t->base.group.me + 1) % t->base.group.count, t->computed, 1000 - NW_HEADER_BYTES);
+        t->waiting = true;
     }
-    if (complete) {
+    if (e->kind == NW_EVENT_MESSAGE) actions->touched = 500;
+    if (t->waiting && t->messages == t->computed) {
         t->waiting = false;
-        act(actions, NW_ACTION_APPLY);
+        toy_update(t, actions);
     }
+    if (e->kind != NW_EVENT_GO && !is_done(e, NW_TASK_UPDATE)) return;
+    if (t->base.updates >= t->go.until && !t->go.partial) return;
+    if (t->base.updates >= t->go.until) t->go.partial = false;
+    t->asked = t->computed;
+    toy_compute(t, actions);
 }
 
 static void test_virtual_times_are_those_worked_out_by_hand(void **state)
@@ -249,22 +53,22 @@ static void test_virtual_times_are_those_worked_out_by_hand(void **state)
     s.options.taps.sent = note_sent;
     s.options.taps.received = note_received;
     make_virtual(&s);
-    fill_parties(&s, exchange_in_step);
+    fill_ranks(&s, exchange_in_step);
     ok(run_until(&s, 1));
-    check_log(&s, "0 r0 begin\n"
-                  "0 r1 begin\n"
-                  "750 r0 ready from 10\n"  /* 50 + 100 + 200 + 400 */
+    check_log(&s, "0 r0 go\n"
+                  "0 r1 go\n"
+                  "750 r0 final from 10\n"  /* 50 + 100 + 200 + 400 */
                   "1050 r0 computed\n"      /* + 300; then 2000 bytes, until 3050 */
-                  "1500 r1 ready from 10\n" /* twice as long */
+                  "1500 r1 final from 10\n" /* twice as long */
                   "2100 r1 computed\n"      /* then until 6100 */
                   "3050 r0 sends 936 bytes to r1\n"
                   "6100 r1 sends 936 bytes to r0\n"
                   "6100 r1 has 936 bytes of r0\n"
                   "6100 r1 message of r0 #1\n" /* there at 3050 + 1000 + 1000, but the rank was busy; until 7100 */
-                  "7240 r1 applied\n"          /* 2 x 70 */
+                  "7240 r1 updated\n"          /* 2 x 70 */
                   "8100 r0 has 936 bytes of r1\n"
                   "8100 r0 message of r1 #1\n" /* sent at 6100; until 8600 */
-                  "8670 r0 applied\n");
+                  "8670 r0 updated\n");
     assert_int_equal(nw_driver_now(s.driver, 0), 8670);
     assert_int_equal(nw_driver_now(s.driver, 1), 7240);
     assert_int_equal(s.driver->waited_ns, 8600 - 3050); /* of rank 0 */
@@ -278,12 +82,13 @@ static void test_virtual_times_are_those_worked_out_by_hand(void **state)
 /* Rank 0 computes for long; the others send to it meanwhile, and it answers each. */
 static void answer_in_between(toy *t, const nw_event *e, nw_actions *actions)
 {
-    if (e->kind == NW_EVENT_BEGIN && t->base.rank > 0) post(actions, 0, t->base.rank, 100 - NW_HEADER_BYTES);
-    if (e->kind == NW_EVENT_BEGIN) act(actions, NW_ACTION_COMPUTE);
-    if (e->kind == NW_EVENT_COMPUTED) act(actions, NW_ACTION_COMPUTE);
-    if (e->kind == NW_EVENT_MESSAGE && t->base.rank == 0) {
+    int me = t->base.group.me;
+    if (e->kind == NW_EVENT_GO && me > 0) post(t, actions, 0, me, 100 - NW_HEADER_BYTES);
+    if (me > 0) return;
+    if ((e->kind == NW_EVENT_GO || e->kind == NW_EVENT_DONE) && t->asked < t->go.until) toy_compute(t, actions);
+    if (e->kind == NW_EVENT_MESSAGE) {
         actions->touched = 500;
-        post(actions, (int)e->message->header->from, 7, 100 - NW_HEADER_BYTES);
+        post(t, actions, (int)e->message->header->from, 7, 100 - NW_HEADER_BYTES);
     }
 }
 
@@ -295,13 +100,12 @@ static void test_messages_take_time_from_a_computation_one_by_one(void **state)
     s.cluster->ranks[1].slowdown = 1;
     s.backward[0] = 30000;
     make_virtual(&s);
-    fill_parties(&s, answer_in_between);
-    s.workers[0].until = 1;
-    ok(nw_driver_run(s.driver, s.parties, false));
-    check_log(&s, "0 r0 begin\n"
-                  "0 r1 begin\n"
-                  "0 r2 begin\n"
-                  "750 r0 ready from 10\n"
+    fill_ranks(&s, answer_in_between);
+    ok(run_until(&s, 1));
+    check_log(&s, "0 r0 go\n"
+                  "0 r1 go\n"
+                  "0 r2 go\n"
+                  "750 r0 final from 10\n"
                   "1100 r0 message of r1 #1\n" /* both are there at 100 + 1000 */
                   "1600 r0 message of r2 #2\n" /* but one thing after the other */
                   "2700 r1 message of r0 #7\n" /* sent at 1600 */
@@ -320,13 +124,12 @@ static void test_copied_bytes_are_work_of_the_receiver(void **state)
     s.cluster->links[0].copied = true;
     s.backward[0] = 30000;
     make_virtual(&s);
-    fill_parties(&s, answer_in_between);
-    s.workers[0].until = 1;
-    ok(nw_driver_run(s.driver, s.parties, false));
-    check_log(&s, "0 r0 begin\n"
-                  "0 r1 begin\n"
-                  "0 r2 begin\n"
-                  "750 r0 ready from 10\n"
+    fill_ranks(&s, answer_in_between);
+    ok(run_until(&s, 1));
+    check_log(&s, "0 r0 go\n"
+                  "0 r1 go\n"
+                  "0 r2 go\n"
+                  "750 r0 final from 10\n"
                   "1000 r0 message of r1 #1\n"
                   "1600 r0 message of r2 #2\n" /* 100 bytes copied, 500 touched */
                   "2600 r1 message of r0 #7\n" /* sent at 1600 */
@@ -344,26 +147,28 @@ static void test_ties_are_in_the_order_of_ranks(void **state)
     s.cluster->ranks[1].slowdown = 1;
     s.cluster->links[0].latency_ns = 0;
     s.cluster->links[0].bandwidth = 0;
-    s.cost.touch_bytes_per_second = 0;
+    s.touch = 0;
     make_virtual(&s);
-    fill_parties(&s, exchange_in_step);
+    fill_ranks(&s, exchange_in_step);
     ok(run_until(&s, 1));
-    check_log(&s, "0 r0 begin\n0 r1 begin\n0 r2 begin\n0 r3 begin\n"
-                  "750 r0 ready from 10\n750 r1 ready from 10\n750 r2 ready from 10\n750 r3 ready from 10\n"
+    check_log(&s, "0 r0 go\n0 r1 go\n0 r2 go\n0 r3 go\n"
+                  "750 r0 final from 10\n750 r1 final from 10\n750 r2 final from 10\n750 r3 final from 10\n"
                   "1050 r0 computed\n1050 r1 computed\n1050 r1 message of r0 #1\n1050 r2 computed\n"
                   "1050 r2 message of r1 #1\n1050 r3 computed\n1050 r3 message of r2 #1\n1050 r0 message of r3 #1\n"
-                  "1120 r0 applied\n1120 r1 applied\n1120 r2 applied\n1120 r3 applied\n");
+                  "1120 r0 updated\n1120 r1 updated\n1120 r2 updated\n1120 r3 updated\n");
     close_stage(&s);
 }
 
 /* Sends many messages of many sizes; the receiver finds each link's in their order. */
 static void chatter(toy *t, const nw_event *e, nw_actions *actions)
 {
-    if (e->kind == NW_EVENT_BEGIN || e->kind == NW_EVENT_APPLIED) act(actions, NW_ACTION_COMPUTE);
-    if (e->kind == NW_EVENT_READY || e->kind == NW_EVENT_COMPUTED)
-        for (int i = 1; i < t->base.world; i++, t->waits_for++)
-            post(actions, (t->base.rank + i) % t->base.world, t->waits_for, (size_t)(t->waits_for * 7919 % 5000));
-    if (e->kind == NW_EVENT_COMPUTED) act(actions, NW_ACTION_APPLY);
+    int me = t->base.group.me, world = t->base.group.count;
+    if ((e->kind == NW_EVENT_GO || is_done(e, NW_TASK_UPDATE)) && t->base.updates < t->go.until)
+        toy_compute(t, actions);
+    if (e->kind == NW_EVENT_FINAL || is_done(e, NW_TASK_PASS))
+        for (int i = 1; i < world; i++, t->number++)
+            post(t, actions, (me + i) % world, t->number, (size_t)(t->number * 7919 % 5000));
+    if (is_done(e, NW_TASK_PASS)) toy_update(t, actions);
     actions->touched = 100;
 }
 
@@ -373,7 +178,7 @@ static void chat(stage *s, int64_t first, int64_t until)
     s->cluster->links[0].jitter = (nw_noise){NW_NOISE_EXPONENTIAL, 3.0};
     for (int r = 0; r < 4; r++) s->cluster->ranks[r].noise = (nw_noise){NW_NOISE_LOGNORMAL, 0.5};
     make_virtual(s);
-    fill_parties(s, chatter);
+    fill_ranks(s, chatter);
     if (first > 0) ok(run_until(s, first));
     if (until > first) ok(run_until(s, until));
 }
@@ -412,18 +217,21 @@ static void test_a_saved_cluster_goes_on_at_the_same_times(void **state)
     assert_int_equal(c.driver->ops->load(c.driver, numbers, 3), NW_E_FILE);
     ok(c.driver->ops->load(c.driver, numbers, count));
     free(numbers);
-    memcpy(c.workers, b.workers, sizeof b.workers);
     for (int r = 0; r < 4; r++) {
-        c.toys[r].waits_for = b.toys[r].waits_for;
-        c.parties[r].step = b.parties[r].step;
-        c.parties[r].begun = true;
-        c.parties[r].queued = 1; /* the gradient that had to wait */
-        c.parties[r].queue[0] = (nw_action){.kind = NW_ACTION_COMPUTE};
+        c.toys[r] = b.toys[r];
+        c.ranks[r].step = b.ranks[r].step;
     }
     ok(run_until(&c, 12));
     check_log(&c, a.log + b.used);
     assert_int_equal(c.driver->waited_ns, a.driver->waited_ns);
-    assert_int_equal(c.driver->sequence, a.driver->sequence);
+    int64_t *again;
+    size_t count_again;
+    ok(a.driver->ops->save(a.driver, &numbers, &count));
+    ok(c.driver->ops->save(c.driver, &again, &count_again));
+    assert_int_equal(count, count_again);
+    assert_memory_equal(numbers, again, count * sizeof *numbers);
+    free(numbers);
+    free(again);
     close_stage(&a);
     close_stage(&b);
     close_stage(&c);
@@ -451,8 +259,7 @@ static void test_a_rank_dies_before_the_step_of_the_script(void **state)
                               .at = step,
                               .until = NW_NEVER});
         make_virtual(&s);
-        fill_parties(&s, exchange_in_step);
-        s.options.timeout_ns = 1;
+        fill_ranks(&s, exchange_in_step);
         expect_peer(&s, 10, "rank 0 has waited");
         assert_non_null(strstr(nw_error_message(), "rank 1: its toy"));
         assert_int_equal(s.workers[1].applied, step);
@@ -468,7 +275,7 @@ static void test_a_rank_dies_at_a_time(void **state)
     open_stage(&s, 2);
     script(&s, (nw_fault){.kind = NW_FAULT_DIE, .rank = 1, .at = 2000, .until = NW_NEVER});
     make_virtual(&s);
-    fill_parties(&s, exchange_in_step);
+    fill_ranks(&s, exchange_in_step);
     expect_peer(&s, 10, "rank 1: its toy");
     assert_null(strstr(s.log, "r1 computed")); /* which would have been at 2100 */
 }
@@ -480,7 +287,7 @@ static void test_a_link_that_is_down_is_a_silent_peer(void **state)
     open_stage(&s, 2);
     script(&s, (nw_fault){.kind = NW_FAULT_LINK_DOWN, .rank = 1, .peer = 0, .at = 7000, .until = NW_NEVER});
     make_virtual(&s);
-    fill_parties(&s, exchange_in_step);
+    fill_ranks(&s, exchange_in_step);
     expect_peer(&s, 10, "rank 0 has waited");
     assert_int_equal(s.workers[0].applied, 0); /* the first message was on its way, from 6100 to 7100 */
     assert_int_equal(s.workers[1].begun, 2);   /* the other direction is up */
@@ -495,7 +302,7 @@ static void test_a_peer_that_is_too_late_ends_the_run(void **state)
         s.options.timeout_ns = timeout;
         script(&s, (nw_fault){.kind = NW_FAULT_PAUSE, .rank = 1, .by_step = true, .at = 1, .duration_ns = 1500000});
         make_virtual(&s);
-        fill_parties(&s, exchange_in_step);
+        fill_ranks(&s, exchange_in_step);
         if (timeout == 1000000) {
             expect_peer(&s, 3, "rank 0 has waited 0.0 s for rank 1: its toy; --timeout");
         } else {
@@ -512,7 +319,7 @@ static void test_a_pause_without_end_is_a_silent_peer(void **state)
     open_stage(&s, 2);
     script(&s, (nw_fault){.kind = NW_FAULT_PAUSE, .rank = 0, .at = 500, .duration_ns = NW_NEVER - 1});
     make_virtual(&s);
-    fill_parties(&s, exchange_in_step);
+    fill_ranks(&s, exchange_in_step);
     expect_peer(&s, 3, "rank 1 has waited");
 }
 
@@ -523,22 +330,22 @@ static void test_slow_steps_are_those_of_the_script(void **state)
     open_stage(&s, 1);
     script(&s, (nw_fault){.kind = NW_FAULT_SLOW, .rank = 0, .by_step = true, .at = 1, .until = 2, .factor = 10});
     make_virtual(&s);
-    fill_parties(&s, exchange_in_step);
-    for (int r = 0; r < 1; r++) s.toys[r].react = answer_in_between;
+    fill_ranks(&s, exchange_in_step);
+    s.toys[0].react = answer_in_between;
     ok(run_until(&s, 3));
-    check_log(&s, "0 r0 begin\n750 r0 ready from 10\n1050 r0 computed\n"
-                  "8550 r0 ready from 10\n11550 r0 computed\n"
-                  "12300 r0 ready from 10\n12600 r0 computed\n");
+    check_log(&s, "0 r0 go\n750 r0 final from 10\n1050 r0 computed\n"
+                  "8550 r0 final from 10\n11550 r0 computed\n"
+                  "12300 r0 final from 10\n12600 r0 computed\n");
     close_stage(&s);
 }
 
-static void test_a_failing_exchange_ends_the_run_with_its_words(void **state)
+static void test_a_failing_machine_ends_the_run_with_its_words(void **state)
 {
     (void)state;
     stage s;
     open_stage(&s, 2);
     make_virtual(&s);
-    fill_parties(&s, exchange_in_step);
+    fill_ranks(&s, exchange_in_step);
     ok(run_until(&s, 1));
     s.toys[1].answer = NW_E_MESSAGE;
     assert_int_equal(run_until(&s, 2), NW_E_MESSAGE);
@@ -548,35 +355,49 @@ static void test_a_failing_exchange_ends_the_run_with_its_words(void **state)
 
 /* ---- resting ---- */
 
+/* Two batches make a gradient, and a run has five of them: the pipeline begins the third gradient, says that it is not complete,
+ * and goes on with it in the next run. */
 static void test_a_gradient_that_an_epoch_cuts_in_two_is_finished_later(void **state)
 {
     (void)state;
     stage s;
+    nw_machine *pipelines[2];
+    nw_params params = {0};
     open_stage(&s, 2);
     make_virtual(&s);
-    fill_parties(&s, exchange_in_step);
-    for (int r = 0; r < 2; r++) s.workers[r].partial_at = 2;
-    ok(run_until(&s, 5));
+    fill_ranks(&s, exchange_in_step);
     for (int r = 0; r < 2; r++) {
-        assert_int_equal(s.parties[r].step, 2);
+        s.toys[r].kind = NW_TASK_GRADIENT;
+        ok(nw_passes_create(&pipelines[r], &s.toys[r].base, &params, 2));
+        place_rank(&s, r, pipelines[r]);
+    }
+    ok(nw_driver_run(s.driver, s.ranks, &(nw_go){.until = 2, .batches = 5, .drain = true}));
+    for (int r = 0; r < 2; r++) {
+        assert_string_equal(s.workers[r].passes, "b+!b+!b");
         assert_int_equal(s.toys[r].computed, 2);
         assert_int_equal(s.workers[r].applied, 2);
+        assert_int_equal(pipelines[r]->updates, 2);
     }
-    ok(run_until(&s, 5));
+    ok(nw_driver_run(s.driver, s.ranks, &(nw_go){.until = 5, .batches = 5, .drain = true}));
     for (int r = 0; r < 2; r++) {
-        assert_int_equal(s.parties[r].step, 5);
+        assert_string_equal(s.workers[r].passes, "b+!b+!b+!b+!b+!");
+        assert_int_equal(s.ranks[r].step, 5);
         assert_int_equal(s.workers[r].applied, 5);
+        assert_int_equal(pipelines[r]->updates, 5);
     }
+    for (int r = 0; r < 2; r++) nw_exchange_free(pipelines[r]);
     close_stage(&s);
 }
 
-/* A rank that waited and is parked has not waited when it goes on. */
+/* A rank that waited and rests has not waited when it goes on. */
 static void compute_after_a_message(toy *t, const nw_event *e, nw_actions *actions)
 {
-    if (e->kind == NW_EVENT_BEGIN && t->base.rank == 1) act(actions, NW_ACTION_COMPUTE);
-    if (e->kind == NW_EVENT_COMPUTED) post(actions, 1 - t->base.rank, 1, 0);
-    if (e->kind == NW_EVENT_COMPUTED) act(actions, NW_ACTION_COMPUTE);
-    if (e->kind == NW_EVENT_MESSAGE && t->base.rank == 0) act(actions, NW_ACTION_COMPUTE);
+    int me = t->base.group.me;
+    bool first = t->go.until == 1;
+    if (e->kind == NW_EVENT_GO && first && me == 0) t->waiting = true;
+    if (e->kind == NW_EVENT_GO && first == (me == 1)) toy_compute(t, actions);
+    if (is_done(e, NW_TASK_PASS) && first) post(t, actions, 0, 1, 0);
+    if (e->kind == NW_EVENT_MESSAGE) t->waiting = false;
 }
 
 static void test_resting_is_not_waiting(void **state)
@@ -585,102 +406,15 @@ static void test_resting_is_not_waiting(void **state)
     stage s;
     open_stage(&s, 2);
     make_virtual(&s);
-    fill_parties(&s, compute_after_a_message);
-    s.workers[1].until = 1;
-    ok(nw_driver_run(s.driver, s.parties, false));
+    fill_ranks(&s, compute_after_a_message);
+    ok(run_until(&s, 1));
     int64_t waited = s.driver->waited_ns;
+    assert_int_equal(waited, 2100 + 1000 + NW_HEADER_BYTES); /* for a header of rank 1, after its pass */
     assert_int_equal(waited, nw_driver_now(s.driver, 0));
-    s.workers[0].until = 1;
-    ok(nw_driver_run(s.driver, s.parties, false));
+    ok(run_until(&s, 2));
+    assert_int_equal(s.workers[0].begun, 1);
     assert_int_equal(s.driver->waited_ns, waited);
     close_stage(&s);
-}
-
-/* ---- stopping together ---- */
-
-typedef struct real_exchange {
-    nw_params params[RANKS];
-    nw_codec *codec;
-    nw_exchange *exchanges[RANKS];
-} real_exchange;
-
-static void use_allreduce(stage *s, real_exchange *x, int delay)
-{
-    int shape = 100, index;
-    ok(nw_codec_create(&x->codec, &(nw_codec_options){.name = "none"}));
-    for (int r = 0; r < s->ranks; r++) {
-        ok(nw_segments_add(&x->params[r].learned, "w", NW_ROLE_LINEAR, 0, 1, 1, &shape, &index));
-        x->params[r].gradients = calloc((size_t)shape, sizeof(float));
-        nw_exchange_options o = {.name = "allreduce",
-                                 .rank = r,
-                                 .world = s->ranks,
-                                 .params = &x->params[r],
-                                 .codec = x->codec,
-                                 .delay = delay};
-        ok(nw_exchange_create(&x->exchanges[r], &o));
-        s->parties[r] = (nw_party){.exchange = x->exchanges[r], .worker = &s->workers[r], .work = &work};
-    }
-}
-
-static void drop_allreduce(stage *s, real_exchange *x)
-{
-    for (int r = 0; r < s->ranks; r++) {
-        nw_exchange_free(x->exchanges[r]);
-        free(x->params[r].gradients);
-        nw_params_free(&x->params[r]);
-    }
-    nw_codec_free(x->codec);
-}
-
-static void test_all_ranks_stop_before_the_same_step(void **state)
-{
-    (void)state;
-    for (int asked = 0; asked < 4; asked++)
-        for (int delay = 0; delay <= 1; delay++) {
-            stage s;
-            real_exchange x = {0};
-            volatile sig_atomic_t stop = 0;
-            open_stage(&s, 4);
-            s.options.stop = &stop;
-            make_virtual(&s);
-            use_allreduce(&s, &x, delay);
-            s.workers[asked].stop = &stop;
-            s.workers[asked].stop_at = 5;
-            ok(run_until(&s, 1000));
-            assert_true(nw_driver_stopped(s.driver));
-            for (int r = 0; r < 4; r++) {
-                assert_int_equal(s.parties[r].step, s.parties[0].step);
-                assert_int_equal(s.workers[r].applied, s.parties[r].step - delay);
-                assert_true(s.parties[r].step > 5 && s.parties[r].step <= 9);
-            }
-            drop_allreduce(&s, &x);
-            close_stage(&s);
-        }
-}
-
-/* Every byte that a rank sent was received, and is what the transport moved. */
-static void test_the_ledger_agrees_with_the_transport(void **state)
-{
-    (void)state;
-    stage s;
-    real_exchange x = {0};
-    nw_ledger *ledger;
-    int64_t mine[3] = {0}, all[3];
-    open_stage(&s, 3);
-    ok(nw_ledger_create(
-        &ledger, &(nw_ledger_options){.world = 3, .ranks = 3, .segments = 1, .segment_names = (const char *[]){"w"}}));
-    s.options.ledger = ledger;
-    make_virtual(&s);
-    use_allreduce(&s, &x, 1);
-    ok(run_until(&s, 7));
-    ok(nw_driver_run(s.driver, s.parties, true));
-    ok(nw_driver_share(s.driver, mine, sizeof mine[0], all));
-    ok(nw_ledger_check(ledger));
-    ok(nw_ledger_check_links(ledger, NULL));
-    assert_int_equal(nw_ledger_total(ledger, NW_SENT).messages, 7 * 3 * 2 * 2 + 3 * 2);
-    drop_allreduce(&s, &x);
-    close_stage(&s);
-    nw_ledger_free(ledger);
 }
 
 /* ---- a world of one, in real time ---- */
@@ -701,34 +435,38 @@ static void test_a_rank_alone(void **state)
 {
     (void)state;
     stage s;
-    nw_exchange *none;
-    nw_exchange_options o = {.name = "none", .world = 1};
+    nw_machine *none, *pipeline;
+    nw_params params = {0};
+    nw_exchange_options o = {.name = "none", .group = {everybody, 1, 0}, .params = &params};
     volatile sig_atomic_t stop = 0;
     open_stage(&s, 1);
     s.options.stop = &stop;
     ok(nw_local_create(&s.driver, &s.options));
     ok(nw_exchange_create(&none, &o));
-    s.parties[0] = (nw_party){.exchange = none, .worker = &s.workers[0], .work = &work};
-    ok(run_until(&s, 2));
-    assert_string_equal(kinds_of(&s), "begin computed applied computed applied ");
-    ok(nw_driver_run(s.driver, s.parties, true));
-    s.workers[0].partial_at = 3;
-    ok(run_until(&s, 9));
-    assert_int_equal(s.parties[0].step, 3);
+    ok(nw_passes_create(&pipeline, none, &params, 2));
+    place_rank(&s, 0, pipeline);
+    ok(nw_driver_run(s.driver, s.ranks, &(nw_go){.until = 2, .batches = 5}));
+    assert_string_equal(kinds_of(&s), "go computed computed updated computed computed updated computed ");
+    assert_string_equal(s.workers[0].passes, "b+!b+!b");
+    assert_false(s.workers[0].heard); /* nobody does, in a world of one */
+    ok(run_until(&s, 2)); /* which it has reached */
+    assert_int_equal(s.workers[0].begun, 5);
+    assert_true(nw_rank_rests(&s.ranks[0]));
     s.workers[0].stop = &stop;
-    s.workers[0].stop_at = 5;
-    ok(run_until(&s, 9)); /* stops at once, with what is under way complete */
-    assert_int_equal(s.parties[0].step, 6);
-    assert_int_equal(s.workers[0].applied, 6);
-    assert_true(nw_driver_stopped(s.driver));
-    nw_exchange_free(none);
+    s.workers[0].stop_at = 8;
+    ok(nw_driver_run(s.driver, s.ranks,
+                     &(nw_go){.until = 9, .batches = 13})); /* stops with what is under way complete */
+    assert_string_equal(s.workers[0].passes, "b+!b+!b+!b+!b+!");
+    assert_int_equal(pipeline->updates, 5);
+    assert_int_equal(s.workers[0].applied, 5);
+    assert_true(s.driver->stopping);
+    nw_exchange_free(pipeline);
     close_stage(&s);
 }
 
 static void send_to_self(toy *t, const nw_event *e, nw_actions *actions)
 {
-    (void)t;
-    if (e->kind == NW_EVENT_BEGIN) post(actions, 0, 1, 10);
+    if (e->kind == NW_EVENT_GO) post(t, actions, 0, 1, 10);
 }
 static void wait_for_nobody(toy *t, const nw_event *e, nw_actions *actions)
 {
@@ -743,7 +481,7 @@ static void test_a_rank_alone_has_nobody_to_talk_to(void **state)
     for (int i = 0; i < 2; i++) {
         open_stage(&s, 1);
         ok(nw_local_create(&s.driver, &s.options));
-        fill_parties(&s, reacts[i]);
+        fill_ranks(&s, reacts[i]);
         assert_int_equal(run_until(&s, 1), NW_E_INTERNAL);
         close_stage(&s);
     }
@@ -764,11 +502,9 @@ int main(void)
         cmocka_unit_test(test_a_peer_that_is_too_late_ends_the_run),
         cmocka_unit_test(test_a_pause_without_end_is_a_silent_peer),
         cmocka_unit_test(test_slow_steps_are_those_of_the_script),
-        cmocka_unit_test(test_a_failing_exchange_ends_the_run_with_its_words),
+        cmocka_unit_test(test_a_failing_machine_ends_the_run_with_its_words),
         cmocka_unit_test(test_a_gradient_that_an_epoch_cuts_in_two_is_finished_later),
         cmocka_unit_test(test_resting_is_not_waiting),
-        cmocka_unit_test(test_all_ranks_stop_before_the_same_step),
-        cmocka_unit_test(test_the_ledger_agrees_with_the_transport),
         cmocka_unit_test(test_a_rank_alone),
         cmocka_unit_test(test_a_rank_alone_has_nobody_to_talk_to),
     };
