@@ -301,6 +301,68 @@ static void assert_same(nw_replica *a, nw_replica *b)
     if (a->at.pending > 0) assert_memory_equal(p->gradients, q->gradients, learned);
 }
 
+/* Somebody who listens, and to whom belongs what is final: there he puts numbers that are none, as sums with another's gradient
+ * may be. */
+typedef struct listener {
+    nw_announce announce;
+    nw_replica *replica;
+    size_t final;
+    int count;
+} listener;
+
+static void hear_between(nw_announce *a) { (void)a; }
+static void hear_final(nw_announce *a, size_t first)
+{
+    listener *l = (listener *)a;
+    const nw_params *p = &l->replica->net->model.params;
+    assert_true(first < l->final);
+    for (size_t i = first; i < p->learned.floats; i++) p->gradients[i] = NAN;
+    l->final = first;
+    l->count++;
+}
+
+/* Two of three batches, then the third, which completes the gradient. `spoilt`: an element that is not finite by then. */
+static nw_status pass_and_listen(const nw_replica_options *o, size_t spoilt, listener *l)
+{
+    nw_replica *r = make_replica(o);
+    OK(nw_replica_begin(r));
+    compute(r, 2);
+    if (spoilt < SIZE_MAX) r->net->model.params.gradients[spoilt] = NAN;
+    *l = (listener){.announce = {.between = hear_between, .final = hear_final}, .replica = r, .final = SIZE_MAX};
+    nw_task pass = next_pass(r);
+    int stages[NW_MAX_STAGES], announces = nw_replica_announces(r, &pass, stages);
+    nw_status status = nw_replica_pass(r, &pass, &l->announce);
+    if (status == NW_OK) assert_int_equal(l->count, announces);
+    if (status == NW_OK) assert_int_equal(l->final, r->ready[stages[announces - 1]]);
+    nw_replica_free(r);
+    return status;
+}
+
+/* A range is looked at before others hear that it is final: what is wrong with theirs is not this replica's, and what is wrong
+ * with its own is. */
+TEST(test_a_replica_answers_for_its_own_gradient_only)
+{
+    nw_dataset *d = make_dataset(11, 3, 32);
+    nw_replica_options o = replica_options(d, "alexnet");
+    nw_replica *r = make_replica(&o);
+    nw_segments learned = r->net->model.params.learned;
+    listener l;
+    OK(pass_and_listen(&o, SIZE_MAX, &l));
+    assert_true(l.count > 3);
+    size_t last = l.final;
+    for (int i = 0; i < learned.count; i++) {
+        char words[160];
+        const nw_segment *s = &learned.at[i];
+        assert_int_equal(pass_and_listen(&o, s->offset + s->count / 2, &l), NW_E_NUMERIC);
+        snprintf(words, sizeof words, "step 1: the gradient of '%s' is not finite", s->name);
+        assert_says(words);
+        assert_true(l.final > s->offset); /* nobody heard of it */
+        if (s->offset < last) assert_int_equal(l.final, last);
+    }
+    nw_replica_free(r);
+    nw_dataset_close(d);
+}
+
 /* One replica is saved after every batch; another, made of other weights, goes on from each. */
 static void check_saving(const char *model, bool has_statistics)
 {
@@ -455,6 +517,7 @@ int main(void)
         cmocka_unit_test(test_both_views_of_mirrored_images),
         cmocka_unit_test(test_judge),
         cmocka_unit_test(test_health_names_the_first),
+        cmocka_unit_test(test_a_replica_answers_for_its_own_gradient_only),
         WITH_FILES(test_saved_with_dropout),
         WITH_FILES(test_saved_with_batch_norm),
         WITH_FILES(test_loading_refuses_what_does_not_fit),

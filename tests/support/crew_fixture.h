@@ -1,0 +1,213 @@
+/*
+ * crew_fixture.h - replicas of tiny models on generated images in a virtual cluster, that go on as a run lets them, and are saved
+ * and loaded. Include after cmocka.
+ */
+#ifndef NW_TESTS_CREW_FIXTURE_H
+#define NW_TESTS_CREW_FIXTURE_H
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "support/net_fixture.h"
+#include "support/scratch.h"
+#include "train/crew.h"
+
+#define TEST(name) static void name(void **state __attribute__((unused)))
+
+static inline void ok(nw_status status)
+{
+    if (status != NW_OK) fail_msg("%s", nw_error_message());
+}
+
+static inline void assert_says(const char *part)
+{
+    if (!strstr(nw_error_message(), part)) fail_msg("expected '%s' in: %s", part, nw_error_message());
+}
+
+/* ---- crews ---- */
+
+typedef struct setup {
+    const char *model; /* lenet5: no batch norm; resnet9: with it */
+    int world;         /* 0: a process alone */
+    const char *exchange, *codec;
+    int delay, batch_size, accumulation;
+    double ema_decay;
+    bool in_order; /* batches of the images in their order, as they are */
+    nw_norm_sync norms;
+    int images;
+} setup;
+
+typedef struct crew {
+    nw_dataset *dataset;
+    nw_cluster *cluster;
+    nw_crew *crew;
+} crew;
+
+static inline crew make_crew(const setup *s)
+{
+    crew c = {0};
+    bool plain = strcmp(s->model, "lenet5") == 0;
+    nw_dataset_options data = {.name = "synthetic",
+                               .dir = ".",
+                               .limit = s->images ? s->images : 30,
+                               .channels = plain ? 1 : 3,
+                               .image_size = plain ? 28 : 32,
+                               .seed = 3};
+    ok(nw_dataset_open(&c.dataset, &data));
+    int batch = s->batch_size ? s->batch_size : 2;
+    nw_crew_options o = {.replica = {.net = narrow(s->model, batch, 1),
+                                     .optimizer = nw_optimizer_options_default("sgd"),
+                                     .schedule = nw_schedule_options_default(),
+                                     .accumulation = s->accumulation ? s->accumulation : 1,
+                                     .averaging = true,
+                                     .ema_decay = s->ema_decay,
+                                     .ema_every = 2,
+                                     .watch = true},
+                         .place = s->world ? NW_CREW_VIRTUAL : NW_CREW_ALONE,
+                         .world = s->world,
+                         .exchange = {.name = s->exchange ? s->exchange : "allreduce", .bucket_bytes = 4096},
+                         .codec = {.name = s->codec},
+                         .norms = s->norms,
+                         .recalibrate_batches = 2};
+    o.exchange.delay = s->delay;
+    o.replica.net.precision = NW_PRECISION_F32;
+    o.replica.net.seed = 5;
+    if (plain) {
+        o.replica.net.channels = 1;
+        o.replica.net.height = o.replica.net.width = 28;
+        o.replica.net.base_width = 0;
+    }
+    o.replica.schedule.name = "cosine";
+    o.replica.schedule.lr = 0.02;
+    o.replica.schedule.epochs = 4;
+    o.replica.loader = (nw_loader_options){.dataset = c.dataset,
+                                           .split = NW_SPLIT_TRAIN,
+                                           .batch_size = batch,
+                                           .shuffle = !s->in_order,
+                                           .augmented = !s->in_order,
+                                           .augment = nw_augment_plain(c.dataset),
+                                           .seed = 5};
+    o.replica.loader.augment.flip = !s->in_order;
+    if (s->world) ok(nw_cluster_builtin(&c.cluster, "10g", s->world));
+    o.cluster = c.cluster;
+    ok(nw_crew_create(&c.crew, &o));
+    return c;
+}
+
+static inline void free_crew(crew *c)
+{
+    nw_crew_free(c->crew);
+    nw_cluster_free(c->cluster);
+    nw_dataset_close(c->dataset);
+}
+
+/* To the end of the epoch, where updates that are held back are made, or to `until` updates before it. */
+static inline nw_go go_to(const crew *c, int64_t until)
+{
+    const nw_place *at = nw_crew_place_of(c->crew);
+    int64_t done = nw_crew_updates(c->crew), accumulation = c->crew->options.replica.accumulation;
+    int64_t left = nw_crew_epoch_batches(c->crew) - at->batch, all = at->pending + left;
+    if (until > done + all / accumulation || (until == done + all / accumulation && all % accumulation == 0))
+        return (nw_go){.until = done + all / accumulation, .batches = left, .drain = true};
+    return (nw_go){.until = until, .batches = (until - done) * accumulation - at->pending};
+}
+
+/* On to `until` updates, through the ends of epochs as a run goes through them. */
+static inline void advance(crew *c, int64_t until)
+{
+    while (nw_crew_updates(c->crew) < until) {
+        if (nw_crew_epoch_is_over(c->crew)) ok(nw_crew_end_epoch(c->crew));
+        nw_go go = go_to(c, until);
+        ok(nw_crew_advance(c->crew, &go));
+    }
+}
+
+/* Makes the updates that are held back. */
+static inline void drain(crew *c)
+{
+    nw_go go = {.until = nw_crew_updates(c->crew), .drain = true};
+    ok(nw_crew_advance(c->crew, &go));
+}
+
+/* Updates that a replica has made: fewer than the world where one is held back. */
+static inline int64_t made(const crew *c, int member)
+{
+    return (int64_t)*nw_optimizer_steps(c->crew->members[member].replica->net->optimizer);
+}
+
+static inline crew started(const setup *s)
+{
+    crew c = make_crew(s);
+    ok(nw_crew_begin(c.crew));
+    return c;
+}
+
+static inline nw_params *params_of(const crew *c, int member)
+{
+    return &c->crew->members[member].replica->net->model.params;
+}
+
+static inline bool same_floats(const float *a, const float *b, size_t count)
+{
+    return memcmp(a, b, count * sizeof *a) == 0;
+}
+
+static inline void assert_same_weights(const crew *a, int i, const crew *b, int j)
+{
+    size_t count = params_of(a, i)->learned.floats;
+    assert_int_equal(count, params_of(b, j)->learned.floats);
+    assert_true(same_floats(params_of(a, i)->values, params_of(b, j)->values, count));
+}
+
+/* Everything that a replica knows. */
+static inline void assert_same(const crew *a, const crew *b)
+{
+    assert_int_equal(a->crew->count, b->crew->count);
+    for (int i = 0; i < a->crew->count; i++) {
+        nw_replica *x = a->crew->members[i].replica, *y = b->crew->members[i].replica;
+        nw_saved_vector u[NW_STATE_VECTORS], v[NW_STATE_VECTORS];
+        assert_same_weights(a, i, b, i);
+        assert_memory_equal(&x->at, &y->at, sizeof x->at);
+        assert_int_equal(a->crew->members[i].machine->updates, b->crew->members[i].machine->updates);
+        int count = nw_replica_vectors(x, NW_SAVED_STRANGER, u);
+        assert_int_equal(count, nw_replica_vectors(y, NW_SAVED_STRANGER, v));
+        for (int k = 0; k < count; k++)
+            if (!same_floats(u[k].data, v[k].data, u[k].segments->floats))
+                fail_msg("'%s' of replica %d differs", u[k].prefix, i);
+    }
+}
+
+/* ---- checkpoints ---- */
+
+static inline void save(crew *c)
+{
+    nw_checkpoint_writer *w;
+    nw_checkpoint_info info = {.step = nw_crew_updates(c->crew)};
+    snprintf(info.model, sizeof info.model, "%s", nw_crew_first(c->crew)->options.net.model);
+    ok(nw_checkpoint_begin(&w, scratch("checkpoint"), &info));
+    ok(nw_crew_save(c->crew, w));
+    ok(nw_checkpoint_commit(w));
+}
+
+static inline nw_status load(crew *c, const char **note)
+{
+    nw_checkpoint *checkpoint;
+    for (int i = 0; i < c->crew->count; i++) /* nothing of a new replica must survive */
+        for (size_t k = 0; k < params_of(c, i)->learned.floats; k++)
+            params_of(c, i)->values[k] = params_of(c, i)->gradients[k] = 7;
+    ok(nw_checkpoint_open(&checkpoint, scratch("checkpoint")));
+    nw_status status = nw_crew_load(c->crew, checkpoint, note);
+    nw_checkpoint_close(checkpoint);
+    return status;
+}
+
+static inline crew resumed(const setup *s, const char **note)
+{
+    crew c = make_crew(s);
+    ok(load(&c, note));
+    ok(nw_crew_begin(c.crew));
+    return c;
+}
+
+#endif
