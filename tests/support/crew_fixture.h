@@ -1,6 +1,6 @@
 /*
- * crew_fixture.h - replicas of tiny models on generated images in a virtual cluster, that go on as a run lets them, and are saved
- * and loaded. Include after cmocka.
+ * crew_fixture.h - replicas of tiny models on generated images in a virtual cluster, that go on as a run lets them,
+ * and are saved and loaded. Include after cmocka.
  */
 #ifndef NW_TESTS_CREW_FIXTURE_H
 #define NW_TESTS_CREW_FIXTURE_H

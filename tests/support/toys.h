@@ -1,10 +1,10 @@
 /*
- * toys.h - ranks of toy machines and workers for the tests of drivers: what a machine does is a function of the test, what
- * tasks cost is plain numbers, and what happens is written down, a line an event.
+ * toys.h - ranks of toy machines and workers for the tests of drivers: what a machine does is a function of the test,
+ * what tasks cost is plain numbers, and what happens is written down, a line an event.
  *
- * A pass has two stages of 100 + 300 and 200 + 400 ns, 50 ns before them, and announces after the backward pass of the second
- * that its gradient is final from `ready` on. An update takes 70 ns. Memory and links move a byte a nanosecond, links take
- * 1000 ns more. Rank 1 takes twice as long for everything. Include after cmocka.
+ * A pass has two stages of 100 + 300 and 200 + 400 ns, 50 ns before them, and announces after the backward pass of the
+ * second that its gradient is final from `ready` on. An update takes 70 ns. Memory and links move a byte a nanosecond,
+ * links take 1000 ns more. Rank 1 takes twice as long for everything. Include after cmocka.
  */
 #ifndef NW_TESTS_TOYS_H
 #define NW_TESTS_TOYS_H

@@ -1,6 +1,6 @@
 /*
- * test_crew_saved.c - checkpoints of replicas in a virtual cluster: from any step a run goes on as if nothing had happened, also
- * from where it was asked to stop, and other worlds and delays go on as they can.
+ * test_crew_saved.c - checkpoints of replicas in a virtual cluster: from any step a run goes on as if nothing had
+ * happened, also from where it was asked to stop, and other worlds and delays go on as they can.
  */
 #define _GNU_SOURCE 1
 #include <stdarg.h>

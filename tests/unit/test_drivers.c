@@ -355,8 +355,8 @@ static void test_a_failing_machine_ends_the_run_with_its_words(void **state)
 
 /* ---- resting ---- */
 
-/* Two batches make a gradient, and a run has five of them: the pipeline begins the third gradient, says that it is not complete,
- * and goes on with it in the next run. */
+/* Two batches make a gradient, and a run has five of them: the pipeline begins the third gradient, says that it is not
+ * complete, and goes on with it in the next run. */
 static void test_a_gradient_that_an_epoch_cuts_in_two_is_finished_later(void **state)
 {
     (void)state;
@@ -449,7 +449,7 @@ static void test_a_rank_alone(void **state)
     assert_string_equal(kinds_of(&s), "go computed computed updated computed computed updated computed ");
     assert_string_equal(s.workers[0].passes, "b+!b+!b");
     assert_false(s.workers[0].heard); /* nobody does, in a world of one */
-    ok(run_until(&s, 2)); /* which it has reached */
+    ok(run_until(&s, 2));             /* which it has reached */
     assert_int_equal(s.workers[0].begun, 5);
     assert_true(nw_rank_rests(&s.ranks[0]));
     s.workers[0].stop = &stop;

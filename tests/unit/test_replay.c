@@ -2,10 +2,10 @@
  * test_replay.c - the driver that repeats a recorded run, with machines that make it hard: nobody waits for anybody,
  * and the order of messages and the time that is told enter the arithmetic, so that any difference shows in the bits.
  *
- * The toy: each rank has a number x. A pass makes a gradient g = sin(x + step), and tells FINAL and sends something out halfway; an
- * update does x -= 0.1 g. After each pass x goes to two others; who hears y does x += (y - x) (0.3 + t) with t made from
- * now_ns. Timers shrink x, and so does what was sent out. A run that drains tells the neighbour, and so does STOP. The recording comes
- * from a virtual cluster with noise.
+ * The toy: each rank has a number x. A pass makes a gradient g = sin(x + step), and tells FINAL and sends something
+ * out halfway; an update does x -= 0.1 g. After each pass x goes to two others; who hears y does x += (y - x) (0.3 +
+ * t) with t made from now_ns. Timers shrink x, and so does what was sent out. A run that drains tells the neighbour,
+ * and so does STOP. The recording comes from a virtual cluster with noise.
  */
 #define _GNU_SOURCE 1
 #include <stdarg.h>

@@ -1,6 +1,7 @@
 /*
- * test_tasks.c - what tasks announce and what they own: messages that a pass sends up and down, on a virtual cluster at times that
- * were worked out by hand and in a replay; announcements that do not fit; ranges that handlers must not touch.
+ * test_tasks.c - what tasks announce and what they own: messages that a pass sends up and down, on a virtual cluster
+ * at times that were worked out by hand and in a replay; announcements that do not fit; ranges that handlers must not
+ * touch.
  */
 #define _GNU_SOURCE
 #include <stdarg.h>
@@ -167,9 +168,9 @@ static void test_drivers_watch_over_the_task_under_way(void **state)
 
 /* ---- messages up and down ---- */
 
-/* Two stages of a pipeline, two micro-batches. Rank 0 computes forward passes of both in one task and sends one message for each;
- * rank 1 goes forward and backward with each and sends one down; rank 0 goes backward with it. Handling costs: 200 bytes
- * for what goes out, 500 for what comes in. */
+/* Two stages of a pipeline, two micro-batches. Rank 0 computes forward passes of both in one task and sends one
+ * message for each; rank 1 goes forward and backward with each and sends one down; rank 0 goes backward with it.
+ * Handling costs: 200 bytes for what goes out, 500 for what comes in. */
 enum { BATCHES = 2, LETTER = 1000 - NW_HEADER_BYTES };
 
 static void send_on(toy *t, const nw_event *e, nw_actions *actions)

@@ -1,6 +1,6 @@
 /*
- * test_together.c - allreduce on a virtual cluster, with workers whose gradients are a formula: ranks stop together, whoever was
- * asked and when, and go on as if nothing had been; groups keep to themselves; every byte is counted.
+ * test_together.c - allreduce on a virtual cluster, with workers whose gradients are a formula: ranks stop together,
+ * whoever was asked and when, and go on as if nothing had been; groups keep to themselves; every byte is counted.
  */
 #define _GNU_SOURCE
 #include <stdarg.h>
@@ -47,7 +47,7 @@ static void test_all_ranks_stop_before_the_same_step(void **state)
         }
 }
 
-/* A rank in front of its machine that tells it STOP behind a given event: over MPI a signal may reach one rank alone. */
+/* Stands before a machine and tells it STOP behind a given event: over MPI a signal may reach one rank alone. */
 typedef struct asked_rank {
     nw_machine base;
     nw_machine *machine;
@@ -81,8 +81,8 @@ static const nw_machine_ops asked_ops = {"asked", asked_handle, asked_rests, ask
 
 enum { STOPPED_RANKS = 3, STOPPED_UNTIL = 6 };
 
-/* Runs, with rank `asked` told to stop behind its event `at` (0: never), and then on to the end. Returns after how many updates
- * it rested before. */
+/* Runs, with rank `asked` told to stop behind its event `at` (0: never), and then on to the end. Returns after how
+ * many updates it rested before. */
 static int64_t stop_one(int delay, int asked, int at, float values[FLOATS], bool *reached)
 {
     stage s;

@@ -151,8 +151,8 @@ static void hand_over(nw_judge *judge, const nw_net *net, int epoch, float scale
     OK(nw_judge_submit(judge, c));
 }
 
-/* Cases come back in order with what evaluation alone finds. Asked to stop, the judge leaves those that are not done in line, and
- * goes on with them when more is handed over. */
+/* Cases come back in order with what evaluation alone finds. Asked to stop, the judge leaves those that are not done
+ * in line, and goes on with them when more is handed over. */
 TEST(test_judge)
 {
     enum { IMAGES = 40, CASES = 6 };
@@ -301,8 +301,8 @@ static void assert_same(nw_replica *a, nw_replica *b)
     if (a->at.pending > 0) assert_memory_equal(p->gradients, q->gradients, learned);
 }
 
-/* Somebody who listens, and to whom belongs what is final: there he puts numbers that are none, as sums with another's gradient
- * may be. */
+/* Somebody who listens, and to whom belongs what is final: there he puts numbers that are none, as sums with another's
+ * gradient may be. */
 typedef struct listener {
     nw_announce announce;
     nw_replica *replica;
@@ -321,7 +321,7 @@ static void hear_final(nw_announce *a, size_t first)
     l->count++;
 }
 
-/* Two of three batches, then the third, which completes the gradient. `spoilt`: an element that is not finite by then. */
+/* Two of three batches, then the third, which completes the gradient; element `spoilt` is not finite by then. */
 static nw_status pass_and_listen(const nw_replica_options *o, size_t spoilt, listener *l)
 {
     nw_replica *r = make_replica(o);
@@ -338,8 +338,8 @@ static nw_status pass_and_listen(const nw_replica_options *o, size_t spoilt, lis
     return status;
 }
 
-/* A range is looked at before others hear that it is final: what is wrong with theirs is not this replica's, and what is wrong
- * with its own is. */
+/* A range is looked at before others hear that it is final: what is wrong with theirs is not this replica's, and what
+ * is wrong with its own is. */
 TEST(test_a_replica_answers_for_its_own_gradient_only)
 {
     nw_dataset *d = make_dataset(11, 3, 32);
