@@ -52,6 +52,7 @@ typedef struct progress {
     int64_t first_step, last_step; /* of this process; of the run, or NW_UNKNOWN */
     int64_t epochs, batches;       /* of the run, of an epoch; or NW_UNKNOWN */
     int64_t epoch;                 /* that the means are of */
+    int64_t batch;                 /* of it, of the last record */
     running_mean loss, top1, top5, time, data, exchange;
     running_mean speed; /* of a moving window */
     text_line live_line;
@@ -206,6 +207,7 @@ static void count_step(progress *self, const nw_step_record *step)
 {
     if (step->epoch != self->epoch) {
         self->epoch = step->epoch;
+        self->batch = 0;
         self->loss = self->top1 = self->top5 = self->time = self->data = self->exchange = (running_mean){0, 0};
     }
     double images = step->batch_images > 0 ? (double)step->batch_images : 1;
@@ -222,6 +224,14 @@ static void count_step(progress *self, const nw_step_record *step)
     mean_add(&self->speed, step->images_per_second, step->step_seconds);
 }
 
+/* Whether the batches have come to a multiple of print_every, or passed one: an update may be of several. */
+static bool is_line_due(progress *self, const nw_step_record *step)
+{
+    int64_t every = self->options.print_every, before = self->batch;
+    self->batch = step->batch;
+    return every > 0 && step->batch / every > before / every;
+}
+
 static nw_status observe_step(progress *self, const nw_step_record *step)
 {
     count_step(self, step);
@@ -233,7 +243,7 @@ static nw_status observe_step(progress *self, const nw_step_record *step)
         self->drawn_ns = now;
         return finish_output(self);
     }
-    if (self->options.print_every <= 0 || step->batch % self->options.print_every != 0) return NW_OK;
+    if (!is_line_due(self, step)) return NW_OK;
     print_plain(self, step);
     return finish_output(self);
 }

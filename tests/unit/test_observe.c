@@ -234,6 +234,28 @@ TEST(test_progress_plain)
     assert_string_equal(content("progress.txt"), want);
 }
 
+/* An update of three batches: a line where a multiple of four is reached or passed. */
+TEST(test_progress_of_several_batches)
+{
+    FILE *out = fopen("progress.txt", "w+");
+    nw_observers observers = {0};
+    nw_observer *observer;
+    nw_progress_options options = {.out = out, .print_every = 4, .now = fake_now};
+    add(&observers, nw_progress_create(&observer, &options), &observer);
+    for (int i = 1; i <= 9; i++) { /* epochs of 13 batches; the fifth update begins in the first */
+        nw_step_record step;
+        nw_record_clear(NW_RECORD_STEP, &step);
+        step.step = i;
+        step.epoch = 1 + (3 * i - 1) / 13;
+        step.batch = 3 * i - 13 * (step.epoch - 1);
+        assert_int_equal(nw_observers_step(&observers, &step), NW_OK);
+    }
+    assert_int_equal(nw_observers_close(&observers), NW_OK);
+    fclose(out);
+    assert_string_equal(content("progress.txt"), "epoch 1  batch 6\nepoch 1  batch 9\nepoch 1  batch 12\n"
+                                                 "epoch 2  batch 5\nepoch 2  batch 8\n");
+}
+
 typedef struct pseudo_terminal {
     int master;
     FILE *out;
@@ -460,6 +482,7 @@ int main(void)
         CASE(test_stopwatch_misuse),
         CASE(test_table),
         CASE(test_progress_plain),
+        CASE(test_progress_of_several_batches),
         CASE(test_progress_live),
         CASE(test_time_left_of_accumulated_updates),
         CASE(test_progress_of_a_cluster),
