@@ -54,13 +54,25 @@ continued int
 same_run whole int
 equal "records of ends" "$(grep -c '^{"record":"end"' "$runs/int/metrics.jsonl")" 2
 
-# Adam's state, an average of the weights, and an update that is half done. The stop falls on any batch of three; so
-# every remainder is tried below, too.
+# Adam's state and an average of the weights. The stop comes in the middle of an update, which is completed first.
 rich="--optimizer adam --amsgrad --ema-decay 0.95 --accumulation-steps 3 --clip-norm 1 --scheduler cosine --warm-up 2"
 train rich $long $rich
 stopped TERM 40 rich-stopped $long $rich
 continued rich-stopped
 same_run rich rich-stopped
+
+# An update that is half done: epochs of 12 batches cut every one of 5 somewhere.
+train half --max-epoch 5 --keep 9 $rich --accumulation-steps 5
+cp -r "$runs/half" "$runs/whole-half"
+for checkpoint in 9 7 4 2; do
+    [ -d "$runs/half/checkpoints/$checkpoint" ] || complain "no checkpoint $checkpoint"
+    for later in "$runs/half/checkpoints"/*; do
+        [ "${later##*/}" -le $checkpoint ] || rm -r "$later"
+    done
+    rm "$runs/half/summary.json"
+    continued half
+    same_run whole-half half
+done
 
 # During an evaluation that takes much longer than the epoch; it is done again.
 slow="--max-epoch 4 --batch-size 60 --test-batch-size 1 --train-metrics --train-eval-batch-size 1 --threads 1"
