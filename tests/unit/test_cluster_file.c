@@ -348,7 +348,7 @@ static void test_measured(void **state)
     ok(nw_cluster_cost(c, &work, &cost));
     assert_true(cost.forward_ns[0] == 41000000 && cost.forward_ns[1] == 20000 && cost.backward_ns[1] == 30001);
     assert_true(cost.overhead_ns == 1200000 && cost.update_ns == 3100000);
-    assert_int_equal(nw_cluster_touch_ns(c, &cost, 0, 2.5e9), SECOND);
+    assert_int_equal(nw_cluster_touch_ns(c, cost.touch_bytes_per_second, 0, 2.5e9), SECOND);
     nw_compute_cost_free(&cost);
     nw_workload other = work;
     other.model = "resnet18";

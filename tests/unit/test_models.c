@@ -257,7 +257,7 @@ static void check_transposed(const char *model)
     for (int i = 0; i < segments->count; i++) {
         const nw_segment *s = &segments->at[i];
         const float *from = nw_param_value(&net->model.params, i);
-        float *to = nw_param_value(&other->model.params, i);
+        float *to = other->model.params.values + s->offset;
         if (s->dims == 4)
             transpose(from, to, (size_t)s->shape[0] * (size_t)s->shape[1], s->shape[2], s->shape[3]);
         else
