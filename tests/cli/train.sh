@@ -85,21 +85,19 @@ train whole --max-epoch 2 --precision f32 --batch-size 20
 train halves --max-epoch 2 --precision f32 --batch-size 10 --accumulation-steps 2 --accumulation-averaging
 equal "updates" "$(value halves steps)" "$(value whole steps)"
 # One record an update, of all its batches.
-records() { sed -n 's/^{"record":"step","step":\([0-9]*\),.*"images":\([0-9]*\),.*"batch_images":\([0-9]*\),.*/\1 \2 \3/p' "$runs/$1/metrics.jsonl"; }
-equal "steps, images, images of each" "$(records halves)" "$(records whole)"
+records() { # DIR: update, epoch, images so far, images of it
+    sed -n 's/^{"record":"step","step":\([0-9]*\),"epoch":\([0-9]*\),"images":\([0-9]*\),.*"batch_images":\([0-9]*\),.*/\1 \2 \3 \4/p' \
+        "$runs/$1/metrics.jsonl"
+}
+equal "updates" "$(records halves)" "$(records whole)"
 equal "step records" "$(records halves | wc -l | tr -d ' ')" 12
 is "($(first_loss halves) / $(first_loss whole) - 1)^2 < 1e-10" "the loss is that of both halves"
-train thirds --max-epoch 2 --limit 70 --batch-size 10 --accumulation-steps 3 # 7 batches: an epoch's end cuts a gradient in two
-equal "steps, images, images of each" "$(records thirds | tr '\n' ';')" "1 30 30;2 60 30;3 90 30;4 120 30;"
-equal "epochs of steps" "$(sed -n 's/^{"record":"step".*"epoch":\([0-9]*\),.*/\1/p' "$runs/thirds/metrics.jsonl" | tr '\n' ' ')" "1 1 2 2 "
+train thirds --max-epoch 2 --limit 70 --accumulation-steps 3 # 7 batches: an epoch's end cuts a gradient in two
+equal "updates" "$(records thirds | tr '\n' ';')" "1 1 30 30;2 1 60 30;3 2 90 30;4 2 120 30;"
 is "($(value halves test_loss) / $(value whole test_loss) - 1)^2 < 1e-10" "two halves of a batch are the batch"
 train sums --max-epoch 2 --precision f32 --batch-size 10 --accumulation-steps 2
 is "($(value sums test_loss) / $(value whole test_loss) - 1)^2 > 1e-10" "without averaging the step is twice as long"
 
-# A record a batch; `step` counts the updates.
-equal "records of batches" "$(grep -c '^{"record":"step"' "$runs/sums/metrics.jsonl")" 24
-equal "steps of the first ones" "$(sed -n 's/^{"record":"step","step":\([0-9]*\),.*/\1/p' "$runs/sums/metrics.jsonl" | head -n 4 |
-    tr '\n' ' ')" "0 1 1 2 "
 equal "accumulation" "$(sed -n 's/^{"record":"run",.*"accumulation_steps":\([0-9]*\),.*/\1/p' "$runs/sums/metrics.jsonl")" 2
 
 # A run that ends in the middle of an epoch says so; its logs go where they shall, also if nothing is there yet.
