@@ -114,6 +114,31 @@ static void test_messages_take_time_from_a_computation_one_by_one(void **state)
     close_stage(&s);
 }
 
+static void update_at_once(toy *t, const nw_event *e, nw_actions *actions)
+{
+    if (e->kind != NW_EVENT_GO) return;
+    if (t->base.group.me == 0)
+        toy_update(t, actions);
+    else
+        post(t, actions, 0, 1, 0);
+}
+
+static void test_messages_wait_for_the_end_of_an_update(void **state)
+{
+    (void)state;
+    stage s;
+    open_stage(&s, 2);
+    s.cluster->links[0].latency_ns = 0;
+    make_virtual(&s);
+    fill_ranks(&s, update_at_once);
+    ok(run_until(&s, 1));
+    check_log(&s, "0 r0 go\n"
+                  "0 r1 go\n"
+                  "70 r0 updated\n"
+                  "70 r0 message of r1 #1\n"); /* there after the 64 bytes of its header */
+    close_stage(&s);
+}
+
 /* A link without a wire: the same messages are there earlier, and their receivers are busy with copying them. */
 static void test_copied_bytes_are_work_of_the_receiver(void **state)
 {
@@ -492,6 +517,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_virtual_times_are_those_worked_out_by_hand),
         cmocka_unit_test(test_messages_take_time_from_a_computation_one_by_one),
+        cmocka_unit_test(test_messages_wait_for_the_end_of_an_update),
         cmocka_unit_test(test_copied_bytes_are_work_of_the_receiver),
         cmocka_unit_test(test_ties_are_in_the_order_of_ranks),
         cmocka_unit_test(test_links_are_first_in_first_out_and_runs_repeat),
