@@ -266,7 +266,7 @@ static void fill_pipeline(stage *s)
 static const char *lines_of(const stage *s, int rank, char text[LOG_BYTES])
 {
     size_t used = 0;
-    char name[8];
+    char name[16];
     snprintf(name, sizeof name, " r%d ", rank);
     text[0] = '\0';
     for (const char *at = s->log, *end; *at; at = end + 1) {
