@@ -88,7 +88,7 @@ struct nw_driver {
 /* Runs the local ranks (`count` of them) until all rest. */
 nw_status nw_driver_run(nw_driver *driver, nw_rank *ranks, const nw_go *go);
 
-/* Every rank gives `bytes`; all get those of all ranks in the order of ranks. `mine` holds those of the local parties.
+/* Every rank gives `bytes`; all get those of all ranks in the order of ranks. `mine` holds those of the local ranks.
  * Between runs only. */
 nw_status nw_driver_share(nw_driver *driver, const void *mine, size_t bytes, void *all);
 /* Brings data of rank `from` to rank 0, in place: on `from` it is read, on rank 0 written (in one process: nothing to

@@ -6,7 +6,7 @@
  *   indices   header.index_bytes of the payload
  *   scales    header.scale_bytes of the payload
  *   headers   the 64 bytes before a payload
- *   control   messages of the drivers (kinds below NW_KIND_FIRST), headers included; and collective small talk
+ *   control   messages of the drivers (channel 0), headers included; and collective small talk
  *
  * A message of b payload bytes costs 64 + b, and its owners' shares add up to that, always. They are counted for the
  * whole process, per link (from, to), per segment and per step, with the number of messages. The driver tells a second,
