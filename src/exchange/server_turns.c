@@ -20,6 +20,10 @@
 
 static int own_pieces(const server *s) { return s->of_server[s->base.group.me]; }
 
+/* Gradients of one worker that may wait here. Another server than the first may not have heard yet that all of them were thrown
+ * away, and permits for as many given. */
+static int most_waiting(const server *s) { return is_first(s) ? s->o.in_flight : 2 * s->o.in_flight; }
+
 /* ---- gradients come in ------------------------------------------------------------------------------------------------------ */
 
 static gradient take_out(master *m, int index)
@@ -67,7 +71,7 @@ static nw_status take_gradient(server *s, nw_actions *actions, nw_message *messa
     gradient *g = &c->coming;
     if (c->dropped) return is_first(s) ? nw_clients_return(s, actions, c, false) : NW_OK;
     if ((int64_t)h->step < c->least) return NW_OK; /* of before it was dropped */
-    NW_FAIL_IF(!s->master.active || c->waiting == s->o.in_flight || (is_first(s) && c->permits == c->waiting),
+    NW_FAIL_IF(!s->master.active || c->waiting == most_waiting(s) || (is_first(s) && c->permits == c->waiting),
                NW_E_MESSAGE, "rank %u sent a gradient of version %" PRIu64 " that nobody asked it for", h->from,
                h->version);
     c->heard_ns = s->now_ns;
@@ -466,7 +470,7 @@ void nw_turns_stop(server *s)
 nw_status nw_turns_make(server *s)
 {
     master *m = &s->master;
-    size_t workers = (size_t)s->workers, slots = workers * (size_t)s->o.in_flight, most = 0;
+    size_t workers = (size_t)s->workers, slots = workers * (size_t)most_waiting(s), most = 0;
     m->last_order = &m->orders;
     m->queue = calloc(slots, sizeof *m->queue);
     m->spare = calloc(slots, sizeof *m->spare);
