@@ -219,7 +219,7 @@ static void choose(server *s)
         return;
     }
     int expected = 0;
-    for (int i = 0; i < s->workers; i++) expected += !m->clients[i].dropped || m->clients[i].waiting > 0;
+    for (int i = 0; i < s->workers; i++) expected += m->clients[i].permits > 0; /* one that has come back waits for the next */
     if (m->queue_count < expected) return;
     for (int w = 0; w < s->workers; w++) /* in the order of ranks */
         for (int i = 0; i < m->queue_count; i++)
