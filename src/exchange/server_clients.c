@@ -214,7 +214,7 @@ nw_status nw_clients_forget(server *s, nw_actions *actions, client *c)
     c->told = false;
     c->has = -1;
     forget_work(s, c);
-    nw_actions_add(actions, (nw_action){.kind = NW_ACTION_DROP, .to = rank_of(s, c->member)});
+    if (!is_own(s, c)) nw_actions_add(actions, (nw_action){.kind = NW_ACTION_DROP, .to = rank_of(s, c->member)});
     return NW_OK;
 }
 
@@ -227,7 +227,7 @@ nw_status nw_clients_join(server *s, nw_actions *actions, client *c, int64_t lea
     forget_work(s, c);
     nw_turns_purge(s, c);
     nw_clients_drop_backups(s, c, INT64_MAX);
-    nw_actions_add(actions, (nw_action){.kind = NW_ACTION_BACK, .to = rank_of(s, c->member)});
+    if (!is_own(s, c)) nw_actions_add(actions, (nw_action){.kind = NW_ACTION_BACK, .to = rank_of(s, c->member)});
     return NW_OK;
 }
 

@@ -38,7 +38,7 @@ static bool is_due(const server *s, int64_t updates)
 nw_status nw_copies_count(server *s, nw_actions *actions)
 {
     const master *m = &s->master;
-    nw_actions_add(actions, (nw_action){.kind = NW_ACTION_COUNT, .count = &m->counted});
+    nw_actions_add(actions, (nw_action){.kind = NW_ACTION_COUNT, .count = &m->counted[(m->version - 1) & 1]});
     if (s->servers > 1 || !is_due(s, m->version)) return NW_OK;
     nw_actions_add(actions, (nw_action){.kind = NW_ACTION_SNAPSHOT, .snapshot = {m->version, s->params->values}});
     return NW_OK;

@@ -160,9 +160,11 @@ typedef struct master {
     float *was;    /* for dc-asgd: a piece of an old model */
     pieces model;  /* the parameters of `version`, encoded; empty: not yet */
     int64_t timer; /* NW_NO_TIMER: none */
-    nw_count counted; /* the update under way */
+    /* Of even and of odd updates: one is told after the next has begun, when the messages of its gradients are used again. */
+    nw_count counted[2];
     int *counted_from;
     const void **counted_reports;
+    uint8_t *reports;
     int copying;           /* copies of this server's range that are not taken */
     int64_t copied;        /* rank 0: the version of the last complete copy */
     copy all[COPIES_MOST]; /* rank 0: under way */

@@ -20,6 +20,10 @@
 
 static int own_pieces(const server *s) { return s->of_server[s->base.group.me]; }
 
+/* Gradients of one worker that may wait here. Another server than the first may not have heard yet that all of them were thrown
+ * away, and permits for as many given. */
+static int most_waiting(const server *s) { return is_first(s) ? s->o.in_flight : 2 * s->o.in_flight; }
+
 /* ---- gradients come in ------------------------------------------------------------------------------------------------------ */
 
 static gradient take_out(master *m, int index)
@@ -67,7 +71,7 @@ static nw_status take_gradient(server *s, nw_actions *actions, nw_message *messa
     gradient *g = &c->coming;
     if (c->dropped) return is_first(s) ? nw_clients_return(s, actions, c, false) : NW_OK;
     if ((int64_t)h->step < c->least) return NW_OK; /* of before it was dropped */
-    NW_FAIL_IF(!s->master.active || c->waiting == s->o.in_flight || (is_first(s) && c->permits == c->waiting),
+    NW_FAIL_IF(!s->master.active || c->waiting == most_waiting(s) || (is_first(s) && c->permits == c->waiting),
                NW_E_MESSAGE, "rank %u sent a gradient of version %" PRIu64 " that nobody asked it for", h->from,
                h->version);
     c->heard_ns = s->now_ns;
@@ -215,7 +219,7 @@ static void choose(server *s)
         return;
     }
     int expected = 0;
-    for (int i = 0; i < s->workers; i++) expected += !m->clients[i].dropped || m->clients[i].waiting > 0;
+    for (int i = 0; i < s->workers; i++) expected += m->clients[i].permits > 0; /* one that has come back waits for the next */
     if (m->queue_count < expected) return;
     for (int w = 0; w < s->workers; w++) /* in the order of ranks */
         for (int i = 0; i < m->queue_count; i++)
@@ -229,24 +233,30 @@ static void choose(server *s)
 static nw_status apply(server *s, nw_actions *actions, int64_t delay)
 {
     master *m = &s->master;
-    size_t begin = s->range[s->base.group.me];
+    size_t begin = s->range[s->base.group.me], side = (size_t)(m->version & 1) * (size_t)s->workers;
+    int *from = m->counted_from + side;
+    const void **reports = m->counted_reports + side;
+    nw_count *counted = &m->counted[m->version & 1];
     for (int t = 0; t < m->taken_count; t++) {
         const gradient *g = &m->taken[t];
+        uint8_t *report = m->reports + (side + (size_t)t) * s->o.report_bytes;
         NW_TRY(nw_server_decode_all(s, actions, &g->pieces, m->sum, t > 0));
-        m->counted_from[t] = g->from;
-        m->counted_reports[t] = g->report ? g->report->payload : NULL;
+        from[t] = g->from;
+        reports[t] = report;
+        if (g->report && s->o.report_bytes > 0) memcpy(report, g->report->payload, s->o.report_bytes);
     }
     if (s->o.correction == NW_CORRECT_DC && delay > 0) NW_TRY(compensate(s, actions, &m->taken[0]));
-    m->counted = (nw_count){.delay = delay,
-                            .clock = (m->version + 1) * s->o.accumulation - 1,
-                            .thrown_away = m->thrown_away,
-                            .from_count = m->taken_count,
-                            .from = m->counted_from,
-                            .reports = m->counted_reports};
+    *counted = (nw_count){.updates = m->version + 1,
+                          .delay = delay,
+                          .clock = (m->version + 1) * s->o.accumulation - 1,
+                          .thrown_away = m->thrown_away,
+                          .from_count = m->taken_count,
+                          .from = from,
+                          .reports = reports};
     m->applying = true;
     nw_actions_task(actions, (nw_task){.kind = NW_TASK_UPDATE,
                                        .number = m->version,
-                                       .clock = m->counted.clock,
+                                       .clock = counted->clock,
                                        .values = s->params->values,
                                        .gradient = m->sum,
                                        .first = begin,
@@ -270,11 +280,12 @@ static void finish(server *s)
 nw_status nw_turns_applied(server *s, nw_actions *actions)
 {
     master *m = &s->master;
+    const int *from = m->counted[m->version & 1].from;
     m->applying = false;
-    m->counted.updates = ++m->version;
+    m->version++;
     if (is_first(s)) NW_TRY(nw_copies_count(s, actions));
     nw_pieces_drop(&m->model, s->piece_count);
-    m->turn = m->counted_from[0] - s->first_worker;
+    m->turn = from[0] - s->first_worker;
     finish(s);
     if (!is_first(s)) NW_TRY(nw_server_tell(s, actions, 0, APPLIED, 0, m->version));
     return nw_copies_give(s, actions); /* behind the answer, for which a worker waits */
@@ -430,7 +441,7 @@ nw_status nw_turns_go_on(server *s, nw_actions *actions)
     bool chosen;
     NW_TRY(choose_next(s, actions, &chosen));
     NW_TRY(nw_clients_permit(s, actions));
-    if (chosen) NW_TRY(tell_turn(s, actions, m->counted.delay, false));
+    if (chosen) NW_TRY(tell_turn(s, actions, m->counted[m->version & 1].delay, false));
     bool over = !m->applying && m->queue_count == 0 && m->permits == 0 && m->version >= m->until;
     if (over) return nw_clients_rest(s, actions);
     nw_clients_set_timer(s, actions);
@@ -459,16 +470,18 @@ void nw_turns_stop(server *s)
 nw_status nw_turns_make(server *s)
 {
     master *m = &s->master;
-    size_t workers = (size_t)s->workers, slots = workers * (size_t)s->o.in_flight, most = 0;
+    size_t workers = (size_t)s->workers, slots = workers * (size_t)most_waiting(s), most = 0;
     m->last_order = &m->orders;
     m->queue = calloc(slots, sizeof *m->queue);
     m->spare = calloc(slots, sizeof *m->spare);
     m->taken = calloc(workers, sizeof *m->taken);
     m->sum = calloc(s->params->learned.floats, sizeof *m->sum);
-    m->counted_from = calloc(workers, sizeof *m->counted_from);
-    m->counted_reports = calloc(workers, sizeof *m->counted_reports);
-    NW_FAIL_IF(!m->queue || !m->spare || !m->taken || !m->sum || !m->counted_from || !m->counted_reports, NW_E_MEMORY,
-               "no memory for a server of %zu parameters and %d workers", s->params->learned.floats, s->workers);
+    m->counted_from = calloc(2 * workers, sizeof *m->counted_from);
+    m->counted_reports = calloc(2 * workers, sizeof *m->counted_reports);
+    m->reports = calloc(2 * workers, s->o.report_bytes + 1);
+    NW_FAIL_IF(!m->queue || !m->spare || !m->taken || !m->sum || !m->counted_from || !m->counted_reports || !m->reports,
+               NW_E_MEMORY, "no memory for a server of %zu parameters and %d workers", s->params->learned.floats,
+               s->workers);
     for (; m->spare_count < (int)slots; m->spare_count++)
         NW_TRY(nw_pieces_make(&m->spare[m->spare_count], s->piece_count));
     for (int i = 0; i < s->piece_count; i++) most = s->pieces[i].count > most ? s->pieces[i].count : most;
@@ -501,4 +514,5 @@ void nw_turns_free(server *s)
     free(m->sum);
     free(m->counted_from);
     free(m->counted_reports);
+    free(m->reports);
 }

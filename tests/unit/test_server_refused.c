@@ -1,5 +1,6 @@
 /*
- * test_server_refused.c - what a parameter server does not take: options that make no sense together, and messages that cannot be.
+ * test_server_refused.c - what a parameter server does not take: options that make no sense together, and messages that
+ * cannot be.
  */
 #define _GNU_SOURCE
 #include <stdarg.h>
@@ -8,29 +9,27 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "support/server_world.h"
+#include "support/world.h"
 
-static void refused_options(int world_size, nw_exchange_options o, const char *why)
+#include <string.h>
+
+#define TEST(name) static void name(void **state __attribute__((unused)))
+
+enum { GRADIENT = 1, COPY = 9, TAKEN };
+static const nw_exchange_options ASYNC = {.name = "server", .max_staleness = -1, .bucket_bytes = 512};
+static const nw_exchange_options SYNC = {.name = "server", .max_staleness = -1, .bucket_bytes = 512, .sync = true};
+static world w;
+
+static void refused_options(int members, nw_exchange_options e, const char *why)
 {
-    nw_exchange *e;
-    nw_codec *codec;
-    nw_params params = {0};
-    int index;
-    ok(nw_codec_create(&codec, &(nw_codec_options){.name = "none"}));
-    ok(nw_segments_add(&params.learned, "a", NW_ROLE_BIAS, 0, 1, 1, (int[]){40}, &index));
-    o.name = "server";
-    o.world = world_size;
-    o.params = &params;
-    o.codec = codec;
-    assert_int_equal(nw_exchange_create(&e, &o), NW_E_ARGUMENT);
+    world_options o = {.exchange = e, .members = members, .segments = (const int[]){40, 0}};
+    assert_int_equal(world_make(&w, &o), NW_E_ARGUMENT);
     assert_non_null(strstr(nw_error_message(), why));
-    nw_codec_free(codec);
-    free(params.learned.at);
+    world_free(&w);
 }
 
-static void test_options(void **state)
+TEST(test_options)
 {
-    (void)state;
     nw_exchange_options o = ASYNC;
     o.servers = 3;
     refused_options(3, o, "nobody to compute");
@@ -43,97 +42,108 @@ static void test_options(void **state)
     o.max_staleness = 3;
     refused_options(3, o, "no gradient is old");
     o = ASYNC;
-    o.servers = 2;
-    o.max_staleness = 3;
-    refused_options(4, o, "--staleness weight");
-    o = ASYNC;
     o.in_flight = 100;
     refused_options(4, o, "1 to 8");
 }
 
-/* A message of the worker, with one thing changed. */
-static void bad_message(void (*change)(nw_header *), const char *why)
+/* The first message of that kind from member 1 to server 0, when it is next to come. */
+static nw_message *first_message(world_options o, int kind)
 {
-    world w;
     nw_status status = NW_OK;
-    make_world(&w, 2, ASYNC, "none", 3);
-    go(&w, 5);
-    link_queue *up = &w.links[1 * 2 + 0];
-    while (up->first == up->last && move(&w, &status)) ok(status);
-    change(up->at[up->first % LINK]->header);
-    nw_message *m = up->at[up->first++ % LINK];
-    assert_int_equal(tell(&w, 0, (nw_event){.kind = NW_EVENT_MESSAGE, .message = m}), NW_E_MESSAGE);
-    assert_non_null(strstr(nw_error_message(), why));
-    nw_message_drop(m);
-    free_world(&w);
+    world_ok(world_make(&w, &o));
+    world_ok(world_go(&w, 10, 0, true));
+    world_link *up = &w.links[1][0];
+    w.starved = world_bit(1, 0);
+    for (int at = 0;; at++) {
+        while (up->last == at && world_step(&w, &status)) world_ok(status);
+        if (up->at[at]->header->kind == kind) break;
+    }
+    while (up->at[up->first]->header->kind != kind) world_ok(world_deliver(&w, 1, 0));
+    return up->at[up->first++];
 }
 
-static void other_kind(nw_header *h) { h->kind = 99; }
-static void other_codec(nw_header *h) { h->codec = 3; }
-static void other_bucket(nw_header *h) { h->segment = 1000; }
-static void other_count(nw_header *h) { h->count++; }
-static void other_version(nw_header *h) { h->version = 7; }
-static void far_version(nw_header *h) { h->version = UINT64_MAX; }
-static void other_sender(nw_header *h) { h->from = 0; }
-static void other_role(nw_header *h) { h->kind = NW_KIND_FIRST + 2; }
-
-static void test_messages(void **state)
+/* Handed to a member it is refused. */
+static void refuse(nw_message *m, int to, const char *why)
 {
-    (void)state;
-    bad_message(other_kind, "does not know");
-    bad_message(other_codec, "encodes with codec");
-    bad_message(other_bucket, "buckets");
-    bad_message(other_count, "values for part");
-    bad_message(other_version, "nobody asked");
-    bad_message(far_version, "cannot be");
-    bad_message(other_sender, "no worker");
-    bad_message(other_role, "which is no worker");
+    assert_int_equal(world_hand(&w, to, m), NW_E_MESSAGE);
+    if (!strstr(nw_error_message(), why)) fail_msg("'%s' says nothing of '%s'", nw_error_message(), why);
+    nw_message_drop(m);
+    world_free(&w);
+}
+
+#define FIELD(name) offsetof(nw_header, name), sizeof(((nw_header *)NULL)->name)
+
+/* A message of the worker, with one field changed. */
+static void bad_message(size_t at, size_t bytes, uint64_t value, const char *why)
+{
+    nw_message *m = first_message((world_options){.exchange = ASYNC, .members = 2, .seed = 3}, GRADIENT);
+    memcpy((char *)m->header + at, &value, bytes); /* little-endian */
+    refuse(m, 0, why);
+}
+
+TEST(test_messages)
+{
+    uint32_t more =
+        first_message((world_options){.exchange = ASYNC, .members = 2, .seed = 3}, GRADIENT)->header->count + 1;
+    world_free(&w);
+    bad_message(FIELD(kind), 99, "does not know");
+    bad_message(FIELD(channel), NW_CHANNEL_SNAPSHOT, "does not know");
+    bad_message(FIELD(codec), NW_CODEC_BF16, "encodes with codec");
+    bad_message(FIELD(bucket), 1000, "buckets");
+    bad_message(FIELD(count), more, "values for part");
+    bad_message(FIELD(version), UINT64_MAX, "cannot be");
+    bad_message(FIELD(step), UINT64_MAX, "cannot be");
+    bad_message(FIELD(from), 0, "exchanges nothing");
+    bad_message(FIELD(from), 9, "exchanges nothing");
+    bad_message(FIELD(kind), 3, "which is no worker");
+}
+
+/* A gradient of parameters that there are not yet, or of several. */
+TEST(test_versions)
+{
+    for (int all = 0; all < 2; all++) {
+        nw_message *m = first_message((world_options){.exchange = ASYNC, .members = 2, .seed = 3}, GRADIENT);
+        world_link *up = &w.links[1][0];
+        nw_status status = NW_OK;
+        while (up->at[up->last - 1]->header->kind == GRADIENT && world_step(&w, &status))
+            world_ok(status); /* all of it */
+        m->header->version = 7;
+        for (int i = up->first; all && i < up->last; i++) up->at[i]->header->version = 7;
+        for (status = world_hand(&w, 0, m); status == NW_OK;) status = world_deliver(&w, 1, 0);
+        assert_int_equal(status, NW_E_MESSAGE);
+        assert_non_null(
+            strstr(nw_error_message(), all ? "of version 7, and there are 0" : "in the middle of version 7"));
+        nw_message_drop(m);
+        world_free(&w);
+    }
 }
 
 /* A server's copy for rank 0, changed, or told to another. */
-static void bad_copy(void (*change)(nw_header *), int to, bool again, const char *why)
+static void bad_copy(size_t at, size_t bytes, uint64_t value, int to, bool again, const char *why)
 {
-    world w;
-    nw_status status = NW_OK;
-    nw_exchange_options o = ASYNC;
-    o.servers = 2;
-    make_world(&w, 3, o, "bf16", 3);
-    w.every = 2;
-    go(&w, 10);
-    link_queue *up = &w.links[1 * 3 + 0];
-    while (up->first == up->last && move(&w, &status)) ok(status);
-    nw_message *m = up->at[up->first++ % LINK];
-    assert_int_equal(m->header->kind, COPY);
-    if (again) ok(tell(&w, to, (nw_event){.kind = NW_EVENT_MESSAGE, .message = m}));
-    if (change) change(m->header);
-    assert_int_equal(tell(&w, to, (nw_event){.kind = NW_EVENT_MESSAGE, .message = m}), NW_E_MESSAGE);
-    assert_non_null(strstr(nw_error_message(), why));
-    nw_message_drop(m);
-    free_world(&w);
+    nw_exchange_options e = ASYNC;
+    e.servers = 2;
+    e.bucket_bytes = 64;
+    nw_message *m =
+        first_message((world_options){.exchange = e, .members = 3, .codec = "bf16", .seed = 3, .every = 2}, COPY);
+    if (again) world_ok(world_hand(&w, to, m));
+    memcpy((char *)m->header + at, &value, bytes);
+    refuse(m, to, why);
 }
 
-static void odd_version(nw_header *h) { h->version++; }
-static void next_version(nw_header *h) { h->version += 100; }
-static void lossy(nw_header *h) { h->codec = NW_CODEC_BF16; }
-static void taken(nw_header *h) { h->kind = TAKEN; }
-
-static void test_bad_copies(void **state)
+TEST(test_bad_copies)
 {
-    (void)state;
-    bad_copy(odd_version, 0, false, "nobody asked");
-    bad_copy(next_version, 0, false, "nobody asked");
-    bad_copy(lossy, 0, false, "not exactly");
-    bad_copy(NULL, 0, true, "twice");
-    bad_copy(NULL, 1, false, "copies go to rank 0");
-    bad_copy(taken, 0, false, "did not give");
+    bad_copy(FIELD(version), 3, 0, false, "nobody asked");
+    bad_copy(FIELD(version), 102, 0, false, "nobody asked");
+    bad_copy(FIELD(codec), NW_CODEC_BF16, 0, false, "not exactly");
+    bad_copy(0, 0, 0, 0, true, "twice");
+    bad_copy(FIELD(from), 0, 1, false, "not its own");
+    bad_copy(FIELD(kind), TAKEN, 0, false, "no first server");
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_options),
-        cmocka_unit_test(test_messages),
-        cmocka_unit_test(test_bad_copies),
-    };
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_options), cmocka_unit_test(test_messages),
+                                       cmocka_unit_test(test_versions), cmocka_unit_test(test_bad_copies)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,168 @@
+/*
+ * test_exchange_faults.c - exchanges where memory ends at any allocation, and where messages get damaged on their way
+ * (as fuzz_exchange.c has it, with inputs that are always the same).
+ *
+ * The linker puts the functions here before the C library's, or the sanitizer's (-Wl,--wrap).
+ */
+#define _GNU_SOURCE
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "support/world.h"
+
+#include <stdlib.h>
+
+#define TEST(name) static void name(void **state __attribute__((unused)))
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* ---- memory that ends ---- */
+
+static int64_t left = INT64_MAX; /* allocations until one fails */
+static int64_t alive;            /* pieces of memory that were not given back */
+
+void *__real_malloc(size_t bytes);
+void *__real_calloc(size_t count, size_t bytes);
+void *__real_realloc(void *old, size_t bytes);
+void *__real_aligned_alloc(size_t alignment, size_t bytes);
+void __real_free(void *memory);
+void *__wrap_malloc(size_t bytes);
+void *__wrap_calloc(size_t count, size_t bytes);
+void *__wrap_realloc(void *old, size_t bytes);
+void *__wrap_aligned_alloc(size_t alignment, size_t bytes);
+void __wrap_free(void *memory);
+
+static bool fails(void) { return left != INT64_MAX && left-- == 0; }
+static void *counted(void *memory)
+{
+    alive += memory != NULL;
+    return memory;
+}
+
+void *__wrap_malloc(size_t bytes) { return fails() ? NULL : counted(__real_malloc(bytes)); }
+void *__wrap_calloc(size_t count, size_t bytes) { return fails() ? NULL : counted(__real_calloc(count, bytes)); }
+void *__wrap_realloc(void *old, size_t bytes)
+{
+    if (fails()) return NULL;
+    void *memory = __real_realloc(old, bytes);
+    alive += memory && !old;
+    return memory;
+}
+void *__wrap_aligned_alloc(size_t alignment, size_t bytes)
+{
+    return fails() ? NULL : counted(__real_aligned_alloc(alignment, bytes));
+}
+void __wrap_free(void *memory)
+{
+    alive -= memory != NULL;
+    __real_free(memory);
+}
+
+enum { UNTIL = 8 };
+static world w;
+
+/* Makes a world and, unless `idle`, runs it, where the allocation behind the first n fails. False: none did. */
+static bool ends_after(const world_options *o, int64_t n, bool idle)
+{
+    int64_t before = alive;
+    left = n;
+    nw_status status = world_make(&w, o);
+    if (status == NW_OK && !idle) status = world_run(&w, UNTIL);
+    bool failed = left < 0;
+    left = INT64_MAX;
+    if (status == NW_OK && !idle) world_check_rest(&w, UNTIL);
+    world_free(&w);
+    assert_int_equal(status, failed ? NW_E_MEMORY : NW_OK);
+    assert_int_equal(alive, before);
+    return failed;
+}
+
+/* Every allocation, while it is made and later. */
+static void check_memory(world_options o)
+{
+    int64_t made = 0, all;
+    while (ends_after(&o, made, true)) made++;
+    for (all = made; ends_after(&o, all, false); all++) continue;
+    print_message("%s, %d members: %d allocations, up to %d later\n", o.exchange.name, o.members, (int)made,
+                  (int)(all - made));
+    assert_true(made > 5 && all > made);
+}
+
+TEST(test_memory_ends_in_none)
+{
+    world_options o = {.exchange.name = "none", .members = 1};
+    int64_t made = 0;
+    while (ends_after(&o, made, true)) made++; /* there are none later but those of the world itself */
+    while (ends_after(&o, made, false)) made++;
+    assert_true(made > 3);
+}
+
+TEST(test_memory_ends_in_allreduce)
+{
+    for (int i = 0; i < 8; i++)
+        check_memory((world_options){.exchange = {.name = "allreduce", .delay = i % 2, .bucket_bytes = 256},
+                                     .members = i & 4 ? 1 : 4,
+                                     .codec = i & 2 ? "fp16" : "none",
+                                     .finals = 3});
+}
+
+TEST(test_memory_ends_in_server)
+{
+    for (int i = 0; i < 16; i++)
+        check_memory((world_options){.exchange = {.name = "server",
+                                                  .max_staleness = -1,
+                                                  .bucket_bytes = 256,
+                                                  .servers = 1 + i % 2,
+                                                  .server_computes = i & 2,
+                                                  .correction = i & 4 ? NW_CORRECT_DC : NW_CORRECT_NONE},
+                                     .members = 4,
+                                     .codec = i & 8 ? "bf16" : "none",
+                                     .every = 2,
+                                     .finals = 3});
+}
+
+/* What a delay held back has a vector of its own where a checkpoint brings it to an exchange without delay. */
+TEST(test_memory_ends_where_state_is_loaded)
+{
+    nw_machine *m;
+    nw_state s = {0};
+    world_options o = {.exchange.name = "allreduce", .members = 1};
+    int64_t before = alive;
+    world_ok(world_make(&w, &o));
+    m = w.at[0].rank.machine;
+    m->ops->state(m, &s);
+    for (int i = 0; i < s.integer_count; i++)
+        *s.integers[i].value = i > 0; /* but no pending batches: one update, held */
+    left = 0;
+    assert_int_equal(m->ops->loaded(m), NW_E_MEMORY);
+    left = INT64_MAX;
+    world_free(&w);
+    assert_int_equal(alive, before);
+}
+
+/* ---- messages that get damaged ---- */
+
+TEST(test_damaged_messages)
+{
+    uint8_t bytes[96];
+    int64_t before = alive;
+    for (uint64_t seed = 0; seed < 12000; seed++) {
+        nw_rng rng = nw_rng_make(seed, NW_PURPOSE_TEST, 1, 0);
+        size_t size = 8 + nw_rng_below(&rng, sizeof bytes - 8);
+        for (size_t i = 0; i < size; i++) bytes[i] = (uint8_t)nw_rng_below(&rng, 256);
+        LLVMFuzzerTestOneInput(bytes, size);
+    }
+    assert_int_equal(alive, before);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_memory_ends_in_none), cmocka_unit_test(test_memory_ends_in_allreduce),
+        cmocka_unit_test(test_memory_ends_in_server), cmocka_unit_test(test_memory_ends_where_state_is_loaded),
+        cmocka_unit_test(test_damaged_messages)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
