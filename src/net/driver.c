@@ -157,7 +157,10 @@ static nw_status sort_actions(nw_driver *d, nw_rank *r, int from)
         if (a->kind == NW_ACTION_TASK) {
             NW_FAIL_IF(r->queued == NW_RANK_QUEUE, NW_E_INTERNAL, "%s asks rank %d for more than %d tasks at a time",
                        r->machine->ops->name, r->index, NW_RANK_QUEUE);
-            r->queue[r->queued++] = a->task;
+            bool goes_on = a->task.kind == NW_TASK_PASS && a->task.adds; /* with a gradient at these parameters */
+            memmove(r->queue + goes_on, r->queue, (size_t)(goes_on ? r->queued : 0) * sizeof r->queue[0]);
+            r->queue[goes_on ? 0 : r->queued] = a->task;
+            r->queued++;
         } else if (a->kind == NW_ACTION_COUNT || a->kind == NW_ACTION_SNAPSHOT) {
             if (status == NW_OK) status = tell_run(d, a);
         } else {

@@ -18,7 +18,7 @@
  *   DONE       `task` is done                                          who asked for it
  *
  *   action     what shall be done
- *   TASK       `task`, behind those that were asked for before
+ *   TASK       `task`, behind those that were asked for before; a pass that goes on with a gradient, before them
  *   SEND       `message` to rank `to`; the action's reference goes with it
  *   TIMER      a TIMER event at `at_ns`, instead of the one asked for before; NW_NO_TIMER: none
  *   DROP       nobody waits for rank `to` any more; it may come back

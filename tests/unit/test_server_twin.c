@@ -270,14 +270,13 @@ static void twin_pass(int rank)
     bool begins = w->batches % rules.accumulation == 0;
     if (begins) w->begun++;
     world_require(w->begun <= GRADIENTS);
-    for (int s = 0; s < servers; s++) {
-        if (!begins && s != rank) continue; /* what comes meanwhile waits; its own range is in place */
+    for (int s = 0; s < servers && begins; s++) { /* what comes meanwhile waits, and so do updates of its own range */
         int64_t version = s == rank ? twin_servers[s].version : newest_of_all(rank);
         for (size_t i = range(s); i < range(s + 1); i++) {
             float x = twin_servers[s].x[version][i];
             w->values[i] = s == rank || w->has[s][version] == AS_IT_IS ? x : rounded(x);
         }
-        if (begins) made[rank][w->begun - 1].version[s] = version;
+        made[rank][w->begun - 1].version[s] = version;
     }
     if (begins) memcpy(made[rank][w->begun - 1].values, w->values, sizeof w->values);
     world_gradient(&arithmetic, rank, w->batches++, w->values, !begins, w->sum);
