@@ -65,8 +65,8 @@ typedef struct nw_names {
 nw_status nw_directory_list(nw_names *names, const char *path);
 void nw_names_free(nw_names *names);
 
-/* Removes the plain files that processes which died while replacing others (nw_file_replace) left in a directory. Whoever
- * calls knows that nobody else replaces files there now. */
+/* Removes the plain files that processes which died while replacing others (nw_file_replace) left in a directory.
+ * Whoever calls knows that nobody else replaces files there now. */
 nw_status nw_directory_sweep(const char *path);
 
 /* A new directory beside where `target` is to be, named `.<its name>.tmp-<process>-<n>` (*path, to be freed). It is

@@ -1,8 +1,8 @@
 /*
  * histogram.h - how often each whole number was seen: delays of gradients, lengths of queues.
  *
- * Numbers below NW_HISTOGRAM_EXACT have a bucket each; above, a bucket holds those from one power of two up to the next,
- * so that no number is too large and the size is fixed. Count, mean and maximum are exact. All zeros is the empty
+ * Numbers below NW_HISTOGRAM_EXACT have a bucket each; above, a bucket holds those from one power of two up to the
+ * next, so that no number is too large and the size is fixed. Count, mean and maximum are exact. All zeros is the empty
  * histogram; it owns nothing and may be copied. It is nothing but integers, so that a checkpoint keeps it as it is: one
  * tensor of NW_HISTOGRAM_INTEGERS. One thread at a time.
  */

@@ -4,8 +4,8 @@
 
 #include "base/status.h"
 
-/* The nearest double of a text that the caller has found to be a number; an infinity where it is too large. NW_E_MEMORY if
- * the C library has no room for its plain locale. */
+/* The nearest double of a text that the caller has found to be a number; an infinity where it is too large.
+ * NW_E_MEMORY if the C library has no room for its plain locale. */
 nw_status nw_number_convert(const char *text, double *value);
 
 #endif

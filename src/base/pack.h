@@ -2,8 +2,8 @@
  * pack.h - numbers into bytes and back, little-endian: for event logs.
  *
  * Both sides carry their failure along, so that a caller packs or unpacks many numbers and looks once: a packer that
- * found no memory adds nothing more; an unpacker that was asked for more than there is gives zeros from then on. A count
- * that is read must be compared with nw_unpack_left before anything is sized by it.
+ * found no memory adds nothing more; an unpacker that was asked for more than there is gives zeros from then on. A
+ * count that is read must be compared with nw_unpack_left before anything is sized by it.
  */
 #ifndef NW_BASE_PACK_H
 #define NW_BASE_PACK_H

@@ -17,8 +17,8 @@
 typedef struct nw_pool nw_pool;
 typedef void (*nw_pool_task)(void *context, int index, int worker);
 
-/* 1 to NW_POOL_MOST threads, counting the caller. More than the machine has CPUs work too, slower: results do not depend
- * on their number. */
+/* 1 to NW_POOL_MOST threads, counting the caller. More than the machine has CPUs work too, slower: results do not
+ * depend on their number. */
 enum { NW_POOL_MOST = 1024 };
 nw_status nw_pool_create(nw_pool **pool, int threads);
 void nw_pool_free(nw_pool *pool);

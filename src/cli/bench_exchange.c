@@ -1,8 +1,8 @@
 /*
  * bench_exchange.c - `mpirun -np N nowait bench exchange`: what exchanging gradients costs.
  *
- * Two questions, each answered by contestants that take turns in --repeats rounds of --steps steps; medians count, and the
- * ratios are those of the medians:
+ * Two questions, each answered by contestants that take turns in --repeats rounds of --steps steps; medians count, and
+ * the ratios are those of the medians:
  *   alone     gradients of the model's size, nothing computed: bytes/s of the exchange beside MPI_Allreduce's of the same
  *             bytes in one call. Bytes are those of the gradient, not those that travel.
  *   training  images/s of all ranks with the exchange, beside the same ranks at the same time without any.

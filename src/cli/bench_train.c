@@ -5,9 +5,9 @@
  * because on shared machines the difference shows what the neighbours took. Between steps the bare
  * micro-kernel runs from L1 ("peak"), so that thread counts and machines can be compared.
  *
- * With --profile also what an update costs. A rule with S vectors of state reads weights, gradient and states and writes
- * weights and states: 4 (3 + 2 S) bytes a parameter, 20 for SGD with momentum. Right after a backward pass some of them
- * may still be in a cache, so the rate may pass that of memory.
+ * With --profile also what an update costs. A rule with S vectors of state reads weights, gradient and states and
+ * writes weights and states: 4 (3 + 2 S) bytes a parameter, 20 for SGD with momentum. Right after a backward pass some
+ * of them may still be in a cache, so the rate may pass that of memory.
  */
 #include "cli/bench.h"
 #include "cli/plan.h"

@@ -3,11 +3,11 @@
  *
  * Each time is the median over STEPS steps of all ranks, after WARM that do not count: of every stage's forward and
  * backward pass, of what no stage owns (taking in the images, the loss), of an update. A median drops what disturbs a
- * stage now and then, but a step of many stages is always disturbed somewhere: so the times of stages are stretched until
- * they add up to the median of whole steps. How much whole steps differ among each other is the noise; ranks that wait
- * for each other take the slowest. Memory is measured as exchanges use it: received values are added to a vector that is
- * not in the caches, and what is read and written counts. Links: messages to and fro between ranks 0 and 1, a short one
- * for the latency and one of a bucket's size for the bandwidth.
+ * stage now and then, but a step of many stages is always disturbed somewhere: so the times of stages are stretched
+ * until they add up to the median of whole steps. How much whole steps differ among each other is the noise; ranks that
+ * wait for each other take the slowest. Memory is measured as exchanges use it: received values are added to a vector
+ * that is not in the caches, and what is read and written counts. Links: messages to and fro between ranks 0 and 1, a
+ * short one for the latency and one of a bucket's size for the bandwidth.
  */
 #include "cli/calibrate.h"
 

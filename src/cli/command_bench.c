@@ -97,6 +97,5 @@ nw_status nw_command_bench(int argc, char **argv)
         nw_settings_free(&settings);
         return status;
     }
-    return NW_FAIL(NW_E_ARGUMENT, "there is no benchmark '%s': it is train, conv, codec, exchange or loader",
-                   argv[0]);
+    return NW_FAIL(NW_E_ARGUMENT, "there is no benchmark '%s': it is train, conv, codec, exchange or loader", argv[0]);
 }

@@ -31,7 +31,7 @@ typedef struct replay {
     nw_run_result result;
 } replay;
 
-/* ---- one part ------------------------------------------------------------------------------------------------------- */
+/* ---- one part ---------------------------------------------------------------------------------------------------- */
 
 /* Its options are in the file beside its schedule; those of this command that decide no numbers replace them. */
 static nw_status parse_part(const replay *r, const nw_schedule_part *part, nw_settings *s)
@@ -125,7 +125,7 @@ static nw_status replay_part(replay *r, const nw_schedule_part *part, bool last)
     return status;
 }
 
-/* ---- comparing ------------------------------------------------------------------------------------------------------ */
+/* ---- comparing --------------------------------------------------------------------------------------------------- */
 
 static nw_status summary_hash(const char *run, char sha256[65])
 {
@@ -194,7 +194,7 @@ static nw_status compare(const replay *r, const nw_schedule_part *part, bool las
     return NW_OK;
 }
 
-/* ---- the command ---------------------------------------------------------------------------------------------------- */
+/* ---- the command ------------------------------------------------------------------------------------------------- */
 
 static nw_status start_from(replay *r, const char *path)
 {

@@ -12,8 +12,7 @@ enum { BASES_MOST = 8 };
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
-nw_status nw_config_value(nw_region *region, const char *where, const char *key, const nw_yaml *node,
-                          const char **text)
+nw_status nw_config_value(nw_region *region, const char *where, const char *key, const nw_yaml *node, const char **text)
 {
     if (node->kind == NW_YAML_SCALAR) {
         *text = node->text;

@@ -157,7 +157,7 @@ typedef struct nw_settings {
     /* several replicas, and what travels between them */
     const char *exchange, *cluster, *faults, *calibrate, *bn_sync, *method; /* "" (cluster, faults, calibrate): none */
     int world_size, virtual_ranks, delay, recalibrate_batches;              /* virtual_ranks 0: none */
-    const char *communication, *staleness, *server_correction;  /* of a parameter server */
+    const char *communication, *staleness, *server_correction;              /* of a parameter server */
     int servers, in_flight, server_threads;
     int64_t max_staleness;
     double dc_lambda;

@@ -275,9 +275,10 @@ static nw_status check_server(const nw_settings *s)
     NW_FAIL_IF(serves && s->servers > 1 && s->clip_norm > 0, NW_E_ARGUMENT,
                "--clip-norm needs the whole gradient, of which each of %d servers has a part; use --servers 1",
                s->servers);
-    NW_FAIL_IF(serves && s->servers > 1 && is(s->optimizer, "lars"), NW_E_ARGUMENT,
-               "--optimizer lars needs the norms of whole tensors, of which each of %d servers has a part; use --servers 1",
-               s->servers);
+    NW_FAIL_IF(
+        serves && s->servers > 1 && is(s->optimizer, "lars"), NW_E_ARGUMENT,
+        "--optimizer lars needs the norms of whole tensors, of which each of %d servers has a part; use --servers 1",
+        s->servers);
     NW_FAIL_IF(serves && s->servers > 1 && s->ema_decay > 0, NW_E_ARGUMENT,
                "an average of the weights needs all of them, of which each of %d servers has a part; use --servers 1",
                s->servers);

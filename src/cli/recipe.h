@@ -1,9 +1,9 @@
 /*
  * recipe.h - recipes by name, and where the files that come with the program are.
  *
- * Shared folders (recipes/, configs/, clusters/, experiments/) are looked for in this order: the current folder; beside the
- * folder of the executable (build/nowait finds recipes/ of its source); share/nowait beside that folder (an installed
- * bin/nowait).
+ * Shared folders (recipes/, configs/, clusters/, experiments/) are looked for in this order: the current folder; beside
+ * the folder of the executable (build/nowait finds recipes/ of its source); share/nowait beside that folder (an
+ * installed bin/nowait).
  */
 #ifndef NW_CLI_RECIPE_H
 #define NW_CLI_RECIPE_H
@@ -15,8 +15,8 @@ enum { NW_SHARE_PLACES = 3, NW_PATH_MOST = 4096 };
 /* The path of a file that comes with the program; "./x" is shortened to "x". False if it is nowhere. */
 bool nw_share_find(const char *name, char path[NW_PATH_MOST]);
 
-/* The file that `name` means: a path to a .yaml file, or NAME.yaml of a shared folder. An unknown name is NW_E_ARGUMENT,
- * which says the nearest, and `hint`. `what` is for messages: "recipe". */
+/* The file that `name` means: a path to a .yaml file, or NAME.yaml of a shared folder. An unknown name is
+ * NW_E_ARGUMENT, which says the nearest, and `hint`. `what` is for messages: "recipe". */
 nw_status nw_share_named(const char *folder, const char *what, const char *hint, const char *name,
                          char path[NW_PATH_MOST]);
 

@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- which world ---------------------------------------------------------------------------------------------------- */
+/* ---- which world ------------------------------------------------------------------------------------------------- */
 
 /* Whether an option is for this world: one that comes with the run that goes on was for another, which may have had
  * another size and place. */
@@ -60,7 +60,8 @@ static nw_status check_size(const nw_world *w, const nw_settings *s)
     return NW_OK;
 }
 
-/* What --threads says; else all CPUs that a rank may use, which ranks of one machine share unless they are bound to some. */
+/* What --threads says; else all CPUs that a rank may use, which ranks of one machine share unless they are bound to
+ * some. */
 static int threads_of_rank(const nw_settings *s)
 {
     int allowed = nw_machine_allowed_cpus(), online = (int)sysconf(_SC_NPROCESSORS_ONLN);
@@ -96,7 +97,7 @@ void nw_world_close(nw_world *w)
     *w = (nw_world){.size = 1};
 }
 
-/* ---- is it what was meant ---------------------------------------------------------------------------------------------- */
+/* ---- is it what was meant ---------------------------------------------------------------------------------------- */
 
 static nw_status digest_config(const nw_settings *s, char *text, size_t size)
 {
@@ -147,7 +148,7 @@ nw_status nw_world_check(const nw_world *w, const nw_settings *s, const nw_datas
     return status;
 }
 
-/* ---- one word for all ---------------------------------------------------------------------------------------------------- */
+/* ---- one word for all -------------------------------------------------------------------------------------------- */
 
 typedef struct word {
     int32_t status, present;

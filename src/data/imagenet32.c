@@ -1,5 +1,6 @@
 /*
- * imagenet32.c - ImageNet at 32 x 32: ten training files and one for validation, pickles or npz files; see python_batch.h.
+ * imagenet32.c - ImageNet at 32 x 32: ten training files and one for validation, pickles or npz files; see
+ * python_batch.h.
  *
  * The validation images are the test split, as in the literature. Labels are 1 to 1000 in the files. A folder may hold
  * only the validation file, or only the training files; some of the ten is an error, since it is a download cut short.

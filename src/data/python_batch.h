@@ -1,5 +1,6 @@
 /*
- * python_batch.h - a file with a batch of images and labels as Python programs write it: a pickle of a dict, or an npz file.
+ * python_batch.h - a file with a batch of images and labels as Python programs write it: a pickle of a dict, or an npz
+ * file.
  *
  * `data` is an array of bytes [n, pixels] (more dimensions are the same bytes), or a list of n such rows; the labels
  * are a list or an array of whole numbers under a key that the caller names; `mean` is optional. This serves the Python

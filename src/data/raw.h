@@ -19,8 +19,8 @@
  *   200     32     SHA-256 of the pixels of all splits in order, without the padding between them
  *   232     32     SHA-256 of everything before the pixels, with these 32 bytes zero
  *
- * Sections follow in that order, each at a multiple of 64; pixels begin at a multiple of 4096; gaps are zero. Opening checks the
- * second digest and every label; the first one is checked by nw_raw_verify, since it reads all pixels.
+ * Sections follow in that order, each at a multiple of 64; pixels begin at a multiple of 4096; gaps are zero. Opening
+ * checks the second digest and every label; the first one is checked by nw_raw_verify, since it reads all pixels.
  */
 #ifndef NW_DATA_RAW_H
 #define NW_DATA_RAW_H

@@ -11,23 +11,23 @@
  * nothing but the gradients and N: the same over MPI, on a virtual cluster, with any timing. The owner uses the mean as
  * it was encoded for the others, and its own contribution passes the codec too, so replicas stay equal under any codec.
  *
- * Where the codec loses nothing and there is no delay, memory is touched less: sums travel, and the factor 1 / N is left to
- * the update; an owner's own contribution stays where it is, and what ranks before it contribute is summed aside and then
- * added (of two terms the order does not matter).
+ * Where the codec loses nothing and there is no delay, memory is touched less: sums travel, and the factor 1 / N is
+ * left to the update; an owner's own contribution stays where it is, and what ranks before it contribute is summed
+ * aside and then added (of two terms the order does not matter).
  *
- * Delay 0: step t computes g_t at w_t and applies its mean before step t + 1 begins.
- * Delay 1: step t computes g_t at w_t while the mean of g_(t-1) travels, then applies that one: w_(t+1) = w_t - U(mean
- * g_(t-1)). The exchange has a whole step of time. A run that drains applies the last one too, and so does delay 0 where a
- * checkpoint of delay 1 brings one.
+ * Delay 0: step t computes g_t at w_t and applies its mean before step t + 1 begins. Delay 1: step t computes g_t at
+ * w_t while the mean of g_(t-1) travels, then applies that one: w_(t+1) = w_t - U(mean g_(t-1)). The exchange has a
+ * whole step of time. A run that drains applies the last one too, and so does delay 0 where a checkpoint of delay 1
+ * brings one.
  *
- * Stopping. A member that is asked to stop before it begins gradient t says so in its contributions to t, and owners pass it on
- * with the mean: the run ends after t + 1 + delay gradients. All know in time, since none begins that gradient before it has all
- * means of t.
+ * Stopping. A member that is asked to stop before it begins gradient t says so in its contributions to t, and owners
+ * pass it on with the mean: the run ends after t + 1 + delay gradients. All know in time, since none begins that
+ * gradient before it has all means of t.
  *
- * How far another rank may be ahead: while this rank lacks a mean of step c, from one slow link, it has contributed steps
- * up to c + delay, so others may have all means of these, and begin step c + 2 delay + 1. Messages of steps to come
- * wait in rounds, of which there are therefore 2 (delay + 1). Rounds are completed in order, since messages of a link
- * are.
+ * How far another rank may be ahead: while this rank lacks a mean of step c, from one slow link, it has contributed
+ * steps up to c + delay, so others may have all means of these, and begin step c + 2 delay + 1. Messages of steps to
+ * come wait in rounds, of which there are therefore 2 (delay + 1). Rounds are completed in order, since messages of a
+ * link are.
  */
 #include "exchange/exchange.h"
 
@@ -62,13 +62,13 @@ typedef struct allreduce {
     float *aside;     /* sums of ranks before this one, for this rank's parts; NULL if there are fewer than two */
     size_t *aside_at; /* by bucket: where its part is in `aside` */
     step_round *rounds;
-    float *delayed[2]; /* delay 1: means of even and of odd steps */
-    float *carried;    /* delay 0: a mean that a checkpoint with delay 1 held back, until it is applied */
-    int64_t step;      /* gradients computed */
-    int given;         /* buckets of the next one that were contributed: its round may be over before it is */
-    int64_t completed; /* rounds whose means are all here */
-    int64_t applied;   /* updates made */
-    int64_t clocks[2]; /* of even and of odd steps: the batch of their learning rate */
+    float *delayed[2];   /* delay 1: means of even and of odd steps */
+    float *carried;      /* delay 0: a mean that a checkpoint with delay 1 held back, until it is applied */
+    int64_t step;        /* gradients computed */
+    int given;           /* buckets of the next one that were contributed: its round may be over before it is */
+    int64_t completed;   /* rounds whose means are all here */
+    int64_t applied;     /* updates made */
+    int64_t clocks[2];   /* of even and of odd steps: the batch of their learning rate */
     int64_t held, clock; /* for checkpoints: means that are not applied, and the batch of their learning rate */
     nw_go go;
     bool asked;    /* for the next gradient */
@@ -86,7 +86,7 @@ static float *target(const allreduce *a, int64_t step)
     return a->delay ? a->delayed[step & 1] : a->params->gradients;
 }
 
-/* ---- rounds ------------------------------------------------------------------------------------------------------- */
+/* ---- rounds ------------------------------------------------------------------------------------------------------ */
 
 static void reset_round(allreduce *a, step_round *r)
 {
@@ -114,7 +114,7 @@ static void part_is_here(allreduce *a, int64_t step, int bucket, int part)
     reset_round(a, r);
 }
 
-/* ---- reduce-scatter and allgather ----------------------------------------------------------------------------------- */
+/* ---- reduce-scatter and allgather -------------------------------------------------------------------------------- */
 
 static nw_status encode(allreduce *a, nw_actions *actions, int kind, int64_t step, int bucket, int part,
                         const float *in, size_t count, nw_message **out)
@@ -246,7 +246,7 @@ static nw_status contribute_from(allreduce *a, nw_actions *actions, size_t first
     return NW_OK;
 }
 
-/* ---- messages ------------------------------------------------------------------------------------------------------- */
+/* ---- messages ---------------------------------------------------------------------------------------------------- */
 
 static nw_status check_message(const allreduce *a, const nw_header *h)
 {
@@ -308,12 +308,13 @@ static nw_status take_message(allreduce *a, nw_actions *actions, nw_message *m)
     return NW_OK;
 }
 
-/* ---- the state machine ------------------------------------------------------------------------------------------------ */
+/* ---- the state machine ------------------------------------------------------------------------------------------- */
 
 /* What is applied next, if not the gradient vector itself. */
 static float *held_back(const allreduce *a) { return a->delay ? a->delayed[a->applied & 1] : a->carried; }
 
-/* Gradients that may stay without their update: those that a delay holds back, unless the run drains and is at its end. */
+/* Gradients that may stay without their update: those that a delay holds back, unless the run drains and is at its
+ * end. */
 static int64_t may_wait(const allreduce *a)
 {
     bool at_end = a->step >= a->go.until && !a->go.partial && !a->asked;
@@ -443,7 +444,8 @@ static void state(nw_machine *m, nw_state *s)
 static nw_status loaded(nw_machine *m)
 {
     allreduce *a = (allreduce *)m;
-    NW_FAIL_IF(m->updates < a->held || m->updates > INT64_MAX / 2 || a->held < 0 || a->held > 1 || a->clock < 0, NW_E_FILE,
+    NW_FAIL_IF(m->updates < a->held || m->updates > INT64_MAX / 2 || a->held < 0 || a->held > 1 || a->clock < 0,
+               NW_E_FILE,
                "the checkpoint holds an allreduce after %" PRId64 " gradients, %" PRId64
                " of them not applied, which cannot be; take an earlier checkpoint",
                m->updates, a->held);
@@ -456,7 +458,7 @@ static nw_status loaded(nw_machine *m)
     return NW_OK;
 }
 
-/* ---- life --------------------------------------------------------------------------------------------------------------- */
+/* ---- life -------------------------------------------------------------------------------------------------------- */
 
 static void allreduce_free(nw_machine *m)
 {

@@ -1,5 +1,6 @@
 /*
- * exchange.h - how replicas agree: the exchanges there are, and the pipelines below them. net/machine.h says what they are.
+ * exchange.h - how replicas agree: the exchanges there are, and the pipelines below them. net/machine.h says what they
+ * are.
  *
  *   name        replicas   how                                                                       file
  *   none        1          every gradient is applied at once                                         none.c
@@ -58,7 +59,7 @@ nw_status nw_passes_create(nw_machine **pipeline, nw_machine *exchange, const nw
 int nw_server_workers(const nw_exchange_options *options);
 int nw_server_worker_of(const nw_exchange_options *options, int member);
 
-/* ---- buckets ------------------------------------------------------------------------------------------------------ */
+/* ---- buckets ----------------------------------------------------------------------------------------------------- */
 
 /* The vector of all gradients, cut into buckets of whole segments, from its end to its beginning, since backward passes
  * finish there first. Bucket 0 is the last of the vector. A bucket is cut into one part a rank, on multiples of 16

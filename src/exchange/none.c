@@ -38,8 +38,8 @@ static void update(const none *n, nw_actions *actions, int64_t clock)
 static void count_update(none *n, nw_actions *actions, int64_t clock)
 {
     static const int me = 0;
-    n->count = (nw_count){
-        .updates = ++n->base.updates, .clock = clock, .from_count = 1, .from = &me, .reports = &n->report};
+    n->count =
+        (nw_count){.updates = ++n->base.updates, .clock = clock, .from_count = 1, .from = &me, .reports = &n->report};
     nw_actions_add(actions, (nw_action){.kind = NW_ACTION_COUNT, .count = &n->count});
 }
 

@@ -1,13 +1,14 @@
 /*
- * passes.c - the pipeline of a rank that has all stages: a gradient is `accumulation` passes, forward and backward, one after
- * the other.
+ * passes.c - the pipeline of a rank that has all stages: a gradient is `accumulation` passes, forward and backward, one
+ * after the other.
  *
  * It stands between the exchange and the driver, hears every event first and hands on what concerns the exchange: of a
- * gradient's passes only the last one's FINAL, and one DONE for the gradient. A gradient that is asked for becomes passes here.
+ * gradient's passes only the last one's FINAL, and one DONE for the gradient. A gradient that is asked for becomes
+ * passes here.
  *
- * Where ranks go in step, GO says how many batches this rank computes in the run. If these are no multiple of `accumulation`
- * the exchange is told to begin one gradient more (go.partial), and is told when the batches are used up that it is not
- * complete; the next run goes on with it.
+ * Where ranks go in step, GO says how many batches this rank computes in the run. If these are no multiple of
+ * `accumulation` the exchange is told to begin one gradient more (go.partial), and is told when the batches are used up
+ * that it is not complete; the next run goes on with it.
  */
 #include "exchange/exchange.h"
 
@@ -55,7 +56,7 @@ static nw_status tell(passes *p, const nw_event *event, nw_actions *actions)
                        p->exchange->ops->name, a->task.number);
             p->gradient = a->task;
             begins = true;
-            pass(p, actions); /* behind all others, */
+            pass(p, actions);                                    /* behind all others, */
             actions->at[kept++] = actions->at[--actions->count]; /* and to its place in the order */
         } else {
             actions->at[kept++] = *a;

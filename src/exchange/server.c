@@ -1,18 +1,18 @@
 /*
  * server.c - ranks that own the parameters, and workers that compute gradients for them without waiting for each other.
  *
- * Asynchronously (APAM's Algorithm 1, from the master's view), for k = 1, 2, ...: a gradient g of some worker comes, computed
- * from parameters of an earlier version, and
+ * Asynchronously (APAM's Algorithm 1, from the master's view), for k = 1, 2, ...: a gradient g of some worker comes,
+ * computed from parameters of an earlier version, and
  *
  *   x(k + 1) = U(x(k), c g)          c = 1, or less for old gradients (below)
  *
  * where U is whatever the optimizer does. Then that worker gets x(k + 1), and a permit for one more gradient. With two
- * permits (`in_flight`) it computes the next one while the last travels. Synchronously an update is made of the mean of one
- * gradient of each worker, added in the order of ranks.
+ * permits (`in_flight`) it computes the next one while the last travels. Synchronously an update is made of the mean of
+ * one gradient of each worker, added in the order of ranks.
  *
- * The server hands out permits, so that exactly as many updates are made as were asked for, without surplus gradients and
- * without a barrier anywhere: workers that are done early get more to do. At the end of a run, when every permit has been
- * used, all workers get the last parameters, so that at rest all replicas are equal, bit for bit.
+ * The server hands out permits, so that exactly as many updates are made as were asked for, without surplus gradients
+ * and without a barrier anywhere: workers that are done early get more to do. At the end of a run, when every permit
+ * has been used, all workers get the last parameters, so that at rest all replicas are equal, bit for bit.
  *
  * Messages carry versions: the delay of a gradient is the number of updates since its parameters.
  *
@@ -22,13 +22,13 @@
  *   correction inverse        c = 1 / (delay + 1)
  *   correction dc             g + lambda g g (x - x_old): delay compensation (Zheng et al. 2017)
  *
- * Several servers own one range of the parameters each; server 0 hands out the work and says in which order gradients are applied,
- * so that all ranges have one history (server_turns.c). Where copies of all parameters are asked for, they come together at server
- * 0 while all go on: see server_copies.c. A server may be a worker, too: then its own gradients pass the same ways, but not the
- * driver.
+ * Several servers own one range of the parameters each; server 0 hands out the work and says in which order gradients
+ * are applied, so that all ranges have one history (server_turns.c). Where copies of all parameters are asked for, they
+ * come together at server 0 while all go on: see server_copies.c. A server may be a worker, too: then its own gradients
+ * pass the same ways, but not the driver.
  *
- * A worker that says nothing for `deadline_ns`, although it has something to do, is dropped, and its work goes to others; it may
- * come back (server_clients.c).
+ * A worker that says nothing for `deadline_ns`, although it has something to do, is dropped, and its work goes to
+ * others; it may come back (server_clients.c).
  *
  * server_private.h lists messages and state.
  */
@@ -39,7 +39,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- lists of messages ---------------------------------------------------------------------------------------------------- */
+/* ---- lists of messages ------------------------------------------------------------------------------------------- */
 
 nw_status nw_pieces_make(pieces *p, int count)
 {
@@ -76,7 +76,7 @@ nw_status nw_pieces_add(pieces *p, int index, nw_message *m)
     return NW_OK;
 }
 
-/* ---- making and reading messages ------------------------------------------------------------------------------------------ */
+/* ---- making and reading messages --------------------------------------------------------------------------------- */
 
 static nw_status take_message(server *s, nw_actions *actions, nw_message *m, int from);
 
@@ -210,7 +210,7 @@ nw_status nw_server_decode_all(server *s, nw_actions *actions, const pieces *fro
     return nw_codec_run(s->o.pool, s->ranges, count);
 }
 
-/* ---- messages that come ----------------------------------------------------------------------------------------------------- */
+/* ---- messages that come ------------------------------------------------------------------------------------------ */
 
 /* What a worker hears; all else is for servers. */
 static bool is_for_worker(int kind) { return kind == MODEL || kind == PERMIT || kind == REST || kind == DROPPED; }
@@ -288,7 +288,7 @@ static nw_status take_message(server *s, nw_actions *actions, nw_message *m, int
     return is_for_worker(m->header->kind) ? nw_worker_take(s, actions, m, from) : nw_turns_take(s, actions, m, from);
 }
 
-/* ---- the state machine ------------------------------------------------------------------------------------------------------ */
+/* ---- the state machine ------------------------------------------------------------------------------------------- */
 
 static nw_status go_on(server *s, nw_actions *actions)
 {
@@ -402,7 +402,7 @@ static nw_status loaded(nw_machine *m)
     return NW_OK;
 }
 
-/* ---- life --------------------------------------------------------------------------------------------------------------------- */
+/* ---- life -------------------------------------------------------------------------------------------------------- */
 
 static void server_free(nw_machine *m)
 {
@@ -423,7 +423,10 @@ static void server_free(nw_machine *m)
 static int servers_of(const nw_exchange_options *o) { return o->servers > 0 ? o->servers : 1; }
 static bool servers_compute(const nw_exchange_options *o) { return o->server_computes || o->group.count == 1; }
 
-int nw_server_workers(const nw_exchange_options *o) { return servers_compute(o) ? o->group.count : o->group.count - servers_of(o); }
+int nw_server_workers(const nw_exchange_options *o)
+{
+    return servers_compute(o) ? o->group.count : o->group.count - servers_of(o);
+}
 
 int nw_server_worker_of(const nw_exchange_options *o, int member)
 {

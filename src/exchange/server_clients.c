@@ -1,15 +1,15 @@
 /*
- * server_clients.c - workers as a server sees them: the parameters and permits that they get, and what happens when one is silent
- * and when it comes back. See server.c and server_private.h.
+ * server_clients.c - workers as a server sees them: the parameters and permits that they get, and what happens when one
+ * is silent and when it comes back. See server.c and server_private.h.
  *
- * Permits (server 0 alone). With V updates made, P permits out and U updates asked for, one more is given while V + P < U: so
- * exactly U updates are made, whatever is thrown away or dropped on the way.
+ * Permits (server 0 alone). With V updates made, P permits out and U updates asked for, one more is given while V + P <
+ * U: so exactly U updates are made, whatever is thrown away or dropped on the way.
  *
- * Silence. A worker that has a permit and says nothing for `deadline_ns` of the server's own time is dropped: its permits are
- * given to others, nobody waits for it, and what it sends is ignored. Other servers are told, since a turn may lack its pieces.
- * When it says something again it is told so, forgets what it had, and joins as one that has nothing. Joining takes effect at
- * once, or, between two runs, when the next one begins. A server cannot be dropped: if workers are silent because another server
- * is, the run fails and names it.
+ * Silence. A worker that has a permit and says nothing for `deadline_ns` of the server's own time is dropped: its
+ * permits are given to others, nobody waits for it, and what it sends is ignored. Other servers are told, since a turn
+ * may lack its pieces. When it says something again it is told so, forgets what it had, and joins as one that has
+ * nothing. Joining takes effect at once, or, between two runs, when the next one begins. A server cannot be dropped: if
+ * workers are silent because another server is, the run fails and names it.
  */
 #include "exchange/server_private.h"
 
@@ -20,7 +20,7 @@
 
 static int rank_of(const server *s, int member) { return s->base.group.ranks[member]; }
 
-/* ---- parameters go out ---------------------------------------------------------------------------------------------------- */
+/* ---- parameters go out ------------------------------------------------------------------------------------------- */
 
 /* The present parameters as messages, which all who get this version share. */
 static nw_status encode_model(server *s, nw_actions *actions, const nw_codec *codec)
@@ -80,7 +80,7 @@ nw_status nw_clients_own_begins(server *s, nw_actions *actions)
     return keep_backup(s, actions, client_of(s, s->base.group.me));
 }
 
-/* ---- work goes out -------------------------------------------------------------------------------------------------------- */
+/* ---- work goes out ----------------------------------------------------------------------------------------------- */
 
 /* A header for each of the other servers. */
 static nw_status tell_fellows(server *s, nw_actions *actions, int kind, int member, int64_t step)
@@ -128,7 +128,7 @@ nw_status nw_clients_permit(server *s, nw_actions *actions)
     return NW_OK;
 }
 
-/* ---- runs begin and end --------------------------------------------------------------------------------------------------- */
+/* ---- runs begin and end ------------------------------------------------------------------------------------------ */
 
 nw_status nw_clients_go(server *s, nw_actions *actions)
 {
@@ -198,7 +198,7 @@ nw_status nw_clients_rest(server *s, nw_actions *actions)
     return NW_OK;
 }
 
-/* ---- silence and return --------------------------------------------------------------------------------------------------- */
+/* ---- silence and return ------------------------------------------------------------------------------------------ */
 
 /* What it was asked for and what came of it half. */
 static void forget_work(server *s, client *c)
@@ -262,13 +262,15 @@ static nw_status drop_worker(server *s, nw_actions *actions, client *c)
     return NW_OK;
 }
 
-/* Another server that has not made so many updates yet; of several, the one that was silent longest. 0: there is none. */
+/* Another server that has not made so many updates yet; of several, the one that was silent longest. 0: there is
+ * none. */
 static int server_behind(const server *s, int64_t version)
 {
     const master *m = &s->master;
     int found = 0;
     for (int i = 1; is_first(s) && i < s->servers; i++)
-        if (m->fellows[i].version < version && (!found || m->fellows[i].heard_ns < m->fellows[found].heard_ns)) found = i;
+        if (m->fellows[i].version < version && (!found || m->fellows[i].heard_ns < m->fellows[found].heard_ns))
+            found = i;
     return found;
 }
 
@@ -300,10 +302,11 @@ nw_status nw_clients_rang(server *s, nw_actions *actions)
         client *c = &m->clients[i];
         int behind = 0;
         if (deadline_of(s, c, &behind) > s->now_ns) continue;
-        NW_FAIL_IF(behind, NW_E_PEER,
-                   "rank %d, a server, has said nothing for %.1f s, and a server cannot be replaced; --timeout sets how "
-                   "long",
-                   rank_of(s, behind), (double)(s->now_ns - m->fellows[behind].heard_ns) * 1e-9);
+        NW_FAIL_IF(
+            behind, NW_E_PEER,
+            "rank %d, a server, has said nothing for %.1f s, and a server cannot be replaced; --timeout sets how "
+            "long",
+            rank_of(s, behind), (double)(s->now_ns - m->fellows[behind].heard_ns) * 1e-9);
         NW_TRY(drop_worker(s, actions, c));
     }
     return NW_OK;
@@ -338,7 +341,7 @@ void nw_clients_waits(const server *s, nw_wait *wait)
     snprintf(wait->what, sizeof wait->what, "gradients, after %" PRId64 " updates of %" PRId64, m->version, m->until);
 }
 
-/* ---- life ----------------------------------------------------------------------------------------------------------------- */
+/* ---- life -------------------------------------------------------------------------------------------------------- */
 
 nw_status nw_clients_make(server *s)
 {

@@ -1,16 +1,17 @@
 /*
- * server_copies.c - all parameters as they were after N updates, brought together at rank 0 while several servers go on. See
- * server.c and server_private.h.
+ * server_copies.c - all parameters as they were after N updates, brought together at rank 0 while several servers go
+ * on. See server.c and server_private.h.
  *
- * Every server counts the updates of its range, and knows beforehand after which of them a copy is due (nw_go.snapshots). Then it sends its range to rank 0, exactly, behind the answer to the worker, and goes on. Rank 0
- * puts the ranges together, its own among them. When all are there it hands them over (SNAPSHOT) and tells the servers (TAKEN). One server has all parameters anyway.
- * So a copy is the parameters after N updates.
+ * Every server counts the updates of its range, and knows beforehand after which of them a copy is due
+ * (nw_go.snapshots). Then it sends its range to rank 0, exactly, behind the answer to the worker, and goes on. Rank 0
+ * puts the ranges together, its own among them. When all are there it hands them over (SNAPSHOT) and tells the servers
+ * (TAKEN). One server has all parameters anyway. So a copy is the parameters after N updates.
  *
- * Bound. A server makes no update behind which a copy is due while COPIES_MOST of its copies are not taken. Messages from one
- * rank to another keep their order, so copies are completed in theirs, and all that are under way are among the COPIES_MOST that
- * follow the last complete one: rank 0 needs as many vectors, which it takes when they are first used. Nobody waits for
- * ever: whoever waits has made more updates than the first copy that is not taken needs, and the gradients of these went to all
- * servers.
+ * Bound. A server makes no update behind which a copy is due while COPIES_MOST of its copies are not taken. Messages
+ * from one rank to another keep their order, so copies are completed in theirs, and all that are under way are among
+ * the COPIES_MOST that follow the last complete one: rank 0 needs as many vectors, which it takes when they are first
+ * used. Nobody waits for ever: whoever waits has made more updates than the first copy that is not taken needs, and the
+ * gradients of these went to all servers.
  *
  * At rest no copy is under way: a server is not idle until its copies are taken.
  */
@@ -46,7 +47,7 @@ nw_status nw_copies_count(server *s, nw_actions *actions)
 
 bool nw_copies_hold(const server *s) { return s->master.copying == COPIES_MOST && is_due(s, s->master.version + 1); }
 
-/* ---- at rank 0 ------------------------------------------------------------------------------------------------------------- */
+/* ---- at rank 0 --------------------------------------------------------------------------------------------------- */
 
 /* Whether a server can be that far by now: workers have at most `in_flight` gradients that only some have applied. */
 static bool is_expected(const server *s, int64_t version)
@@ -127,7 +128,7 @@ static nw_status take_piece(server *s, nw_actions *actions, const nw_message *me
     return count_piece(s, actions, c, index);
 }
 
-/* ---- at every server ------------------------------------------------------------------------------------------------------- */
+/* ---- at every server --------------------------------------------------------------------------------------------- */
 
 nw_status nw_copies_give(server *s, nw_actions *actions)
 {

@@ -1,10 +1,12 @@
 /*
- * server_private.h - the inside of the parameter server, shared by the files that make it: server.c (the state machine, life),
- * server_clients.c (workers as a server sees them: what they get, silence, return), server_turns.c (gradients in, updates),
- * server_copies.c (copies of all parameters, while all go on) and server_worker.c (a rank that computes gradients).
+ * server_private.h - the inside of the parameter server, shared by the files that make it: server.c (the state machine,
+ * life), server_clients.c (workers as a server sees them: what they get, silence, return), server_turns.c (gradients
+ * in, updates), server_copies.c (copies of all parameters, while all go on) and server_worker.c (a rank that computes
+ * gradients).
  *
- * Members 0 .. S - 1 are servers, and own one range of the parameters each; the members behind them are workers, and, with
- * `server_computes`, all are. What goes between a rank's own two roles passes the same functions, but not the driver.
+ * Members 0 .. S - 1 are servers, and own one range of the parameters each; the members behind them are workers, and,
+ * with `server_computes`, all are. What goes between a rank's own two roles passes the same functions, but not the
+ * driver.
  *
  *   kind       from -> to              says
  *   GRADIENT   worker -> each server   a piece of a gradient; step: its permit, version: the model it was computed from
@@ -19,7 +21,8 @@
  *   TAKEN      server 0 -> server      the copy of that version is complete
  *   STOP       any -> server 0         the sender was asked to stop
  *
- * Of several servers the first decides, and the others do the same in the same order, so that all ranges have one history:
+ * Of several servers the first decides, and the others do the same in the same order, so that all ranges have one
+ * history:
  *
  *   TURN       server 0 -> server      the next update takes these workers' gradients; version: their age. flags 1: they are
  *                                      thrown away instead
@@ -89,7 +92,7 @@ typedef struct permit {
 
 typedef struct worker {
     bool active, computing;
-    bool dropped; /* what is being computed is of no use */
+    bool dropped;                   /* what is being computed is of no use */
     permit permits[IN_FLIGHT_MOST]; /* not yet used, in order */
     int permit_count;
     int64_t number; /* the permit of the gradient under way */
@@ -118,7 +121,8 @@ typedef struct client {
     int waiting;      /* gradients that are here and wait */
     int64_t has;      /* the version that was last sent to it; -1: none that it can use */
     int64_t heard_ns; /* when it last said something, or was given something to do */
-    int64_t least;    /* gradients of permits before this one are from before it was dropped; other servers than the first */
+    int64_t
+        least; /* gradients of permits before this one are from before it was dropped; other servers than the first */
     gradient coming;
     pieces backups[IN_FLIGHT_MOST + 2]; /* models that it may have computed from, for dc-asgd; in order of version */
     int backup_count;
@@ -141,9 +145,10 @@ typedef struct copy {
 
 typedef struct master {
     bool active, applying;
-    nw_message *orders, **last_order; /* other servers than the first: TURN, GIVE, JOINED and CLOSE that were not heeded yet */
-    fellow *fellows; /* the first server: by server */
-    int64_t version; /* updates made */
+    nw_message *orders,
+        **last_order; /* other servers than the first: TURN, GIVE, JOINED and CLOSE that were not heeded yet */
+    fellow *fellows;  /* the first server: by server */
+    int64_t version;  /* updates made */
     int64_t until;
     int64_t serial; /* the next permit's number */
     int permits;    /* of all clients */
@@ -156,11 +161,12 @@ typedef struct master {
     gradient *taken; /* that are being applied */
     int taken_count;
     int64_t thrown_away; /* gradients that were too old */
-    float *sum;    /* what is applied: as long as all parameters, but used in this server's range only */
-    float *was;    /* for dc-asgd: a piece of an old model */
-    pieces model;  /* the parameters of `version`, encoded; empty: not yet */
-    int64_t timer; /* NW_NO_TIMER: none */
-    /* Of even and of odd updates: one is told after the next has begun, when the messages of its gradients are used again. */
+    float *sum;          /* what is applied: as long as all parameters, but used in this server's range only */
+    float *was;          /* for dc-asgd: a piece of an old model */
+    pieces model;        /* the parameters of `version`, encoded; empty: not yet */
+    int64_t timer;       /* NW_NO_TIMER: none */
+    /* Of even and of odd updates: one is told after the next has begun, when the messages of its gradients are used
+     * again. */
     nw_count counted[2];
     int *counted_from;
     const void **counted_reports;
@@ -189,7 +195,7 @@ typedef struct server {
     bool sync;
     const int64_t *snapshots; /* updates behind which one is due in this run, ascending */
     int snapshot_count;
-    int64_t now_ns;     /* of the event that is being handled */
+    int64_t now_ns; /* of the event that is being handled */
     worker worker;
     master master;
 } server;

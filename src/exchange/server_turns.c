@@ -1,15 +1,17 @@
 /*
  * server_turns.c - gradients come in, and are applied one after the other. See server.c and server_private.h.
  *
- * Server 0 chooses which gradient is next. The others hear of it (TURN) and do the same in the same order, each in its range: a
- * turn waits until all pieces of its gradients are there. So all ranges have one history, and "after n updates" means the same
- * everywhere; a worker's next model, too, is given in this order (GIVE) and is of one version in all ranges.
+ * Server 0 chooses which gradient is next. The others hear of it (TURN) and do the same in the same order, each in its
+ * range: a turn waits until all pieces of its gradients are there. So all ranges have one history, and "after n
+ * updates" means the same everywhere; a worker's next model, too, is given in this order (GIVE) and is of one version
+ * in all ranges.
  *
- * Waiting for old gradients (staleness wait, bound N). Let the permits that are out be sorted by the version v_1 <= v_2 <= ...
- * at which they were given, and V the present version. If they are used in this order, the i-th misses V + i - 1 - v_i
- * updates; its slack is N minus that. Giving a permit when at most N are out gives it slack >= 0. Using the j-th out of turn
- * takes one from the slack of those before it and nothing from those behind. So a gradient may be applied if all before it
- * have slack >= 1, and the oldest always may: nobody waits for ever, and no gradient misses more than N updates.
+ * Waiting for old gradients (staleness wait, bound N). Let the permits that are out be sorted by the version v_1 <= v_2
+ * <= ... at which they were given, and V the present version. If they are used in this order, the i-th misses V + i - 1
+ * - v_i updates; its slack is N minus that. Giving a permit when at most N are out gives it slack >= 0. Using the j-th
+ * out of turn takes one from the slack of those before it and nothing from those behind. So a gradient may be applied
+ * if all before it have slack >= 1, and the oldest always may: nobody waits for ever, and no gradient misses more than
+ * N updates.
  */
 #include "exchange/server_private.h"
 
@@ -20,11 +22,11 @@
 
 static int own_pieces(const server *s) { return s->of_server[s->base.group.me]; }
 
-/* Gradients of one worker that may wait here. Another server than the first may not have heard yet that all of them were thrown
- * away, and permits for as many given. */
+/* Gradients of one worker that may wait here. Another server than the first may not have heard yet that all of them
+ * were thrown away, and permits for as many given. */
 static int most_waiting(const server *s) { return is_first(s) ? s->o.in_flight : 2 * s->o.in_flight; }
 
-/* ---- gradients come in ------------------------------------------------------------------------------------------------------ */
+/* ---- gradients come in ------------------------------------------------------------------------------------------- */
 
 static gradient take_out(master *m, int index)
 {
@@ -99,8 +101,8 @@ static nw_status take_order(server *s, nw_actions *actions, nw_message *message)
     const nw_header *h = message->header;
     bool of_worker = h->kind == GIVE || h->kind == CANCEL || h->kind == JOINED;
     NW_FAIL_IF(is_first(s) || (of_worker && (h->part < s->first_worker || h->part >= s->first_worker + s->workers)),
-               NW_E_MESSAGE, "rank %u sent an order of kind %u, worker %u, that this server cannot take", h->from, h->kind,
-               h->part);
+               NW_E_MESSAGE, "rank %u sent an order of kind %u, worker %u, that this server cannot take", h->from,
+               h->kind, h->part);
     if (h->kind == CANCEL) return nw_clients_forget(s, actions, client_of(s, h->part));
     message->next = NULL;
     *m->last_order = nw_message_hold(message);
@@ -136,7 +138,7 @@ nw_status nw_turns_take(server *s, nw_actions *actions, nw_message *message, int
     }
 }
 
-/* ---- updates ------------------------------------------------------------------------------------------------------------------ */
+/* ---- updates ----------------------------------------------------------------------------------------------------- */
 
 /* The version at which a client's permit of the oldest gradient not applied was given, and those behind it. */
 static int64_t slack_of(const server *s, int64_t handed, int before)
@@ -219,7 +221,8 @@ static void choose(server *s)
         return;
     }
     int expected = 0;
-    for (int i = 0; i < s->workers; i++) expected += m->clients[i].permits > 0; /* one that has come back waits for the next */
+    for (int i = 0; i < s->workers; i++)
+        expected += m->clients[i].permits > 0; /* one that has come back waits for the next */
     if (m->queue_count < expected) return;
     for (int w = 0; w < s->workers; w++) /* in the order of ranks */
         for (int i = 0; i < m->queue_count; i++)
@@ -291,7 +294,7 @@ nw_status nw_turns_applied(server *s, nw_actions *actions)
     return nw_copies_give(s, actions); /* behind the answer, for which a worker waits */
 }
 
-/* ---- the first server chooses ----------------------------------------------------------------------------------------------- */
+/* ---- the first server chooses ------------------------------------------------------------------------------------ */
 
 static bool is_too_old(const server *s, const gradient *g)
 {
@@ -318,7 +321,8 @@ static nw_status tell_turn(server *s, nw_actions *actions, int64_t delay, bool t
     return NW_OK;
 }
 
-/* *chosen: the others are to be told, behind the permits that are given with the parameters as they are before this update. */
+/* *chosen: the others are to be told, behind the permits that are given with the parameters as they are before this
+ * update. */
 static nw_status choose_next(server *s, nw_actions *actions, bool *chosen)
 {
     master *m = &s->master;
@@ -336,7 +340,7 @@ static nw_status choose_next(server *s, nw_actions *actions, bool *chosen)
     return NW_OK;
 }
 
-/* ---- the others follow ------------------------------------------------------------------------------------------------------ */
+/* ---- the others follow ------------------------------------------------------------------------------------------- */
 
 /* The first gradient of a worker that waits here; -1: there is none. */
 static int find_waiting(const master *m, int member)
@@ -431,7 +435,7 @@ static nw_status follow(server *s, nw_actions *actions)
     return NW_OK;
 }
 
-/* ---- the pace --------------------------------------------------------------------------------------------------------------- */
+/* ---- the pace ---------------------------------------------------------------------------------------------------- */
 
 nw_status nw_turns_go_on(server *s, nw_actions *actions)
 {
@@ -465,7 +469,7 @@ void nw_turns_stop(server *s)
     if (m->active && least < m->until) m->until = least;
 }
 
-/* ---- life ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- life -------------------------------------------------------------------------------------------------------- */
 
 nw_status nw_turns_make(server *s)
 {

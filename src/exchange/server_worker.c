@@ -1,9 +1,10 @@
 /*
  * server_worker.c - a rank that computes gradients for a parameter server. See server_private.h.
  *
- * It computes whenever it has a permit, and starts with the newest parameters that have come from all servers, of one version. Pieces
- * of the gradient leave as soon as they are final. Parameters that come while it computes wait: a gradient is taken at one version
- * from its beginning to its end. A rank that is a server, too, has its own range in place, as new as it is.
+ * It computes whenever it has a permit, and starts with the newest parameters that have come from all servers, of one
+ * version. Pieces of the gradient leave as soon as they are final. Parameters that come while it computes wait: a
+ * gradient is taken at one version from its beginning to its end. A rank that is a server, too, has its own range in
+ * place, as new as it is.
  */
 #include "exchange/server_private.h"
 
@@ -11,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- parameters that come ----------------------------------------------------------------------------------------------- */
+/* ---- parameters that come ---------------------------------------------------------------------------------------- */
 
 /* Forgets the models that are not newer than a version, which has become the one in place. */
 static void drop_ready(server *s, source *from, int64_t version)
@@ -78,7 +79,7 @@ static nw_status take_piece(server *s, nw_message *m, int server_index)
     return NW_OK;
 }
 
-/* ---- the end of a run ------------------------------------------------------------------------------------------------------ */
+/* ---- the end of a run -------------------------------------------------------------------------------------------- */
 
 /* The first server says who is dropped; all others are here, or back. */
 static nw_status hear_of_dropped(server *s, nw_actions *actions, const nw_message *m)
@@ -113,7 +114,7 @@ static nw_status rest(server *s, nw_actions *actions, const nw_message *m, int s
     return NW_OK;
 }
 
-/* ---- work -------------------------------------------------------------------------------------------------------------------- */
+/* ---- work -------------------------------------------------------------------------------------------------------- */
 
 static nw_status take_permit(worker *w, const nw_header *h)
 {
@@ -185,7 +186,8 @@ nw_status nw_worker_go_on(server *s, nw_actions *actions)
 {
     worker *w = &s->worker;
     if (!w->active || w->computing || w->permit_count == 0) return NW_OK;
-    if (s->serves && (s->master.applying || s->master.version < w->permits[0].version)) return NW_OK; /* its own range */
+    if (s->serves && (s->master.applying || s->master.version < w->permits[0].version))
+        return NW_OK; /* its own range */
     int64_t version = newest_version(s);
     if (version < w->permits[0].version) return NW_OK;
     NW_TRY(put_all_in_place(s, actions, version));
@@ -197,7 +199,7 @@ nw_status nw_worker_go_on(server *s, nw_actions *actions)
     return NW_OK;
 }
 
-/* ---- life -------------------------------------------------------------------------------------------------------------------- */
+/* ---- life -------------------------------------------------------------------------------------------------------- */
 
 nw_status nw_worker_make(server *s)
 {

@@ -154,7 +154,8 @@ void nw_compute_cost_free(nw_compute_cost *cost);
 int64_t nw_compute_cost_pass_ns(const nw_compute_cost *cost);
 /* Time in which `to` takes a message of `from` in before it looks at it, without slowdown and noise. */
 int64_t nw_cluster_copy_ns(const nw_cluster *cluster, int from, int to, size_t bytes);
-/* Time in which `rank` touches that many bytes, at its own rate or the usual one in bytes/s, without slowdown and noise. */
+/* Time in which `rank` touches that many bytes, at its own rate or the usual one in bytes/s, without slowdown and
+ * noise. */
 int64_t nw_cluster_touch_ns(const nw_cluster *cluster, double usual, int rank, double bytes);
 
 #endif

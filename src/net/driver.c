@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- lists of actions --------------------------------------------------------------------------------------------- */
+/* ---- lists of actions -------------------------------------------------------------------------------------------- */
 
 void nw_actions_add(nw_actions *actions, nw_action action)
 {
@@ -46,8 +46,8 @@ static bool overlaps(const float *at, size_t count, const float *vector, size_t 
     return vector && first < end && at < vector + end && at + count > vector + first;
 }
 
-/* What the task under way owns: a pass its gradient up to where it is final, and, against writers, its values; an update its
- * ranges. */
+/* What the task under way owns: a pass its gradient up to where it is final, and, against writers, its values; an
+ * update its ranges. */
 static bool is_owned(const nw_actions *a, const float *at, size_t count, bool write)
 {
     const nw_task *t = a->running;
@@ -68,7 +68,7 @@ void nw_actions_touch(nw_actions *actions, const float *at, size_t count, bool w
                               actions->running->kind == NW_TASK_PASS ? "a pass" : "an update");
 }
 
-/* ---- groups, and what machines tell of themselves --------------------------------------------------------------------- */
+/* ---- groups, and what machines tell of themselves ---------------------------------------------------------------- */
 
 int nw_group_find(const nw_group *g, int rank)
 {
@@ -87,10 +87,11 @@ int nw_group_find(const nw_group *g, int rank)
 nw_status nw_machine_sender(const nw_machine *m, const nw_message *message, int *from)
 {
     *from = nw_group_find(&m->group, message->header->from);
-    NW_FAIL_IF(*from < 0 || *from == m->group.me, NW_E_MESSAGE,
-               "a message of rank %u came to rank %u, which exchanges nothing with it; all ranks must run the same build of "
-               "nowait",
-               message->header->from, m->group.ranks[m->group.me]);
+    NW_FAIL_IF(
+        *from < 0 || *from == m->group.me, NW_E_MESSAGE,
+        "a message of rank %u came to rank %u, which exchanges nothing with it; all ranks must run the same build of "
+        "nowait",
+        message->header->from, m->group.ranks[m->group.me]);
     return NW_OK;
 }
 
@@ -130,7 +131,7 @@ void nw_state_vector(nw_state *s, const char *name, float *data)
     s->vectors[s->vector_count++].data = data;
 }
 
-/* ---- ranks ------------------------------------------------------------------------------------------------------------ */
+/* ---- ranks ------------------------------------------------------------------------------------------------------- */
 
 /* Fills what is the driver's of a header. Once, before the message leaves: it may go to many. */
 static void name_message(nw_driver *d, int from, nw_message *m, uint64_t sequence)
@@ -227,7 +228,7 @@ void nw_driver_drop(nw_driver *d, int by, int rank, bool back)
     if (taps->dropped) taps->dropped(taps->context, by, rank, back);
 }
 
-/* ---- messages ------------------------------------------------------------------------------------------------------- */
+/* ---- messages ---------------------------------------------------------------------------------------------------- */
 
 void nw_driver_stamp(nw_driver *d, int from, int to, nw_message *m)
 {
@@ -244,7 +245,7 @@ void nw_driver_accept(nw_driver *d, int from, int to, const nw_message *m)
     if (taps->received) taps->received(taps->context, from, to, m->header, nw_driver_now(d, to));
 }
 
-/* ---- drivers -------------------------------------------------------------------------------------------------------- */
+/* ---- drivers ----------------------------------------------------------------------------------------------------- */
 
 nw_status nw_driver_init(nw_driver *d, const nw_driver_ops *ops, const nw_driver_options *options, int size, int first,
                          int count)

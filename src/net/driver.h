@@ -2,16 +2,16 @@
  * driver.h - who moves events: a driver runs the ranks of this process until all of them rest.
  *
  * A world has `size` ranks; this process holds `count` of them, from `first` on: one under MPI, all of a virtual
- * cluster. nw_driver_run tells each how far to go and goes on until every one of them rests (machine.h). What has to happen
- * between (evaluation, checkpoints, comparing replicas) is written once, as loops over the local ranks with nw_driver_share
- * where ranks must know of each other.
+ * cluster. nw_driver_run tells each how far to go and goes on until every one of them rests (machine.h). What has to
+ * happen between (evaluation, checkpoints, comparing replicas) is written once, as loops over the local ranks with
+ * nw_driver_share where ranks must know of each other.
  *
  * Nothing waits for ever: a rank that hears nothing of those it waits for within `timeout_ns` fails with NW_E_PEER,
  * names them and what they last did, and, where a directory for dumps is given, every living rank writes what it knows
  * to it (docs/running.md). A rank that fails tells the others first.
  *
- * Stopping: when *stop becomes non-zero, the machines of this process hear STOP, once in a run; that others must know is
- * theirs to say.
+ * Stopping: when *stop becomes non-zero, the machines of this process hear STOP, once in a run; that others must know
+ * is theirs to say.
  *
  * Threads: a driver, its ranks and its pool belong to one thread.
  */
@@ -94,26 +94,26 @@ nw_status nw_driver_share(nw_driver *driver, const void *mine, size_t bytes, voi
 /* Brings data of rank `from` to rank 0, in place: on `from` it is read, on rank 0 written (in one process: nothing to
  * do, and `data` is what it is). All ranks call it. */
 nw_status nw_driver_collect(nw_driver *driver, int from, void *data, size_t bytes);
-/* Tells the others that this process gives up, and why. They fail with NW_E_NUMERIC where this one does, so that all can go
- * back to a checkpoint, otherwise with NW_E_PEER. */
+/* Tells the others that this process gives up, and why. They fail with NW_E_NUMERIC where this one does, so that all
+ * can go back to a checkpoint, otherwise with NW_E_PEER. */
 void nw_driver_fail(nw_driver *driver, nw_status status, const char *reason);
 /* After a failure that all ranks share: forgets everything that is under way. The machines are to be made anew. */
 void nw_driver_reset(nw_driver *driver);
 int64_t nw_driver_now(nw_driver *driver, int rank);
 void nw_driver_free(nw_driver *driver);
 
-/* ---- the drivers -------------------------------------------------------------------------------------------------- */
+/* ---- the drivers ------------------------------------------------------------------------------------------------- */
 
 /* A world of one rank, in real time. */
 nw_status nw_local_create(nw_driver **driver, const nw_driver_options *options);
 
-/* ---- for drivers -------------------------------------------------------------------------------------------------- */
+/* ---- for drivers ------------------------------------------------------------------------------------------------- */
 
 nw_status nw_driver_init(nw_driver *driver, const nw_driver_ops *ops, const nw_driver_options *options, int size,
                          int first, int count);
-/* Hands an event to a rank's machines. Tasks go to its queue, counts and snapshots to whoever wants them; the others stay in
- * driver->actions for the driver, which empties it. Messages get their numbers here, so that these depend on what the rank was
- * told and on nothing else. */
+/* Hands an event to a rank's machines. Tasks go to its queue, counts and snapshots to whoever wants them; the others
+ * stay in driver->actions for the driver, which empties it. Messages get their numbers here, so that these depend on
+ * what the rank was told and on nothing else. */
 nw_status nw_rank_tell(nw_driver *driver, nw_rank *rank, nw_event event);
 /* Takes the next task, which is under way then; false: there is none, or one is under way already. */
 bool nw_rank_next(nw_driver *driver, nw_rank *rank);

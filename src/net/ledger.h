@@ -75,8 +75,8 @@ void nw_ledger_received(nw_ledger *ledger, int from, int to, const nw_header *he
 /* What the transport was asked to move, by its own count. */
 void nw_ledger_transport(nw_ledger *ledger, nw_traffic direction, uint64_t bytes);
 
-/* What travelled on the links of a rank that was dropped counts in the totals alone from now on, since nobody knows what of it
- * arrived. */
+/* What travelled on the links of a rank that was dropped counts in the totals alone from now on, since nobody knows
+ * what of it arrived. */
 void nw_ledger_forget_links(nw_ledger *ledger, int rank);
 
 /* What was sent since the last call, or the start. */
@@ -118,12 +118,13 @@ nw_status nw_ledger_check_links(const nw_ledger *ledger, const bool *lost);
 enum { NW_LEDGER_COLUMNS = 3 + 1 + NW_OWNERS };
 nw_status nw_ledger_save(const nw_ledger *ledger, int64_t **rows, size_t *count);
 
-/* Adds such a table of ranks whose rows this ledger holds, of the same world and segments. The numbers may be anything:
- * NW_E_MESSAGE says what is wrong with them, and the ledger is of no use then. `source` is for messages: "rank 3", a path.
+/* Adds such a table of ranks whose rows this ledger holds, of the same world and segments. The numbers may be
+ * anything: NW_E_MESSAGE says what is wrong with them, and the ledger is of no use then. `source` is for messages:
+ * "rank 3", a path.
  *
  * resumes: for a run that continues, perhaps with another world or other buckets: counts that have no place here are
- * added to the totals alone, which so stay those of the whole run. Under MPI, rank 0 keeps the table of the world that a
- * checkpoint holds, and adds it where it adds the ranks': in the next checkpoint, and at the end. */
+ * added to the totals alone, which so stay those of the whole run. Under MPI, rank 0 keeps the table of the world
+ * that a checkpoint holds, and adds it where it adds the ranks': in the next checkpoint, and at the end. */
 nw_status nw_ledger_add(nw_ledger *ledger, const int64_t *rows, size_t count, bool resumes, const char *source);
 
 /* ---- For people and scripts ---- */

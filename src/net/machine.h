@@ -1,12 +1,13 @@
 /*
  * machine.h - a rank as its driver sees it: a state machine that decides, and a worker that does tasks.
  *
- * A rank is one stack: an exchange (how replicas agree) over a pipeline (how a gradient is made of passes; with one stage a rank,
- * exchange/passes.c) over a worker (task.h). Exchange and pipeline are machines: they hear events and answer with actions. They
- * never wait, never ask for the time and never talk to the network: a driver does, and there are several: one for a process
- * alone (local.c), one for processes joined by MPI (mpi.c), one that simulates a cluster on a clock of its own (virtual.c), one
- * that repeats a recorded run (replay.c). So the same code runs, is simulated, is replayed bit for bit, is saved between runs
- * (its state is data, not a C stack), and is driven through every order of events by tests.
+ * A rank is one stack: an exchange (how replicas agree) over a pipeline (how a gradient is made of passes; with one
+ * stage a rank, exchange/passes.c) over a worker (task.h). Exchange and pipeline are machines: they hear events and
+ * answer with actions. They never wait, never ask for the time and never talk to the network: a driver does, and there
+ * are several: one for a process alone (local.c), one for processes joined by MPI (mpi.c), one that simulates a cluster
+ * on a clock of its own (virtual.c), one that repeats a recorded run (replay.c). So the same code runs, is simulated,
+ * is replayed bit for bit, is saved between runs (its state is data, not a C stack), and is driven through every order
+ * of events by tests.
  *
  *   event      what has happened                                       who cares
  *   GO         a run begins: how far it goes                           all
@@ -26,15 +27,16 @@
  *   COUNT      the world has made `count->updates` updates: told once for each, where the world is counted
  *   SNAPSHOT   parameters of the world after so many updates, to be looked at, not to train with
  *
- * A rank does one task at a time, in the order in which they were asked for. Messages are handled between tasks, and between the
- * layers of a running one; all other actions are immediate. Messages from one rank to another arrive in the order in which they
- * were sent.
+ * A rank does one task at a time, in the order in which they were asked for. Messages are handled between tasks, and
+ * between the layers of a running one; all other actions are immediate. Messages from one rank to another arrive in the
+ * order in which they were sent.
  *
- * Pace. GO says how many updates the world shall have made when the run ends (`until`), and a machine stops by itself; it
- * `rests` when nobody can need this rank before the next GO and nothing of its own is on the wire. Then everything can be saved.
+ * Pace. GO says how many updates the world shall have made when the run ends (`until`), and a machine stops by itself;
+ * it `rests` when nobody can need this rank before the next GO and nothing of its own is on the wire. Then everything
+ * can be saved.
  *
- * Groups. A machine sees the members of its group and its own index among them, never ranks of the world: nw_machine_send and
- * event.from translate.
+ * Groups. A machine sees the members of its group and its own index among them, never ranks of the world:
+ * nw_machine_send and event.from translate.
  */
 #ifndef NW_NET_MACHINE_H
 #define NW_NET_MACHINE_H
@@ -49,10 +51,10 @@ typedef struct nw_group {
 int nw_group_find(const nw_group *group, int rank); /* -1: it is no member */
 
 typedef struct nw_go {
-    int64_t until;   /* updates of the world, all runs together */
-    int64_t batches; /* that this rank computes in this run, where all ranks do so in step; else INT64_MAX */
-    bool drain;      /* apply what is held back */
-    bool partial;    /* set by the pipeline: one gradient more is to be begun, which will not be complete */
+    int64_t until;            /* updates of the world, all runs together */
+    int64_t batches;          /* that this rank computes in this run, where all ranks do so in step; else INT64_MAX */
+    bool drain;               /* apply what is held back */
+    bool partial;             /* set by the pipeline: one gradient more is to be begun, which will not be complete */
     const int64_t *snapshots; /* due after these updates, ascending; valid until the run ends */
     int snapshot_count;
 } nw_go;
@@ -118,9 +120,9 @@ typedef struct nw_action {
 typedef struct nw_actions {
     nw_action *at;
     int count, capacity;
-    size_t touched;        /* bytes that handling it read and wrote, from which a virtual cluster knows how long it took */
-    nw_message_pool *pool; /* what messages are made of */
-    nw_status status;      /* of the first that failed */
+    size_t touched; /* bytes that handling it read and wrote, from which a virtual cluster knows how long it took */
+    nw_message_pool *pool;  /* what messages are made of */
+    nw_status status;       /* of the first that failed */
     const nw_task *running; /* the task under way, or NULL, and ... */
     size_t final;           /* ... from where on its gradient is final: what handlers must not touch */
 } nw_actions;
@@ -183,11 +185,11 @@ typedef struct nw_machine_ops {
 struct nw_machine {
     const nw_machine_ops *ops;
     nw_group group;
-    int64_t updates;     /* of the world, as far as this member knows; at rest all know the same */
-    bool equal;          /* replicas are equal at rest, bit for bit */
-    bool lockstep;       /* all members compute the same number of gradients */
-    bool moves;          /* it moves parameters while gradients are computed: a pass reads a copy */
-    bool drops;          /* it has timers and drops members that are silent, so its driver waits twice as long before it fails */
+    int64_t updates; /* of the world, as far as this member knows; at rest all know the same */
+    bool equal;      /* replicas are equal at rest, bit for bit */
+    bool lockstep;   /* all members compute the same number of gradients */
+    bool moves;      /* it moves parameters while gradients are computed: a pass reads a copy */
+    bool drops; /* it has timers and drops members that are silent, so its driver waits twice as long before it fails */
     size_t first, count; /* the range whose optimizer state is this rank's alone; count 0: none */
 };
 
@@ -215,8 +217,8 @@ typedef struct nw_rank {
     size_t final; /* its gradient is final from here on */
     bool busy;
     int64_t step;       /* gradients begun */
-    int64_t elapsed_ns; /* its own time when the last run ended; where the next one goes on. Not of virtual clusters, which keep it */
-    uint64_t sequence; /* messages made by its machines in this process */
+    int64_t elapsed_ns; /* its own time when the last run ended, where the next goes on; not of virtual clusters */
+    uint64_t sequence;  /* messages made by its machines in this process */
 } nw_rank;
 
 static inline bool nw_rank_rests(const nw_rank *r)

@@ -149,11 +149,11 @@ nw_status nw_message_check(const nw_header *h, size_t size, int from, int world)
                "a message that came from rank %d of %d says that rank %u sent it" REMEDY, from, world, h->from);
     bool known = h->channel == NW_CHANNEL_DRIVER ? h->kind == NW_KIND_CONTROL || h->kind == NW_KIND_ABORT : h->kind > 0;
     NW_FAIL_IF(h->channel >= NW_CHANNELS || !known || h->reserved != 0, NW_E_MESSAGE,
-               "message %" PRIu64 " of rank %d is of kind %u in channel %u, which does not exist" REMEDY, h->sequence, from,
-               h->kind, h->channel);
+               "message %" PRIu64 " of rank %d is of kind %u in channel %u, which does not exist" REMEDY, h->sequence,
+               from, h->kind, h->channel);
     NW_FAIL_IF(h->bytes > NW_MESSAGE_MOST_BYTES, NW_E_MESSAGE,
-               "message %" PRIu64 " of rank %d claims a payload of %u bytes, but %d is the most" REMEDY, h->sequence, from,
-               h->bytes, NW_MESSAGE_MOST_BYTES);
+               "message %" PRIu64 " of rank %d claims a payload of %u bytes, but %d is the most" REMEDY, h->sequence,
+               from, h->bytes, NW_MESSAGE_MOST_BYTES);
     NW_FAIL_IF(h->bytes != size - NW_HEADER_BYTES, NW_E_MESSAGE,
                "message %" PRIu64 " of rank %d claims a payload of %u bytes, but %zu arrived" REMEDY, h->sequence, from,
                h->bytes, size - NW_HEADER_BYTES);

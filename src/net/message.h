@@ -52,10 +52,10 @@ typedef struct nw_header {
     uint32_t bytes;       /* of the payload */
     uint32_t index_bytes; /* of these, indices ... */
     uint32_t scale_bytes; /* ... and scales */
-    uint32_t until;       /* the run ends so many gradients after `step`, because a rank was asked to stop; 0: none was */
-    uint64_t step;        /* of the sender: its gradient or micro-batch */
-    uint64_t version;     /* of the parameters that it was computed from, or that it holds */
-    uint64_t sequence;    /* counts the messages that a rank's machines made, so that each has a name: (from, sequence);
+    uint32_t until;    /* the run ends so many gradients after `step`, because a rank was asked to stop; 0: none was */
+    uint64_t step;     /* of the sender: its gradient or micro-batch */
+    uint64_t version;  /* of the parameters that it was computed from, or that it holds */
+    uint64_t sequence; /* counts the messages that a rank's machines made, so that each has a name: (from, sequence);
                              those of drivers count by themselves */
 } nw_header;
 _Static_assert(sizeof(nw_header) == NW_HEADER_BYTES, "the header is 64 bytes");
@@ -86,9 +86,9 @@ void nw_message_drop(nw_message *message);
 static inline size_t nw_message_size(const nw_message *m) { return NW_HEADER_BYTES + m->header->bytes; }
 
 /* Whether `size` bytes at `header` (8-byte aligned, any size) are one whole message that rank `from` of `world` may
- * have sent: magic, kind, channel, sender, lengths that agree, nothing in a driver's message that is not its own, reserved
- * fields 0. NW_E_MESSAGE says what is wrong. Says nothing of the payload's inside, nor of codec, bucket, part, count, step
- * and version: the machine knows what it expects there. */
+ * have sent: magic, kind, channel, sender, lengths that agree, nothing in a driver's message that is not its own,
+ * reserved fields 0. NW_E_MESSAGE says what is wrong. Says nothing of the payload's inside, nor of codec, bucket,
+ * part, count, step and version: the machine knows what it expects there. */
 nw_status nw_message_check(const nw_header *header, size_t size, int from, int world);
 
 #endif

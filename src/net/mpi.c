@@ -43,7 +43,7 @@ typedef struct mpi_driver {
     nw_driver base;
     nw_announce announce; /* what tasks call */
     MPI_Comm comm;
-    nw_rank *rank; /* in the run under way; NULL between runs */
+    nw_rank *rank;      /* in the run under way; NULL between runs */
     nw_own_clock clock; /* what deadlines, timers and machines are told */
     MPI_Request *send_requests;
     sending *sends;
@@ -62,7 +62,7 @@ typedef struct mpi_driver {
     bool failing;
 } mpi_driver;
 
-/* ---- small things -------------------------------------------------------------------------------------------------- */
+/* ---- small things ------------------------------------------------------------------------------------------------ */
 
 static void mail_add(mail *m, nw_message *message)
 {
@@ -87,7 +87,7 @@ static void tap(mpi_driver *m, nw_span span, int64_t begin)
 
 static int64_t own_now(mpi_driver *m) { return nw_own_clock_now(&m->clock); }
 
-/* ---- messages -------------------------------------------------------------------------------------------------------- */
+/* ---- messages ---------------------------------------------------------------------------------------------------- */
 
 /* Takes over the reference. */
 static nw_status post(mpi_driver *m, int to, nw_message *message)
@@ -179,8 +179,8 @@ static nw_status peer_gave_up(nw_message *message, int from)
     return NW_FAIL(NW_E_PEER, "rank %d gave up: %s", from, reason);
 }
 
-/* Control messages are counted when they are used: when a rank has come through nw_driver_share, it has counted what all
- * others sent for it, and nothing of what faster ranks sent since. */
+/* Control messages are counted when they are used: when a rank has come through nw_driver_share, it has counted what
+ * all others sent for it, and nothing of what faster ranks sent since. */
 static void count_arrival(mpi_driver *m, int from, const nw_message *message)
 {
     if (m->base.options.ledger) nw_ledger_transport(m->base.options.ledger, NW_RECEIVED, nw_message_size(message));
@@ -300,7 +300,7 @@ static nw_status progress(mpi_driver *m, bool *moved)
     return complete_sends(m, moved);
 }
 
-/* ---- waiting ----------------------------------------------------------------------------------------------------------- */
+/* ---- waiting ----------------------------------------------------------------------------------------------------- */
 
 static nw_status give_up(mpi_driver *m, int64_t waited);
 
@@ -340,7 +340,7 @@ static bool heard(nw_driver *d, int rank, int64_t *ago_ns, nw_header *said)
     return true;
 }
 
-/* ---- failing -------------------------------------------------------------------------------------------------------------- */
+/* ---- failing ----------------------------------------------------------------------------------------------------- */
 
 /* Tells everybody and gives them time to write down what they know. */
 static void fail(nw_driver *d, nw_status failure, const char *reason)
@@ -388,7 +388,7 @@ static nw_status give_up(mpi_driver *m, int64_t waited)
     return nw_wait_failed(&wait, m->base.first, waited);
 }
 
-/* ---- running ---------------------------------------------------------------------------------------------------------------- */
+/* ---- running ----------------------------------------------------------------------------------------------------- */
 
 /* After a look at the network found nothing more. */
 static nw_status ring(mpi_driver *m)
@@ -463,7 +463,7 @@ static nw_status run(nw_driver *d, const nw_go *go)
     return status;
 }
 
-/* ---- between runs -------------------------------------------------------------------------------------------------------------- */
+/* ---- between runs ------------------------------------------------------------------------------------------------ */
 
 static nw_status post_control(mpi_driver *m, int to, const void *data, size_t bytes)
 {
@@ -474,8 +474,8 @@ static nw_status post_control(mpi_driver *m, int to, const void *data, size_t by
     return post(m, to, message);
 }
 
-/* The next control message from that rank: ranks make the same rounds, but one that was away has missed some. Others stay for
- * later. */
+/* The next control message from that rank: ranks make the same rounds, but one that was away has missed some. Others
+ * stay for later. */
 static nw_status take_control(mpi_driver *m, int from, size_t bytes, void *data)
 {
     for (;;) {
@@ -530,7 +530,7 @@ static nw_status collect(nw_driver *d, int from, void *data, size_t bytes)
     const size_t most = (size_t)64 << 20;
     for (size_t at = 0; at < bytes; at += most) {
         size_t piece = bytes - at < most ? bytes - at : most;
-            m->sharing = false;
+        m->sharing = false;
         if (from == 0 || d->dropped[from]) continue;
         if (d->first == from) NW_TRY(post_control(m, 0, (char *)data + at, piece));
         if (d->first == 0) NW_TRY(take_control(m, from, piece, (char *)data + at));
@@ -539,7 +539,7 @@ static nw_status collect(nw_driver *d, int from, void *data, size_t bytes)
     return NW_OK;
 }
 
-/* ---- life ------------------------------------------------------------------------------------------------------------------------ */
+/* ---- life -------------------------------------------------------------------------------------------------------- */
 
 static void drop_mail(mail *m)
 {

@@ -21,25 +21,28 @@ const char *nw_mpi_library(void);
 bool nw_mpi_launched(void);
 int nw_mpi_environment_rank(void);
 int nw_mpi_environment_size(void); /* 1 where it says nothing */
-/* Whether this process should print its failure: rank 0, and ranks that failed by themselves. To find that out before the
- * first step takes up to two seconds. */
+/* Whether this process should print its failure: rank 0, and ranks that failed by themselves. To find that out
+ * before the first step takes up to two seconds. */
 bool nw_mpi_speaks(void);
 
 /* Joins the world. Once in a process. A rank that is not there within `timeout_ns` (0: for ever) is named. */
 nw_status nw_mpi_start(int64_t timeout_ns, int *rank, int *size);
 /* Ranks of the world on this machine; 1 before the start. */
 int nw_mpi_ranks_here(void);
-/* Leaves it: together with all others if they leave as well within two seconds, otherwise alone, which ends them with this
- * exit code. Where ranks were started but are not joined, all but the first wait a second before they fail. */
+/* Leaves it: together with all others if they leave as well within two seconds, otherwise alone, which ends them
+ * with this exit code. Where ranks were started but are not joined, all but the first wait a second before they
+ * fail. */
 void nw_mpi_end(int exit_code);
 
-/* Every rank gives `bytes`, all get those of all: for the start, before there is a driver. Gives up after nw_mpi_start's time. */
+/* Every rank gives `bytes`, all get those of all: for the start, before there is a driver. Gives up after
+ * nw_mpi_start's time. */
 nw_status nw_mpi_gather(const void *mine, size_t bytes, void *all);
 
 /* For benchmarks: MPI's own sum of a vector over all ranks, and all waiting for each other. */
 nw_status nw_mpi_allreduce(const float *mine, float *sum, size_t count);
 nw_status nw_mpi_meet(void);
-/* Seconds that a message of `bytes` takes from rank 0 to rank 1 and back, halved; all ranks call, ranks 0 and 1 measure. */
+/* Seconds that a message of `bytes` takes from rank 0 to rank 1 and back, halved; all ranks call, ranks 0 and 1
+ * measure. */
 nw_status nw_mpi_ping(size_t bytes, int rounds, double *seconds);
 
 /* The refusal of a build without MPI; only there. */

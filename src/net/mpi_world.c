@@ -1,6 +1,6 @@
 /*
- * mpi_world.c - joining the world of an MPI job and leaving it, what the environment says of it, and the few collective calls
- * that are needed before there is a driver, or for measuring. See mpi.h.
+ * mpi_world.c - joining the world of an MPI job and leaving it, what the environment says of it, and the few collective
+ * calls that are needed before there is a driver, or for measuring. See mpi.h.
  */
 #include "net/mpi.h"
 
@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-/* A launcher ends all ranks as soon as one ends badly: where they are not joined yet, the others give the first the time to
- * say what is wrong. */
+/* A launcher ends all ranks as soon as one ends badly: where they are not joined yet, the others give the first the
+ * time to say what is wrong. */
 static void let_first_speak(int exit_code)
 {
     if (exit_code != 0 && nw_mpi_environment_rank() > 0) nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
@@ -71,10 +71,10 @@ const char *nw_mpi_library(void)
     return text;
 }
 
-/* ---- starting: nothing waits for ever, and who is missing is named -------------------------------------------------------- */
+/* ---- starting: nothing waits for ever, and who is missing is named ----------------------------------------------- */
 
-/* MPI_Init and some others cannot be left. A signal a second ends the process when it has had enough of them: while it is
- * suspended, none comes. */
+/* MPI_Init and some others cannot be left. A signal a second ends the process when it has had enough of them: while
+ * it is suspended, none comes. */
 static struct {
     volatile sig_atomic_t seconds_left;
     char text[200];
@@ -93,10 +93,11 @@ static void begin_patience(int64_t timeout_ns, const char *what)
     struct itimerval second = {{1, 0}, {1, 0}};
     if (timeout_ns <= 0) return;
     patience.seconds_left = (sig_atomic_t)(timeout_ns / 1000000000 + 1);
-    snprintf(patience.text, sizeof patience.text,
-             "nowait: %s has not ended within %.0f s: not all ranks of the job take part; look at the launcher's output, "
-             "or give more --timeout\n",
-             what, (double)timeout_ns * 1e-9);
+    snprintf(
+        patience.text, sizeof patience.text,
+        "nowait: %s has not ended within %.0f s: not all ranks of the job take part; look at the launcher's output, "
+        "or give more --timeout\n",
+        what, (double)timeout_ns * 1e-9);
     signal(SIGALRM, count_second);
     setitimer(ITIMER_REAL, &second, NULL);
 }
@@ -129,8 +130,9 @@ static nw_status report_to_first(int64_t timeout_ns)
     MPI_TRY(MPI_Irecv(&word, 1, MPI_BYTE, 0, NW_MPI_TAG, MPI_COMM_WORLD, &heard), "hear a word");
     bool done = complete_within(&sent, timeout_ns > 0 ? 2 * timeout_ns : 0) &&
                 complete_within(&heard, timeout_ns > 0 ? 2 * timeout_ns : 0);
-    NW_FAIL_IF(!done, NW_E_PEER, "rank %d has waited %.0f s for rank 0, which has not said that all are there; --timeout sets "
-                                 "how long it may",
+    NW_FAIL_IF(!done, NW_E_PEER,
+               "rank %d has waited %.0f s for rank 0, which has not said that all are there; --timeout sets "
+               "how long it may",
                nw_mpi_process.rank, 2e-9 * (double)timeout_ns);
     return NW_OK;
 }
@@ -287,8 +289,8 @@ static void end_now(int number)
     _exit(code_at_end);
 }
 
-/* MPICH over UCX's TCP now and then waits in MPI_Finalize for a rank that no longer listens. Listening a little longer makes
- * that rare, and a deadline ends it: all ranks have met, and everything is written. */
+/* MPICH over UCX's TCP now and then waits in MPI_Finalize for a rank that no longer listens. Listening a little
+ * longer makes that rare, and a deadline ends it: all ranks have met, and everything is written. */
 static void finalize(int exit_code)
 {
     for (int64_t end = nw_now_ns() + 50000000; nw_mpi_process.size > 1 && nw_now_ns() < end;) {
@@ -305,8 +307,8 @@ static void finalize(int exit_code)
     alarm(0);
 }
 
-/* The others did their work without ranks that were given up. These may come back at any time, and MPI_Finalize would wait
- * for them: rank 0 ends them all when everything is written. */
+/* The others did their work without ranks that were given up. These may come back at any time, and MPI_Finalize
+ * would wait for them: rank 0 ends them all when everything is written. */
 static void end_without_all(int exit_code)
 {
     const int64_t seconds = nw_mpi_process.rank == 0 ? 1 : 10;

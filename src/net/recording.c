@@ -16,7 +16,7 @@
 
 static const size_t MOST_BYTES = (size_t)4 << 30; /* of a file */
 
-/* ---- one part ------------------------------------------------------------------------------------------------------- */
+/* ---- one part ---------------------------------------------------------------------------------------------------- */
 
 static nw_status read_file(nw_schedule_part *p, int rank, nw_schedule_file *file)
 {
@@ -91,8 +91,8 @@ static nw_status add_mark(nw_schedule_mark **marks, int *count, nw_schedule_mark
     return NW_OK;
 }
 
-/* Counts the rests that a rank has in common with rank 0 (one that was away for a while has missed some), and looks whether it
- * ended; of rank 0, also where it rested and saved. */
+/* Counts the rests that a rank has in common with rank 0 (one that was away for a while has missed some), and looks
+ * whether it ended; of rank 0, also where it rested and saved. */
 static nw_status scan_rank(nw_schedule_part *p, nw_schedule_cursor *c, int *rests, bool *ended)
 {
     nw_schedule_record r;
@@ -144,7 +144,7 @@ static void free_part(nw_schedule_part *p)
     free(p->dir);
 }
 
-/* ---- the whole ------------------------------------------------------------------------------------------------------ */
+/* ---- the whole --------------------------------------------------------------------------------------------------- */
 
 /* After how many rests of a part its checkpoint of that step was saved; -1: there is none. A process that was killed
  * between the checkpoint and its record still has the rest. */
@@ -267,7 +267,7 @@ nw_status nw_recording_start(nw_recording *r, int64_t step, int64_t epoch)
     return NW_OK;
 }
 
-/* ---- for people ----------------------------------------------------------------------------------------------------- */
+/* ---- for people -------------------------------------------------------------------------------------------------- */
 
 static nw_status print_rank(const nw_schedule_part *p, int rank, FILE *out)
 {

@@ -1,8 +1,8 @@
 /*
  * replay.c - see replay.h. Reading order: run at the bottom, perform, then what it calls.
  *
- * A rank is always in front of its next record. It goes on as far as it can: until it needs a message that is not there,
- * or until its run of the driver rests. When nobody can go on although not all rest, the run has diverged.
+ * A rank is always in front of its next record. It goes on as far as it can: until it needs a message that is not
+ * there, or until its run of the driver rests. When nobody can go on although not all rest, the run has diverged.
  */
 #include "net/replay.h"
 
@@ -23,7 +23,7 @@ typedef struct replay_rank {
     nw_schedule_record next;
     int runs;                    /* begun */
     nw_message *out, **out_last; /* what its task sends up and down, and was not told yet */
-    letter *mail; /* sent to it and not yet told, in the order of sending */
+    letter *mail;                /* sent to it and not yet told, in the order of sending */
     int mail_count, mail_capacity;
 } replay_rank;
 
@@ -33,12 +33,12 @@ typedef struct replay_driver {
     const volatile sig_atomic_t *stop; /* asks the replay, not what is replayed */
     replay_rank *ranks;
     nw_announce announce; /* of tasks, which is not heard: the log has what was announced when */
-    int beginning; /* the rank whose task is being done */
+    int beginning;        /* the rank whose task is being done */
     const nw_go *go;
     int runs; /* that the driver was asked for */
 } replay_driver;
 
-/* ---- failing -------------------------------------------------------------------------------------------------------- */
+/* ---- failing ----------------------------------------------------------------------------------------------------- */
 
 static nw_status __attribute__((format(printf, 3, 4)))
 diverged(const replay_driver *v, int rank, const char *format, ...)
@@ -59,7 +59,7 @@ diverged(const replay_driver *v, int rank, const char *format, ...)
                    rank, r->cursor.file->name, v->base.ranks[rank].step, r->cursor.number, text, what);
 }
 
-/* ---- messages ------------------------------------------------------------------------------------------------------- */
+/* ---- messages ---------------------------------------------------------------------------------------------------- */
 
 static nw_status put_letter(replay_rank *r, letter l)
 {
@@ -108,7 +108,7 @@ static nw_status send_all(replay_driver *v, int from)
     return status;
 }
 
-/* ---- records -------------------------------------------------------------------------------------------------------- */
+/* ---- records ----------------------------------------------------------------------------------------------------- */
 
 static nw_status read_next(replay_rank *r) { return nw_schedule_next(&r->cursor, &r->next); }
 
@@ -211,7 +211,7 @@ static nw_status perform(replay_driver *v, int rank)
     }
 }
 
-/* ---- runs ----------------------------------------------------------------------------------------------------------- */
+/* ---- runs -------------------------------------------------------------------------------------------------------- */
 
 /* In front of the record of a run. */
 static nw_status find_run(replay_rank *r)
@@ -293,7 +293,7 @@ static nw_status run(nw_driver *d, const nw_go *go)
     return NW_OK;
 }
 
-/* ---- between runs, and life ----------------------------------------------------------------------------------------- */
+/* ---- between runs, and life -------------------------------------------------------------------------------------- */
 
 static nw_status share(nw_driver *d, const void *mine, size_t bytes, void *all)
 {

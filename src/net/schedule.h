@@ -18,11 +18,11 @@
  *   END      the process ended as it should, at that step
  *
  * On disk (little-endian): magic "NWSCHED", version 1 byte; then blocks: rank u32 (0xffffffff: the header), bytes u32,
- * nw_hash64 of them u64, bytes. The header comes first and once: the numbers of nw_schedule_header in its order (world, first
- * rank and ranks u32, the others 8 bytes), then its texts, each after its length as u16. In blocks of a rank a record is a byte,
- * its kind (nw_event_kind, nw_schedule_kind), and LEB128 numbers: times as zigzag differences from the rank's last,
- * sequences likewise from the last of that sender, the others as they are. The state of differences goes on from block to
- * block.
+ * nw_hash64 of them u64, bytes. The header comes first and once: the numbers of nw_schedule_header in its order (world,
+ * first rank and ranks u32, the others 8 bytes), then its texts, each after its length as u16. In blocks of a rank a
+ * record is a byte, its kind (nw_event_kind, nw_schedule_kind), and LEB128 numbers: times as zigzag differences from
+ * the rank's last, sequences likewise from the last of that sender, the others as they are. The state of differences
+ * goes on from block to block.
  *
  * Recording takes no memory after nw_recorder_open: a rank has a buffer, which is written when it is full and at every
  * rest. So what a kill leaves is complete up to the last rest before it; a torn last block is noticed and left out.
@@ -72,7 +72,7 @@ typedef struct nw_schedule_record {
 /* "message 57 from rank 2 at 12345 ns" */
 void nw_schedule_text(const nw_schedule_record *record, char *text, size_t size);
 
-/* ---- recording ------------------------------------------------------------------------------------------------------ */
+/* ---- recording --------------------------------------------------------------------------------------------------- */
 
 typedef struct nw_recorder nw_recorder;
 
@@ -80,8 +80,8 @@ typedef struct nw_recorder nw_recorder;
 nw_status nw_recorder_create(nw_recorder **recorder);
 /* Removes from RUN/schedule what this rank wrote in parts that begin at `first_step` or later. */
 nw_status nw_schedule_cut(const char *run_dir, int64_t first_step, int rank);
-/* Begins the part of the header's first step, with the text of config.yaml where rank 0 is here (or NULL). A process that
- * goes back to a checkpoint opens it again; the part before stays without END. */
+/* Begins the part of the header's first step, with the text of config.yaml where rank 0 is here (or NULL). A process
+ * that goes back to a checkpoint opens it again; the part before stays without END. */
 nw_status nw_recorder_open(nw_recorder *recorder, const char *run_dir, const nw_schedule_header *header,
                            const char *config);
 /* What could not be written ends the recording, and nw_recorder_close tells; training goes on. `finished`: the process
@@ -96,7 +96,7 @@ void nw_recorder_begins(nw_recorder *recorder, int rank, nw_task_kind kind);
 void nw_recorder_rest(nw_recorder *recorder, int rank, int64_t step);
 void nw_recorder_saved(nw_recorder *recorder, int64_t step, int64_t epoch); /* of all ranks here; the same */
 
-/* ---- reading -------------------------------------------------------------------------------------------------------- */
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
 
 /* One file, read whole and checked. */
 typedef struct nw_schedule_file {
@@ -150,8 +150,8 @@ typedef struct nw_schedule_part {
 } nw_schedule_part;
 static inline int64_t nw_schedule_end_step(const nw_schedule_part *p) { return p->rests[p->runs].step; }
 
-/* The parts of a run, in order, each as long as the next one says; one at the end in which nothing happened is left out. NW_E_FILE where there is none, a rank is missing, or
- * parts do not follow each other. */
+/* The parts of a run, in order, each as long as the next one says; one at the end in which nothing happened is left
+ * out. NW_E_FILE where there is none, a rank is missing, or parts do not follow each other. */
 typedef struct nw_recording {
     nw_schedule_part *parts;
     int count;

@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- the file ------------------------------------------------------------------------------------------------------- */
+/* ---- the file ---------------------------------------------------------------------------------------------------- */
 
 typedef struct block_head {
     uint32_t rank, bytes;
@@ -149,7 +149,7 @@ void nw_schedule_file_free(nw_schedule_file *f)
     *f = (nw_schedule_file){0};
 }
 
-/* ---- records -------------------------------------------------------------------------------------------------------- */
+/* ---- records ----------------------------------------------------------------------------------------------------- */
 
 nw_status nw_schedule_begin(nw_schedule_cursor *c, const nw_schedule_file *file, int rank)
 {
@@ -252,12 +252,12 @@ nw_status nw_schedule_next(nw_schedule_cursor *c, nw_schedule_record *r)
     return NW_OK;
 }
 
-/* ---- for people ----------------------------------------------------------------------------------------------------- */
+/* ---- for people -------------------------------------------------------------------------------------------------- */
 
 void nw_schedule_text(const nw_schedule_record *r, char *text, size_t size)
 {
-    static const char *const names[NW_SCHEDULE_KINDS] = {"go",   "stop", "message", "timer", "final", "out", "done",
-                                                         "run",  "pass", "update",  "rest",  "saved", "end"};
+    static const char *const names[NW_SCHEDULE_KINDS] = {"go",  "stop", "message", "timer", "final", "out", "done",
+                                                         "run", "pass", "update",  "rest",  "saved", "end"};
     const char *name = names[r->kind];
     if (r->kind == NW_EVENT_MESSAGE)
         snprintf(text, size, "message %" PRIu64 " from rank %d at %" PRId64 " ns", r->sequence, r->from, r->now_ns);

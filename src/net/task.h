@@ -26,12 +26,12 @@ typedef struct nw_task {
     int64_t batch;          /* PASS: the micro-batch, in a pipeline of several ranks */
     bool forward, backward; /* PASS; both: with the loss between */
     bool adds;              /* PASS: to the gradient that is there; else it begins one */
-    bool completes;         /* PASS: its gradient is complete with it. Of a GRADIENT that is done: false where the batches of
+    bool completes; /* PASS: its gradient is complete with it. Of a GRADIENT that is done: false where the batches of
                                the run ended before, and it goes on in the next run */
-    bool copy;              /* PASS: the exchange moves the values at any time, so it reads a copy made at its start */
-    nw_message *in;         /* PASS: what the rank below or above sent, in plain f32; NULL: the loader has it */
-    int64_t clock;          /* the batch whose learning rate counts: a PASS says which it was, an UPDATE is told */
-    float *values, *also;   /* also: NULL, or what moves with the values */
+    bool copy;      /* PASS: the exchange moves the values at any time, so it reads a copy made at its start */
+    nw_message *in; /* PASS: what the rank below or above sent, in plain f32; NULL: the loader has it */
+    int64_t clock;  /* the batch whose learning rate counts: a PASS says which it was, an UPDATE is told */
+    float *values, *also; /* also: NULL, or what moves with the values */
     float *gradient;
     size_t first, count; /* the range of the vectors */
     float scale;

@@ -61,7 +61,7 @@ typedef struct virtual_driver {
 
 enum { NOTES_MOST = 4096 };
 
-/* ---- the heap of what is to come ------------------------------------------------------------------------------------ */
+/* ---- the heap of what is to come --------------------------------------------------------------------------------- */
 
 static bool before(const entry *a, const entry *b)
 {
@@ -70,8 +70,8 @@ static bool before(const entry *a, const entry *b)
     return a->sequence < b->sequence;
 }
 
-/* Puts an entry back, or, without a sequence, in for the first time. What would happen at NW_NEVER does not: a rank whose
- * work is never done is as good as stopped. */
+/* Puts an entry back, or, without a sequence, in for the first time. What would happen at NW_NEVER does not: a rank
+ * whose work is never done is as good as stopped. */
 static nw_status push(virtual_driver *v, entry e)
 {
     if (e.time == NW_NEVER) {
@@ -106,7 +106,7 @@ static entry pop(virtual_driver *v)
     return top;
 }
 
-/* ---- what ranks do -------------------------------------------------------------------------------------------------- */
+/* ---- what ranks do ----------------------------------------------------------------------------------------------- */
 
 /* The step that a rank is in: the last that it began, counted from 0; -1 before the first. */
 static int64_t step_of(const virtual_driver *v, int rank) { return v->base.ranks[rank].step - 1; }
@@ -183,7 +183,7 @@ static nw_status tell(virtual_driver *v, int rank, nw_event event, int64_t time)
     return answer(v, rank, event.kind == NW_EVENT_MESSAGE ? event.message : NULL, time);
 }
 
-/* ---- tasks ---------------------------------------------------------------------------------------------------------- */
+/* ---- tasks ------------------------------------------------------------------------------------------------------- */
 
 static void note_between(nw_announce *a) { (void)a; }
 
@@ -265,7 +265,7 @@ static nw_status go_on(virtual_driver *v, int rank)
     return schedule_task(v, p, r->clock);
 }
 
-/* ---- what happens ------------------------------------------------------------------------------------------------------ */
+/* ---- what happens ------------------------------------------------------------------------------------------------ */
 
 /* NW_NEVER: a link that stays down. The message is lost; whoever needs it will wait. */
 static nw_status depart(virtual_driver *v, entry *e)
@@ -425,7 +425,7 @@ static nw_status run(nw_driver *d, const nw_go *go)
     return check_rest(v);
 }
 
-/* ---- between runs ------------------------------------------------------------------------------------------------------ */
+/* ---- between runs ------------------------------------------------------------------------------------------------ */
 
 /* All are here. What MPI ranks would send is counted, so that the ledgers agree. */
 static nw_status share(nw_driver *d, const void *mine, size_t bytes, void *all)

@@ -19,8 +19,8 @@
 #include "net/links.h"
 
 typedef struct nw_virtual_options {
-    const nw_cluster *cluster; /* these all outlive the driver */
-    const nw_faults *faults;   /* NULL: nothing goes wrong */
+    const nw_cluster *cluster;     /* these all outlive the driver */
+    const nw_faults *faults;       /* NULL: nothing goes wrong */
     double touch_bytes_per_second; /* of a rank that handles messages; 0: free */
 } nw_virtual_options;
 

@@ -17,8 +17,8 @@ void nw_curve_free(nw_curve *curve);
 /* y at x; NAN where there is no such point. */
 double nw_curve_at(const nw_curve *curve, double x);
 
-/* A field of the epoch records ("test_top1") by epoch, added to the curve, from RUN_DIR/metrics.jsonl. Epochs in which it
- * is not known are left out. NW_E_FILE if the file is missing or a record of an epoch is torn. */
+/* A field of the epoch records ("test_top1") by epoch, added to the curve, from RUN_DIR/metrics.jsonl. Epochs in
+ * which it is not known are left out. NW_E_FILE if the file is missing or a record of an epoch is torn. */
 nw_status nw_curve_read(nw_curve *curve, const char *run_dir, const char *field);
 
 #endif

@@ -11,8 +11,8 @@
  *
  *   epoch 3/24  batch 20/391  time 0.131 s (0.135)  data 0.002 s (0.002)  loss 1.2345 (1.4000)  top1 ...
  *
- * Where replicas wait for each other, both say for how long ("exchange 0.012 s"); in a virtual cluster that is simulated
- * time, and the simulated time so far is shown too ("virtual 41.2 s").
+ * Where replicas wait for each other, both say for how long ("exchange 0.012 s"); in a virtual cluster that is
+ * simulated time, and the simulated time so far is shown too ("virtual 41.2 s").
  *
  * Means weight each batch with its own number of images. The time left is the mean time of a step since the start,
  * evaluations and checkpoints included, times the steps left.

@@ -65,10 +65,10 @@
     X(TEXT, version, NULL, "version")          \
     X(TEXT, commit, NULL, "commit")
 
-/* One update: loss and accuracies are those of its batches (several, where gradients are accumulated); delay is how many
- * updates lie between the parameters of its gradient and those that it is applied to; times, bytes_sent and messages_sent
- * are those since the record before.
- * exchange_seconds and virtual_seconds are on the simulated clock in a virtual cluster. */
+/* One update: loss and accuracies are those of its batches (several, where gradients are accumulated); delay is how
+ * many updates lie between the parameters of its gradient and those that it is applied to; times, bytes_sent and
+ * messages_sent are those since the record before. exchange_seconds and virtual_seconds are on the simulated clock
+ * in a virtual cluster. */
 #define NW_STEP_FIELDS(X)                                      \
     NW_HEAD_FIELDS(X)                                          \
     X(INT, batch, NULL, NULL)                                  \
@@ -79,7 +79,7 @@
     X(REAL, lr, "train/lr", NULL)                              \
     X(INT, delay, "train/delay", NULL)                         \
     X(REAL, total_seconds, NULL, NULL)                         \
-    X(REAL, step_seconds, "time/step_seconds", NULL)         \
+    X(REAL, step_seconds, "time/step_seconds", NULL)           \
     X(REAL, data_wait_seconds, "time/data_wait_seconds", NULL) \
     X(REAL, images_per_second, "time/images_per_second", NULL) \
     X(REAL, exchange_seconds, "time/exchange_seconds", NULL)   \

@@ -9,17 +9,17 @@
  *
  *   s - b <= K   or   s % m == 0        K = first_steps and m = 1 at the start
  *
- * When a rank's room is full, m doubles, and K halves if that alone does not free a quarter; the events of steps that are
- * not kept any more are thrown away. So the trace always covers the whole run, denser at its beginning. Rates of
+ * When a rank's room is full, m doubles, and K halves if that alone does not free a quarter; the events of steps that
+ * are not kept any more are thrown away. So the trace always covers the whole run, denser at its beginning. Rates of
  * different ranks are powers of two: the file has the steps that all ranks kept (smallest K, largest m), and both ends
- * of an arrow are kept or left out together, because both are filed under the sender's step (header.step). Where a single
- * step has more events than there is room for, its last ones are lost, and otherData counts them. An arrow without its
- * other end (lost, under way when the run ended, from a rank that died) is a half that viewers leave out.
+ * of an arrow are kept or left out together, because both are filed under the sender's step (header.step). Where a
+ * single step has more events than there is room for, its last ones are lost, and otherData counts them. An arrow
+ * without its other end (lost, under way when the run ended, from a rank that died) is a half that viewers leave out.
  *
  * Times are nanoseconds of whatever clock the run uses. Under MPI each process fills a trace of its own rank and prints
  * it with the offset of its clock; rank 0 puts the texts together. What they must agree on first is nw_trace_view.
- * nw_trace_write may be called at any moment, also after a failure, and leaves a whole file or the old one. docs/files.md
- * explains the file.
+ * nw_trace_write may be called at any moment, also after a failure, and leaves a whole file or the old one.
+ * docs/files.md explains the file.
  *
  * All functions that add take a NULL trace, and do nothing. Threads: one at a time.
  */
@@ -98,8 +98,8 @@ void nw_trace_view_join(nw_trace_view *all, const nw_trace_view *other);
 /* The events of this process as members of a JSON array, with a comma before the first if it follows others. */
 nw_status nw_trace_print(const nw_trace *trace, const nw_trace_view *view, int64_t offset_ns, bool follows, FILE *out);
 
-/* Writes the file at one stroke: the events of this process, and whatever `others` (may be NULL) prints after them in the
- * same way. Events may be added afterwards, and it may be written again. */
+/* Writes the file at one stroke: the events of this process, and whatever `others` (may be NULL) prints after them
+ * in the same way. Events may be added afterwards, and it may be written again. */
 nw_status nw_trace_write(const nw_trace *trace, const char *path, const nw_trace_view *view,
                          nw_status (*others)(void *context, FILE *out), void *context);
 

@@ -1,7 +1,8 @@
 /*
  * trace_write.c - a trace as the JSON that ui.perfetto.dev and chrome://tracing read.
  *
- * The format is Chrome's Trace Event Format, an event a line. What the viewers demand beyond it, and what is done about it:
+ * The format is Chrome's Trace Event Format, an event a line. What the viewers demand beyond it, and what is done about
+ * it:
  *
  *   - slices of one thread must nest, or they are not shown: a slice that would outlast the one that it begins in is cut
  *     there. Messages lie side by side: each ends where the next begins, and those of one moment begin 1 ns apart

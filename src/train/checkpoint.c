@@ -106,8 +106,9 @@ static nw_status keep(nw_checkpoint_writer *w, nw_status status)
 {
     if (status == NW_OK || w->status != NW_OK) return status;
     w->status = status;
-    snprintf(w->message, sizeof w->message, "the checkpoint '%s' was not written: %s (earlier checkpoints are untouched)",
-             w->target, nw_error_message());
+    snprintf(w->message, sizeof w->message,
+             "the checkpoint '%s' was not written: %s (earlier checkpoints are untouched)", w->target,
+             nw_error_message());
     (void)nw_directory_remove(w->aside);
     return NW_FAIL(status, "%s", w->message); /* removing may have failed too, and that is not what matters */
 }

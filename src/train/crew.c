@@ -15,7 +15,7 @@
 static int rank_of(const nw_member *m) { return m->crew->driver->first + (int)(m - m->crew->members); }
 static nw_params *params_of(const nw_member *m) { return &m->replica->net->model.params; }
 
-/* ---- the worker that a driver calls ---------------------------------------------------------------------------------- */
+/* ---- the worker that a driver calls ------------------------------------------------------------------------------ */
 
 /* A script of faults, as far as a real rank can act on it. */
 static void suffer(nw_member *m, int64_t gradient)
@@ -86,7 +86,7 @@ static int find_task_cost(void *worker, const nw_task *task, int64_t *ns, int mo
 
 static const nw_worker_ops work = {do_task, find_task_cost};
 
-/* ---- updates are counted ---------------------------------------------------------------------------------------------- */
+/* ---- updates are counted ----------------------------------------------------------------------------------------- */
 
 /* Takes note of what a member reported. */
 static void take_report(nw_crew *crew, int member, const uint8_t *report, nw_tally *sum)
@@ -101,8 +101,8 @@ static void take_report(nw_crew *crew, int member, const uint8_t *report, nw_tal
     crew->reported[worker] = true;
 }
 
-/* Without lockstep, the world goes on by one update. An epoch that is over stays where it is until the next update, so that the
- * last one of a run stands at its end. */
+/* Without lockstep, the world goes on by one update. An epoch that is over stays where it is until the next update,
+ * so that the last one of a run stands at its end. */
 static void move_place(nw_crew *crew, const nw_tally *tally)
 {
     nw_place *at = &crew->place;
@@ -124,7 +124,8 @@ static nw_status counted(void *context, const nw_count *count)
     nw_crew *crew = context;
     const nw_replica *first = nw_crew_first(crew);
     bool lockstep = nw_crew_lockstep(crew);
-    nw_crew_update u = {.updates = count->updates, .delay = lockstep ? -1 : count->delay, .lr = nw_replica_lr(first, count->clock)};
+    nw_crew_update u = {
+        .updates = count->updates, .delay = lockstep ? -1 : count->delay, .lr = nw_replica_lr(first, count->clock)};
     for (int i = 0; i < count->from_count; i++) take_report(crew, count->from[i], count->reports[i], &u.tally);
     u.images = u.tally.images * (lockstep ? nw_crew_world(crew) : 1);
     if (lockstep) {
@@ -145,7 +146,7 @@ static nw_status take_snapshot(void *context, const nw_snapshot *snapshot)
     return o->snapshot ? o->snapshot(o->context, snapshot) : NW_OK;
 }
 
-/* ---- making ------------------------------------------------------------------------------------------------------------ */
+/* ---- making ------------------------------------------------------------------------------------------------------ */
 
 /* Bytes that an update reads and writes: weight and gradient, and each vector of state twice. */
 static double update_bytes(const nw_replica *r)
@@ -297,7 +298,8 @@ static nw_status create(nw_crew *crew)
     crew->members = calloc((size_t)crew->count, sizeof *crew->members);
     crew->ranks = calloc((size_t)crew->count, sizeof *crew->ranks);
     crew->everybody = calloc((size_t)world, sizeof *crew->everybody);
-    NW_FAIL_IF(!crew->members || !crew->ranks || !crew->everybody, NW_E_MEMORY, "no memory for %d replicas", crew->count);
+    NW_FAIL_IF(!crew->members || !crew->ranks || !crew->everybody, NW_E_MEMORY, "no memory for %d replicas",
+               crew->count);
     for (int i = 0; i < world; i++) crew->everybody[i] = (uint16_t)i;
     NW_TRY(nw_codec_create(&crew->codec, &o->codec));
     for (int i = 0; i < crew->count; i++) NW_TRY(make_member(crew, i, first + i, world));
@@ -352,7 +354,7 @@ void nw_crew_free(nw_crew *crew)
     free(crew);
 }
 
-/* ---- work ---------------------------------------------------------------------------------------------------------------- */
+/* ---- work -------------------------------------------------------------------------------------------------------- */
 
 nw_status nw_crew_begin(nw_crew *crew)
 {
@@ -451,7 +453,7 @@ double nw_crew_virtual_seconds(const nw_crew *crew)
     return (double)latest * 1e-9;
 }
 
-/* ---- at rest -------------------------------------------------------------------------------------------------------------- */
+/* ---- at rest ----------------------------------------------------------------------------------------------------- */
 
 /* One number of each rank here, to all. `all` has room for the world. */
 static nw_status share_numbers(nw_crew *crew, int64_t (*number)(const nw_member *m), int64_t *all)

@@ -2,14 +2,15 @@
  * crew.h - the replicas of this process at work: their exchanges, and the driver that moves them.
  *
  * A world of N ranks trains one model. A process holds one of them (alone, or as a rank under MPI) or all (a virtual
- * cluster, a replay). nw_crew_advance lets them go as far as it says; then nothing is under way, and whoever called may look,
- * evaluate, save. What happens at such a rest is the same code everywhere: loops over the replicas here, and nw_driver_share
- * where all ranks must know something.
+ * cluster, a replay). nw_crew_advance lets them go as far as it says; then nothing is under way, and whoever called may
+ * look, evaluate, save. What happens at such a rest is the same code everywhere: loops over the replicas here, and
+ * nw_driver_share where all ranks must know something.
  *
- * Where the exchange keeps replicas in lockstep, the world is where each replica is. Elsewhere (a parameter server) replicas go
- * through the data at their own pace: a worker whose epoch is over begins the next. The world's place is then the crew's own: an
- * epoch is as many updates as the data have batches, and rank 0, which hears of every update, counts. Each worker tells with its
- * gradient what it saw (report): sums of losses and right answers, and its running statistics.
+ * Where the exchange keeps replicas in lockstep, the world is where each replica is. Elsewhere (a parameter server)
+ * replicas go through the data at their own pace: a worker whose epoch is over begins the next. The world's place is
+ * then the crew's own: an epoch is as many updates as the data have batches, and rank 0, which hears of every update,
+ * counts. Each worker tells with its gradient what it saw (report): sums of losses and right answers, and its running
+ * statistics.
  *
  * Rank 0's replica is the one that is looked at; where the exchange keeps replicas equal, that is all there is to see,
  * and nw_crew_compare finds out whether it is so.
@@ -34,11 +35,11 @@ typedef enum nw_norm_sync { NW_NORMS_LOCAL, NW_NORMS_AVERAGE, NW_NORMS_RECALIBRA
 typedef struct nw_crew nw_crew;
 
 typedef struct nw_crew_update {
-    int64_t updates;  /* of the world, with this one */
-    int64_t delay;    /* of its gradient; -1: it cannot have one */
-    nw_tally tally;   /* of the batches that it was made of; in lockstep, of those of rank 0 */
-    int64_t images;   /* of all its batches */
-    int64_t wait_ns;  /* for them, of rank 0 in lockstep */
+    int64_t updates; /* of the world, with this one */
+    int64_t delay;   /* of its gradient; -1: it cannot have one */
+    nw_tally tally;  /* of the batches that it was made of; in lockstep, of those of rank 0 */
+    int64_t images;  /* of all its batches */
+    int64_t wait_ns; /* for them, of rank 0 in lockstep */
     double lr;
     bool epoch_over; /* it was the last of its epoch */
 } nw_crew_update;
@@ -60,8 +61,8 @@ typedef struct nw_crew_options {
     nw_driver_options driver; /* its ledger and taps are made by the crew */
     bool trace;
     size_t trace_events;
-    /* After each update of the world, where rank 0 is here; parameters of the world at the counts that GO asked for, likewise, until
-     * the call returns; and when a rank is dropped or comes back. */
+    /* After each update of the world, where rank 0 is here; parameters of the world at the counts that GO asked for,
+     * likewise, until the call returns; and when a rank is dropped or comes back. */
     nw_status (*updated)(void *context, const nw_crew_update *update);
     nw_status (*snapshot)(void *context, const nw_snapshot *snapshot);
     void (*dropped)(void *context, int rank, bool back);
@@ -73,7 +74,7 @@ typedef struct nw_member {
     nw_replica *replica;
     nw_machine *machine;    /* its exchange, over the pipeline */
     nw_faults_state faults; /* of a real rank */
-    uint8_t *report;        /* of its last gradient: an nw_tally, and, where there is no lockstep, its running statistics */
+    uint8_t *report; /* of its last gradient: an nw_tally, and, where there is no lockstep, its running statistics */
 } nw_member;
 
 struct nw_crew {
@@ -129,11 +130,11 @@ nw_status nw_crew_advance(nw_crew *crew, const nw_go *go);
 bool nw_crew_epoch_is_over(const nw_crew *crew);
 nw_status nw_crew_end_epoch(nw_crew *crew);
 
-/* Without lockstep, after an advance: all ranks learn from rank 0 where the world is, and whether it got as far as it should.
- * One that was away for a while knows neither. */
+/* Without lockstep, after an advance: all ranks learn from rank 0 where the world is, and whether it got as far as
+ * it should. One that was away for a while knows neither. */
 nw_status nw_crew_agree_on_place(nw_crew *crew, bool *reached);
-/* What evaluation uses of a snapshot: the values, or rank 0's average of them, if there is one; and the running statistics that
- * the workers reported: their mean, or the first one's. To vectors of their lengths. */
+/* What evaluation uses of a snapshot: the values, or rank 0's average of them, if there is one; and the running
+ * statistics that the workers reported: their mean, or the first one's. To vectors of their lengths. */
 void nw_crew_copy_values(nw_crew *crew, const float *values, float *to);
 void nw_crew_copy_statistics(nw_crew *crew, float *to);
 
@@ -157,12 +158,12 @@ nw_status nw_crew_save(nw_crew *crew, nw_checkpoint_writer *writer);
 /* And back, on every rank. A checkpoint of another world is mapped (docs/checkpoints.md); *note tells, or is NULL. */
 nw_status nw_crew_load(nw_crew *crew, nw_checkpoint *checkpoint, const char **note);
 
-/* After NW_E_NUMERIC, which all ranks get: forgets what is under way, loads a checkpoint of this run, and begins there with
- * learning rates times `lr_factor`. */
+/* After NW_E_NUMERIC, which all ranks get: forgets what is under way, loads a checkpoint of this run, and begins
+ * there with learning rates times `lr_factor`. */
 nw_status nw_crew_go_back(nw_crew *crew, nw_checkpoint *checkpoint, double lr_factor);
 
-/* Bytes of the whole world: on rank 0, unless the world is one; NULL elsewhere. Where it is not the crew's own ledger, it
- * is to be freed. All ranks call. */
+/* Bytes of the whole world: on rank 0, unless the world is one; NULL elsewhere. Where it is not the crew's own
+ * ledger, it is to be freed. All ranks call. */
 nw_status nw_crew_world_ledger(nw_crew *crew, nw_ledger **world);
 /* trace.json of all ranks, on rank 0; nothing without a trace. All ranks call, or, where something failed, rank 0 alone
  * with `alone`. */

@@ -63,8 +63,8 @@ nw_status nw_crew_world_ledger(nw_crew *crew, nw_ledger **world)
 
 /* ---- the trace ---- */
 
-/* Clocks of machines differ: what to add to each rank's to get rank 0's. All look at theirs as they leave a barrier; the
- * middle one of five looks counts. */
+/* Clocks of machines differ: what to add to each rank's to get rank 0's. All look at theirs as they leave a barrier;
+ * the middle one of five looks counts. */
 enum { LOOKS = 5 };
 static nw_status measure_clocks(nw_crew *crew, int64_t *offsets)
 {
@@ -109,7 +109,8 @@ static nw_status gather_trace(void *context, FILE *out)
     return gather(g->crew, g->text, g->size, take_trace, out);
 }
 
-/* All ranks learn what the file is about, and how far their clocks are off; those but rank 0 print theirs into memory. */
+/* All ranks learn what the file is about, and how far their clocks are off; those but rank 0 print theirs into
+ * memory. */
 static nw_status prepare_trace(nw_crew *crew, nw_trace_view *view, trace_gather *g)
 {
     int64_t offsets[NW_CLUSTER_RANKS];

@@ -19,7 +19,7 @@
 #define EXCHANGE_FILE "exchange.safetensors"
 #define STATE_FILE    "state.safetensors"
 
-/* ---- saving ----------------------------------------------------------------------------------------------------------- */
+/* ---- saving ------------------------------------------------------------------------------------------------------ */
 
 static nw_saved_as follower_kind(const nw_crew *crew)
 {
@@ -217,7 +217,7 @@ nw_status nw_crew_save(nw_crew *crew, nw_checkpoint_writer *w)
     return save_state(crew, w);
 }
 
-/* ---- loading ----------------------------------------------------------------------------------------------------------- */
+/* ---- loading ----------------------------------------------------------------------------------------------------- */
 
 /* Statistics of replica `index`, which the model's own are replaced by. */
 static nw_status load_own(nw_crew *crew, nw_replica *r, nw_checkpoint *c, int index, bool same_world)
@@ -265,8 +265,8 @@ static nw_status load_member(nw_crew *crew, nw_member *m, nw_checkpoint *c, int 
     return nw_replica_move(r, c, 0, from_world, world);
 }
 
-/* Of another exchange, and in another world, only what belongs to all is taken over: how many updates there were, and what a
- * machine of the same kind shares with the others. */
+/* Of another exchange, and in another world, only what belongs to all is taken over: how many updates there were,
+ * and what a machine of the same kind shares with the others. */
 static nw_status load_integers(nw_machine *m, nw_checkpoint *c, int rank, bool same_kind, bool same_world)
 {
     nw_state s = {0};

@@ -2,8 +2,8 @@
  * delay.c - see delay.h.
  *
  * The heavy law is drawn by inversion: with u uniform in [0, 1), x = (1 - u (1 - (n + 1)^-a))^(-1/a) has the Pareto
- * density a x^(-a-1) cut to [1, n + 1), and the delay is its integer part less 1. u has 53 bits, because the far end of a
- * long tail is rarer than one in 2^24.
+ * density a x^(-a-1) cut to [1, n + 1), and the delay is its integer part less 1. u has 53 bits, because the far end of
+ * a long tail is rarer than one in 2^24.
  */
 #include "train/delay.h"
 

@@ -1,9 +1,9 @@
 /*
  * delay.h - artificial delays: how old the parameters are at which the gradient of an update is computed.
  *
- * Update t (from 0) applies to the newest parameters a gradient taken at those of `delay(t)` updates before. The delay is
- * a pure function of (options, t), so that runs repeat and resume without any state, and so that it is known in advance
- * which parameters will be read again (history.h). With D = `models` it is in [0, min(D - 1, t)]:
+ * Update t (from 0) applies to the newest parameters a gradient taken at those of `delay(t)` updates before. The delay
+ * is a pure function of (options, t), so that runs repeat and resume without any state, and so that it is known in
+ * advance which parameters will be read again (history.h). With D = `models` it is in [0, min(D - 1, t)]:
  *
  *   uniform   each of the min(D, t + 1) last models with equal chance (APAM's experiment, Xu et al., section 5.4)
  *   fixed     the oldest: min(D - 1, t)

@@ -1,6 +1,6 @@
 /*
- * drill.h - a replica without data, for measuring: it computes the gradient of the same made-up batch over and over, and
- * can be driven as a worker of any exchange.
+ * drill.h - a replica without data, for measuring: it computes the gradient of the same made-up batch over and over,
+ * and can be driven as a worker of any exchange.
  */
 #ifndef NW_TRAIN_DRILL_H
 #define NW_TRAIN_DRILL_H

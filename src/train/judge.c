@@ -25,7 +25,7 @@ struct nw_judge {
 
 static bool is_asked_to_stop(const nw_judge *j) { return j->options.stop && *j->options.stop; }
 
-/* ---- evaluating ------------------------------------------------------------------------------------------------------ */
+/* ---- evaluating -------------------------------------------------------------------------------------------------- */
 
 /* *complete is false if it was asked to stop. */
 static nw_status evaluate(nw_judge *j, nw_case *c, bool *complete)
@@ -53,7 +53,8 @@ static nw_case *next_case(const nw_judge *j)
     return c;
 }
 
-/* All that wait, one after the other, until the judge is asked to stop. Called with the lock, which others get meanwhile. */
+/* All that wait, one after the other, until the judge is asked to stop. Called with the lock, which others get
+ * meanwhile. */
 static void judge_all(nw_judge *j)
 {
     nw_case *c;
@@ -82,7 +83,7 @@ static void *work(void *context)
     return NULL;
 }
 
-/* ---- handing over and taking back -------------------------------------------------------------------------------------- */
+/* ---- handing over and taking back -------------------------------------------------------------------------------- */
 
 /* A case that is not used; one with room for a copy, if there is one and it is needed. */
 static nw_case *take_spare(nw_judge *j, bool with_room)
@@ -167,7 +168,7 @@ void nw_judge_close(nw_judge *j, nw_case *c)
     pthread_mutex_unlock(&j->lock);
 }
 
-/* ---- life ---------------------------------------------------------------------------------------------------------------- */
+/* ---- life -------------------------------------------------------------------------------------------------------- */
 
 static void free_list(nw_case *c)
 {

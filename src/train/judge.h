@@ -1,13 +1,13 @@
 /*
  * judge.h - evaluates copies of a network's parameters while it goes on training.
  *
- * Whoever trains hands over parameters and running statistics with the record that the results belong into, and goes on. In
- * the background a thread of the judge's own, with a network of its own, evaluates one copy after the other; without, the
- * copy is evaluated at once, in memory of the trained network, which must not be computing then. Records come back in the
- * order in which they were handed over.
+ * Whoever trains hands over parameters and running statistics with the record that the results belong into, and goes
+ * on. In the background a thread of the judge's own, with a network of its own, evaluates one copy after the other;
+ * without, the copy is evaluated at once, in memory of the trained network, which must not be computing then. Records
+ * come back in the order in which they were handed over.
  *
- * When *stop becomes non-zero the evaluation under way is left and none is begun. What was handed over and is not done stays
- * in line, to be kept elsewhere (nw_judge_first) and handed over again another time.
+ * When *stop becomes non-zero the evaluation under way is left and none is begun. What was handed over and is not done
+ * stays in line, to be kept elsewhere (nw_judge_first) and handed over again another time.
  *
  * Threads: nw_judge_* are called from one thread. The loaders are the judge's alone while it lives.
  */
@@ -52,16 +52,17 @@ nw_status nw_judge_create(nw_judge **judge, const nw_judge_options *options);
 /* Waits for the copy that is being evaluated, unless it is asked to stop, and forgets the others. */
 void nw_judge_free(nw_judge *judge);
 
-/* A case with room for a copy, to be filled and handed over. evaluate false: one without, which only keeps its place in the
- * order. */
+/* A case with room for a copy, to be filled and handed over. evaluate false: one without, which only keeps its place
+ * in the order. */
 nw_status nw_judge_open(nw_judge *judge, bool evaluate, nw_case **opened);
 /* Takes the case over. */
 nw_status nw_judge_submit(nw_judge *judge, nw_case *submitted);
-/* The next one that is done, or will be within `wait_ns`; NULL: there is none, or the judge was asked to stop. It goes back with
- * nw_judge_close, as does one that is opened and not handed over. */
+/* The next one that is done, or will be within `wait_ns`; NULL: there is none, or the judge was asked to stop. It
+ * goes back with nw_judge_close, as does one that is opened and not handed over. */
 nw_status nw_judge_take(nw_judge *judge, int64_t wait_ns, nw_case **done);
 void nw_judge_close(nw_judge *judge, nw_case *done);
-/* The cases handed over and not taken back, linked in their order; NULL: none. Their results may be written meanwhile. */
+/* The cases handed over and not taken back, linked in their order; NULL: none. Their results may be written
+ * meanwhile. */
 const nw_case *nw_judge_first(const nw_judge *judge);
 
 #endif

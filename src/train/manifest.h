@@ -65,8 +65,8 @@ const nw_manifest_state *nw_manifest_state_find(const nw_manifest *manifest, con
 /* The text of manifest.json, with its own hash inside, to be freed. */
 nw_status nw_manifest_write(const nw_manifest *manifest, char **text, size_t *size);
 
-/* Reads it. NW_E_FILE: no manifest, or damaged; NW_E_UNSUPPORTED: of another version of the format. Needs nw_manifest_free only after
- * success. */
+/* Reads it. NW_E_FILE: no manifest, or damaged; NW_E_UNSUPPORTED: of another version of the format. Needs
+ * nw_manifest_free only after success. */
 nw_status nw_manifest_parse(nw_manifest *manifest, const char *text, size_t size, const char *name);
 void nw_manifest_free(nw_manifest *manifest);
 

@@ -32,8 +32,8 @@ typedef struct nw_net_parts {
 
 nw_status nw_net_create_from(nw_net **net, const nw_net_options *options, const nw_net_parts *parts);
 /* A net with parameters, buffers and optimizer of its own, in the same initial state, that computes in the memory of
- * `elder`: many replicas in one process need the activations of one. They are used in turn, each from the beginning of a
- * forward to the end of its backward pass. The elder outlives it. */
+ * `elder`: many replicas in one process need the activations of one. They are used in turn, each from the beginning
+ * of a forward to the end of its backward pass. The elder outlives it. */
 nw_status nw_net_create_sibling(nw_net **net, nw_net *elder, const nw_net_parts *parts);
 /* nw_net_create with given kernels instead of the machine's choice. */
 nw_status nw_net_create_with(nw_net **net, const nw_net_options *options, const nw_kernels *kernels);

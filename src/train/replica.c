@@ -124,10 +124,14 @@ static nw_status watch_loss(nw_replica *r, const nw_step_result *result)
     return NW_OK;
 }
 
-/* ---- passes ---------------------------------------------------------------------------------------------------------- */
+/* ---- passes ------------------------------------------------------------------------------------------------------ */
 
-/* Whether the gradient is final in a new place after the backward pass of a stage. The end of the pass tells the rest. */
-static bool finishes(const nw_replica *r, int stage, size_t final) { return r->ready[stage] > 0 && r->ready[stage] < final; }
+/* Whether the gradient is final in a new place after the backward pass of a stage. The end of the pass tells the
+ * rest. */
+static bool finishes(const nw_replica *r, int stage, size_t final)
+{
+    return r->ready[stage] > 0 && r->ready[stage] < final;
+}
 
 int nw_replica_announces(const nw_replica *r, const nw_task *task, int *stages)
 {
@@ -141,8 +145,8 @@ int nw_replica_announces(const nw_replica *r, const nw_task *task, int *stages)
     return count;
 }
 
-/* Between stages: messages move, and others hear which part of the gradient is final. It is looked at before, since others may
- * write there then. */
+/* Between stages: messages move, and others hear which part of the gradient is final. It is looked at before, since
+ * others may write there then. */
 static void after_stage(void *context, int stage, bool backward)
 {
     nw_replica *r = context;
@@ -220,7 +224,7 @@ nw_status nw_replica_pass(nw_replica *r, nw_task *task, nw_announce *announce)
     return NW_OK;
 }
 
-/* ---- updates ---------------------------------------------------------------------------------------------------------- */
+/* ---- updates ----------------------------------------------------------------------------------------------------- */
 
 double nw_replica_lr(const nw_replica *r, int64_t batch)
 {

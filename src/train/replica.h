@@ -1,10 +1,10 @@
 /*
  * replica.h - one replica of a training run: a network with its optimizer, its data and its place in them.
  *
- * A replica does what net/task.h calls tasks: a pass, which computes the gradient of its next batch, and an update. What happens
- * between the two (nothing, when there is one replica; an exchange, when there are several) is the business of whoever drives
- * it. All that a replica knows is in its vectors and in nw_place, so it can be saved between any two tasks and continues bit for
- * bit: random numbers depend on (seed, epoch, sample, batch), never on history.
+ * A replica does what net/task.h calls tasks: a pass, which computes the gradient of its next batch, and an update.
+ * What happens between the two (nothing, when there is one replica; an exchange, when there are several) is the
+ * business of whoever drives it. All that a replica knows is in its vectors and in nw_place, so it can be saved between
+ * any two tasks and continues bit for bit: random numbers depend on (seed, epoch, sample, batch), never on history.
  *
  * Accumulation: `accumulation` batches make one update, of the sum of their gradients, or of the mean with `averaging`.
  * A group that is not full at the end of an epoch goes on in the next one.
@@ -82,11 +82,11 @@ int64_t nw_replica_batches_before(const nw_replica *replica, int64_t epoch);
 /* Brings the loader to the replica's place: first of all, after loading, and after each epoch. */
 nw_status nw_replica_begin(nw_replica *replica);
 
-/* A pass: the gradient of the next batch, in the next epoch where this one is over. NW_E_NUMERIC leaves the weights as they
- * are. */
+/* A pass: the gradient of the next batch, in the next epoch where this one is over. NW_E_NUMERIC leaves the weights
+ * as they are. */
 nw_status nw_replica_pass(nw_replica *replica, nw_task *task, nw_announce *announce);
-/* How many elements of the gradient a complete pass announces as final, one after the other; `stages` has room for all: the
- * stages after which it does so. */
+/* How many elements of the gradient a complete pass announces as final, one after the other; `stages` has room for
+ * all: the stages after which it does so. */
 int nw_replica_announces(const nw_replica *replica, const nw_task *task, int *stages);
 nw_status nw_replica_update(nw_replica *replica, const nw_task *task);
 /* The learning rate of a batch, counted from 0 over all epochs. */
@@ -99,13 +99,13 @@ nw_status nw_replica_end_epoch(nw_replica *replica);
 /* For evaluation: exchanges the weights with their average, if one is kept. Call it in pairs. */
 void nw_replica_swap_average(nw_replica *replica);
 
-/* What of a replica's state is in its own file of a checkpoint: of the leader, replica 0, all that model.safetensors lacks;
- * of a follower, which is equal to the leader at rest, what differs all the same: running statistics, a gradient that is
- * not complete; of a stranger everything. */
+/* What of a replica's state is in its own file of a checkpoint: of the leader, replica 0, all that model.safetensors
+ * lacks; of a follower, which is equal to the leader at rest, what differs all the same: running statistics, a
+ * gradient that is not complete; of a stranger everything. */
 typedef enum nw_saved_as { NW_SAVED_LEADER, NW_SAVED_FOLLOWER, NW_SAVED_STRANGER } nw_saved_as;
 
-/* State of replica `index` into a checkpoint under way, and back. Back, another number of batches in an epoch or another
- * batch size is an error, unless the world has another size: then nw_replica_move follows. */
+/* State of replica `index` into a checkpoint under way, and back. Back, another number of batches in an epoch or
+ * another batch size is an error, unless the world has another size: then nw_replica_move follows. */
 nw_status nw_replica_save(nw_replica *replica, nw_checkpoint_writer *writer, int index, nw_saved_as as);
 nw_status nw_replica_load(nw_replica *replica, nw_checkpoint *checkpoint, int index, nw_saved_as as, bool same_world);
 
@@ -118,8 +118,8 @@ typedef struct nw_saved_vector {
 enum { NW_STATE_VECTORS = 16 };
 int nw_replica_vectors(nw_replica *replica, nw_saved_as as, nw_saved_vector vectors[NW_STATE_VECTORS]);
 
-/* After loading the state of a replica of a world of another size: goes to the first batch of the epoch that holds none of
- * the images which that world had seen, and drops a gradient that is not complete. */
+/* After loading the state of a replica of a world of another size: goes to the first batch of the epoch that holds
+ * none of the images which that world had seen, and drops a gradient that is not complete. */
 nw_status nw_replica_move(nw_replica *replica, nw_checkpoint *checkpoint, int index, int from_world, int to_world);
 
 #endif

@@ -205,8 +205,8 @@ static nw_status load_best(run *r, const nw_checkpoint *c)
     return NW_OK;
 }
 
-/* Back to the last checkpoint, with a lower rate. If that did not help before, its weights are to blame: to the one before.
- * All ranks get here together. */
+/* Back to the last checkpoint, with a lower rate. If that did not help before, its weights are to blame: to the one
+ * before. All ranks get here together. */
 nw_status nw_run_roll_back(run *r, const char *why)
 {
     const nw_run_options *o = r->options;

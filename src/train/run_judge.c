@@ -1,9 +1,10 @@
 /*
  * run_judge.c - the epochs of a run without lockstep, from their end until their records are sent.
  *
- * An epoch that is over is a case: its record, and a snapshot of the parameters if it is evaluated. Cases wait in line (run.cases)
- * until their snapshot has come, then they go to the judge (judge.h). Records are sent when they come back. A checkpoint keeps
- * those that have not, so that a run may stop, or be killed, without waiting for evaluations: whoever goes on makes them.
+ * An epoch that is over is a case: its record, and a snapshot of the parameters if it is evaluated. Cases wait in line
+ * (run.cases) until their snapshot has come, then they go to the judge (judge.h). Records are sent when they come back.
+ * A checkpoint keeps those that have not, so that a run may stop, or be killed, without waiting for evaluations:
+ * whoever goes on makes them.
  */
 #include "train/run_private.h"
 
@@ -147,7 +148,7 @@ nw_status nw_run_judge_values(run *r, int64_t updates, const float *values)
 
 bool nw_run_is_judging(const run *r) { return r->judge && nw_judge_first(r->judge); }
 
-/* ---- in checkpoints -------------------------------------------------------------------------------------------------------- */
+/* ---- in checkpoints ---------------------------------------------------------------------------------------------- */
 
 #define COUNT_FIELD(kind, name, scalar, summary) +1
 #define SAVED_FIELD(kind, name, scalar, summary) SAVED_##kind(name)

@@ -1,15 +1,15 @@
 /*
  * run_loop.c - how far a run goes, and what happens then. Reading order: nw_run_loop at the bottom, then what it calls.
  *
- * Ranks rest where a checkpoint is due, when the run is asked to stop, and at its end; in lockstep also at the end of an epoch, when
- * all of them evaluate it together, and where replicas are compared. Without lockstep nobody waits for anybody at the end of an
- * epoch: rank 0 gets a snapshot of the parameters, which is evaluated while all go on (run_judge.c); the epoch's record follows
- * when it is done.
+ * Ranks rest where a checkpoint is due, when the run is asked to stop, and at its end; in lockstep also at the end of
+ * an epoch, when all of them evaluate it together, and where replicas are compared. Without lockstep nobody waits for
+ * anybody at the end of an epoch: rank 0 gets a snapshot of the parameters, which is evaluated while all go on
+ * (run_judge.c); the epoch's record follows when it is done.
  *
- * Order at the end of an epoch in lockstep: evaluate, send the epoch's record, go to the next epoch, write the checkpoint. A run
- * that is killed in between resumes before the evaluation and repeats it, so no record is missing and none is there
- * twice. After the last epoch there is no next one: the last checkpoint stands at its end, so that a run killed between
- * it and summary.json evaluates once more and writes the summary.
+ * Order at the end of an epoch in lockstep: evaluate, send the epoch's record, go to the next epoch, write the
+ * checkpoint. A run that is killed in between resumes before the evaluation and repeats it, so no record is missing and
+ * none is there twice. After the last epoch there is no next one: the last checkpoint stands at its end, so that a run
+ * killed between it and summary.json evaluates once more and writes the summary.
  */
 #include "train/run_private.h"
 
@@ -93,7 +93,7 @@ static nw_status evaluate(run *r, nw_epoch_record *record, bool *complete)
     return NW_OK;
 }
 
-/* ---- what the crew tells ------------------------------------------------------------------------------------------- */
+/* ---- what the crew tells ----------------------------------------------------------------------------------------- */
 
 /* Whether an epoch, from 0, is one that is evaluated. */
 static bool is_evaluated(const run *r, int64_t epoch, bool last)
@@ -189,7 +189,8 @@ void nw_run_dropped(void *context, int rank, bool back)
     run *r = context;
     char text[160];
     snprintf(text, sizeof text,
-             back ? "rank %d is back" : "rank %d has said nothing for too long and is given up; the others go on without it (--timeout)",
+             back ? "rank %d is back"
+                  : "rank %d has said nothing for too long and is given up; the others go on without it (--timeout)",
              rank);
     if (!leads(r)) return;
     nw_run_tell_fault(r, "peer", text);
@@ -204,14 +205,15 @@ int64_t nw_run_epochs_told(const run *r)
     return finished + (nw_crew_epoch_is_over(r->crew) && nw_crew_updates(r->crew) < total_updates(r));
 }
 
-/* ---- how far to go -------------------------------------------------------------------------------------------------- */
+/* ---- how far to go ----------------------------------------------------------------------------------------------- */
 
 /* The next multiple of `every` behind `done`; 0: there is none. */
 static int64_t next_multiple(int64_t done, int64_t every) { return every > 0 ? (done / every + 1) * every : INT64_MAX; }
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* In lockstep: to the end of the epoch, with batches of a gradient that is not complete then, or to where something is due before. */
+/* In lockstep: to the end of the epoch, with batches of a gradient that is not complete then, or to where something
+ * is due before. */
 static nw_go go_in_lockstep(const run *r)
 {
     const nw_run_options *o = r->options;
@@ -226,8 +228,9 @@ static nw_go go_in_lockstep(const run *r)
     return (nw_go){.until = due, .batches = (due - done) * accumulation - at->pending, .drain = due == end};
 }
 
-/* Updates from one checkpoint to the next. In step, an epoch of them. Otherwise a rest costs each worker the time until the
- * slowest has used its permits, so that as many epochs pass that each has computed GRADIENTS_BETWEEN_RESTS meanwhile. */
+/* Updates from one checkpoint to the next. In step, an epoch of them. Otherwise a rest costs each worker the time
+ * until the slowest has used its permits, so that as many epochs pass that each has computed GRADIENTS_BETWEEN_RESTS
+ * meanwhile. */
 enum { GRADIENTS_BETWEEN_RESTS = 400 };
 static int64_t updates_between_rests(const run *r)
 {
@@ -272,7 +275,7 @@ static nw_status plan(run *r, nw_go *go)
     return list_snapshots(r, go);
 }
 
-/* ---- at rest -------------------------------------------------------------------------------------------------------- */
+/* ---- at rest ----------------------------------------------------------------------------------------------------- */
 
 /* All but the results. */
 void nw_run_fill_epoch(run *r, const nw_tally *tally, double lr, nw_epoch_record *record)
@@ -345,8 +348,9 @@ static nw_status end_epoch(run *r, bool *complete)
     return nw_run_save_named(r);
 }
 
-/* At the end of a run without lockstep: evaluates the last parameters, and waits for all evaluations. Rank 0 tells the others again
- * and again that it does, and a run that is killed meanwhile has its checkpoint. *complete is false if it was asked to stop. */
+/* At the end of a run without lockstep: evaluates the last parameters, and waits for all evaluations. Rank 0 tells
+ * the others again and again that it does, and a run that is killed meanwhile has its checkpoint. *complete is false
+ * if it was asked to stop. */
 static nw_status end_judging(run *r, bool *complete)
 {
     bool judging = true, stop = false, saved = false;

@@ -1,7 +1,7 @@
 /*
- * run_private.h - the inside of a run, shared by the files that make it: run.c (beginning and end), run_loop.c (how far it goes and
- * what happens then), run_judge.c (evaluation of snapshots, where there is no lockstep) and run_checkpoint.c (saving, loading,
- * going back).
+ * run_private.h - the inside of a run, shared by the files that make it: run.c (beginning and end), run_loop.c (how far
+ * it goes and what happens then), run_judge.c (evaluation of snapshots, where there is no lockstep) and
+ * run_checkpoint.c (saving, loading, going back).
  */
 #ifndef NW_TRAIN_RUN_PRIVATE_H
 #define NW_TRAIN_RUN_PRIVATE_H
@@ -79,15 +79,16 @@ static inline nw_phase_times times(const run *r) { return nw_stopwatch_read(r->o
 void nw_run_tell(run *r, nw_status status);
 void nw_run_tell_fault(run *r, const char *fault, const char *detail);
 
-/* Begins a part of the schedule at this place. What was recorded behind it is of no more use. Ranks wait until rank 0 has
- * the directory. */
+/* Begins a part of the schedule at this place. What was recorded behind it is of no more use. Ranks wait until rank
+ * 0 has the directory. */
 nw_status nw_run_open_schedule(run *r);
 
 /* ---- run_loop.c ---- */
 
 /* Trains until the end asked for, going back to checkpoints where the run diverges and may. */
 nw_status nw_run_loop(run *r);
-/* What the crew calls, where rank 0 is here: after each update; with parameters to be evaluated; when a rank is dropped or is back. */
+/* What the crew calls, where rank 0 is here: after each update; with parameters to be evaluated; when a rank is
+ * dropped or is back. */
 nw_status nw_run_updated(void *context, const nw_crew_update *update);
 nw_status nw_run_snapshot(void *context, const nw_snapshot *snapshot);
 void nw_run_dropped(void *context, int rank, bool back);
@@ -129,7 +130,8 @@ nw_status nw_run_save_named(run *r);
 nw_status nw_run_save_best(run *r, const nw_case *judged);
 /* What the run continues from. */
 nw_status nw_run_load(run *r, nw_checkpoint *checkpoint);
-/* Back to the last checkpoint, with a lower rate. If that did not help before, its weights are to blame: to the one before. */
+/* Back to the last checkpoint, with a lower rate. If that did not help before, its weights are to blame: to the one
+ * before. */
 nw_status nw_run_roll_back(run *r, const char *why);
 
 #endif

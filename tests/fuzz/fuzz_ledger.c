@@ -1,6 +1,6 @@
 /*
- * fuzz_ledger.c - a ledger's table of any numbers, as a checkpoint may hold it. What is accepted is saved as a table that
- * gives the same again, and can be printed.
+ * fuzz_ledger.c - a ledger's table of any numbers, as a checkpoint may hold it. What is accepted is saved as a table
+ * that gives the same again, and can be printed.
  */
 #define _GNU_SOURCE 1
 #include "net/ledger.h"

@@ -7,8 +7,8 @@
 
 enum { PATH_SIZE = 1024 };
 
-/* A new empty one, below $TMPDIR or /tmp; aborts if there can be none. And its removal with all that is in it: 0 if it is
- * gone. */
+/* A new empty one, below $TMPDIR or /tmp; aborts if there can be none. And its removal with all that is in it: 0 if
+ * it is gone. */
 void make_folder(char path[PATH_SIZE]);
 int remove_tree(const char *path);
 

@@ -1,6 +1,6 @@
 /*
- * own_folder.h - each test of a program runs in an empty folder of its own: CASE(name) in the list of tests. Include in one
- * file of a test program.
+ * own_folder.h - each test of a program runs in an empty folder of its own: CASE(name) in the list of tests. Include in
+ * one file of a test program.
  */
 #ifndef NW_TESTS_OWN_FOLDER_H
 #define NW_TESTS_OWN_FOLDER_H

@@ -1,6 +1,7 @@
 /*
  * test_codec.c - codecs against plain twins in double: every half, and floats on both sides of every place where
- * rounding changes its mind; every instruction set; odd lengths and addresses; bytes that make no sense; lists of ranges.
+ * rounding changes its mind; every instruction set; odd lengths and addresses; bytes that make no sense; lists of
+ * ranges.
  */
 #include <stdarg.h>
 #include <stddef.h>

@@ -175,8 +175,8 @@ static void ring_update(ring *r)
     memcpy(r->models[r->update % ring_size(r)], r->newest, sizeof r->newest);
 }
 
-/* Versions that are read again, by one of the updates behind their own, from all delays: on average over the second half
- * of so many updates, and at most. */
+/* Versions that are read again, by one of the updates behind their own, from all delays: on average over the second
+ * half of so many updates, and at most. */
 static void count_needed(const nw_delay_options *o, int updates, double *mean, int *most)
 {
     int64_t models = o->models > 1 ? o->models : 1, sum = 0, *last = calloc((size_t)updates, sizeof *last);

@@ -225,7 +225,7 @@ static void test_bad_options_are_refused(void **state)
     o = good, o.label_smoothing = 1, refuse(o, NW_E_ARGUMENT, "smoothing");
 }
 
-/* ---- maps that are not square -------------------------------------------------------------------------------------- */
+/* ---- maps that are not square ------------------------------------------------------------------------------------ */
 
 static void transpose(const float *from, float *to, size_t planes, int h, int w)
 {
@@ -236,8 +236,8 @@ static void transpose(const float *from, float *to, size_t planes, int h, int w)
                     from[(p * (size_t)h + (size_t)y) * (size_t)w + (size_t)x];
 }
 
-/* The network of the transposed filters sees in transposed images what the network sees: average and maximum over maps of
- * 2 x 3 are those over 3 x 2. */
+/* The network of the transposed filters sees in transposed images what the network sees: average and maximum over
+ * maps of 2 x 3 are those over 3 x 2. */
 static void check_transposed(const char *model)
 {
     enum { N = 2, H = 32, W = 48 };

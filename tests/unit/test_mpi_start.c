@@ -1,6 +1,6 @@
 /*
- * test_mpi_start.c - what is said where MPI cannot be started: this program's own MPI_Init_thread, which takes the place of
- * the library's, refuses.
+ * test_mpi_start.c - what is said where MPI cannot be started: this program's own MPI_Init_thread, which takes the
+ * place of the library's, refuses.
  */
 #include <stdarg.h>
 #include <stddef.h>

@@ -323,8 +323,8 @@ TEST(test_tensorboard_files)
     assert_non_null(strstr(nw_error_message(), "not-there/events.out"));
 }
 
-/* More events than the buffer holds, without an epoch or a second in between. Some are a byte longer, so that over the trials
- * the buffer is left with every number of free bytes before it is written. */
+/* More events than the buffer holds, without an epoch or a second in between. Some are a byte longer, so that over
+ * the trials the buffer is left with every number of free bytes before it is written. */
 TEST(test_tensorboard_buffer)
 {
     enum { TRIALS = 32, EVENTS = 600 };

@@ -1,4 +1,5 @@
-/* test_schedule_log.c - the log of decisions: what was recorded comes back, whatever a kill leaves of it; parts join. */
+/* test_schedule_log.c - the log of decisions: what was recorded comes back, whatever a kill leaves of it; parts
+ * join. */
 #define _GNU_SOURCE 1
 #include <stdarg.h>
 #include <stddef.h>

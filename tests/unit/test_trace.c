@@ -1,8 +1,8 @@
 /*
  * test_trace.c - traces stay within their bound, keep whole steps, and are always files that a viewer can show.
  *
- * Every file is read back with the strict JSON reader and looked through (look): slices of a thread nest, arrows hang on
- * slices and have ids that pair them, names and numbers are there.
+ * Every file is read back with the strict JSON reader and looked through (look): slices of a thread nest, arrows hang
+ * on slices and have ids that pair them, names and numbers are there.
  */
 #define _GNU_SOURCE 1
 #include <stdarg.h>

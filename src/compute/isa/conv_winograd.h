@@ -6,8 +6,8 @@
  *     forward               y  = A' [ (G g G') * (B' d B) ] A         * : element by element, summed over channels
  *     backward to the data  the same on dy with the filter turned by 180 degrees
  *     backward to weights   dg = G' [ (B' d B) * (A dy A') ] G        summed over tiles and images
- * Rounding errors are a few times those of the sums, smaller than with the textbook's points 1 and 2; tests hold both to
- * the same bounds. Only tables that multiply in f32 do it: bf16 has too few digits for the transforms.
+ * Rounding errors are a few times those of the sums, smaller than with the textbook's points 1 and 2; tests hold both
+ * to the same bounds. Only tables that multiply in f32 do it: bf16 has too few digits for the transforms.
  *
  * In the layout of tensor.h a transform is the same for all images and channels of a block, so it runs in whole
  * vectors, and at each of the 36 points a (images x channels) x (channels x outputs) product remains for the
