@@ -186,6 +186,10 @@ static nw_status bring_ranges(nw_crew *crew)
         const nw_machine *theirs = crew->options.place == NW_CREW_MPI ? NULL : crew->members[rank].machine;
         size_t begin = theirs ? theirs->first : (size_t)all[2 * rank];
         size_t count = theirs ? theirs->count : (size_t)all[2 * rank + 1];
+        size_t floats = first->net->model.params.learned.floats;
+        NW_FAIL_IF(begin > floats || count > floats - begin, NW_E_MESSAGE,
+                   "rank %d says that it owns %zu parameters from %zu on, and there are %zu; do all ranks run the same build?",
+                   rank, count, begin, floats);
         for (int i = 0; count > 0 && i < nw_optimizer_states(first->net->optimizer); i++) {
             float *to = nw_optimizer_state_at(first->net->optimizer, i).data + begin;
             NW_TRY(nw_driver_collect(crew->driver, rank, to, count * sizeof *to));

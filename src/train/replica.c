@@ -64,6 +64,7 @@ void nw_replica_free(nw_replica *r)
     if (r->loader) nw_loader_free(r->loader);
     nw_history_free(r->history);
     nw_net_free(r->net);
+    free(r->copy);
     free(r->ready);
     free(r);
 }
@@ -163,13 +164,28 @@ static void after_stage(void *context, int stage, bool backward)
     r->announce->between(r->announce);
 }
 
-/* At the parameters that an artificial delay says, if there is one: weights are packed from them anew in every pass. */
+/* The present parameters, aside. */
+static nw_status copy_values(nw_replica *r)
+{
+    const nw_params *p = &r->net->model.params;
+    if (!r->copy) r->copy = malloc(p->learned.floats * sizeof *r->copy);
+    NW_FAIL_IF(!r->copy, NW_E_MEMORY, "no memory for a copy of %zu parameters", p->learned.floats);
+    memcpy(r->copy, p->values, p->learned.floats * sizeof *r->copy);
+    return NW_OK;
+}
+
+/* At the parameters that an artificial delay says, or at a copy where they may change meanwhile: weights are packed from
+ * what `read` says, anew in every pass. */
 static nw_status compute_gradient(nw_replica *r, const nw_batch *batch, nw_step_result *result)
 {
     nw_pass *pass = &r->net->model.pass;
     nw_params *params = &r->net->model.params;
     const float *old = r->history ? nw_history_read(r->history) : NULL;
     if (r->history) r->delay = nw_history_delay(r->history);
+    if (r->task->copy) {
+        if (!r->task->adds || !r->copy) NW_TRY(copy_values(r)); /* all batches of a gradient are computed at the same ones */
+        old = r->copy;
+    }
     r->final = SIZE_MAX;
     r->spoilt = false;
     if (old) params->read = old;
@@ -239,6 +255,7 @@ nw_status nw_replica_update(nw_replica *r, const nw_task *task)
     double lr = nw_replica_lr(r, task->clock), scale = (double)task->scale;
     if (r->options.averaging) scale /= (double)r->options.accumulation;
     if (r->history) NW_TRY(nw_history_keep(r->history, params->values));
+    if (task->also) NW_TRY(copy_values(r));
     params->gradients = task->gradient;
     nw_status status = task->count == params->learned.floats
                            ? nw_net_apply(r->net, lr, scale)
@@ -246,6 +263,8 @@ nw_status nw_replica_update(nw_replica *r, const nw_task *task)
                                                      (uint64_t)task->number + 1, task->first, task->count);
     params->gradients = own;
     NW_TRY(status);
+    for (size_t i = task->first; task->also && i < task->first + task->count; i++)
+        task->also[i] += params->values[i] - r->copy[i];
     if (r->ema_running) NW_TRY(nw_ema_step(nw_net_average(r->net), exec, params));
     *nw_optimizer_steps(r->net->optimizer) = (uint64_t)task->number + 1;
     return NW_OK;

@@ -60,6 +60,7 @@ typedef struct nw_replica {
     nw_place at;
     bool ema_running;
     nw_history *history; /* NULL: no delays */
+    float *copy;         /* of the parameters: of passes that read one (nw_task.copy), and of updates of two vectors; or NULL */
     size_t *ready;       /* by stage: after its backward pass, the gradient is final from this element on */
     int64_t wait_ns;     /* for the batches of the last gradient */
     int64_t delay;       /* of the last gradient: updates since the parameters that it was computed at */

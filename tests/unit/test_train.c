@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -363,6 +364,61 @@ TEST(test_a_replica_answers_for_its_own_gradient_only)
     nw_dataset_close(d);
 }
 
+/* Changes the parameters whenever it is called, as an exchange does that moves them at any time. */
+static void move_values(nw_announce *a)
+{
+    const nw_params *p = &((listener *)a)->replica->net->model.params;
+    for (size_t i = 0; i < p->learned.floats; i++) p->values[i] += 0.25f;
+}
+static void ignore_final(nw_announce *a, size_t first) { (void)a, (void)first; }
+
+/* A gradient is taken at the parameters that it began with, whatever becomes of them meanwhile; and an update moves two
+ * vectors by the same. */
+TEST(test_copies_and_second_vectors)
+{
+    nw_dataset *d = make_dataset(11, 3, 32);
+    nw_replica_options o = replica_options(d, "alexnet");
+    nw_replica *still = make_replica(&o), *moved = make_replica(&o);
+    nw_params *p = &still->net->model.params, *q = &moved->net->model.params;
+    size_t floats = p->learned.floats;
+    listener l = {.announce = {.between = move_values, .final = ignore_final}, .replica = moved};
+    OK(nw_replica_begin(still));
+    OK(nw_replica_begin(moved));
+    for (int batch = 0; batch < 3; batch++) {
+        nw_task a = next_pass(still), b = next_pass(moved);
+        b.copy = true;
+        OK(nw_replica_pass(still, &a, NULL));
+        OK(nw_replica_pass(moved, &b, &l.announce));
+        assert_memory_equal(p->gradients, q->gradients, floats * sizeof(float));
+        assert_true(q->values[0] > p->values[0] + 1);
+    }
+    float *before = malloc(floats * sizeof *before), *also = malloc(floats * sizeof *also);
+    memcpy(before, p->values, floats * sizeof *before);
+    for (size_t i = 0; i < floats; i++) also[i] = (float)(i % 7);
+    size_t first = floats / 3, count = floats / 2;
+    nw_task update = {.kind = NW_TASK_UPDATE,
+                      .values = p->values,
+                      .also = also,
+                      .gradient = p->gradients,
+                      .first = first,
+                      .count = count,
+                      .scale = 1};
+    OK(nw_replica_update(still, &update));
+    int moves = 0;
+    for (size_t i = 0; i < floats; i++) {
+        bool inside = i >= first && i < first + count;
+        assert_true(inside || p->values[i] == before[i]);
+        assert_true(also[i] == (float)(i % 7) + (inside ? p->values[i] - before[i] : 0));
+        moves += p->values[i] != before[i];
+    }
+    assert_true(moves > (int)count / 2);
+    free(before);
+    free(also);
+    nw_replica_free(still);
+    nw_replica_free(moved);
+    nw_dataset_close(d);
+}
+
 /* One replica is saved after every batch; another, made of other weights, goes on from each. */
 static void check_saving(const char *model, bool has_statistics)
 {
@@ -518,6 +574,7 @@ int main(void)
         cmocka_unit_test(test_judge),
         cmocka_unit_test(test_health_names_the_first),
         cmocka_unit_test(test_a_replica_answers_for_its_own_gradient_only),
+        cmocka_unit_test(test_copies_and_second_vectors),
         WITH_FILES(test_saved_with_dropout),
         WITH_FILES(test_saved_with_batch_norm),
         WITH_FILES(test_loading_refuses_what_does_not_fit),
