@@ -171,6 +171,8 @@ END
 run 0 "$NOWAIT" train $common --run-dir "$runs/dead" $serve async --virtual 5 --timeout 5 --faults "$work/dies.yaml"
 err_has 'rank 2 has said nothing for too long and is given up'
 equal "updates without rank 2" 40 "$(number dead steps)"
+run 0 "$NOWAIT" train --quiet --resume "$runs/dead" --max-epoch 3 --faults '' # and goes on with all five
+equal "updates after that" 60 "$(number dead steps)"
 run 0 "$NOWAIT" train $common --quiet --run-dir "$runs/dead-sync" $serve sync --virtual 5 --timeout 5 --faults "$work/dies.yaml"
 run 0 "$NOWAIT" train $common --run-dir "$runs/dead-several" $serve async --servers 2 --virtual 6 --timeout 5 \
     --faults "$work/dies.yaml"

@@ -193,11 +193,35 @@ TEST(test_buckets_cover_the_vector_once)
     free(s.at);
 }
 
+/* However long buckets are asked to be, each fits into a message. */
+TEST(test_buckets_fit_into_messages)
+{
+    nw_segments s = {0};
+    nw_buckets b;
+    int index;
+    size_t covered = 0;
+    for (int i = 0; i < 7; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "s%d", i);
+        world_ok(nw_segments_add(&s, name, NW_ROLE_LINEAR, i, 1, 1, (int[]){100000000 + i}, &index));
+    }
+    world_ok(nw_buckets_make(&b, &s, (size_t)1 << 40, 1));
+    for (int k = 0; k < b.count; k++) {
+        assert_true(b.at[k].count * sizeof(float) <= NW_MESSAGE_MOST_BYTES);
+        covered += b.at[k].count;
+        assert_int_equal(b.at[k].first, s.floats - covered);
+    }
+    assert_int_equal(covered, s.floats);
+    nw_buckets_free(&b);
+    free(s.at);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_pass_owns_its_gradient_until_it_is_final),
                                        cmocka_unit_test(test_an_update_owns_its_ranges),
                                        cmocka_unit_test(test_timers_ring_in_the_order_of_their_times),
-                                       cmocka_unit_test(test_buckets_cover_the_vector_once)};
+                                       cmocka_unit_test(test_buckets_cover_the_vector_once),
+                                       cmocka_unit_test(test_buckets_fit_into_messages)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
