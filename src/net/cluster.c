@@ -229,14 +229,6 @@ void nw_compute_cost_free(nw_compute_cost *cost)
     *cost = (nw_compute_cost){0};
 }
 
-int64_t nw_compute_cost_pass_ns(const nw_compute_cost *cost)
-{
-    int64_t sum = cost->overhead_ns;
-    for (int i = 0; i < cost->stages; i++)
-        sum = nw_time_add(sum, nw_time_add(cost->forward_ns[i], cost->backward_ns[i]));
-    return sum;
-}
-
 int64_t nw_cluster_copy_ns(const nw_cluster *c, int from, int to, size_t bytes)
 {
     const nw_cluster_link *link = nw_cluster_link_between(c, from, to);

@@ -150,8 +150,6 @@ typedef struct nw_compute_cost {
  * the sentence says what to calibrate or to write. */
 nw_status nw_cluster_cost(const nw_cluster *cluster, const nw_workload *work, nw_compute_cost *cost);
 void nw_compute_cost_free(nw_compute_cost *cost);
-/* The sum of a forward and backward pass. */
-int64_t nw_compute_cost_pass_ns(const nw_compute_cost *cost);
 /* Time in which `to` takes a message of `from` in before it looks at it, without slowdown and noise. */
 int64_t nw_cluster_copy_ns(const nw_cluster *cluster, int from, int to, size_t bytes);
 /* Time in which `rank` touches that many bytes, at its own rate or the usual one in bytes/s, without slowdown and

@@ -35,7 +35,6 @@ typedef struct nw_task {
     float *gradient;
     size_t first, count; /* the range of the vectors */
     float scale;
-    int rule; /* UPDATE: 0: the optimizer; others are the worker's own */
 } nw_task;
 
 /* What a task calls. `out` takes over the reference. */

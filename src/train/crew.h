@@ -118,8 +118,7 @@ static inline const nw_place *nw_crew_place_of(const nw_crew *crew)
     return nw_crew_lockstep(crew) ? &crew->members[0].replica->at : &crew->place;
 }
 int64_t nw_crew_epoch_batches(const nw_crew *crew); /* as nw_place counts them */
-/* Updates that the world has made when so many epochs are over, and the batches that are then in a gradient that is not
- * complete. */
+/* Updates that the world has made when so many epochs are over. */
 int64_t nw_crew_updates_of(const nw_crew *crew, int64_t epochs);
 double nw_crew_virtual_seconds(const nw_crew *crew); /* the latest clock; NAN in real time */
 

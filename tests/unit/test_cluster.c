@@ -533,8 +533,6 @@ static void test_costs(void **state)
     assert_true(cost.forward_ns[0] == MS && cost.forward_ns[1] == 3 * MS);
     assert_true(cost.backward_ns[0] == 2 * MS && cost.backward_ns[1] == 6 * MS);
     assert_true(cost.update_ns == MS / 2 && cost.overhead_ns == 0); /* 5 MB at 10 GB/s */
-    assert_int_equal(nw_compute_cost_pass_ns(&cost), 12 * MS);
-    assert_int_equal(nw_compute_cost_pass_ns(&cost) + cost.update_ns, 12 * MS + MS / 2);
     assert_int_equal(nw_cluster_touch_ns(c, cost.touch_bytes_per_second, 0, 1e6), 100 * US);
     c->ranks[0].memory_bytes_per_second = 1e9;
     assert_int_equal(nw_cluster_touch_ns(c, cost.touch_bytes_per_second, 0, 1e6), MS);
