@@ -2,6 +2,7 @@
 #include "net/driver.h"
 
 #include "base/file.h"
+#include "net/preflight.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -103,12 +104,9 @@ void nw_wait_add(nw_wait *wait, const nw_group *group, int member)
 
 void nw_wait_text(const nw_wait *wait, char *text, size_t size)
 {
-    size_t used = (size_t)snprintf(text, size, "%s", wait->count == 1 ? "rank" : "ranks");
-    for (int i = 0; i < wait->count && i < 12 && used < size; i++)
-        used += (size_t)snprintf(text + used, size - used, "%s %d", i ? "," : "", wait->ranks[i]);
-    if (wait->count > 12 && used < size)
-        used += (size_t)snprintf(text + used, size - used, " and %d more", wait->count - 12);
-    if (used < size) snprintf(text + used, size - used, ": %s", wait->what);
+    char ranks[200]; /* whom[384] of nw_wait_failed holds that, and what they owe */
+    nw_rank_list_print(ranks, sizeof ranks, wait->ranks, wait->count < NW_WAIT_MOST ? wait->count : NW_WAIT_MOST);
+    snprintf(text, size, "%s: %s", wait->count > 0 ? ranks : "nobody", wait->what);
 }
 
 void nw_state_integer(nw_state *s, const char *name, int64_t *value)

@@ -145,7 +145,7 @@ typedef struct nw_wait {
     char what[160];
 } nw_wait;
 void nw_wait_add(nw_wait *wait, const nw_group *group, int member);
-/* "ranks 2, 5: gradient of bucket 3, step 120" */
+/* "ranks 2 and 5: gradient of bucket 3, step 120" */
 void nw_wait_text(const nw_wait *wait, char *text, size_t size);
 
 /* What a machine's state consists of, for checkpoints: named integers and float vectors, which may be written too. */

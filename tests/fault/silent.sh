@@ -47,7 +47,7 @@ check_end() {
             named=$((named + 1)) || complain "rank $1 is not named"
         return
     fi
-    grep -Eq "waited [0-9.]+ s for ranks? ([0-9]+, )*$1[,:]" "$work/err" && named=$((named + 1)) ||
+    grep -Eq "waited [0-9.]+ s for ranks? ([0-9]+(, | and ))*$1(,|:| and)" "$work/err" && named=$((named + 1)) ||
         complain "rank $1 is not named as the one that is waited for"
     for other in 0 1 2 3; do
         [ "$other" = "$1" ] && continue

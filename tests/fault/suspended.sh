@@ -81,7 +81,7 @@ is_back() { # RANK...
     done
 }
 steps_are() { equal "updates" "$1" "$(sed -n 's/^  "steps": \([0-9]*\),$/\1/p' "$dir/summary.json")"; }
-named() { err_has "^nowait: .*waited [0-9.]+ s for ranks? ([0-9]+, )*$1[,:]|^nowait: .*rank $1, a server, has said nothing for"; }
+named() { err_has "^nowait: .*waited [0-9.]+ s for ranks? ([0-9]+(, | and ))*$1(,|:| and)|^nowait: .*rank $1, a server, has said nothing for"; }
 
 trial=0
 while [ "$trial" -lt "$trials" ]; do

@@ -376,11 +376,11 @@ TEST(test_waits_names_exactly_who_is_missing)
     world_ok(world_go(&w, 2, 0, false));
     check_wait(0, 0, 0, "nothing");
     for (int r = 0; r < 3; r++) compute(r);
-    check_wait(2, 5, 7, "ranks 5, 7: their gradient of bucket 0 of 1, step 1");
+    check_wait(2, 5, 7, "ranks 5 and 7: their gradient of bucket 0 of 1, step 1");
     world_ok(world_deliver(&w, 2, 0));
     check_wait(1, 5, 0, "rank 5: their gradient of bucket 0 of 1, step 1");
     world_ok(world_deliver(&w, 1, 0));
-    check_wait(2, 5, 7, "ranks 5, 7: the mean gradient of bucket 0 of 1, step 1");
+    check_wait(2, 5, 7, "ranks 5 and 7: the mean gradient of bucket 0 of 1, step 1");
     world_ok(world_deliver(&w, 0, 1));
     world_ok(world_deliver(&w, 2, 1));
     world_ok(world_deliver(&w, 1, 0));

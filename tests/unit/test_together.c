@@ -258,7 +258,7 @@ static void test_members_are_found(void **state)
     nw_wait_add(&wait, &g, 3); /* people know ranks of the world */
     nw_wait_add(&wait, &g, 4);
     nw_wait_text(&wait, text, sizeof text);
-    assert_string_equal(text, "ranks 9, 300: a word");
+    assert_string_equal(text, "ranks 9 and 300: a word");
 }
 
 int main(void)
