@@ -435,10 +435,11 @@ static void state(nw_machine *m, nw_state *s)
     allreduce *a = (allreduce *)m;
     a->held = a->step - a->applied;
     a->clock = a->clocks[a->applied & 1];
-    nw_state_integer(s, "updates", &m->updates);
-    nw_state_integer(s, "held", &a->held);
-    nw_state_integer(s, "clock", &a->clock);
-    if (a->held > 0 && held_back(a)) nw_state_vector(s, "delayed", held_back(a));
+    nw_state_integer(s, "updates", NW_STATE_KEPT, &m->updates);
+    nw_state_integer(s, "held", NW_STATE_KEPT, &a->held);
+    nw_state_integer(s, "clock", NW_STATE_KEPT, &a->clock);
+    if (a->held > 0 && held_back(a))
+        nw_state_vector(s, "delayed", NW_STATE_KEPT, held_back(a), 0, a->params->learned.floats);
 }
 
 static nw_status loaded(nw_machine *m)

@@ -134,7 +134,7 @@ static void waits(const nw_machine *m, nw_wait *wait)
 static void state(nw_machine *m, nw_state *s)
 {
     passes *p = (passes *)m;
-    nw_state_own(s, "pending", &p->pending);
+    nw_state_integer(s, "pending", NW_STATE_OWN, &p->pending);
     p->exchange->ops->state(p->exchange, s);
 }
 

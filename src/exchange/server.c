@@ -384,9 +384,9 @@ static void waits(const nw_machine *m, nw_wait *wait)
 static void state(nw_machine *m, nw_state *out)
 {
     server *s = (server *)m;
-    nw_state_integer(out, "updates", &m->updates);
-    nw_state_integer(out, "thrown_away", &s->master.thrown_away);
-    nw_state_own(out, "gradients", &s->worker.begun); /* on all ranks, so that all have the same list */
+    nw_state_integer(out, "updates", NW_STATE_KEPT, &m->updates);
+    nw_state_integer(out, "thrown_away", NW_STATE_KEPT, &s->master.thrown_away);
+    nw_state_integer(out, "gradients", NW_STATE_OWN, &s->worker.begun);
 }
 
 static nw_status loaded(nw_machine *m)

@@ -109,25 +109,13 @@ void nw_wait_text(const nw_wait *wait, char *text, size_t size)
     snprintf(text, size, "%s: %s", wait->count > 0 ? ranks : "nobody", wait->what);
 }
 
-void nw_state_integer(nw_state *s, const char *name, int64_t *value)
+static void list_state(void *machine, nw_state *s) { ((nw_machine *)machine)->ops->state(machine, s); }
+static nw_status state_loaded(void *machine)
 {
-    if (s->integer_count == NW_STATE_MOST) abort(); /* a machine with more would be saved without them */
-    s->integers[s->integer_count].name = name;
-    s->integers[s->integer_count++].value = value;
+    const nw_machine_ops *ops = ((nw_machine *)machine)->ops;
+    return ops->loaded ? ops->loaded(machine) : NW_OK;
 }
-
-void nw_state_own(nw_state *s, const char *name, int64_t *value)
-{
-    nw_state_integer(s, name, value);
-    s->integers[s->integer_count - 1].own = true;
-}
-
-void nw_state_vector(nw_state *s, const char *name, float *data)
-{
-    if (s->vector_count == NW_STATE_MOST) abort();
-    s->vectors[s->vector_count].name = name;
-    s->vectors[s->vector_count++].data = data;
-}
+nw_state_owner nw_machine_state(nw_machine *m) { return (nw_state_owner){m, list_state, state_loaded}; }
 
 /* ---- ranks ------------------------------------------------------------------------------------------------------- */
 

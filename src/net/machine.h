@@ -41,6 +41,7 @@
 #ifndef NW_NET_MACHINE_H
 #define NW_NET_MACHINE_H
 
+#include "net/state.h"
 #include "net/task.h"
 
 /* Members in ascending order of their ranks; `ranks` outlives the machine. */
@@ -148,24 +149,6 @@ void nw_wait_add(nw_wait *wait, const nw_group *group, int member);
 /* "ranks 2 and 5: gradient of bucket 3, step 120" */
 void nw_wait_text(const nw_wait *wait, char *text, size_t size);
 
-/* What a machine's state consists of, for checkpoints: named integers and float vectors, which may be written too. */
-enum { NW_STATE_MOST = 32 };
-typedef struct nw_state {
-    struct {
-        const char *name;
-        int64_t *value;
-        bool own; /* this rank's alone: in a world of another size it is lost */
-    } integers[NW_STATE_MOST];
-    struct {
-        const char *name;
-        float *data; /* parallel to the parameters */
-    } vectors[NW_STATE_MOST];
-    int integer_count, vector_count;
-} nw_state;
-void nw_state_integer(nw_state *state, const char *name, int64_t *value);
-void nw_state_own(nw_state *state, const char *name, int64_t *value);
-void nw_state_vector(nw_state *state, const char *name, float *data);
-
 typedef struct nw_machine nw_machine;
 
 typedef struct nw_machine_ops {
@@ -174,10 +157,10 @@ typedef struct nw_machine_ops {
     /* Whether nobody can need this rank before the next GO, and nothing of ours is on the wire or expected. */
     bool (*rests)(const nw_machine *machine);
     void (*waits)(const nw_machine *machine, nw_wait *wait);
-    /* Of a machine that rests. Which vectors there are depends on the integers: load those first, and ask again. */
+    /* Of a machine that rests: adds to a list (state.h). */
     void (*state)(nw_machine *machine, nw_state *state);
     void (*free)(nw_machine *machine);
-    /* After its integers were loaded: NW_E_FILE if they make no sense, or else what the vectors need. NULL: nothing. */
+    /* After its numbers were loaded: NW_E_FILE if they make no sense, or else what the tensors need. NULL: nothing. */
     nw_status (*loaded)(nw_machine *machine);
 } nw_machine_ops;
 
@@ -199,6 +182,8 @@ static inline void nw_machine_send(const nw_machine *m, nw_actions *actions, int
     message->header->channel = (uint8_t)channel;
     nw_actions_add(actions, (nw_action){.kind = NW_ACTION_SEND, .to = m->group.ranks[to], .message = message});
 }
+/* What there is to save and load of a machine. */
+nw_state_owner nw_machine_state(nw_machine *machine);
 /* The member that a message came from; NW_E_MESSAGE where its rank is no member. */
 nw_status nw_machine_sender(const nw_machine *machine, const nw_message *message, int *from);
 

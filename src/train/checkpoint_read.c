@@ -216,7 +216,7 @@ nw_status nw_checkpoint_get_int(const nw_checkpoint *c, const char *key, int64_t
 {
     const nw_manifest_state *state = NULL;
     NW_TRY(get(c, key, "an integer", &state));
-    if (state->type != NW_STATE_INT) return wrong_type(c, key, "an integer");
+    if (state->type != NW_MANIFEST_INT) return wrong_type(c, key, "an integer");
     *value = state->integer;
     return NW_OK;
 }
@@ -225,7 +225,7 @@ nw_status nw_checkpoint_get_double(const nw_checkpoint *c, const char *key, doub
 {
     const nw_manifest_state *state = NULL;
     NW_TRY(get(c, key, "a number", &state));
-    if (state->type == NW_STATE_TEXT && state->number == 0) return wrong_type(c, key, "a number");
+    if (state->type == NW_MANIFEST_TEXT && state->number == 0) return wrong_type(c, key, "a number");
     *value = state->number;
     return NW_OK;
 }
@@ -234,7 +234,7 @@ nw_status nw_checkpoint_get_text(const nw_checkpoint *c, const char *key, const 
 {
     const nw_manifest_state *state = NULL;
     NW_TRY(get(c, key, "a text", &state));
-    if (state->type != NW_STATE_TEXT) return wrong_type(c, key, "a text");
+    if (state->type != NW_MANIFEST_TEXT) return wrong_type(c, key, "a text");
     *text = state->text;
     return NW_OK;
 }

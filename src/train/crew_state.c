@@ -59,18 +59,16 @@ static nw_status save_followers_from_elsewhere(nw_crew *crew, nw_checkpoint_writ
     return status;
 }
 
-/* The integers of a rank's machines, to and from a list in their order. */
-static int list_integers(nw_machine *m, int64_t *list, bool write)
+enum { INTEGERS_MOST = 16 };
+
+/* The integers of a rank's machines, in their order. */
+static void list_integers(nw_machine *m, int64_t *list)
 {
     nw_state s = {0};
     m->ops->state(m, &s);
-    for (int i = 0; i < s.integer_count; i++) {
-        if (write)
-            *s.integers[i].value = list[i];
-        else
-            list[i] = *s.integers[i].value;
-    }
-    return s.integer_count;
+    for (int i = 0, k = 0; i < s.count; i++)
+        if (s.at[i].dims == 0) list[k++] = *(int64_t *)s.at[i].data;
+    nw_state_free(&s);
 }
 
 static void name_integer(char *key, size_t size, int rank, const char *name)
@@ -82,20 +80,22 @@ static void name_integer(char *key, size_t size, int rank, const char *name)
 static nw_status save_machines(nw_crew *crew, nw_checkpoint_writer *w)
 {
     int world = nw_crew_world(crew);
-    int64_t(*all)[NW_STATE_MOST] = calloc((size_t)world, sizeof *all), (*mine)[NW_STATE_MOST];
+    int64_t(*all)[INTEGERS_MOST] = calloc((size_t)world, sizeof *all), (*mine)[INTEGERS_MOST];
     mine = calloc((size_t)crew->count, sizeof *mine);
     nw_status status = all && mine ? NW_OK : NW_FAIL(NW_E_MEMORY, "no memory for the state of %d ranks", world);
-    for (int i = 0; status == NW_OK && i < crew->count; i++) list_integers(crew->members[i].machine, mine[i], false);
+    for (int i = 0; status == NW_OK && i < crew->count; i++) list_integers(crew->members[i].machine, mine[i]);
     if (status == NW_OK) status = nw_driver_share(crew->driver, mine, sizeof *mine, all);
     for (int r = 0; w && status == NW_OK && r < world; r++) {
         nw_machine *m = crew->members[r < crew->count ? r : 0].machine;
         nw_state s = {0};
         m->ops->state(m, &s);
-        for (int i = 0; i < s.integer_count && status == NW_OK; i++) {
-            char key[96];
-            name_integer(key, sizeof key, r, s.integers[i].name);
-            status = nw_checkpoint_add_int(w, key, all[r][i]);
+        for (int i = 0, k = 0; i < s.count && status == NW_OK; i++) {
+            char key[96 + NW_STATE_NAME];
+            if (s.at[i].dims > 0) continue;
+            name_integer(key, sizeof key, r, s.at[i].name);
+            status = nw_checkpoint_add_int(w, key, all[r][k++]);
         }
+        nw_state_free(&s);
     }
     free(all);
     free(mine);
@@ -109,13 +109,15 @@ static nw_status save_vectors(nw_crew *crew, nw_checkpoint_writer *w)
     nw_saved_list list = {0};
     nw_status status = nw_checkpoint_add_text(w, "exchange", m->ops->name);
     m->ops->state(m, &s);
-    for (int i = 0; i < s.vector_count && status == NW_OK; i++) {
+    for (int i = 0; i < s.count && status == NW_OK; i++) {
         char prefix[96];
-        snprintf(prefix, sizeof prefix, "%s.", s.vectors[i].name);
-        status = nw_saved_list_add_segments(&list, prefix, &nw_crew_first(crew)->net->model.params.learned,
-                                            s.vectors[i].data);
+        if (!s.at[i].vector) continue;
+        snprintf(prefix, sizeof prefix, "%.90s.", s.at[i].name);
+        status =
+            nw_saved_list_add_segments(&list, prefix, &nw_crew_first(crew)->net->model.params.learned, s.at[i].data);
     }
-    if (status == NW_OK && s.vector_count > 0) status = nw_checkpoint_add_tensors(w, EXCHANGE_FILE, &list, NULL, 0);
+    nw_state_free(&s);
+    if (status == NW_OK && list.count > 0) status = nw_checkpoint_add_tensors(w, EXCHANGE_FILE, &list, NULL, 0);
     nw_saved_list_free(&list);
     return status;
 }
@@ -187,9 +189,10 @@ static nw_status bring_ranges(nw_crew *crew)
         size_t begin = theirs ? theirs->first : (size_t)all[2 * rank];
         size_t count = theirs ? theirs->count : (size_t)all[2 * rank + 1];
         size_t floats = first->net->model.params.learned.floats;
-        NW_FAIL_IF(begin > floats || count > floats - begin, NW_E_MESSAGE,
-                   "rank %d says that it owns %zu parameters from %zu on, and there are %zu; do all ranks run the same build?",
-                   rank, count, begin, floats);
+        NW_FAIL_IF(
+            begin > floats || count > floats - begin, NW_E_MESSAGE,
+            "rank %d says that it owns %zu parameters from %zu on, and there are %zu; do all ranks run the same build?",
+            rank, count, begin, floats);
         for (int i = 0; count > 0 && i < nw_optimizer_states(first->net->optimizer); i++) {
             float *to = nw_optimizer_state_at(first->net->optimizer, i).data + begin;
             NW_TRY(nw_driver_collect(crew->driver, rank, to, count * sizeof *to));
@@ -275,13 +278,16 @@ static nw_status load_integers(nw_machine *m, nw_checkpoint *c, int rank, bool s
 {
     nw_state s = {0};
     m->ops->state(m, &s);
-    for (int i = 0; i < s.integer_count; i++) {
-        char key[96];
-        bool updates = strcmp(s.integers[i].name, "updates") == 0, own = s.integers[i].own;
-        if (!updates && !(own ? same_world && same_kind : same_kind)) continue;
-        name_integer(key, sizeof key, same_world ? rank : 0, s.integers[i].name);
-        NW_TRY(nw_checkpoint_get_int(c, key, s.integers[i].value));
+    nw_status status = s.status;
+    for (int i = 0; i < s.count && status == NW_OK; i++) {
+        char key[96 + NW_STATE_NAME];
+        bool updates = strcmp(s.at[i].name, "updates") == 0, own = s.at[i].rule == NW_STATE_OWN;
+        if (s.at[i].dims > 0 || (!updates && !(own ? same_world && same_kind : same_kind))) continue;
+        name_integer(key, sizeof key, same_world ? rank : 0, s.at[i].name);
+        status = nw_checkpoint_get_int(c, key, s.at[i].data);
     }
+    nw_state_free(&s);
+    NW_TRY(status);
     return m->ops->loaded ? m->ops->loaded(m) : NW_OK;
 }
 
@@ -297,13 +303,16 @@ static nw_status load_machine(nw_crew *crew, nw_member *m, nw_checkpoint *c, boo
     NW_TRY(load_integers(m->machine, c, crew->driver->first + index, same_kind, same_world));
     crew->ranks[index].step = m->replica->at.steps;
     m->machine->ops->state(m->machine, &s);
-    for (int i = 0; same_kind && i < s.vector_count; i++) {
+    nw_status status = s.status;
+    for (int i = 0; same_kind && i < s.count && status == NW_OK; i++) {
         char prefix[96];
-        snprintf(prefix, sizeof prefix, "%s.", s.vectors[i].name);
-        NW_TRY(nw_checkpoint_read_segments(c, EXCHANGE_FILE, prefix, &m->replica->net->model.params.learned,
-                                           s.vectors[i].data));
+        if (!s.at[i].vector) continue;
+        snprintf(prefix, sizeof prefix, "%.90s.", s.at[i].name);
+        status =
+            nw_checkpoint_read_segments(c, EXCHANGE_FILE, prefix, &m->replica->net->model.params.learned, s.at[i].data);
     }
-    return NW_OK;
+    nw_state_free(&s);
+    return status;
 }
 
 /* A world of another size goes on at the same place; its workers share what is left of the epoch. */

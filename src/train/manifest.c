@@ -61,7 +61,7 @@ nw_status nw_manifest_add_file(nw_manifest *m, const char *name, uint64_t bytes,
     return NW_OK;
 }
 
-static nw_status add_state(nw_manifest *m, const char *key, nw_state_type type, nw_manifest_state **state)
+static nw_status add_state(nw_manifest *m, const char *key, nw_manifest_type type, nw_manifest_state **state)
 {
     NW_FAIL_IF(!nw_manifest_name_is_plain(key), NW_E_ARGUMENT,
                "'%s' cannot be a key in a checkpoint; use letters, digits, '.', '_' and '-'", key);
@@ -80,7 +80,7 @@ static nw_status add_state(nw_manifest *m, const char *key, nw_state_type type, 
 nw_status nw_manifest_add_int(nw_manifest *m, const char *key, int64_t value)
 {
     nw_manifest_state *state = NULL;
-    NW_TRY(add_state(m, key, NW_STATE_INT, &state));
+    NW_TRY(add_state(m, key, NW_MANIFEST_INT, &state));
     state->integer = value;
     state->number = (double)value;
     return NW_OK;
@@ -89,7 +89,7 @@ nw_status nw_manifest_add_int(nw_manifest *m, const char *key, int64_t value)
 nw_status nw_manifest_add_double(nw_manifest *m, const char *key, double value)
 {
     nw_manifest_state *state = NULL;
-    NW_TRY(add_state(m, key, NW_STATE_DOUBLE, &state));
+    NW_TRY(add_state(m, key, NW_MANIFEST_DOUBLE, &state));
     state->number = value;
     return NW_OK;
 }
@@ -97,7 +97,7 @@ nw_status nw_manifest_add_double(nw_manifest *m, const char *key, double value)
 nw_status nw_manifest_add_text(nw_manifest *m, const char *key, const char *text)
 {
     nw_manifest_state *state = NULL;
-    NW_TRY(add_state(m, key, NW_STATE_TEXT, &state));
+    NW_TRY(add_state(m, key, NW_MANIFEST_TEXT, &state));
     state->text = strdup(text);
     NW_FAIL_IF(!state->text, NW_E_MEMORY, "no memory for '%s' in a checkpoint", key);
     return NW_OK;
@@ -122,9 +122,9 @@ const nw_manifest_state *nw_manifest_state_find(const nw_manifest *m, const char
 static void put_state(nw_json *json, const nw_manifest_state *state)
 {
     nw_json_key(json, state->key);
-    if (state->type == NW_STATE_TEXT) {
+    if (state->type == NW_MANIFEST_TEXT) {
         nw_json_string(json, state->text);
-    } else if (state->type == NW_STATE_INT) {
+    } else if (state->type == NW_MANIFEST_INT) {
         nw_json_int(json, state->integer);
     } else if (isfinite(state->number)) {
         nw_json_double(json, state->number);
@@ -305,7 +305,7 @@ static nw_status read_state(nw_manifest *m, const nw_json_document *d)
         strcpy(state->key, v->key);
         state->number = v->number;
         if (v->type == NW_JSON_STRING) {
-            state->type = NW_STATE_TEXT;
+            state->type = NW_MANIFEST_TEXT;
             state->number = special_number(v->text);
             state->text = strdup(v->text);
             NW_FAIL_IF(!state->text, NW_E_MEMORY, "no memory for '%s' of '%s'", v->key, d->name);
@@ -313,7 +313,7 @@ static nw_status read_state(nw_manifest *m, const nw_json_document *d)
             NW_FAIL_IF(v->type != NW_JSON_NUMBER, NW_E_FILE,
                        "'%s': at byte %u: '%s' is %s; expected a number or a string", d->name, v->offset, v->key,
                        nw_json_type_name(v->type));
-            state->type = v->is_integer ? NW_STATE_INT : NW_STATE_DOUBLE;
+            state->type = v->is_integer ? NW_MANIFEST_INT : NW_MANIFEST_DOUBLE;
             state->integer = v->integer;
         }
     }

@@ -32,11 +32,11 @@ typedef struct nw_manifest_file {
     char sha256[65];
 } nw_manifest_file;
 
-typedef enum nw_state_type { NW_STATE_INT, NW_STATE_DOUBLE, NW_STATE_TEXT } nw_state_type;
+typedef enum nw_manifest_type { NW_MANIFEST_INT, NW_MANIFEST_DOUBLE, NW_MANIFEST_TEXT } nw_manifest_type;
 
 typedef struct nw_manifest_state {
     char key[NW_MANIFEST_NAME];
-    nw_state_type type;
+    nw_manifest_type type;
     int64_t integer;
     double number; /* also of an integer, and of the texts "nan", "inf" and "-inf" */
     char *text;

@@ -332,31 +332,54 @@ void world_check_rest(const world *w, int64_t updates)
     world_check_values(w, w->at[0].params.values);
 }
 
-/* Integers that all have, and vectors, come from member 0, others from each. */
+/* What a checkpoint would have kept: of what all have in common, the first member's, or the elements that each has. */
+static nw_status read_state(void *context, int member, const nw_state_entry *e, void *out, bool *there)
+{
+    const world *from = context;
+    bool common = e->rule == NW_STATE_KEPT || e->rule == NW_STATE_RANGE;
+    size_t found = 0;
+    for (int i = common ? 0 : member; i < (e->rule == NW_STATE_RANGE ? from->o.members
+                                           : common                  ? 1
+                                                                     : member + 1);
+         i++) {
+        nw_state s = {0};
+        from->at[i].rank.machine->ops->state(from->at[i].rank.machine, &s);
+        for (int k = 0; k < s.count; k++) {
+            const nw_state_entry *a = &s.at[k];
+            if (strcmp(a->name, e->name) != 0) continue;
+            world_require(a->rule == e->rule && a->type == e->type && a->dims == e->dims);
+            size_t begin = a->first > e->first ? a->first : e->first, end = a->first + nw_state_count(a);
+            if (end > e->first + nw_state_count(e)) end = e->first + nw_state_count(e);
+            size_t width = nw_state_type_bytes(e->type);
+            if (begin >= end) continue;
+            memcpy((char *)out + (begin - e->first) * width, (char *)a->data + (begin - a->first) * width,
+                   (end - begin) * width);
+            found += end - begin;
+        }
+        nw_state_free(&s);
+    }
+    *there = found == nw_state_count(e);
+    return NW_OK;
+}
+
 void world_resume(world *w, const world *from)
 {
+    nw_state_source source = {(void *)(uintptr_t)from, from->o.members, read_state};
+    char lost[256] = "";
     w->updates = from->updates;
     w->taken = from->taken;
     memcpy(w->last_said, from->last_said, sizeof w->last_said);
     memcpy(w->updates_of, from->updates_of, sizeof w->updates_of);
     for (int i = 0; i < w->o.members; i++) {
         world_member *m = &w->at[i];
-        nw_machine *to = m->rank.machine, *own = from->at[i].rank.machine, *first = from->at[0].rank.machine;
-        nw_state a = {0}, b = {0}, c = {0}, d = {0};
-        memcpy(m->params.values, from->at[i].params.values, w->floats * sizeof(float));
-        memcpy(m->params.gradients, from->at[i].params.gradients, w->floats * sizeof(float));
-        m->batches = from->at[i].batches;
-        m->said = from->at[i].said;
-        m->given = from->at[i].given;
-        to->ops->state(to, &a);
-        own->ops->state(own, &b);
-        first->ops->state(first, &c);
-        for (int k = 0; k < a.integer_count; k++) *a.integers[k].value = *(b.integers[k].own ? b : c).integers[k].value;
-        if (to->ops->loaded) world_ok(to->ops->loaded(to));
-        to->ops->state(to, &d); /* which vectors there are depends on the integers */
-        world_require(a.integer_count == c.integer_count && d.vector_count == c.vector_count);
-        for (int k = 0; k < d.vector_count; k++)
-            memcpy(d.vectors[k].data, c.vectors[k].data, w->floats * sizeof(float));
+        const world_member *own = &from->at[i % from->o.members];
+        memcpy(m->params.values, own->params.values, w->floats * sizeof(float));
+        memcpy(m->params.gradients, own->params.gradients, w->floats * sizeof(float));
+        m->batches = own->batches;
+        m->said.count = own->said.count;
+        m->given = own->given;
+        nw_state_owner owner = nw_machine_state(m->rank.machine);
+        world_ok(nw_state_load(&owner, &source, i, w->o.members, lost, sizeof lost));
     }
 }
 

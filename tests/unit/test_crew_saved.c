@@ -207,12 +207,11 @@ static int64_t *told, truth;
 static void tell_a_lie(nw_machine *m, nw_state *s)
 {
     honest->state(m, s);
-    for (int i = 0; i < s->integer_count; i++) {
-        if (lies[lie].value == OWN || strcmp(s->integers[i].name, lies[lie].name) != 0) continue;
-        if (!told) truth = *s->integers[i].value;
-        told = s->integers[i].value;
-        *told = lies[lie].value;
-    }
+    nw_state_entry *e = nw_state_find(s, lies[lie].name);
+    if (lies[lie].value == OWN || !e) return;
+    if (!told) truth = *(int64_t *)e->data;
+    told = e->data;
+    *told = lies[lie].value;
 }
 
 TEST(test_an_exchange_that_makes_no_sense_is_refused)

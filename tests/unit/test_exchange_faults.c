@@ -134,8 +134,8 @@ TEST(test_memory_ends_where_state_is_loaded)
     world_ok(world_make(&w, &o));
     m = w.at[0].rank.machine;
     m->ops->state(m, &s);
-    for (int i = 0; i < s.integer_count; i++)
-        *s.integers[i].value = i > 0; /* but no pending batches: one update, held */
+    for (int i = 0; i < s.count; i++) *(int64_t *)s.at[i].data = i > 0; /* but no pending batches: one update, held */
+    nw_state_free(&s);
     left = 0;
     assert_int_equal(m->ops->loaded(m), NW_E_MEMORY);
     left = INT64_MAX;
