@@ -11,8 +11,8 @@
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/rng.h"
-#include "codec/codec.h"
 #include "codec/half_convert.h"
+#include "codec/run.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +32,8 @@ typedef struct bench {
     const nw_settings *settings;
     int codecs;
     nw_codec *codec[MOST_CODECS];
+    nw_block block[LENGTHS]; /* of one item, for one receiver */
+    nw_partial *partial;
     nw_arena arena;
     float *in, *out;
     uint8_t *bytes;
@@ -49,13 +51,22 @@ static double *samples_of(const bench *b, int contestant)
 
 static nw_status run_codec(bench *b, int index, direction d, int length)
 {
-    const nw_codec_key key = {0};
     const nw_codec *codec = b->codec[index];
-    nw_encoded *e = &b->encoded[length][index];
-    size_t count = lengths[length];
-    if (d == ENCODE) return codec->ops->encode(codec, &key, b->in, count, b->bytes, e);
-    if (d == DECODE) return codec->ops->decode(codec, &key, b->bytes, e->bytes, b->out, count);
-    return codec->ops->decode_add(codec, &key, b->bytes, e->bytes, b->out, count);
+    const nw_block *block = &b->block[length];
+    nw_encoded *encoded = &b->encoded[length][index];
+    if (d == ENCODE) {
+        nw_encoding e = {.block = block,
+                         .codec = codec,
+                         .vector = b->in,
+                         .partial = b->partial,
+                         .out = &b->bytes,
+                         .encoded = encoded};
+        nw_codec_begin(&e, NULL);
+        nw_codec_end(&e, NULL);
+        return NW_OK;
+    }
+    nw_decoding decoding = {.block = block, .codec = codec, .in = b->bytes, .bytes = encoded->bytes};
+    return nw_codec_decode(&decoding, b->out, NW_AT_FIRST, d == DECODE_ADD, NULL);
 }
 
 /* GB/s of floats. */
@@ -165,14 +176,10 @@ static void fill(bench *b)
 
 static void bind(bench *b, nw_arena *arena)
 {
-    size_t most = 0;
-    for (int c = 0; c < b->codecs; c++) {
-        size_t bound = b->codec[c]->ops->bound(b->codec[c], LONGEST);
-        most = bound > most ? bound : most;
-    }
     b->in = nw_arena_alloc(arena, LONGEST * sizeof *b->in);
     b->out = nw_arena_alloc(arena, LONGEST * sizeof *b->out);
-    b->bytes = nw_arena_alloc(arena, most);
+    b->bytes = nw_arena_alloc(arena, LONGEST * sizeof(float)); /* more than any codec needs */
+    b->partial = nw_arena_alloc(arena, (LONGEST / NW_TILE_FLOATS + 1) * sizeof *b->partial);
     b->samples = nw_arena_alloc(arena, (size_t)contestants(b) * (size_t)b->settings->repeats * sizeof *b->samples);
 }
 
@@ -182,6 +189,9 @@ static nw_status run(bench *b)
                MOST_CODECS, nw_codec_count());
     for (; b->codecs < nw_codec_count(); b->codecs++)
         NW_TRY(nw_codec_create(&b->codec[b->codecs], &(nw_codec_options){.name = nw_codec_at(b->codecs)->name}));
+    for (int l = 0; l < LENGTHS; l++)
+        NW_TRY(nw_block_make(&b->block[l], b->codec[0], &(nw_extent){0, lengths[l], 0}, 1, (size_t[]){0, lengths[l]}, 1,
+                             0));
     nw_arena measured = nw_arena_measure();
     bind(b, &measured);
     NW_TRY(nw_arena_create(&b->arena, measured.used));
@@ -203,6 +213,7 @@ nw_status nw_bench_codec(const nw_settings *settings)
     b->settings = settings;
     nw_status status = run(b);
     for (int c = 0; c < b->codecs; c++) nw_codec_free(b->codec[c]);
+    for (int l = 0; l < LENGTHS; l++) nw_block_free(&b->block[l]);
     nw_arena_destroy(&b->arena);
     free(b);
     return status;

@@ -140,10 +140,10 @@ static nw_status prepare(bench *b)
     nw_exchange_options e = {.name = "allreduce",
                              .group = {b->ranks, b->size, b->rank},
                              .params = &b->drill.net->model.params,
-                             .codec = b->codec,
-                             .bucket_bytes = (size_t)s->bucket_bytes,
+                             .layout = {.codec = b->codec, .bucket_bytes = (size_t)s->bucket_bytes},
+                             .pool = b->drill.net->model.pass.exec.pool,
                              .delay = s->delay};
-    nw_exchange_options none = {.name = "none", .group = {b->ranks, 1, 0}, .params = e.params, .codec = b->codec};
+    nw_exchange_options none = {.name = "none", .group = {b->ranks, 1, 0}, .params = e.params};
     NW_TRY(make_rank(b, &e, &b->together));
     NW_TRY(make_rank(b, &none, &b->alone));
     nw_driver_options d = {.timeout_ns = (int64_t)(s->timeout * 1e9)};

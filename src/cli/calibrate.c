@@ -16,7 +16,7 @@
 #include "base/machine.h"
 #include "cli/bench.h"
 #include "cli/cluster_file.h"
-#include "codec/codec.h"
+#include "codec/run.h"
 #include "net/mpi.h"
 #include "train/drill.h"
 
@@ -68,22 +68,24 @@ static nw_status measure_steps(nw_drill *d, times *t)
     return status;
 }
 
+/* Adding what a message holds to a vector. */
 static nw_status measure_touch(double *bytes_per_second)
 {
     float *sum = calloc(TOUCHED, sizeof *sum), *in = calloc(TOUCHED, sizeof *in);
-    nw_codec *codec = NULL;
-    nw_codec_options o = {.name = "none"};
-    nw_status status = sum && in ? nw_codec_create(&codec, &o) : NW_FAIL(NW_E_MEMORY, "no memory to measure memory");
+    nw_block block = {0};
     double seconds[STEPS];
+    nw_status status = sum && in ? NW_OK : NW_FAIL(NW_E_MEMORY, "no memory to measure memory");
+    if (status == NW_OK)
+        status = nw_block_make(&block, &nw_codec_plain, &(nw_extent){0, TOUCHED, 0}, 1, (size_t[]){0, TOUCHED}, 1, 0);
     for (size_t i = 0; i < TOUCHED && status == NW_OK; i++) sum[i] = in[i] = 1e-6f; /* memory of their own */
+    nw_decoding d = {.block = &block, .codec = block.codec, .in = (uint8_t *)in, .bytes = TOUCHED * sizeof *in};
     for (int i = -WARM; i < STEPS && status == NW_OK; i++) {
-        nw_codec_key key = {0};
         int64_t begin = nw_now_ns();
-        status = codec->ops->decode_add(codec, &key, in, TOUCHED * sizeof *in, sum, TOUCHED);
+        status = nw_codec_decode(&d, sum, NW_AT_FIRST, true, NULL);
         if (i >= 0) seconds[i] = nw_seconds(nw_now_ns() - begin);
     }
     if (status == NW_OK) *bytes_per_second = 3.0 * TOUCHED * sizeof(float) / nw_median(seconds, STEPS);
-    nw_codec_free(codec);
+    nw_block_free(&block);
     free(sum);
     free(in);
     return status;

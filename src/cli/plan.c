@@ -235,7 +235,7 @@ static nw_exchange_options plan_exchange(const nw_settings *s, const nw_world *w
     bool sync = is(s->communication, "sync");
     return (nw_exchange_options){.name = s->exchange,
                                  .group = {.count = w ? w->size : 1, .me = w ? w->rank : 0},
-                                 .bucket_bytes = (size_t)s->bucket_bytes,
+                                 .layout.bucket_bytes = (size_t)s->bucket_bytes,
                                  .delay = s->delay,
                                  .sync = sync,
                                  .servers = s->servers,

@@ -52,11 +52,12 @@ nw_status nw_codec_create(nw_codec **codec, const nw_codec_options *options)
 
 void nw_codec_free(nw_codec *codec) { free(codec); }
 
-nw_status nw_codec_check_bytes(const nw_codec *codec, size_t bytes, size_t count, size_t width)
+nw_status nw_codec_check_bytes(const nw_decoding *d, size_t width)
 {
-    NW_FAIL_IF(bytes % width != 0 || bytes / width != count, NW_E_MESSAGE,
+    size_t floats = d->block->cut_floats[d->cut];
+    NW_FAIL_IF(d->bytes != floats * width, NW_E_MESSAGE,
                "%zu bytes of codec %s cannot stand for %zu floats of %zu bytes each; sender and receiver must run the "
                "same build with the same options",
-               bytes, codec->ops->name, count, width);
+               d->bytes, d->codec->ops->name, floats, width);
     return NW_OK;
 }

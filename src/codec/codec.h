@@ -1,5 +1,5 @@
 /*
- * codec.h - what travels: a range of floats into bytes, and bytes into a range of floats.
+ * codec.h - what travels: lists of floats into bytes, and bytes into lists of floats.
  *
  *   name   bytes per float   what is lost
  *   none   4                 nothing
@@ -8,25 +8,25 @@
  *
  * Infinities and NaNs stay what they are in all of them, so that a receiver's alarms see what went wrong elsewhere.
  *
- * Exchanges know codecs only through this interface: how many bytes at most, encode, add what bytes stand for to a
- * range, or put it there. A codec that draws random numbers takes them from `key` alone, so that the same range of the
- * same step gives the same bytes wherever and whenever it is encoded. Codecs have no state: what is not delivered is
- * kept by memories around them (nw_memory, with the codecs that lose something on purpose).
+ * A codec works on a block (block.h): items, each of which it looks at as a whole (the largest of its floats, a norm, a
+ * threshold), cut between those who get it, in tiles that fit a cache. Encoding goes over the tiles once or twice:
  *
- * encode and decode are deterministic, whatever the instruction set: all sets round alike.
+ *   look     a tile, if an item has to be seen whole before anything can be said of it
+ *   settle   an item: now it is known how many bytes there are
+ *   emit     a tile: its bytes, and what a receiver will see of it
+ *   close    the bytes of a cut: what is left, such as a header
  *
- * Bytes that come from elsewhere are not trusted: decoding checks them against `count` before it writes anything, and
- * fails with NW_E_MESSAGE. Bytes may lie at any address; a range and its bytes must not overlap. `key` may be NULL for
- * codecs that draw nothing.
+ * run.h does these in their order on all threads. Bytes depend on the floats, the codec's options and the key alone:
+ * not on threads, nor on the instruction set. What is not delivered is kept by a memory (memory.h), not by the codec.
  *
- * Threads: a codec may be used from several threads at once on different ranges.
+ * Bytes that come from elsewhere are not trusted: `check` looks at all of them before a float is written.
+ *
+ * Threads: a codec is never written after it was made; look, emit and decode are called for several tiles at once.
  */
 #ifndef NW_CODEC_CODEC_H
 #define NW_CODEC_CODEC_H
 
-#include "base/status.h"
-
-typedef struct nw_codec nw_codec;
+#include "codec/block.h"
 
 /* In headers, and for ever: ids are never given twice. */
 typedef enum nw_codec_id { NW_CODEC_NONE = 1, NW_CODEC_FP16 = 2, NW_CODEC_BF16 = 3 } nw_codec_id;
@@ -36,38 +36,66 @@ typedef struct nw_codec_options {
     uint64_t seed;
 } nw_codec_options;
 
-/* What random numbers are drawn from, with the codec's seed. */
+/* What random numbers and positions are drawn from, with the codec's seed and the item's number. */
 typedef struct nw_codec_key {
     uint64_t step;
-    uint32_t segment, part, rank;
+    uint32_t channel, member; /* of the sender */
 } nw_codec_key;
 
-/* What became of a range; values are the rest of the bytes. */
+/* What became of a cut; values are the rest of the bytes. */
 typedef struct nw_encoded {
     size_t bytes, index_bytes, scale_bytes;
 } nw_encoded;
 
+/* What is known of a tile while its block is encoded; the codec's. */
+typedef struct nw_partial {
+    uint32_t entries; /* that are sent of it */
+    uint32_t before;  /* of its cut, that come before them */
+} nw_partial;
+
+struct nw_memory;
+
+/* One block in one step; filled by run.h. */
+typedef struct nw_encoding {
+    const nw_block *block;
+    const nw_codec *codec;
+    struct nw_memory *memory; /* NULL: none */
+    nw_codec_key key;
+    const float *vector; /* what is encoded, where there is no memory: its elements tile.first */
+    nw_partial *partial; /* by tile */
+    uint8_t **out;       /* by cut: where its bytes go; NULL: nobody gets them */
+    nw_encoded *encoded; /* by cut */
+} nw_encoding;
+
+/* Bytes of one cut of a block, which were checked. */
+typedef struct nw_decoding {
+    const nw_block *block;
+    const nw_codec *codec;
+    nw_codec_key key;
+    int cut;
+    const uint8_t *in;
+    size_t bytes;
+} nw_decoding;
+
 typedef struct nw_codec_ops {
     const char *name, *summary;
     nw_codec_id id;
-    size_t size;                                          /* of its own struct */
-    size_t width;                                         /* bytes of each float, if each stands alone; else 0 */
-    nw_status (*init)(nw_codec *codec);                   /* fills it, beyond ops and options: zeros so far */
-    size_t (*bound)(const nw_codec *codec, size_t count); /* bytes that `count` floats take at most */
-    nw_status (*encode)(const nw_codec *codec, const nw_codec_key *key, const float *in, size_t count, void *out,
-                        nw_encoded *encoded);
-    /* out = decoded; sum += decoded, elementwise in f32 */
-    nw_status (*decode)(const nw_codec *codec, const nw_codec_key *key, const void *in, size_t bytes, float *out,
-                        size_t count);
-    nw_status (*decode_add)(const nw_codec *codec, const nw_codec_key *key, const void *in, size_t bytes, float *sum,
-                            size_t count);
+    size_t size;                                    /* of its own struct */
+    nw_status (*init)(nw_codec *codec);             /* fills it, beyond ops and options: zeros so far */
+    void (*look)(nw_encoding *e, int tile);         /* NULL: not needed */
+    void (*settle)(nw_encoding *e, int item);       /* NULL: not needed */
+    size_t (*bytes)(const nw_encoding *e, int cut); /* that its message needs at most; after all items are settled */
+    void (*emit)(nw_encoding *e, int tile, float *decoded); /* decoded: what receivers will see; NULL: nobody asks */
+    void (*close)(nw_encoding *e, int cut);                 /* fills e->encoded; NULL: it has what `bytes` said */
+    nw_status (*check)(const nw_decoding *d);               /* NW_E_MESSAGE */
+    void (*decode)(const nw_decoding *d, int tile, float *out, bool add); /* out = decoded, or out += decoded, in f32 */
 } nw_codec_ops;
 
 /* The first member of every codec's own struct. */
 struct nw_codec {
     const nw_codec_ops *ops;
     nw_codec_options options;
-    bool exact; /* decode(encode(x)) is x, bit for bit */
+    bool exact; /* decoded is what was encoded, bit for bit */
 };
 
 /* NW_E_UNKNOWN names the nearest. The options are copied; their name becomes the registry's own. */
@@ -75,8 +103,10 @@ nw_status nw_codec_create(nw_codec **codec, const nw_codec_options *options);
 void nw_codec_free(nw_codec *codec);
 int nw_codec_count(void);
 const nw_codec_ops *nw_codec_at(int index); /* for help */
+/* The codec that changes nothing, always at hand. */
+extern const nw_codec nw_codec_plain;
 
-/* For decode and decode_add: whether `bytes` are exactly `count` values of `width` bytes. Cannot overflow. */
-nw_status nw_codec_check_bytes(const nw_codec *codec, size_t bytes, size_t count, size_t width);
+/* For `check`: whether the bytes are exactly `width` for each float of the cut. */
+nw_status nw_codec_check_bytes(const nw_decoding *d, size_t width);
 
 #endif

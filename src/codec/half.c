@@ -3,8 +3,8 @@
  *
  * The payload is 2 * count bytes, all of them values.
  */
-#include "codec/codec.h"
 #include "codec/half_convert.h"
+#include "codec/run.h"
 
 enum { WIDTH = 2 };
 
@@ -26,37 +26,26 @@ static nw_status init_bf16(nw_codec *codec)
     return NW_OK;
 }
 
-static size_t bound(const nw_codec *codec, size_t count)
+static size_t bytes(const nw_encoding *e, int cut) { return WIDTH * e->block->cut_floats[cut]; }
+
+static void emit(nw_encoding *e, int index, float *decoded)
 {
-    (void)codec;
-    return WIDTH * count;
+    const nw_tile *tile = &e->block->tiles[index];
+    uint8_t *out = e->out[tile->cut] + (size_t)WIDTH * tile->place;
+    loops_of(e->codec)->encode(nw_encoding_floats(e, tile), tile->count, out);
+    if (decoded) loops_of(e->codec)->decode(out, tile->count, decoded);
 }
 
-static nw_status encode(const nw_codec *codec, const nw_codec_key *key, const float *in, size_t count, void *out,
-                        nw_encoded *encoded)
-{
-    (void)key;
-    loops_of(codec)->encode(in, count, out);
-    *encoded = (nw_encoded){.bytes = WIDTH * count};
-    return NW_OK;
-}
+static nw_status check(const nw_decoding *d) { return nw_codec_check_bytes(d, WIDTH); }
 
-static nw_status decode(const nw_codec *codec, const nw_codec_key *key, const void *in, size_t bytes, float *out,
-                        size_t count)
+static void decode(const nw_decoding *d, int index, float *out, bool add)
 {
-    (void)key;
-    NW_TRY(nw_codec_check_bytes(codec, bytes, count, WIDTH));
-    loops_of(codec)->decode(in, count, out);
-    return NW_OK;
-}
-
-static nw_status decode_add(const nw_codec *codec, const nw_codec_key *key, const void *in, size_t bytes, float *sum,
-                            size_t count)
-{
-    (void)key;
-    NW_TRY(nw_codec_check_bytes(codec, bytes, count, WIDTH));
-    loops_of(codec)->add(in, count, sum);
-    return NW_OK;
+    const nw_tile *tile = &d->block->tiles[index];
+    const uint8_t *in = d->in + (size_t)WIDTH * tile->place;
+    if (add)
+        loops_of(d->codec)->add(in, tile->count, out);
+    else
+        loops_of(d->codec)->decode(in, tile->count, out);
 }
 
 const nw_codec_ops nw_codec_fp16 = {
@@ -64,22 +53,20 @@ const nw_codec_ops nw_codec_fp16 = {
     .summary = "2 bytes a float: IEEE binary16, up to 65504",
     .id = NW_CODEC_FP16,
     .size = sizeof(half_codec),
-    .width = WIDTH,
     .init = init_fp16,
-    .bound = bound,
-    .encode = encode,
+    .bytes = bytes,
+    .emit = emit,
+    .check = check,
     .decode = decode,
-    .decode_add = decode_add,
 };
 const nw_codec_ops nw_codec_bf16 = {
     .name = "bf16",
     .summary = "2 bytes a float: its upper half, all of its range",
     .id = NW_CODEC_BF16,
     .size = sizeof(half_codec),
-    .width = WIDTH,
     .init = init_bf16,
-    .bound = bound,
-    .encode = encode,
+    .bytes = bytes,
+    .emit = emit,
+    .check = check,
     .decode = decode,
-    .decode_add = decode_add,
 };

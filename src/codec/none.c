@@ -3,7 +3,7 @@
  *
  * The payload is 4 * count bytes, all of them values.
  */
-#include "codec/codec.h"
+#include "codec/run.h"
 
 #include <string.h>
 
@@ -20,44 +20,33 @@ static nw_status init(nw_codec *codec)
     return NW_OK;
 }
 
-static size_t bound(const nw_codec *codec, size_t count)
+static size_t bytes(const nw_encoding *e, int cut) { return WIDTH * e->block->cut_floats[cut]; }
+
+static void emit(nw_encoding *e, int index, float *decoded)
 {
-    (void)codec;
-    return WIDTH * count;
+    const nw_tile *tile = &e->block->tiles[index];
+    const float *in = nw_encoding_floats(e, tile);
+    memcpy(e->out[tile->cut] + (size_t)WIDTH * tile->place, in, (size_t)WIDTH * tile->count);
+    if (decoded) memcpy(decoded, in, (size_t)WIDTH * tile->count);
 }
 
-static nw_status encode(const nw_codec *codec, const nw_codec_key *key, const float *in, size_t count, void *out,
-                        nw_encoded *encoded)
-{
-    (void)codec, (void)key;
-    if (count) memcpy(out, in, WIDTH * count); /* a NULL range is an empty one */
-    *encoded = (nw_encoded){.bytes = WIDTH * count};
-    return NW_OK;
-}
+static nw_status check(const nw_decoding *d) { return nw_codec_check_bytes(d, WIDTH); }
 
-static nw_status decode(const nw_codec *codec, const nw_codec_key *key, const void *in, size_t bytes, float *out,
-                        size_t count)
+static void decode(const nw_decoding *d, int index, float *out, bool add)
 {
-    (void)key;
-    NW_TRY(nw_codec_check_bytes(codec, bytes, count, WIDTH));
-    if (count) memcpy(out, in, bytes);
-    return NW_OK;
-}
-
-static nw_status decode_add(const nw_codec *codec, const nw_codec_key *key, const void *in, size_t bytes, float *sum,
-                            size_t count)
-{
-    (void)key;
-    NW_TRY(nw_codec_check_bytes(codec, bytes, count, WIDTH));
-    const uint8_t *from = in;
+    const nw_tile *tile = &d->block->tiles[index];
+    const uint8_t *in = d->in + (size_t)WIDTH * tile->place;
     size_t i = 0;
-    for (; i + BLOCK <= count; i += BLOCK) *(vf_any *)(sum + i) += *(const vf_bytes *)(from + WIDTH * i);
-    for (; i < count; i++) {
-        float x;
-        memcpy(&x, from + WIDTH * i, WIDTH);
-        sum[i] += x;
+    if (!add) {
+        memcpy(out, in, (size_t)WIDTH * tile->count);
+        return;
     }
-    return NW_OK;
+    for (; i + BLOCK <= tile->count; i += BLOCK) *(vf_any *)(out + i) += *(const vf_bytes *)(in + WIDTH * i);
+    for (; i < tile->count; i++) {
+        float x;
+        memcpy(&x, in + WIDTH * i, WIDTH);
+        out[i] += x;
+    }
 }
 
 const nw_codec_ops nw_codec_none = {
@@ -65,10 +54,11 @@ const nw_codec_ops nw_codec_none = {
     .summary = "4 bytes a float: nothing is lost",
     .id = NW_CODEC_NONE,
     .size = sizeof(nw_codec),
-    .width = WIDTH,
     .init = init,
-    .bound = bound,
-    .encode = encode,
+    .bytes = bytes,
+    .emit = emit,
+    .check = check,
     .decode = decode,
-    .decode_add = decode_add,
 };
+
+const nw_codec nw_codec_plain = {.ops = &nw_codec_none, .options = {.name = "none"}, .exact = true};

@@ -11,9 +11,8 @@
 #define NW_EXCHANGE_EXCHANGE_H
 
 #include "base/pool.h"
-#include "codec/codec.h"
+#include "exchange/layout.h"
 #include "net/machine.h"
-#include "param/params.h"
 
 /* What a server does with a gradient that is older than it should be. */
 typedef enum nw_staleness { NW_STALE_WAIT, NW_STALE_DROP, NW_STALE_WEIGHT } nw_staleness;
@@ -22,13 +21,13 @@ typedef enum nw_correction { NW_CORRECT_NONE, NW_CORRECT_INVERSE, NW_CORRECT_DC 
 
 typedef struct nw_exchange_options {
     const char *name;
-    nw_group group;          /* who exchanges */
-    const nw_params *params; /* whose gradients are exchanged; outlives the exchange */
-    const nw_codec *codec;   /* what travels; outlives the exchange */
-    size_t bucket_bytes;     /* of gradient that travels together, at least; 0: 4 MiB */
-    int delay;               /* allreduce: 0, or 1 */
+    nw_group group;           /* who exchanges */
+    const nw_params *params;  /* whose gradients are exchanged; outlives the exchange */
+    nw_layout_options layout; /* what travels: codecs, scope, bucket_bytes, gather; the exchange fills in the rest */
+    const char *memory;       /* of what codecs do not deliver (codec/memory.h); NULL: none */
+    nw_pool *pool;            /* encodes and decodes; outlives the exchange. NULL: the calling thread does */
+    int delay;                /* allreduce: 0, or 1 */
     /* server: */
-    nw_pool *pool;         /* encodes and decodes; outlives the exchange. NULL: the calling thread does */
     int accumulation;      /* batches that make a gradient: what learning rates are counted in */
     bool sync;             /* updates are made of one gradient of each worker */
     int servers;           /* ranks that own parameters, from rank 0 on; 0: 1 */
@@ -58,23 +57,5 @@ nw_status nw_passes_create(nw_machine **pipeline, nw_machine *exchange, const nw
 /* Of a group with servers: how many members compute, and which of them a member is; -1: it does not. */
 int nw_server_workers(const nw_exchange_options *options);
 int nw_server_worker_of(const nw_exchange_options *options, int member);
-
-/* ---- buckets ----------------------------------------------------------------------------------------------------- */
-
-/* The vector of all gradients, cut into buckets of whole segments, from its end to its beginning, since backward passes
- * finish there first. Bucket 0 is the last of the vector. A bucket is cut into one part a rank, on multiples of 16
- * floats; a part may be empty. All of it depends on the segments, the world and the size alone, so all ranks agree. */
-typedef struct nw_bucket {
-    size_t first, count;
-    int first_segment, segments;
-} nw_bucket;
-typedef struct nw_buckets {
-    nw_bucket *at;
-    int count, world;
-} nw_buckets;
-
-nw_status nw_buckets_make(nw_buckets *buckets, const nw_segments *segments, size_t bucket_bytes, int world);
-void nw_buckets_free(nw_buckets *buckets);
-void nw_bucket_part(const nw_buckets *buckets, int bucket, int rank, size_t *first, size_t *count);
 
 #endif

@@ -116,98 +116,43 @@ nw_status nw_server_tell(server *s, nw_actions *actions, int to, int kind, int64
     return nw_server_send(s, actions, to, m);
 }
 
-/* A message for a piece, and in *range what is to be done for it. */
-static nw_status begin_encoding(server *s, nw_actions *actions, const nw_codec *codec, int index, int64_t step,
-                                const float *in, nw_message **out, nw_codec_range *range)
+nw_status nw_server_encode_own(server *s, nw_actions *actions, int kind, nw_plain plain, int bucket, int64_t version,
+                               nw_message **out)
 {
-    const piece *p = &s->pieces[index];
-    NW_TRY(nw_message_take(actions->pool, codec->ops->bound(codec, p->count), out));
-    *range = (nw_codec_range){
-        .codec = codec,
-        .way = NW_CODEC_ENCODE,
-        .key = {(uint64_t)step, (uint32_t)p->bucket, (uint32_t)p->server, (uint32_t)s->base.group.me},
-        .in = in,
-        .out = (*out)->payload,
-        .count = p->count,
-    };
+    *out = NULL;
+    if (s->index[bucket * s->servers + s->base.group.me] < 0) return NW_OK;
+    NW_TRY(nw_channel_encode(&s->down, actions, bucket, version, version, s->params->values, -1, plain, out));
+    (*out)->header->kind = (uint8_t)kind;
+    (*out)->header->from = s->base.group.ranks[s->base.group.me];
     return NW_OK;
 }
 
-static void end_encoding(server *s, nw_actions *actions, int kind, int64_t version, nw_message *m,
-                         const nw_codec_range *range)
-{
-    nw_header *h = m->header;
-    fill_header(s, m, kind, (int64_t)range->key.step, version);
-    h->codec = (uint8_t)range->codec->ops->id;
-    h->bucket = range->key.segment;
-    h->part = (uint16_t)range->key.part;
-    h->count = (uint32_t)range->count;
-    h->bytes = (uint32_t)range->encoded.bytes;
-    h->index_bytes = (uint32_t)range->encoded.index_bytes;
-    h->scale_bytes = (uint32_t)range->encoded.scale_bytes;
-    nw_actions_touch(actions, range->in, range->count, false);
-    actions->touched += range->encoded.bytes;
-}
-
-nw_status nw_server_encode(server *s, nw_actions *actions, const nw_codec *codec, int kind, int index, int64_t step,
-                           int64_t version, const float *in, nw_message **out)
-{
-    nw_codec_range range;
-    NW_TRY(begin_encoding(s, actions, codec, index, step, in, out, &range));
-    nw_status status = nw_codec_run(s->o.pool, &range, 1);
-    if (status == NW_OK)
-        end_encoding(s, actions, kind, version, *out, &range);
-    else
-        nw_message_drop(*out);
-    return status;
-}
-
-nw_status nw_server_encode_own(server *s, nw_actions *actions, const nw_codec *codec, int64_t version, pieces *to)
+nw_status nw_server_encode_model(server *s, nw_actions *actions, nw_plain plain, int64_t version, pieces *to)
 {
     nw_status status = NW_OK;
-    for (int i = 0; i < s->piece_count && status == NW_OK; i++) {
-        if (server_of(s, i) != s->base.group.me) continue;
-        status = begin_encoding(s, actions, codec, i, version, values_of(s, i), &to->at[i], &s->ranges[to->here]);
-        if (status == NW_OK) to->here++;
-    }
-    if (status == NW_OK) status = nw_codec_run(s->o.pool, s->ranges, to->here);
-    for (int i = 0, range = 0; i < s->piece_count && status == NW_OK; i++)
-        if (to->at[i]) end_encoding(s, actions, MODEL, version, to->at[i], &s->ranges[range++]);
-    if (status != NW_OK) nw_pieces_drop(to, s->piece_count);
     to->version = version;
+    for (int b = 0; b < s->layout.count && status == NW_OK; b++) {
+        nw_message *m;
+        status = nw_server_encode_own(s, actions, MODEL, plain, b, version, &m);
+        if (status != NW_OK || !m) continue;
+        to->at[s->index[b * s->servers + s->base.group.me]] = m;
+        to->here++;
+    }
+    if (status != NW_OK) nw_pieces_drop(to, s->piece_count);
     return status;
 }
 
-static nw_codec_range decoding(const server *s, nw_actions *actions, const nw_message *m, float *out, bool add)
+nw_status nw_server_decode(server *s, nw_actions *actions, const nw_message *m, float *out, nw_where where, bool add)
 {
-    const nw_header *h = m->header;
-    nw_actions_touch(actions, out, h->count, true);
-    actions->touched += h->bytes + (add ? h->count * sizeof(float) : 0);
-    return (nw_codec_range){
-        .codec = h->codec == NW_CODEC_NONE ? s->exact : s->codec,
-        .way = add ? NW_CODEC_DECODE_ADD : NW_CODEC_DECODE,
-        .key = {h->step, h->bucket, h->part, (uint32_t)nw_group_find(&s->base.group, h->from)},
-        .in = m->payload,
-        .out = out,
-        .count = h->count,
-        .bytes = h->bytes,
-    };
-}
-
-nw_status nw_server_decode(server *s, nw_actions *actions, const nw_message *m, float *out, bool add)
-{
-    nw_codec_range range = decoding(s, actions, m, out, add);
-    return nw_codec_run(s->o.pool, &range, 1);
+    nw_channel *channel = m->header->kind == GRADIENT ? &s->up : &s->down;
+    return nw_channel_decode(channel, actions, m, nw_group_find(&s->base.group, m->header->from), out, where, add);
 }
 
 nw_status nw_server_decode_all(server *s, nw_actions *actions, const pieces *from, float *vector, bool add)
 {
-    int count = 0;
-    for (int i = 0; i < s->piece_count; i++) {
-        const nw_message *m = from->at[i];
-        if (m) s->ranges[count++] = decoding(s, actions, m, vector + s->pieces[i].first, add);
-    }
-    return nw_codec_run(s->o.pool, s->ranges, count);
+    for (int i = 0; i < s->piece_count; i++)
+        if (from->at[i]) NW_TRY(nw_server_decode(s, actions, from->at[i], vector, NW_AT_FIRST, add));
+    return NW_OK;
 }
 
 /* ---- messages that come ------------------------------------------------------------------------------------------ */
@@ -266,16 +211,7 @@ static nw_status check_message(const server *s, const nw_header *h, int from)
                "rank %u sent a message of version %" PRIu64 ", step %" PRIu64 ", which cannot be", h->from, h->version,
                h->step);
     if (!has_values(h->kind)) return NW_OK;
-    NW_FAIL_IF(h->codec != s->codec->ops->id && h->codec != NW_CODEC_NONE, NW_E_MESSAGE,
-               "rank %u encodes with codec %u, this rank with %d (%s)", h->from, h->codec, (int)s->codec->ops->id,
-               s->codec->ops->name);
-    NW_FAIL_IF(h->bucket >= (uint32_t)s->buckets.count || h->part >= s->servers, NW_E_MESSAGE,
-               "rank %u sent part %u of bucket %u; there are %d parts and %d buckets", h->from, h->part, h->bucket,
-               s->servers, s->buckets.count);
-    int index = s->index[(int)h->bucket * s->servers + (int)h->part];
-    NW_FAIL_IF(index < 0 || h->count != s->pieces[index].count, NW_E_MESSAGE,
-               "rank %u sent %u values for part %u of bucket %u, which has %zu", h->from, h->count, h->part, h->bucket,
-               index < 0 ? 0 : s->pieces[index].count);
+    NW_TRY(nw_channel_check(&s->up, h));
     NW_FAIL_IF((int)h->part != (h->kind == GRADIENT ? s->base.group.me : from), NW_E_MESSAGE,
                "rank %u sent part %u of bucket %u, which is not %s", h->from, h->part, h->bucket,
                h->kind == GRADIENT ? "of this server" : "its own");
@@ -387,6 +323,7 @@ static void state(nw_machine *m, nw_state *out)
     nw_state_integer(out, "updates", NW_STATE_KEPT, &m->updates);
     nw_state_integer(out, "thrown_away", NW_STATE_KEPT, &s->master.thrown_away);
     nw_state_integer(out, "gradients", NW_STATE_OWN, &s->worker.begun);
+    nw_channel_state(&s->up, out);
 }
 
 static nw_status loaded(nw_machine *m)
@@ -410,10 +347,11 @@ static void server_free(nw_machine *m)
     nw_worker_free(s);
     if (s->serves) nw_turns_free(s);
     nw_clients_free(s);
-    nw_codec_free(s->exact);
-    nw_buckets_free(&s->buckets);
+    nw_channel_free(&s->up);
+    nw_channel_free(&s->down);
+    nw_layout_free(&s->layout);
     free(s->pieces);
-    free(s->ranges);
+    free(s->by_cut);
     free(s->index);
     free(s->of_server);
     free(s->range);
@@ -449,42 +387,68 @@ static nw_status check_options(const nw_exchange_options *o)
     return NW_OK;
 }
 
-static nw_status cut(server *s)
+/* Each server's range of the vector, and the buckets, cut where ranges begin. */
+static nw_status make_layout(server *s)
 {
     size_t floats = s->params->learned.floats;
-    NW_TRY(nw_buckets_make(&s->buckets, &s->params->learned, s->o.bucket_bytes, s->servers));
-    size_t most = (size_t)s->buckets.count * (size_t)s->servers;
-    s->pieces = calloc(most, sizeof *s->pieces);
-    s->ranges = calloc(most, sizeof *s->ranges);
-    s->index = calloc(most, sizeof *s->index);
-    s->of_server = calloc((size_t)s->servers, sizeof *s->of_server);
+    nw_layout_options o = s->o.layout;
     s->range = calloc((size_t)s->servers + 1, sizeof *s->range);
-    NW_FAIL_IF(!s->pieces || !s->ranges || !s->index || !s->of_server || !s->range, NW_E_MEMORY,
-               "no memory for %zu pieces", most);
+    NW_FAIL_IF(!s->range, NW_E_MEMORY, "no memory for %d servers", s->servers);
     for (int i = 0; i <= s->servers; i++)
         s->range[i] = i == s->servers ? floats : floats / 16 * (size_t)i / (size_t)s->servers * 16;
-    for (int b = 0; b < s->buckets.count; b++) {
-        const nw_bucket *at = &s->buckets.at[b];
+    o.segments = &s->params->learned;
+    o.cuts = s->servers;
+    o.bounds = s->range;
+    o.gather = false;
+    NW_TRY(nw_layout_make(&s->layout, &o));
+    s->exact = true;
+    for (int b = 0; b < s->layout.count; b++) s->exact &= s->layout.at[b].block.codec->exact;
+    return NW_OK;
+}
+
+static nw_status list_pieces(server *s)
+{
+    size_t most = (size_t)s->layout.count * (size_t)s->servers;
+    s->pieces = calloc(most, sizeof *s->pieces);
+    s->index = calloc(most, sizeof *s->index);
+    s->by_cut = calloc((size_t)s->servers, sizeof *s->by_cut);
+    s->of_server = calloc((size_t)s->servers, sizeof *s->of_server);
+    NW_FAIL_IF(!s->pieces || !s->index || !s->by_cut || !s->of_server, NW_E_MEMORY, "no memory for %zu pieces", most);
+    for (int b = 0; b < s->layout.count; b++)
         for (int i = s->servers - 1; i >= 0; i--) {
-            size_t first = at->first > s->range[i] ? at->first : s->range[i], end = at->first + at->count;
-            if (end > s->range[i + 1]) end = s->range[i + 1];
-            s->index[b * s->servers + i] = first < end ? s->piece_count : -1;
-            if (first >= end) continue;
-            s->pieces[s->piece_count++] = (piece){b, i, first, end - first};
+            bool empty = s->layout.at[b].block.cut_floats[i] == 0;
+            s->index[b * s->servers + i] = empty ? -1 : s->piece_count;
+            if (empty) continue;
+            s->pieces[s->piece_count++] = (piece){b, i};
             s->of_server[i]++;
         }
-    }
     for (int i = 0; i < s->servers; i++)
         NW_FAIL_IF(s->of_server[i] == 0, NW_E_ARGUMENT, "%zu parameters are too few for %d servers; use fewer of them",
-                   floats, s->servers);
+                   s->params->learned.floats, s->servers);
     return NW_OK;
+}
+
+static nw_status make_channels(server *s)
+{
+    nw_channel_options c = {.layout = &s->layout,
+                            .memory = s->o.memory,
+                            .name = "memory",
+                            .number = CHANNEL,
+                            .member = s->base.group.me,
+                            .only = -1,
+                            .pool = s->o.pool};
+    NW_TRY(nw_channel_make(&s->up, &c));
+    c.memory = NULL;
+    c.number = CHANNEL + 1;
+    c.only = s->serves ? s->base.group.me : -1;
+    return nw_channel_make(&s->down, &c);
 }
 
 static nw_status make(server *s)
 {
-    nw_codec_options exact = {.name = "none"};
-    NW_TRY(nw_codec_create(&s->exact, &exact));
-    NW_TRY(cut(s));
+    NW_TRY(make_layout(s));
+    NW_TRY(list_pieces(s));
+    NW_TRY(make_channels(s));
     if (s->serves) NW_TRY(nw_clients_make(s));
     if (s->serves) NW_TRY(nw_turns_make(s));
     return s->hears ? nw_worker_make(s) : NW_OK;
@@ -499,7 +463,6 @@ nw_status nw_server_create(nw_machine **out, const nw_exchange_options *o)
     s->o = *o;
     if (s->o.in_flight == 0) s->o.in_flight = o->sync ? 1 : 2;
     s->params = o->params;
-    s->codec = o->codec;
     s->servers = servers_of(o);
     s->first_worker = servers_compute(o) ? 0 : s->servers;
     s->workers = nw_server_workers(o);

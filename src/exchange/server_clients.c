@@ -23,11 +23,11 @@ static int rank_of(const server *s, int member) { return s->base.group.ranks[mem
 /* ---- parameters go out ------------------------------------------------------------------------------------------- */
 
 /* The present parameters as messages, which all who get this version share. */
-static nw_status encode_model(server *s, nw_actions *actions, const nw_codec *codec)
+static nw_status encode_model(server *s, nw_actions *actions, nw_plain plain)
 {
     master *m = &s->master;
     if (m->model.here > 0) return NW_OK;
-    return nw_server_encode_own(s, actions, codec, m->version, &m->model);
+    return nw_server_encode_model(s, actions, plain, m->version, &m->model);
 }
 
 static nw_status send_model(server *s, nw_actions *actions, int to)
@@ -45,7 +45,7 @@ static nw_status keep_backup(server *s, nw_actions *actions, client *c)
     if (c->backup_count > 0 && c->backups[c->backup_count - 1].version == m->version) return NW_OK;
     NW_FAIL_IF(c->backup_count == IN_FLIGHT_MOST + 2, NW_E_INTERNAL, "rank %d has too many old models",
                rank_of(s, c->member));
-    NW_TRY(encode_model(s, actions, s->codec));
+    NW_TRY(encode_model(s, actions, NW_CODED));
     pieces *b = &c->backups[c->backup_count++];
     for (int i = 0; i < s->piece_count; i++)
         if (m->model.at[i]) b->at[i] = nw_message_hold(m->model.at[i]);
@@ -70,7 +70,7 @@ nw_status nw_clients_update(server *s, nw_actions *actions, client *c)
     if (!is_own(s, c)) NW_TRY(keep_backup(s, actions, c)); /* of its own role when that begins to compute */
     if (c->has == s->master.version || is_own(s, c)) return NW_OK;
     c->has = s->master.version;
-    NW_TRY(encode_model(s, actions, s->codec));
+    NW_TRY(encode_model(s, actions, NW_CODED));
     return send_model(s, actions, c->member);
 }
 
@@ -165,9 +165,9 @@ static nw_status send_rest(server *s, nw_actions *actions, int to)
 static nw_status send_last(server *s, nw_actions *actions, client *c)
 {
     master *m = &s->master;
-    bool has_it = c->has == m->version && s->codec->exact;
+    bool has_it = c->has == m->version && s->exact;
     if (!has_it && !is_own(s, c)) {
-        NW_TRY(encode_model(s, actions, s->exact));
+        NW_TRY(encode_model(s, actions, NW_PLAINLY));
         NW_TRY(send_model(s, actions, c->member));
     }
     c->has = m->version;
@@ -179,7 +179,7 @@ nw_status nw_clients_rest(server *s, nw_actions *actions)
 {
     master *m = &s->master;
     m->active = false;
-    if (!s->codec->exact) nw_pieces_drop(&m->model, s->piece_count);
+    if (!s->exact) nw_pieces_drop(&m->model, s->piece_count);
     for (int i = 0; i < s->workers; i++) {
         if (m->clients[i].dropped)
             nw_turns_purge(s, &m->clients[i]);
@@ -188,7 +188,7 @@ nw_status nw_clients_rest(server *s, nw_actions *actions)
     }
     for (int i = 0; s->first_worker > 0 && i < s->servers; i++) { /* those who do not work have had nothing yet */
         if (i == s->base.group.me) continue;
-        NW_TRY(encode_model(s, actions, s->exact));
+        NW_TRY(encode_model(s, actions, NW_PLAINLY));
         NW_TRY(send_model(s, actions, i));
         NW_TRY(send_rest(s, actions, i));
     }

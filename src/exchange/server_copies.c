@@ -103,11 +103,14 @@ static nw_status keep_own(server *s, nw_actions *actions)
     copy *c;
     NW_TRY(find(s, 0, s->master.version, &c));
     for (int i = 0; i < s->piece_count; i++) {
-        const piece *p = &s->pieces[i];
-        if (p->server != 0) continue;
-        memcpy(c->values + p->first, values_of(s, i), p->count * sizeof *c->values);
-        nw_actions_touch(actions, values_of(s, i), p->count, false);
-        actions->touched += p->count * sizeof *c->values;
+        const nw_block *b = block_of(s, i);
+        if (server_of(s, i) != 0) continue;
+        for (int t = b->cut_tile[0]; t < b->cut_tile[1]; t++) {
+            size_t first = b->tiles[t].first, count = b->tiles[t].count;
+            memcpy(c->values + first, s->params->values + first, count * sizeof *c->values);
+        }
+        nw_channel_touch(actions, b, 0, s->params->values, false);
+        actions->touched += b->cut_floats[0] * sizeof *c->values;
         NW_TRY(count_piece(s, actions, c, i));
     }
     return NW_OK;
@@ -124,7 +127,7 @@ static nw_status take_piece(server *s, nw_actions *actions, const nw_message *me
     NW_FAIL_IF(c->has[index] || h->codec != NW_CODEC_NONE, NW_E_MESSAGE,
                "rank %u sent bucket %u of its copy of version %" PRIu64 " twice, or not exactly", h->from, h->bucket,
                h->version);
-    NW_TRY(nw_server_decode(s, actions, message, c->values + s->pieces[index].first, false));
+    NW_TRY(nw_server_decode(s, actions, message, c->values, NW_AT_FIRST, false));
     return count_piece(s, actions, c, index);
 }
 
@@ -136,11 +139,10 @@ nw_status nw_copies_give(server *s, nw_actions *actions)
     if (s->servers == 1 || !is_due(s, m->version)) return NW_OK;
     m->copying++;
     if (s->base.group.me == 0) return keep_own(s, actions);
-    for (int i = 0; i < s->piece_count; i++) {
+    for (int b = 0; b < s->layout.count; b++) {
         nw_message *message;
-        if (server_of(s, i) != s->base.group.me) continue;
-        NW_TRY(nw_server_encode(s, actions, s->exact, COPY, i, m->version, m->version, values_of(s, i), &message));
-        NW_TRY(nw_server_send(s, actions, 0, message));
+        NW_TRY(nw_server_encode_own(s, actions, COPY, NW_PLAINLY, b, m->version, &message));
+        if (message) NW_TRY(nw_server_send(s, actions, 0, message));
     }
     return NW_OK;
 }

@@ -36,7 +36,7 @@
 #ifndef NW_EXCHANGE_SERVER_PRIVATE_H
 #define NW_EXCHANGE_SERVER_PRIVATE_H
 
-#include "codec/ranges.h"
+#include "exchange/channel.h"
 #include "exchange/exchange.h"
 
 enum {
@@ -63,7 +63,6 @@ enum { IN_FLIGHT_MOST = 8, COPIES_MOST = 2 };
 
 typedef struct piece {
     int bucket, server;
-    size_t first, count;
 } piece;
 
 /* All pieces of one vector that belong to one server, or to one gradient of it: messages by piece, NULL where it is not
@@ -97,7 +96,7 @@ typedef struct worker {
     int permit_count;
     int64_t number; /* the permit of the gradient under way */
     int64_t begun;  /* gradients */
-    int given;      /* pieces of the gradient under way that were sent */
+    int given;      /* buckets of the gradient under way that were sent */
     source *from;   /* by server */
 } worker;
 
@@ -180,15 +179,15 @@ typedef struct server {
     nw_machine base;
     nw_exchange_options o;
     const nw_params *params;
-    const nw_codec *codec;
-    nw_codec *exact; /* for what must arrive as it is */
-    nw_buckets buckets;
-    piece *pieces; /* from the end of the vectors to their beginning */
+    nw_layout layout;    /* cut where the servers' ranges begin */
+    nw_channel up, down; /* gradients to all servers; parameters of this server's range */
+    bool exact;          /* codecs lose nothing */
+    piece *pieces;       /* from the end of the vectors to their beginning */
     int piece_count;
-    nw_codec_range *ranges; /* as many: what is encoded or decoded at once */
-    int *index;             /* [bucket * servers + server]: of the piece; -1: it is empty */
-    int *of_server;         /* by server: pieces that it has */
-    size_t *range;          /* by server: where its range begins; one more for the end */
+    nw_message **by_cut; /* room for what a bucket becomes */
+    int *index;          /* [bucket * servers + server]: of the piece; -1: it is empty */
+    int *of_server;      /* by server: pieces that it has */
+    size_t *range;       /* by server: where its range begins; one more for the end */
     int servers, first_worker, workers;
     bool serves, works; /* this rank's roles */
     bool hears;         /* it gets parameters of other servers: as a worker, or at rest, as one of several servers */
@@ -209,12 +208,14 @@ nw_status nw_server_make_message(const server *s, nw_actions *actions, int kind,
                                  int64_t version, nw_message **message);
 /* Sends one without payload. */
 nw_status nw_server_tell(server *s, nw_actions *actions, int to, int kind, int64_t number, int64_t version);
-/* A piece of `in`, which begins at the piece's first element. */
-nw_status nw_server_encode(server *s, nw_actions *actions, const nw_codec *codec, int kind, int index, int64_t step,
-                           int64_t version, const float *in, nw_message **message);
-/* All pieces of the parameters that this server owns, into an empty list. */
-nw_status nw_server_encode_own(server *s, nw_actions *actions, const nw_codec *codec, int64_t version, pieces *to);
-nw_status nw_server_decode(server *s, nw_actions *actions, const nw_message *message, float *out, bool add);
+/* The part of a bucket of the parameters that this server owns; NULL: it owns nothing of it. */
+nw_status nw_server_encode_own(server *s, nw_actions *actions, int kind, nw_plain plain, int bucket, int64_t version,
+                               nw_message **message);
+/* All of them, into an empty list. */
+nw_status nw_server_encode_model(server *s, nw_actions *actions, nw_plain plain, int64_t version, pieces *to);
+/* To its place in a vector as long as the parameters, or alone. */
+nw_status nw_server_decode(server *s, nw_actions *actions, const nw_message *message, float *out, nw_where where,
+                           bool add);
 /* All pieces of a list that are here, to their places in a vector as long as the parameters. */
 nw_status nw_server_decode_all(server *s, nw_actions *actions, const pieces *from, float *vector, bool add);
 
@@ -289,6 +290,9 @@ static inline bool is_first(const server *s) { return s->base.group.me == 0; }
 static inline client *client_of(server *s, int member) { return &s->master.clients[member - s->first_worker]; }
 static inline bool is_own(const server *s, const client *c) { return c->member == s->base.group.me; }
 static inline int server_of(const server *s, int index) { return s->pieces[index].server; }
-static inline float *values_of(const server *s, int index) { return s->params->values + s->pieces[index].first; }
+static inline const nw_block *block_of(const server *s, int index)
+{
+    return &s->layout.at[s->pieces[index].bucket].block;
+}
 
 #endif

@@ -170,6 +170,13 @@ static bool is_in_turn(const server *s, const gradient *g)
     return true;
 }
 
+static void compensate_tile(const server *s, const nw_tile *tile, float lambda)
+{
+    float *sum = s->master.sum + tile->first;
+    const float *now = s->params->values + tile->first, *was = s->master.was + tile->place;
+    for (uint32_t k = 0; k < tile->count; k++) sum[k] += lambda * sum[k] * sum[k] * (now[k] - was[k]);
+}
+
 /* Where a gradient of one worker is not like the last one that it was computed from. */
 static nw_status compensate(server *s, nw_actions *actions, const gradient *g)
 {
@@ -181,13 +188,13 @@ static nw_status compensate(server *s, nw_actions *actions, const gradient *g)
     NW_FAIL_IF(!old, NW_E_MESSAGE, "member %d sent a gradient of version %" PRId64 ", which it was not given", g->from,
                g->pieces.version);
     for (int i = 0; i < s->piece_count; i++) {
+        const nw_block *b = block_of(s, i);
+        int cut = server_of(s, i);
         if (!old->at[i]) continue;
-        NW_TRY(nw_server_decode(s, actions, old->at[i], s->master.was, false));
-        float *sum = s->master.sum + s->pieces[i].first;
-        const float *now = values_of(s, i), *was = s->master.was;
-        for (size_t k = 0; k < s->pieces[i].count; k++) sum[k] += lambda * sum[k] * sum[k] * (now[k] - was[k]);
-        nw_actions_touch(actions, now, s->pieces[i].count, false);
-        actions->touched += 3 * s->pieces[i].count * sizeof(float);
+        NW_TRY(nw_server_decode(s, actions, old->at[i], s->master.was, NW_AT_PLACE, false));
+        for (int t = b->cut_tile[cut]; t < b->cut_tile[cut + 1]; t++) compensate_tile(s, &b->tiles[t], lambda);
+        nw_channel_touch(actions, b, cut, s->params->values, false);
+        actions->touched += 3 * b->cut_floats[cut] * sizeof(float);
     }
     return NW_OK;
 }
@@ -488,7 +495,10 @@ nw_status nw_turns_make(server *s)
                s->workers);
     for (; m->spare_count < (int)slots; m->spare_count++)
         NW_TRY(nw_pieces_make(&m->spare[m->spare_count], s->piece_count));
-    for (int i = 0; i < s->piece_count; i++) most = s->pieces[i].count > most ? s->pieces[i].count : most;
+    for (int i = 0; i < s->piece_count; i++) {
+        size_t floats = block_of(s, i)->cut_floats[server_of(s, i)];
+        if (floats > most) most = floats;
+    }
     if (s->o.correction == NW_CORRECT_DC) m->was = malloc(most * sizeof *m->was);
     NW_FAIL_IF(s->o.correction == NW_CORRECT_DC && !m->was, NW_E_MEMORY, "no memory for %zu old parameters", most);
     return NW_OK;

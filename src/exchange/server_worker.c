@@ -149,16 +149,27 @@ nw_status nw_worker_take(server *s, nw_actions *actions, nw_message *m, int from
     }
 }
 
+/* Buckets leave as a whole, since codecs look at whole items; each server gets its part. */
+static nw_status give_bucket(server *s, nw_actions *actions, int bucket)
+{
+    const worker *w = &s->worker;
+    NW_TRY(nw_channel_encode(&s->up, actions, bucket, w->number, 0, s->params->gradients, -1, NW_CODED, s->by_cut));
+    for (int i = s->servers - 1; i >= 0; i--) {
+        nw_message *m = s->by_cut[i];
+        if (!m) continue;
+        m->header->kind = GRADIENT;
+        m->header->from = s->base.group.ranks[s->base.group.me];
+        m->header->version = (uint64_t)w->from[i].version;
+        NW_TRY(nw_server_send(s, actions, i, m));
+    }
+    return NW_OK;
+}
+
 nw_status nw_worker_give(server *s, nw_actions *actions, size_t first)
 {
     worker *w = &s->worker;
-    for (; !w->dropped && w->given < s->piece_count && s->pieces[w->given].first >= first; w->given++) {
-        const piece *p = &s->pieces[w->given];
-        nw_message *m;
-        NW_TRY(nw_server_encode(s, actions, s->codec, GRADIENT, w->given, w->number, w->from[p->server].version,
-                                s->params->gradients + p->first, &m));
-        NW_TRY(nw_server_send(s, actions, p->server, m));
-    }
+    for (; !w->dropped && w->given < s->layout.count && s->layout.at[w->given].first >= first; w->given++)
+        NW_TRY(give_bucket(s, actions, w->given));
     return NW_OK;
 }
 

@@ -178,26 +178,28 @@ static nw_status find_cost(nw_crew *crew, const nw_replica *r)
     return status;
 }
 
+/* Buckets are those of gradients, whose number does not depend on how they are cut. */
 nw_status nw_crew_make_ledger(const nw_crew *crew, int world, int first, int count, nw_ledger **ledger)
 {
     const nw_segments *s = &params_of(&crew->members[0])->learned;
-    nw_buckets buckets;
-    NW_TRY(nw_buckets_make(&buckets, s, crew->options.exchange.bucket_bytes, world));
-    char(*names)[160] = calloc((size_t)buckets.count, sizeof *names);
-    const char **list = calloc((size_t)buckets.count, sizeof *list);
+    nw_layout_options o = crew->options.exchange.layout;
+    nw_layout layout;
+    o.segments = s;
+    o.cuts = 1;
+    NW_TRY(nw_layout_make(&layout, &o));
+    char(*names)[160] = calloc((size_t)layout.count, sizeof *names);
+    const char **list = calloc((size_t)layout.count, sizeof *list);
     nw_status status = names && list ? NW_OK : NW_FAIL(NW_E_MEMORY, "no memory for names of buckets");
-    for (int b = 0; status == NW_OK && b < buckets.count; b++) {
-        const nw_bucket *at = &buckets.at[b];
-        const char *begin = s->at[at->first_segment].name, *end = s->at[at->first_segment + at->segments - 1].name;
-        snprintf(names[b], sizeof names[b], at->segments > 1 ? "%.75s ... %.75s" : "%.75s", begin, end);
+    for (int b = 0; status == NW_OK && b < layout.count; b++) {
+        nw_layout_name(&layout, s, b, names[b], sizeof names[b]);
         list[b] = names[b];
     }
     nw_ledger_options options = {
-        .world = world, .first_rank = first, .ranks = count, .segments = buckets.count, .segment_names = list};
+        .world = world, .first_rank = first, .ranks = count, .segments = layout.count, .segment_names = list};
     if (status == NW_OK) status = nw_ledger_create(ledger, &options);
     free(names);
     free(list);
-    nw_buckets_free(&buckets);
+    nw_layout_free(&layout);
     return status;
 }
 
@@ -237,7 +239,6 @@ static nw_status make_machine(nw_crew *crew, int index, int rank, int world)
     int accumulation = m->replica->options.accumulation;
     e.group = (nw_group){crew->everybody, world, rank};
     e.params = params_of(m);
-    e.codec = crew->codec;
     e.accumulation = accumulation;
     e.pool = m->replica->net->model.pass.exec.pool;
     e.report = m->report;
@@ -302,6 +303,7 @@ static nw_status create(nw_crew *crew)
                crew->count);
     for (int i = 0; i < world; i++) crew->everybody[i] = (uint16_t)i;
     NW_TRY(nw_codec_create(&crew->codec, &o->codec));
+    crew->options.exchange.layout.codec = crew->codec;
     for (int i = 0; i < crew->count; i++) NW_TRY(make_member(crew, i, first + i, world));
     const nw_model *model = &crew->members[0].replica->net->model;
     NW_TRY(make_driver(crew, first, world));

@@ -49,7 +49,7 @@ typedef struct nw_crew_options {
     nw_crew_place place;
     int world;                    /* of MPI and virtual clusters */
     int rank;                     /* of MPI: this process's */
-    nw_exchange_options exchange; /* name, bucket_bytes, delay */
+    nw_exchange_options exchange; /* all but the group, codec and what belongs to a rank */
     nw_codec_options codec;
     const nw_cluster *cluster;        /* VIRTUAL */
     const nw_faults *faults;          /* or NULL */

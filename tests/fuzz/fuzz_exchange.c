@@ -34,7 +34,7 @@ static world_options read_options(input *in)
     nw_exchange_options *e = &o.exchange;
     e->name = names[a % 4];
     if (a % 4 == 3) o.members = 1;
-    e->bucket_bytes = 128;
+    e->layout.bucket_bytes = 128;
     e->delay = (int)(b % 2);
     e->accumulation = 1 + (int)(b / 2 % 2);
     e->sync = b / 4 % 2;

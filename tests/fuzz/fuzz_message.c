@@ -5,7 +5,7 @@
  * Then each codec decodes what follows the header, with the header's count and with counts that fit, into ranges of
  * exactly that length, so that a sanitizer sees the first float too far. A codec that refuses must not have written.
  */
-#include "codec/codec.h"
+#include "codec/run.h"
 #include "net/message.h"
 
 #include <stdlib.h>
@@ -36,24 +36,28 @@ static bool untouched(const float *out, size_t count)
     return true;
 }
 
-/* `count` is what the message claims. For counts that no memory holds there is no range: they must be refused. Those in
- * between would take too long. */
+/* As bytes of one cut of a block of so many floats. */
 static void decode(const nw_codec *codec, const nw_header *h, const uint8_t *bytes, size_t size, size_t count)
 {
-    const nw_codec_key key = {h->step, h->bucket, h->part, h->from};
-    if (count > MOST_FLOATS && count <= UINT32_MAX) return;
-    size_t room = count <= MOST_FLOATS ? count : 0;
-    float *out = malloc(room * sizeof *out + !room);
-    if (!out) return;
-    memset(out, MARK, room * sizeof *out);
-    for (int add = 0; add < 2; add++) {
-        nw_status status = add ? codec->ops->decode_add(codec, &key, bytes, size, out, count)
-                               : codec->ops->decode(codec, &key, bytes, size, out, count);
-        if (status == NW_OK && (room != count || codec->ops->bound(codec, count) < size)) abort();
-        if (status != NW_OK && (status != NW_E_MESSAGE || !untouched(out, room))) abort();
-        memset(out, MARK, room * sizeof *out);
+    nw_block b;
+    size_t cuts[] = {0, count / 3, count};
+    nw_extent items[] = {{0, count / 2, 0}, {count / 2 + 5, count - count / 2, 1}};
+    if (count == 0 || count > MOST_FLOATS) return;
+    if (nw_block_make(&b, codec, items, 2, cuts, 2, 0) != NW_OK) abort();
+    nw_decoding d = {.block = &b,
+                     .codec = codec,
+                     .key = {h->step, h->channel, h->from},
+                     .cut = h->part & 1,
+                     .in = bytes,
+                     .bytes = size};
+    float *out = malloc((count + 5) * sizeof *out);
+    for (int add = 0; out && add < 2; add++) {
+        memset(out, MARK, (count + 5) * sizeof *out);
+        nw_status status = nw_codec_decode(&d, out, NW_AT_FIRST, add, NULL);
+        if (status != NW_OK && (status != NW_E_MESSAGE || !untouched(out, count + 5))) abort();
     }
     free(out);
+    nw_block_free(&b);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -68,8 +72,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (int c = 0; c < nw_codec_count() && c < 64; c++) {
         if (!codecs[c] && nw_codec_create(&codecs[c], &(nw_codec_options){.name = nw_codec_at(c)->name}) != NW_OK)
             abort();
-        const size_t counts[] = {
-            h.count, bytes, bytes / 2, bytes / 4, SIZE_MAX / 2 + 1 + bytes / 2, SIZE_MAX / 4 + 1 + bytes / 4};
+        const size_t counts[] = {h.count, bytes, bytes / 2, bytes / 4, 3 * bytes / 4, 3 * bytes / 8};
         for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) decode(codecs[c], &h, payload, bytes, counts[i]);
     }
     return 0;

@@ -66,7 +66,7 @@ static inline crew make_crew(const setup *s)
                                      .watch = true},
                          .place = s->world ? NW_CREW_VIRTUAL : NW_CREW_ALONE,
                          .world = s->world,
-                         .exchange = {.name = s->exchange ? s->exchange : "allreduce", .bucket_bytes = 4096},
+                         .exchange = {.name = s->exchange ? s->exchange : "allreduce", .layout.bucket_bytes = 4096},
                          .codec = {.name = s->codec},
                          .norms = s->norms,
                          .recalibrate_batches = 2};

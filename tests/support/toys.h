@@ -275,8 +275,8 @@ static inline void use_allreduce(stage *s, reduced *x, int rank, nw_group group,
     nw_exchange_options o = {.name = "allreduce",
                              .group = group,
                              .params = p,
-                             .codec = x->codec,
-                             .bucket_bytes = SEGMENT_FLOATS * sizeof(float),
+                             .layout.codec = x->codec,
+                             .layout.bucket_bytes = SEGMENT_FLOATS * sizeof(float),
                              .delay = delay};
     nw_machine *exchange;
     ok(nw_exchange_create(&exchange, &o));

@@ -486,7 +486,7 @@ static nw_status make_member(world *w, int member)
     nw_exchange_options e = w->o.exchange;
     e.group = (nw_group){w->ranks, w->o.members, member};
     e.params = &m->params;
-    e.codec = w->codec;
+    e.layout.codec = w->o.with ? w->o.with : w->codec;
     e.report = &m->said;
     e.report_bytes = sizeof m->said;
     if (e.accumulation == 0) e.accumulation = 1;

@@ -40,6 +40,7 @@ typedef struct world_options {
     const uint16_t *ranks; /* of the members, ascending; NULL: 0, 1, ... */
     int ranks_in_world;    /* 0: as many as members */
     const char *codec;     /* NULL: none */
+    const nw_codec *with;  /* a codec of the test's, instead; NULL: that one */
     const int *segments;   /* sizes, 0 ends; NULL: some uneven ones */
     bool bare;             /* without passes.c: the world makes gradients itself */
     bool interrupts;       /* messages come in the middle of updates, too */

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "support/allocations.h"
+#include "support/blocks.h"
 #include "support/world.h"
 
 #include <stdlib.h>
@@ -28,7 +29,7 @@ static world_options options(int members, int delay, const char *codec, const in
 {
     int buckets = 0;
     while (segments[buckets]) buckets++;
-    return (world_options){.exchange = {.name = "allreduce", .delay = delay, .bucket_bytes = 128},
+    return (world_options){.exchange = {.name = "allreduce", .delay = delay, .layout.bucket_bytes = 128},
                            .members = members,
                            .codec = codec,
                            .segments = segments,
@@ -38,14 +39,6 @@ static world_options options(int members, int delay, const char *codec, const in
 }
 
 /* ---- the twin: what all ranks must have, in plain loops ---- */
-
-static void twin_codec(const nw_codec *codec, float *x, size_t count)
-{
-    static uint8_t bytes[4 * WORLD_FLOATS];
-    nw_encoded encoded;
-    world_ok(codec->ops->encode(codec, NULL, x, count, bytes, &encoded));
-    world_ok(codec->ops->decode(codec, NULL, bytes, encoded.bytes, x, count));
-}
 
 /* After that many batches of each rank, where those held back were applied after `drain_at` batches, too. */
 static const float *twin(const world *x, int64_t batches, int64_t drain_at)
@@ -59,11 +52,11 @@ static const float *twin(const world *x, int64_t batches, int64_t drain_at)
         for (int r = 0; r < ranks; r++) world_gradient(x, r, b, weights, b % k > 0, terms[r]);
         if (b % k == k - 1) {
             for (int r = 0; r < ranks; r++) {
-                twin_codec(x->codec, terms[r], n);
+                pass_codec(x->codec, terms[r], n);
                 for (size_t i = 0; i < n; i++) mean[i] = r ? mean[i] + terms[r][i] : terms[r][i];
             }
             for (size_t i = 0; i < n; i++) mean[i] *= 1.0f / (float)ranks;
-            twin_codec(x->codec, mean, n);
+            pass_codec(x->codec, mean, n);
             if (x->o.exchange.delay == 0) world_update(weights, mean, 0, n, 1.0f, b);
             if (clock >= 0) world_update(weights, held, 0, n, 1.0f, clock);
             memcpy(held, mean, n * sizeof(float));
@@ -136,7 +129,7 @@ TEST(test_buckets_do_not_change_bits)
 {
     for (size_t bytes = 4; bytes <= 1 << 22; bytes *= 8) {
         world_options o = options(3, 0, "fp16", MANY, 4);
-        o.exchange.bucket_bytes = bytes;
+        o.exchange.layout.bucket_bytes = bytes;
         world_ok(world_make(&w, &o));
         run(4, false);
         check(4, twin(&w, 4, 0));
@@ -221,7 +214,7 @@ TEST(test_every_order_of_two_ranks_and_buckets)
 TEST(test_every_order_of_three_ranks)
 {
     world_options o = options(3, 0, "none", (const int[]){48, 0}, 5);
-    o.exchange.bucket_bytes = 64;
+    o.exchange.layout.bucket_bytes = 64;
     assert_true(every_order(o, 1, false) > 100);
 }
 

@@ -1,7 +1,7 @@
 /*
  * test_codec.c - codecs against plain twins in double: every half, and floats on both sides of every place where
- * rounding changes its mind; every instruction set; odd lengths and addresses; bytes that make no sense; lists of
- * ranges.
+ * rounding changes its mind; every instruction set; odd lengths and addresses; bytes that make no sense; blocks of
+ * items and cuts on any number of threads, with and without a memory.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,9 +11,8 @@
 
 #include "base/half.h"
 #include "base/rng.h"
-#include "codec/codec.h"
 #include "codec/half_convert.h"
-#include "codec/ranges.h"
+#include "support/blocks.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -254,25 +253,26 @@ static void test_lengths_and_addresses(void **state)
     const nw_codec_key key = {.step = 1};
     for (int c = 0; c < nw_codec_count(); c++) {
         nw_codec *codec = make(nw_codec_at(c)->name);
-        for (size_t n = 0; n <= LONGEST; n++)
+        for (size_t n = 1; n <= LONGEST; n++)
             for (size_t off = 0; off < 4; off++) {
                 uint8_t bytes[ROOM];
                 float out[LONGEST + 8], sum[LONGEST + 8];
+                nw_block b = plain_block(codec, n);
                 memset(bytes, 0xee, sizeof bytes);
-                nw_encoded e = {99, 99, 99};
-                assert_int_equal(codec->ops->encode(codec, &key, in + off, n, bytes + off, &e), NW_OK);
-                assert_true(e.bytes <= codec->ops->bound(codec, n) && e.index_bytes == 0 && e.scale_bytes == 0);
+                nw_encoded e = encode_block(&b, NULL, key, in + off, bytes + off, NULL);
+                assert_true(e.bytes <= 4 * n && e.index_bytes == 0 && e.scale_bytes == 0);
                 for (size_t i = 0; i < ROOM; i++)
                     if (i < off || i >= off + e.bytes) assert_int_equal(bytes[i], 0xee);
                 for (int i = 0; i < LONGEST + 8; i++) out[i] = 77, sum[i] = (float)i;
-                assert_int_equal(codec->ops->decode(codec, &key, bytes + off, e.bytes, out + off, n), NW_OK);
-                assert_int_equal(codec->ops->decode_add(codec, NULL, bytes + off, e.bytes, sum + off, n), NW_OK);
+                assert_int_equal(decode_block(&b, key, bytes + off, e.bytes, out + off, false, NULL), NW_OK);
+                assert_int_equal(decode_block(&b, key, bytes + off, e.bytes, sum + off, true, NULL), NW_OK);
                 for (size_t i = 0; i < LONGEST + 8; i++) {
                     bool within = i >= off && i < off + n;
                     float x = within ? twin_round(codec, in[i]) : 0;
                     assert_int_equal(bits_of(out[i]), bits_of(within ? x : 77));
                     assert_int_equal(bits_of(sum[i]), bits_of(within ? (float)i + x : (float)i));
                 }
+                nw_block_free(&b);
             }
         nw_codec_free(codec);
     }
@@ -281,203 +281,183 @@ static void test_lengths_and_addresses(void **state)
 static void test_none_keeps_every_bit(void **state)
 {
     static const uint32_t odd[] = {0, 0x80000000u, 1, 0x7f800000u, 0xff800000u, 0x7f800001u, 0xffffffffu, 0x3f800001u};
-    float in[8], out[8];
-    uint8_t bytes[32];
-    nw_encoded e;
+    float in[8];
     (void)state;
     nw_codec *codec = make("none");
-    assert_true(codec->exact);
+    assert_true(codec->exact && nw_codec_plain.exact && nw_codec_plain.ops == codec->ops);
     memcpy(in, odd, sizeof in);
-    assert_int_equal(codec->ops->encode(codec, NULL, in, 8, bytes, &e), NW_OK);
-    assert_int_equal(e.bytes, 32);
-    assert_int_equal(codec->ops->decode(codec, NULL, bytes, 32, out, 8), NW_OK);
-    assert_memory_equal(out, odd, sizeof odd);
+    pass_codec(codec, in, 8);
+    assert_memory_equal(in, odd, sizeof odd);
     nw_codec_free(codec);
 }
 
-/* Refused before anything is written, also where count * width would overflow. */
+/* Refused before anything is written. */
 static void test_bytes_that_make_no_sense(void **state)
 {
-    static const size_t counts[] = {0, 1, 2, 7, 8, 9, SIZE_MAX, SIZE_MAX / 2 + 1, SIZE_MAX / 4 + 1, SIZE_MAX / 4 + 3};
     (void)state;
     for (int c = 0; c < nw_codec_count(); c++) {
         nw_codec *codec = make(nw_codec_at(c)->name);
-        size_t width = codec->ops->bound(codec, 1);
-        for (size_t bytes = 0; bytes <= 36; bytes++)
-            for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
-                uint8_t in[36] = {0};
-                float out[9];
-                for (int j = 0; j < 9; j++) out[j] = 5;
-                bool fits = counts[i] <= 9 && bytes == counts[i] * width;
-                nw_status want = fits ? NW_OK : NW_E_MESSAGE;
-                assert_int_equal(codec->ops->decode_add(codec, NULL, in, bytes, out, counts[i]), want);
-                assert_int_equal(codec->ops->decode(codec, NULL, in, bytes, out, counts[i]), want);
-                for (size_t j = 0; j < 9; j++) assert_true(out[j] == (fits && j < counts[i] ? 0 : 5));
-            }
+        for (size_t floats = 1; floats <= 9; floats++) {
+            nw_block b = plain_block(codec, floats);
+            size_t right = encode_block(&b, NULL, (nw_codec_key){0}, (float[9]){0}, (uint8_t[36]){0}, NULL).bytes;
+            for (size_t bytes = 0; bytes <= 36; bytes++)
+                for (int add = 0; add < 2; add++) {
+                    uint8_t in[36] = {0};
+                    float out[9];
+                    for (int j = 0; j < 9; j++) out[j] = add ? 0 : 5;
+                    nw_status want = bytes == right ? NW_OK : NW_E_MESSAGE;
+                    assert_int_equal(decode_block(&b, (nw_codec_key){0}, in, bytes, out, add, NULL), want);
+                    for (size_t j = 0; j < 9; j++)
+                        assert_true(out[j] == (add || (want == NW_OK && j < floats) ? 0 : 5));
+                }
+            nw_block_free(&b);
+        }
         float x;
-        assert_int_equal(codec->ops->decode(codec, NULL, "abcde", 5, &x, 1), NW_E_MESSAGE);
+        nw_block b = plain_block(codec, 1);
+        assert_int_equal(decode_block(&b, (nw_codec_key){0}, (const uint8_t *)"abcde", 5, &x, false, NULL),
+                         NW_E_MESSAGE);
         assert_non_null(strstr(nw_error_message(), codec->ops->name));
         assert_non_null(strstr(nw_error_message(), "5 bytes"));
+        nw_block_free(&b);
         nw_codec_free(codec);
     }
 }
 
-/* ---- lists of ranges ---- */
+/* ---- blocks ---- */
 
-enum { LISTED = 5, LIST_FLOATS = 300000 };
-static const size_t list_lengths[LISTED] = {1, 65536, 65537, 100003, 3}; /* around what one task takes */
+enum { VECTOR = 60000, CUTS = 4, ITEMS = 5 };
+/* Two items of two runs each, one that is as long as three tiles, small ones. */
+static const nw_extent pieces[] = {{10, 3, 0},    {20, 16000, 0},    {16030, 1, 1},     {20000, 5120, 1},
+                                   {25120, 8, 2}, {25130, 15360, 3}, {VECTOR - 9, 9, 4}};
+enum { PIECES = sizeof pieces / sizeof pieces[0] };
 
-/* Ranges of all lengths, each with a gap behind it that nobody may touch. */
-static void list_ranges(nw_codec_range ranges[LISTED], const nw_codec *codec, nw_codec_way way, float *floats,
-                        uint8_t *bytes)
+static nw_block make_block(const nw_codec *codec, size_t cuts[CUTS + 1])
 {
-    bool encode = way == NW_CODEC_ENCODE;
-    for (size_t i = 0, at = 0; i < LISTED; at += list_lengths[i++] + 7) {
-        void *b = bytes + 4 * at;
-        assert_true(at + list_lengths[i] + 7 <= LIST_FLOATS);
-        ranges[i] = (nw_codec_range){.codec = codec,
-                                     .way = way,
-                                     .in = encode ? (void *)(floats + at) : b,
-                                     .out = encode ? b : (void *)(floats + at),
-                                     .count = list_lengths[i],
-                                     .bytes = codec->ops->bound(codec, list_lengths[i])};
-    }
+    nw_block b;
+    size_t floats = 0;
+    for (int i = 0; i < PIECES; i++) floats += pieces[i].count;
+    const size_t at[CUTS + 1] = {0, 2, floats / 3, floats / 3, floats}; /* the third is empty */
+    memcpy(cuts, at, sizeof at);
+    assert_int_equal(nw_block_make(&b, codec, pieces, PIECES, cuts, CUTS, 7), NW_OK);
+    return b;
 }
 
-static nw_status run_one_by_one(nw_codec_range ranges[LISTED])
+/* Tiles cover the pieces once, in order, and know where they are. */
+static void check_tiles(const nw_block *b, const size_t cuts[CUTS + 1])
 {
-    for (int i = 0; i < LISTED; i++) {
-        nw_codec_range *r = &ranges[i];
-        const nw_codec_ops *ops = r->codec->ops;
-        if (r->way == NW_CODEC_ENCODE)
-            NW_TRY(ops->encode(r->codec, NULL, r->in, r->count, r->out, &r->encoded));
-        else
-            NW_TRY((r->way == NW_CODEC_DECODE ? ops->decode : ops->decode_add)(r->codec, NULL, r->in, r->bytes, r->out,
-                                                                               r->count));
+    size_t at = 0, within = 0;
+    int piece = 0, item = -1;
+    size_t in_piece = 0;
+    for (int t = 0; t < b->tile_count; t++) {
+        const nw_tile *tile = &b->tiles[t];
+        if (pieces[piece].item != item) within = 0, item = pieces[piece].item;
+        assert_true(tile->count > 0 && tile->count <= NW_TILE_FLOATS);
+        assert_int_equal(tile->item, item);
+        assert_int_equal(tile->first, pieces[piece].first + in_piece);
+        assert_int_equal(tile->kept, tile->first);
+        assert_int_equal(tile->within, within);
+        assert_int_equal(cuts[tile->cut] + tile->place, at);
+        assert_true(at + tile->count <= cuts[tile->cut + 1]);
+        assert_true(t >= b->item_tile[item] && t < b->item_tile[item + 1]);
+        assert_true(t >= b->cut_tile[tile->cut] && t < b->cut_tile[tile->cut + 1]);
+        at += tile->count;
+        within += tile->count;
+        in_piece += tile->count;
+        if (in_piece == pieces[piece].count) piece++, in_piece = 0;
     }
-    return NW_OK;
+    assert_int_equal(piece, PIECES);
+    assert_int_equal(at, b->floats);
+    for (int c = 0; c < CUTS; c++) assert_int_equal(b->cut_floats[c], cuts[c + 1] - cuts[c]);
+    for (int i = 0; i < ITEMS; i++) assert_int_equal(b->number[i], 7 + i);
 }
 
-/* On any number of threads what one call a range gives, and nothing beside it. */
-static void test_lists(void **state)
+/* One cut as a block: the same floats, elsewhere in memories. */
+static void check_part(const nw_block *b, int cut)
 {
+    nw_block part;
+    assert_int_equal(nw_block_make_part(&part, b, cut, 1000), NW_OK);
+    assert_int_equal(part.floats, b->cut_floats[cut]);
+    assert_int_equal(part.tile_count, b->cut_tile[cut + 1] - b->cut_tile[cut]);
+    for (int t = 0; t < part.tile_count; t++) {
+        const nw_tile *own = &part.tiles[t], *whole = &b->tiles[b->cut_tile[cut] + t];
+        assert_int_equal(own->first, whole->first);
+        assert_int_equal(own->within, whole->within);
+        assert_int_equal(own->place, whole->place);
+        assert_int_equal(own->kept, 1000 + whole->place);
+        assert_int_equal(part.number[own->item], b->number[whole->item]);
+        assert_int_equal(own->cut, 0);
+    }
+    nw_block_free(&part);
+}
+
+static void test_blocks(void **state)
+{
+    size_t cuts[CUTS + 1];
     (void)state;
-    float *floats[2];
-    uint8_t *bytes[2];
-    for (int side = 0; side < 2; side++) {
-        floats[side] = calloc(LIST_FLOATS, sizeof(float));
-        bytes[side] = calloc(LIST_FLOATS, sizeof(float));
-    }
+    nw_block b = make_block(&nw_codec_plain, cuts);
+    check_tiles(&b, cuts);
+    for (int c = 0; c < CUTS; c++) check_part(&b, c);
+    nw_block_free(&b);
+}
+
+/* Every cut of a block, against one float after the other; on any number of threads; one cut left out. */
+static void test_blocks_through_codecs(void **state)
+{
+    static float in[VECTOR], out[VECTOR], want[VECTOR], memory_twin[VECTOR];
+    static uint8_t bytes[CUTS][4 * VECTOR];
+    (void)state;
+    nw_rng rng = nw_rng_make(5, NW_PURPOSE_TEST, 0, 0);
+    for (size_t i = 0; i < VECTOR; i++) in[i] = nw_rng_normal(&rng);
     for (int c = 0; c < nw_codec_count(); c++)
-        for (int threads = 0; threads <= 3; threads++) {
+        for (int way = 0; way < 8; way++) { /* threads 0 to 3, without and with a memory */
+            size_t cuts[CUTS + 1];
             nw_codec *codec = make(nw_codec_at(c)->name);
+            nw_block b = make_block(codec, cuts);
             nw_pool *pool = NULL;
-            if (threads > 0) assert_int_equal(nw_pool_create(&pool, threads), NW_OK);
-            nw_rng rng = nw_rng_make(5, NW_PURPOSE_TEST, (uint32_t)c, 0);
-            for (size_t i = 0; i < LIST_FLOATS; i++) floats[0][i] = floats[1][i] = nw_rng_normal(&rng);
-            for (int way = NW_CODEC_ENCODE; way <= NW_CODEC_DECODE_ADD; way++) {
-                nw_codec_range got[LISTED], want[LISTED];
-                list_ranges(got, codec, (nw_codec_way)way, floats[0], bytes[0]);
-                list_ranges(want, codec, (nw_codec_way)way, floats[1], bytes[1]);
-                assert_int_equal(nw_codec_run(pool, got, LISTED), NW_OK);
-                assert_int_equal(run_one_by_one(want), NW_OK);
-                assert_memory_equal(floats[0], floats[1], LIST_FLOATS * sizeof(float));
-                assert_memory_equal(bytes[0], bytes[1], LIST_FLOATS * sizeof(float));
-                for (int i = 0; way == NW_CODEC_ENCODE && i < LISTED; i++)
-                    assert_memory_equal(&got[i].encoded, &want[i].encoded, sizeof(nw_encoded));
+            nw_memory *memory;
+            nw_partial partial[64];
+            nw_encoded encoded[CUTS];
+            uint8_t *to[CUTS] = {bytes[0], bytes[1], bytes[2], way % 4 == 3 ? NULL : bytes[3]};
+            if (way % 4 > 0) assert_int_equal(nw_pool_create(&pool, way % 4), NW_OK);
+            assert_int_equal(nw_memory_create(&memory, way < 4 ? NULL : "error", VECTOR), NW_OK);
+            assert_true((memory != NULL) == (way >= 4) && b.tile_count <= 64);
+            nw_encoding e = {&b, codec, memory, {1, 3, 0}, in, partial, to, encoded};
+            memset(memory_twin, 0, sizeof memory_twin);
+            for (int step = 0; step < 3; step++) {
+                nw_codec_begin(&e, pool);
+                nw_codec_end(&e, pool);
+                for (size_t i = 0; i < VECTOR; i++) out[i] = want[i] = 77;
+                for (int t = 0; t < b.tile_count; t++)
+                    for (size_t i = b.tiles[t].first; i < b.tiles[t].first + b.tiles[t].count; i++) {
+                        float v = memory ? memory_twin[i] + in[i] : in[i];
+                        memory_twin[i] = v;
+                        if (!to[b.tiles[t].cut]) continue;
+                        want[i] = twin_round(codec, v);
+                        memory_twin[i] -= want[i];
+                    }
+                for (int cut = 0; cut < CUTS; cut++) {
+                    nw_decoding d = {&b, codec, {1, 3, 0}, cut, to[cut], encoded[cut].bytes};
+                    if (to[cut]) assert_int_equal(nw_codec_decode(&d, out, NW_AT_FIRST, false, pool), NW_OK);
+                }
+                assert_memory_equal(out, want, sizeof out);
+                if (memory) assert_memory_equal(memory->v, memory_twin, sizeof memory_twin);
             }
-            assert_int_equal(nw_codec_run(pool, NULL, 0), NW_OK);
+            nw_memory_free(memory);
             nw_pool_free(pool);
+            nw_block_free(&b);
             nw_codec_free(codec);
         }
-    for (int side = 0; side < 2; side++) {
-        free(floats[side]);
-        free(bytes[side]);
-    }
 }
 
-/* A codec whose floats do not stand alone: its bytes are their number and the first of them. */
-static size_t first_bound(const nw_codec *codec, size_t count)
+static void test_memories(void **state)
 {
-    (void)codec, (void)count;
-    return 8;
-}
-static nw_status first_encode(const nw_codec *codec, const nw_codec_key *key, const float *in, size_t count, void *out,
-                              nw_encoded *encoded)
-{
-    (void)codec, (void)key;
-    uint32_t number = (uint32_t)count;
-    memcpy(out, &number, 4);
-    memcpy((uint8_t *)out + 4, in, 4);
-    *encoded = (nw_encoded){.bytes = 8, .scale_bytes = 4};
-    return NW_OK;
-}
-static nw_status first_decode(const nw_codec *codec, const nw_codec_key *key, const void *in, size_t bytes, float *out,
-                              size_t count)
-{
-    (void)codec;
-    uint32_t number;
-    memcpy(&number, in, 4);
-    NW_FAIL_IF(bytes != 8 || number != count, NW_E_MESSAGE, "segment %u: %u floats", key->segment, number);
-    for (size_t i = 0; i < count; i++) memcpy(&out[i], (const uint8_t *)in + 4, 4);
-    return NW_OK;
-}
-
-static void test_lists_of_whole_ranges(void **state)
-{
+    nw_memory *m;
     (void)state;
-    static const nw_codec_ops ops = {.name = "first",
-                                     .bound = first_bound,
-                                     .encode = first_encode,
-                                     .decode = first_decode,
-                                     .decode_add = first_decode};
-    const nw_codec codec = {.ops = &ops};
-    enum { LENGTH = 70000, PARTS = 4 };
-    float *floats = calloc(PARTS * LENGTH, sizeof(float));
-    uint8_t bytes[PARTS][8];
-    nw_codec_range ranges[PARTS];
-    nw_pool *pool;
-    assert_int_equal(nw_pool_create(&pool, 3), NW_OK);
-    for (uint32_t i = 0; i < PARTS; i++) {
-        floats[i * LENGTH] = (float)i + 0.5f;
-        ranges[i] = (nw_codec_range){.codec = &codec, .in = floats + i * LENGTH, .out = bytes[i], .count = LENGTH};
-    }
-    assert_int_equal(nw_codec_run(pool, ranges, PARTS), NW_OK);
-    for (uint32_t i = 0; i < PARTS; i++) {
-        assert_int_equal(ranges[i].encoded.bytes, 8);
-        assert_int_equal(ranges[i].encoded.scale_bytes, 4);
-        ranges[i] = (nw_codec_range){.codec = &codec,
-                                     .way = NW_CODEC_DECODE,
-                                     .key = {.segment = i},
-                                     .in = bytes[i],
-                                     .bytes = 8,
-                                     .out = floats + i * LENGTH,
-                                     .count = LENGTH};
-    }
-    assert_int_equal(nw_codec_run(pool, ranges, PARTS), NW_OK);
-    for (size_t i = 0; i < PARTS * LENGTH; i++) assert_true(floats[i] == (float)(i / LENGTH) + 0.5f);
-    /* The caller hears of the first that failed, whichever thread it failed on. */
-    ranges[1].bytes = ranges[3].bytes = 7;
-    assert_int_equal(nw_codec_run(pool, ranges, PARTS), NW_E_MESSAGE);
-    assert_non_null(strstr(nw_error_message(), "segment 1"));
-    nw_pool_free(pool);
-    free(floats);
-}
-
-/* One wrong length, and nothing is written anywhere. */
-static void test_lists_that_make_no_sense(void **state)
-{
-    (void)state;
-    nw_codec *codec = make("bf16");
-    uint8_t bytes[2][4] = {{0}};
-    float out[2][2] = {{5, 5}, {5, 5}};
-    nw_codec_range ranges[2];
-    for (int i = 0; i < 2; i++)
-        ranges[i] = (nw_codec_range){
-            .codec = codec, .way = NW_CODEC_DECODE, .in = bytes[i], .out = out[i], .count = 2, .bytes = i ? 3 : 4};
-    assert_int_equal(nw_codec_run(NULL, ranges, 2), NW_E_MESSAGE);
-    for (int i = 0; i < 4; i++) assert_true(out[i / 2][i % 2] == 5);
-    nw_codec_free(codec);
+    assert_int_equal(nw_memory_create(&m, "none", 9), NW_OK);
+    assert_null(m);
+    assert_int_equal(nw_memory_create(&m, "eror", 9), NW_E_UNKNOWN);
+    assert_non_null(strstr(nw_error_message(), "'eror': did you mean 'error'?"));
+    nw_memory_free(NULL);
 }
 
 static void test_registry(void **state)
@@ -499,8 +479,10 @@ static void test_registry(void **state)
         assert_string_equal(codec->options.name, known[i].name);
         assert_int_equal(codec->options.seed, 3);
         assert_int_equal(codec->ops->id, known[i].id);
-        assert_int_equal(codec->ops->bound(codec, 10), 10 * known[i].width);
-        assert_int_equal(codec->ops->bound(codec, 0), 0);
+        nw_block b = plain_block(codec, 10);
+        assert_int_equal(encode_block(&b, NULL, (nw_codec_key){0}, (float[10]){0}, (uint8_t[40]){0}, NULL).bytes,
+                         10 * known[i].width);
+        nw_block_free(&b);
         assert_true(codec->exact == known[i].exact);
         assert_ptr_equal(nw_codec_at(i), codec->ops);
         assert_true(strlen(codec->ops->summary) > 10);
@@ -524,9 +506,9 @@ int main(void)
         cmocka_unit_test(test_lengths_and_addresses),
         cmocka_unit_test(test_none_keeps_every_bit),
         cmocka_unit_test(test_bytes_that_make_no_sense),
-        cmocka_unit_test(test_lists),
-        cmocka_unit_test(test_lists_of_whole_ranges),
-        cmocka_unit_test(test_lists_that_make_no_sense),
+        cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_blocks_through_codecs),
+        cmocka_unit_test(test_memories),
         cmocka_unit_test(test_registry),
     };
     find_sets();

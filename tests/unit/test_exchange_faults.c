@@ -103,7 +103,7 @@ TEST(test_memory_ends_in_none)
 TEST(test_memory_ends_in_allreduce)
 {
     for (int i = 0; i < 8; i++)
-        check_memory((world_options){.exchange = {.name = "allreduce", .delay = i % 2, .bucket_bytes = 256},
+        check_memory((world_options){.exchange = {.name = "allreduce", .delay = i % 2, .layout.bucket_bytes = 256},
                                      .members = i & 4 ? 1 : 4,
                                      .codec = i & 2 ? "fp16" : "none",
                                      .finals = 3});
@@ -114,7 +114,7 @@ TEST(test_memory_ends_in_server)
     for (int i = 0; i < 16; i++)
         check_memory((world_options){.exchange = {.name = "server",
                                                   .max_staleness = -1,
-                                                  .bucket_bytes = 256,
+                                                  .layout.bucket_bytes = 256,
                                                   .servers = 1 + i % 2,
                                                   .server_computes = i & 2,
                                                   .correction = i & 4 ? NW_CORRECT_DC : NW_CORRECT_NONE},

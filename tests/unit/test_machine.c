@@ -161,67 +161,10 @@ TEST(test_timers_ring_in_the_order_of_their_times)
     world_free(&w);
 }
 
-/* ---- buckets ---- */
-
-TEST(test_buckets_cover_the_vector_once)
-{
-    nw_segments s = {0};
-    int sizes[] = {1, 700, 16, 3000, 2, 90, 0}, index;
-    for (int i = 0; sizes[i]; i++) world_ok(nw_segments_add(&s, "w", NW_ROLE_LINEAR, i, 1, 1, &sizes[i], &index));
-    for (size_t bytes = 1; bytes < 100000; bytes = bytes * 3 + 1)
-        for (int ranks = 1; ranks <= 40; ranks += 3) {
-            nw_buckets b;
-            world_ok(nw_buckets_make(&b, &s, bytes, ranks));
-            size_t end = s.floats;
-            for (int k = 0; k < b.count; k++) {
-                assert_int_equal(b.at[k].first + b.at[k].count, end);
-                assert_true(k + 1 == b.count || b.at[k].count >= bytes / sizeof(float));
-                assert_int_equal(s.at[b.at[k].first_segment].offset, b.at[k].first);
-                size_t at = b.at[k].first, first, count;
-                for (int r = 0; r < ranks; r++) {
-                    nw_bucket_part(&b, k, r, &first, &count);
-                    assert_int_equal(first, at);
-                    assert_int_equal((first - b.at[k].first) % 16, 0);
-                    at += count;
-                }
-                assert_int_equal(at, end);
-                end = b.at[k].first;
-            }
-            assert_int_equal(end, 0);
-            nw_buckets_free(&b);
-        }
-    free(s.at);
-}
-
-/* However long buckets are asked to be, each fits into a message. */
-TEST(test_buckets_fit_into_messages)
-{
-    nw_segments s = {0};
-    nw_buckets b;
-    int index;
-    size_t covered = 0;
-    for (int i = 0; i < 7; i++) {
-        char name[16];
-        snprintf(name, sizeof name, "s%d", i);
-        world_ok(nw_segments_add(&s, name, NW_ROLE_LINEAR, i, 1, 1, (int[]){100000000 + i}, &index));
-    }
-    world_ok(nw_buckets_make(&b, &s, (size_t)1 << 40, 1));
-    for (int k = 0; k < b.count; k++) {
-        assert_true(b.at[k].count * sizeof(float) <= NW_MESSAGE_MOST_BYTES);
-        covered += b.at[k].count;
-        assert_int_equal(b.at[k].first, s.floats - covered);
-    }
-    assert_int_equal(covered, s.floats);
-    nw_buckets_free(&b);
-    free(s.at);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_pass_owns_its_gradient_until_it_is_final),
                                        cmocka_unit_test(test_an_update_owns_its_ranges),
-                                       cmocka_unit_test(test_timers_ring_in_the_order_of_their_times),
-                                       cmocka_unit_test(test_buckets_cover_the_vector_once),
-                                       cmocka_unit_test(test_buckets_fit_into_messages)};
+                                       cmocka_unit_test(test_timers_ring_in_the_order_of_their_times)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,8 +15,8 @@
 
 #define TEST(name) static void name(void **state __attribute__((unused)))
 
-static const nw_exchange_options ASYNC = {.name = "server", .max_staleness = -1, .bucket_bytes = 512};
-static const nw_exchange_options SYNC = {.name = "server", .max_staleness = -1, .bucket_bytes = 512, .sync = true};
+static const nw_exchange_options ASYNC = {.name = "server", .max_staleness = -1, .layout.bucket_bytes = 512};
+static const nw_exchange_options SYNC = {.name = "server", .max_staleness = -1, .layout.bucket_bytes = 512, .sync = true};
 static world w;
 
 static world_options options(int members, nw_exchange_options e, const char *codec, uint64_t seed)
@@ -121,7 +121,7 @@ TEST(test_every_order)
         e.max_staleness = cases[i].max_staleness;
         e.sync = cases[i].sync;
         e.server_computes = cases[i].computes;
-        e.bucket_bytes = 1 << 20;
+        e.layout.bucket_bytes = 1 << 20;
         world_options o = options(cases[i].members, e, "none", 3);
         o.segments = (const int[]){40, 0};
         o.finals = 0;

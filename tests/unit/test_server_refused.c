@@ -16,8 +16,8 @@
 #define TEST(name) static void name(void **state __attribute__((unused)))
 
 enum { GRADIENT = 1, COPY = 9, TAKEN };
-static const nw_exchange_options ASYNC = {.name = "server", .max_staleness = -1, .bucket_bytes = 512};
-static const nw_exchange_options SYNC = {.name = "server", .max_staleness = -1, .bucket_bytes = 512, .sync = true};
+static const nw_exchange_options ASYNC = {.name = "server", .max_staleness = -1, .layout.bucket_bytes = 512};
+static const nw_exchange_options SYNC = {.name = "server", .max_staleness = -1, .layout.bucket_bytes = 512, .sync = true};
 static world w;
 
 static void refused_options(int members, nw_exchange_options e, const char *why)
@@ -88,7 +88,7 @@ TEST(test_messages)
     world_free(&w);
     bad_message(FIELD(kind), 99, "does not know");
     bad_message(FIELD(channel), NW_CHANNEL_SNAPSHOT, "does not know");
-    bad_message(FIELD(codec), NW_CODEC_BF16, "encodes with codec");
+    bad_message(FIELD(codec), NW_CODEC_BF16, "with codec 3");
     bad_message(FIELD(bucket), 1000, "buckets");
     bad_message(FIELD(count), more, "values for part");
     bad_message(FIELD(version), UINT64_MAX, "cannot be");
@@ -123,7 +123,7 @@ static void bad_copy(size_t at, size_t bytes, uint64_t value, int to, bool again
 {
     nw_exchange_options e = ASYNC;
     e.servers = 2;
-    e.bucket_bytes = 64;
+    e.layout.bucket_bytes = 64;
     nw_message *m =
         first_message((world_options){.exchange = e, .members = 3, .codec = "bf16", .seed = 3, .every = 2}, COPY);
     if (again) world_ok(world_hand(&w, to, m));

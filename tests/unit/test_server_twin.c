@@ -125,7 +125,7 @@ static void make_rank(nw_rank *rank, int r, const uint16_t *members, const nw_co
     nw_exchange_options e = rules;
     e.group = (nw_group){members, ranks, r};
     e.params = &h->params;
-    e.codec = codec;
+    e.layout.codec = codec;
     e.report = &h->said;
     e.report_bytes = sizeof h->said;
     static const nw_worker_ops work = {run_task, cost};
@@ -245,7 +245,7 @@ static int pieces_of(int server)
     int count = 0, last = 6;
     for (int i = last; i >= 0; i--) {
         first -= (size_t)SEGMENTS[i];
-        if (i > 0 && end - first < rules.bucket_bytes / sizeof(float)) continue;
+        if (i > 0 && end - first < rules.layout.bucket_bytes / sizeof(float)) continue;
         count += first < range(server + 1) && end > range(server);
         end = first;
     }
@@ -526,7 +526,7 @@ static void check(nw_exchange_options o, const char *codec, uint64_t seed)
 {
     rules = o;
     rules.name = "server";
-    rules.bucket_bytes = seed % 2 ? 512 : 1 << 20;
+    rules.layout.bucket_bytes = seed % 2 ? 512 : 1 << 20;
     rules.accumulation = 1 + (int)(seed / 2 % 2);
     codec_name = codec;
     servers = o.servers;

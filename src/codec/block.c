@@ -1,0 +1,105 @@
+/* block.c - see block.h. */
+#include "codec/block.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Cuts the extents into tiles, and counts them; without tiles it only counts. */
+static int make_tiles(nw_tile *tiles, const nw_extent *extents, int extent_count, const size_t *cuts, int cut_count)
+{
+    int count = 0, cut = 0, item = -1;
+    size_t at = 0, within = 0;
+    for (int s = 0; s < extent_count; s++) {
+        size_t first = extents[s].first, end = first + extents[s].count;
+        if (extents[s].item != item) within = 0;
+        item = extents[s].item;
+        while (first < end) {
+            while (cut + 1 < cut_count && at >= cuts[cut + 1]) cut++;
+            size_t length = end - first;
+            if (length > NW_TILE_FLOATS) length = NW_TILE_FLOATS;
+            if (length > cuts[cut + 1] - at) length = cuts[cut + 1] - at;
+            if (tiles)
+                tiles[count] = (nw_tile){.first = first,
+                                         .kept = first,
+                                         .count = (uint32_t)length,
+                                         .place = (uint32_t)(at - cuts[cut]),
+                                         .within = (uint32_t)within,
+                                         .item = item,
+                                         .cut = cut};
+            count++;
+            first += length;
+            at += length;
+            within += length;
+        }
+    }
+    return count;
+}
+
+static nw_status allocate(nw_block *b)
+{
+    b->tiles = calloc((size_t)b->tile_count + 1, sizeof *b->tiles);
+    b->item_tile = calloc((size_t)b->item_count + 1, sizeof *b->item_tile);
+    b->cut_tile = calloc((size_t)b->cut_count + 1, sizeof *b->cut_tile);
+    b->cut_floats = calloc((size_t)b->cut_count + 1, sizeof *b->cut_floats);
+    b->number = calloc((size_t)b->item_count + 1, sizeof *b->number);
+    bool made = b->tiles && b->item_tile && b->cut_tile && b->cut_floats && b->number;
+    NW_FAIL_IF(!made, NW_E_MEMORY, "no memory for a table of %d tiles", b->tile_count);
+    return NW_OK;
+}
+
+/* What follows from the tiles. */
+static void index_tiles(nw_block *b)
+{
+    int item = 0, cut = 0;
+    for (int t = 0; t < b->tile_count; t++) {
+        const nw_tile *tile = &b->tiles[t];
+        while (item <= tile->item) b->item_tile[item++] = t;
+        while (cut <= tile->cut) b->cut_tile[cut++] = t;
+        b->cut_floats[tile->cut] += tile->count;
+        b->floats += tile->count;
+    }
+    while (item <= b->item_count) b->item_tile[item++] = b->tile_count;
+    while (cut <= b->cut_count) b->cut_tile[cut++] = b->tile_count;
+}
+
+nw_status nw_block_make(nw_block *b, const nw_codec *codec, const nw_extent *extents, int extent_count,
+                        const size_t *cuts, int cut_count, uint32_t first_number)
+{
+    *b = (nw_block){.codec = codec, .cut_count = cut_count};
+    b->tile_count = make_tiles(NULL, extents, extent_count, cuts, cut_count);
+    b->item_count = extent_count > 0 ? extents[extent_count - 1].item + 1 : 0;
+    NW_TRY(allocate(b));
+    make_tiles(b->tiles, extents, extent_count, cuts, cut_count);
+    index_tiles(b);
+    for (int i = 0; i < b->item_count; i++) b->number[i] = first_number + (uint32_t)i;
+    return NW_OK;
+}
+
+nw_status nw_block_make_part(nw_block *part, const nw_block *b, int cut, size_t kept)
+{
+    const nw_tile *from = b->tiles + b->cut_tile[cut];
+    int count = b->cut_tile[cut + 1] - b->cut_tile[cut];
+    int item = count > 0 ? from[0].item : 0;
+    *part = (nw_block){.codec = b->codec, .cut_count = 1, .tile_count = count};
+    part->item_count = count > 0 ? from[count - 1].item + 1 - item : 0;
+    NW_TRY(allocate(part));
+    for (int t = 0; t < count; t++) {
+        part->tiles[t] = from[t];
+        part->tiles[t].item -= item;
+        part->tiles[t].cut = 0;
+        part->tiles[t].kept = kept + from[t].place;
+    }
+    index_tiles(part);
+    for (int i = 0; i < part->item_count; i++) part->number[i] = b->number[item + i];
+    return NW_OK;
+}
+
+void nw_block_free(nw_block *b)
+{
+    free(b->tiles);
+    free(b->item_tile);
+    free(b->cut_tile);
+    free(b->cut_floats);
+    free(b->number);
+    *b = (nw_block){0};
+}

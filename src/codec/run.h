@@ -1,0 +1,37 @@
+/*
+ * run.h - a block through its codec and its memory, on all threads of a pool.
+ *
+ * Encoding has two halves, since only after the first is it known how long messages are:
+ *
+ *   begin   every tile: the memory's begin, look; every item: settle. encoded[cut].bytes is what a message needs
+ *   end     every tile whose cut goes somewhere: emit, the memory's sent; every such cut: close
+ *
+ * The bytes are the same for any number of threads. A pool of NULL is the calling thread alone.
+ */
+#ifndef NW_CODEC_RUN_H
+#define NW_CODEC_RUN_H
+
+#include "base/pool.h"
+#include "codec/codec.h"
+#include "codec/memory.h"
+
+/* A tile's floats as they are encoded. */
+static inline const float *nw_encoding_floats(const nw_encoding *e, const nw_tile *tile)
+{
+    return e->memory ? e->memory->v + tile->kept : e->vector + tile->first;
+}
+
+void nw_codec_begin(nw_encoding *e, nw_pool *pool);
+void nw_codec_end(nw_encoding *e, nw_pool *pool);
+
+/* Where a tile's floats are put: element 0 of what lies there. */
+typedef enum nw_where {
+    NW_AT_FIRST, /* a vector of all elements: tile.first */
+    NW_AT_PLACE, /* the floats of the cut alone: tile.place */
+    NW_AT_KEPT   /* a memory: tile.kept */
+} nw_where;
+
+/* All tiles of a cut; `out` is where element 0 is. NW_E_MESSAGE, and nothing is written, where bytes make no sense. */
+nw_status nw_codec_decode(const nw_decoding *d, float *out, nw_where where, bool add, nw_pool *pool);
+
+#endif

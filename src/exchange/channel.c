@@ -1,0 +1,198 @@
+/* channel.c - see channel.h. */
+#include "exchange/channel.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+/* ---- encoding ---------------------------------------------------------------------------------------------------- */
+
+void nw_channel_touch(nw_actions *actions, const nw_block *b, int cut, const float *vector, bool write)
+{
+    for (int t = b->cut_tile[cut]; t < b->cut_tile[cut + 1]; t++)
+        nw_actions_touch(actions, vector + b->tiles[t].first, b->tiles[t].count, write);
+}
+
+static void fill_header(const nw_channel *c, const nw_encoding *e, int cut, int64_t version, nw_header *h)
+{
+    h->channel = (uint8_t)c->o.number;
+    h->codec = (uint8_t)e->codec->ops->id;
+    h->part = (uint16_t)(c->o.only >= 0 ? c->o.only : cut);
+    h->count = (uint32_t)e->block->cut_floats[cut];
+    h->bytes = (uint32_t)e->encoded[cut].bytes;
+    h->index_bytes = (uint32_t)e->encoded[cut].index_bytes;
+    h->scale_bytes = (uint32_t)e->encoded[cut].scale_bytes;
+    h->step = e->key.step;
+    h->version = (uint64_t)version;
+}
+
+/* Messages as long as the first half of the encoding says. */
+static nw_status take_messages(nw_channel *c, nw_actions *actions, const nw_encoding *e, int skip, nw_message **by_cut)
+{
+    const nw_block *b = e->block;
+    nw_status status = NW_OK;
+    for (int i = 0; i < b->cut_count; i++) {
+        by_cut[i] = NULL;
+        c->out[i] = NULL;
+        if (b->cut_floats[i] == 0 || i == skip || status != NW_OK) continue;
+        status = nw_message_take(actions->pool, e->encoded[i].bytes, &by_cut[i]);
+        if (status == NW_OK) c->out[i] = by_cut[i]->payload;
+    }
+    for (int i = 0; i < b->cut_count && status != NW_OK; i++) {
+        nw_message_drop(by_cut[i]);
+        by_cut[i] = NULL;
+    }
+    return status;
+}
+
+nw_status nw_channel_encode(nw_channel *c, nw_actions *actions, int bucket, int64_t step, int64_t version,
+                            const float *vector, int skip, nw_plain plain, nw_message **by_cut)
+{
+    const nw_block *b = c->parts ? &c->parts[bucket] : &c->o.layout->at[bucket].block;
+    nw_encoding e = {.block = b,
+                     .codec = plain ? &nw_codec_plain : b->codec,
+                     .memory = plain ? NULL : c->memory,
+                     .key = {(uint64_t)step, (uint32_t)c->o.number, (uint32_t)c->o.member},
+                     .vector = vector,
+                     .partial = c->partial,
+                     .out = c->out,
+                     .encoded = c->encoded};
+    nw_codec_begin(&e, c->o.pool);
+    NW_TRY(take_messages(c, actions, &e, skip, by_cut));
+    nw_codec_end(&e, c->o.pool);
+    for (int i = 0; i < b->cut_count; i++) {
+        if (!by_cut[i]) continue;
+        fill_header(c, &e, i, version, by_cut[i]->header);
+        by_cut[i]->header->bucket = (uint32_t)bucket;
+        nw_channel_touch(actions, b, i, vector, false);
+        actions->touched += e.encoded[i].bytes;
+        if (e.memory) actions->touched += 2 * b->cut_floats[i] * sizeof(float);
+    }
+    return NW_OK;
+}
+
+/* ---- decoding ---------------------------------------------------------------------------------------------------- */
+
+nw_status nw_channel_check(const nw_channel *c, const nw_header *h)
+{
+    const nw_layout *l = c->o.layout;
+    NW_FAIL_IF(h->bucket >= (uint32_t)l->count || h->part >= l->at[h->bucket].block.cut_count, NW_E_MESSAGE,
+               "rank %u sent part %u of bucket %u, and there are %d buckets", h->from, h->part, h->bucket, l->count);
+    const nw_block *b = nw_channel_block(c, h);
+    NW_FAIL_IF(h->codec != b->codec->ops->id && h->codec != NW_CODEC_NONE, NW_E_MESSAGE,
+               "rank %u encodes bucket %u of step %" PRIu64 " with codec %u, this rank with %d (%s)", h->from,
+               h->bucket, h->step, h->codec, (int)b->codec->ops->id, b->codec->ops->name);
+    size_t floats = b->cut_floats[h->part];
+    NW_FAIL_IF(h->count != floats || floats == 0, NW_E_MESSAGE,
+               "rank %u sent %u values for part %u of bucket %u, which has %zu", h->from, h->count, h->part, h->bucket,
+               floats);
+    return NW_OK;
+}
+
+static nw_decoding decoding(const nw_channel *c, const nw_message *m, int from, const nw_block *b, int cut)
+{
+    const nw_header *h = m->header;
+    return (nw_decoding){.block = b,
+                         .codec = h->codec == NW_CODEC_NONE ? &nw_codec_plain : b->codec,
+                         .key = {h->step, (uint32_t)c->o.number, (uint32_t)from},
+                         .cut = cut,
+                         .in = m->payload,
+                         .bytes = h->bytes};
+}
+
+nw_status nw_channel_decode(nw_channel *c, nw_actions *actions, const nw_message *m, int from, float *out,
+                            nw_where where, bool add)
+{
+    const nw_header *h = m->header;
+    const nw_block *b = nw_channel_block(c, h);
+    nw_decoding d = decoding(c, m, from, b, h->part);
+    if (where == NW_AT_FIRST)
+        nw_channel_touch(actions, b, h->part, out, true);
+    else
+        nw_actions_touch(actions, out, h->count, true);
+    actions->touched += h->bytes + (add ? h->count * sizeof(float) : 0);
+    return nw_codec_decode(&d, out, where, add, c->o.pool);
+}
+
+nw_status nw_channel_undo(nw_channel *c, nw_actions *actions, const nw_message *m, bool *kept)
+{
+    const nw_header *h = m->header;
+    const nw_block *b = c->parts ? &c->parts[h->bucket] : nw_channel_block(c, h);
+    *kept = c->memory != NULL && h->codec != NW_CODEC_NONE;
+    if (!*kept) return NW_OK;
+    nw_decoding d = decoding(c, m, c->o.member, b, c->parts ? 0 : h->part);
+    actions->touched += h->bytes + 2 * h->count * sizeof(float);
+    return nw_codec_decode(&d, c->memory->v, NW_AT_KEPT, true, c->o.pool);
+}
+
+/* ---- state and life ---------------------------------------------------------------------------------------------- */
+
+/* What one cut's memory keeps: runs of the vector, each under the same name. */
+static void list_part(nw_channel *c, const nw_block *b, nw_state *s)
+{
+    for (int t = 0, next; t < b->tile_count; t = next) {
+        size_t count = 0;
+        const nw_tile *begin = &b->tiles[t];
+        for (next = t; next < b->tile_count && b->tiles[next].first == begin->first + count; next++)
+            count += b->tiles[next].count;
+        nw_state_vector(s, c->o.name, NW_STATE_RANGE, c->memory->v + begin->kept, begin->first, count);
+    }
+}
+
+void nw_channel_state(nw_channel *c, nw_state *s)
+{
+    if (!c->memory) return;
+    for (int b = 0; c->parts && b < c->o.layout->count; b++) list_part(c, &c->parts[b], s);
+    if (c->parts) return;
+    nw_state_vector(s, c->o.name, NW_STATE_DELIVERED, c->memory->v, 0, c->memory->floats);
+    s->at[s->count - 1].mean = c->o.mean;
+}
+
+static nw_status make_parts(nw_channel *c, size_t *floats)
+{
+    const nw_layout *l = c->o.layout;
+    c->parts = calloc((size_t)l->count + 1, sizeof *c->parts);
+    NW_FAIL_IF(!c->parts, NW_E_MEMORY, "no memory for %d buckets", l->count);
+    *floats = 0;
+    for (int b = 0; b < l->count; b++) {
+        if (l->at[b].gathered) continue; /* nobody owns a part of it */
+        NW_TRY(nw_block_make_part(&c->parts[b], &l->at[b].block, c->o.only, *floats));
+        *floats += c->parts[b].floats;
+    }
+    return NW_OK;
+}
+
+static nw_status make(nw_channel *c)
+{
+    const nw_layout *l = c->o.layout;
+    size_t floats = l->floats, tiles = 0, cuts = 0;
+    if (c->o.only >= 0) NW_TRY(make_parts(c, &floats));
+    for (int i = 0; i < l->count; i++) {
+        const nw_block *b = &l->at[i].block;
+        if ((size_t)b->tile_count > tiles) tiles = (size_t)b->tile_count;
+        if ((size_t)b->cut_count > cuts) cuts = (size_t)b->cut_count;
+    }
+    c->partial = calloc(tiles + 1, sizeof *c->partial);
+    c->out = calloc(cuts + 1, sizeof *c->out);
+    c->encoded = calloc(cuts + 1, sizeof *c->encoded);
+    NW_FAIL_IF(!c->partial || !c->out || !c->encoded, NW_E_MEMORY, "no memory to encode %zu tiles", tiles);
+    return nw_memory_create(&c->memory, c->o.memory, floats);
+}
+
+nw_status nw_channel_make(nw_channel *channel, const nw_channel_options *options)
+{
+    *channel = (nw_channel){.o = *options};
+    nw_status status = make(channel);
+    if (status != NW_OK) nw_channel_free(channel);
+    return status;
+}
+
+void nw_channel_free(nw_channel *c)
+{
+    for (int b = 0; c->parts && b < c->o.layout->count; b++) nw_block_free(&c->parts[b]);
+    free(c->parts);
+    free(c->partial);
+    free(c->out);
+    free(c->encoded);
+    nw_memory_free(c->memory);
+    *c = (nw_channel){0};
+}

@@ -1,0 +1,67 @@
+/*
+ * channel.h - what is sent in one direction of an exchange: a layout (which floats travel together, with which codec)
+ * and a memory of what was not delivered.
+ *
+ *   encode   a bucket whose elements are all final: one message for each cut that somebody gets
+ *   decode   a message, into a vector or added to it
+ *   undo     a message that was not delivered after all: what it held goes back into the memory
+ *
+ * Work is done on the pool, and what is touched is named (nw_actions_touch), so that virtual clusters know what it
+ * costs. A channel that sends one cut only (an owner, a server) keeps a memory of that one only.
+ *
+ * A message says how it is encoded: in the codec of its bucket, or plainly, where it must arrive as it is.
+ */
+#ifndef NW_EXCHANGE_CHANNEL_H
+#define NW_EXCHANGE_CHANNEL_H
+
+#include "codec/run.h"
+#include "exchange/layout.h"
+#include "net/machine.h"
+
+typedef struct nw_channel_options {
+    const nw_layout *layout; /* outlives the channel */
+    const char *memory;      /* memory.h; NULL: none */
+    const char *name;        /* of its memory in checkpoints */
+    bool mean;               /* what it sends enters a mean over members, not a sum */
+    int number;              /* in headers: NW_CHANNEL_EXCHANGE and above */
+    int member;              /* who sends */
+    int only;                /* the cut that it sends; -1: all */
+    nw_pool *pool;           /* outlives the channel; NULL: the calling thread works alone */
+} nw_channel_options;
+
+typedef struct nw_channel {
+    nw_channel_options o;
+    nw_block *parts; /* by bucket, where only one cut is sent */
+    nw_memory *memory;
+    nw_partial *partial; /* room of an encoding */
+    uint8_t **out;
+    nw_encoded *encoded;
+} nw_channel;
+
+nw_status nw_channel_make(nw_channel *channel, const nw_channel_options *options);
+void nw_channel_free(nw_channel *channel);
+
+typedef enum nw_plain { NW_CODED, NW_PLAINLY } nw_plain;
+
+/* Messages of the bucket's cuts in `vector` (element 0 of all parameters) to by_cut, with everything in their headers
+ * but the kind; NULL for those that are empty and for cut `skip`. Plainly sent, what the memory has stays there. */
+nw_status nw_channel_encode(nw_channel *channel, nw_actions *actions, int bucket, int64_t step, int64_t version,
+                            const float *vector, int skip, nw_plain plain, nw_message **by_cut);
+
+/* NW_E_MESSAGE: it is not of this layout, or empty. Before any other use of a message that came. */
+nw_status nw_channel_check(const nw_channel *channel, const nw_header *header);
+static inline const nw_block *nw_channel_block(const nw_channel *c, const nw_header *h)
+{
+    return &c->o.layout->at[h->bucket].block;
+}
+/* To a vector of all parameters, or to the floats of the cut alone. `from`: the member that sent it. */
+nw_status nw_channel_decode(nw_channel *channel, nw_actions *actions, const nw_message *message, int from, float *out,
+                            nw_where where, bool add);
+/* Of a message of its own. Without a memory it is lost: false. */
+nw_status nw_channel_undo(nw_channel *channel, nw_actions *actions, const nw_message *message, bool *kept);
+
+void nw_channel_state(nw_channel *channel, nw_state *state);
+/* A handler reads or writes the floats of a cut. */
+void nw_channel_touch(nw_actions *actions, const nw_block *block, int cut, const float *vector, bool write);
+
+#endif

@@ -1,0 +1,149 @@
+/* layout.c - see layout.h. */
+#include "exchange/layout.h"
+
+#include "net/message.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { USUAL_BUCKET = 4 << 20, PART_ALIGN = 16 };
+
+typedef struct making {
+    const nw_layout_options *o;
+    nw_layout *layout;
+    int *bucket_of; /* by segment */
+    nw_extent *extents;
+    size_t *cuts;
+    uint32_t items; /* so far */
+} making;
+
+static const nw_codec *codec_of(const nw_layout_options *o, int segment)
+{
+    return o->codecs ? o->codecs[segment] : o->codec;
+}
+
+/* Puts segments into buckets, from the last to the first. Each codec has at most one bucket that is not full. */
+static nw_status assign(making *m)
+{
+    const nw_segments *s = m->o->segments;
+    nw_layout *l = m->layout;
+    size_t least = (m->o->bucket_bytes ? m->o->bucket_bytes : (size_t)USUAL_BUCKET) / sizeof(float);
+    size_t most = NW_MESSAGE_MOST_BYTES / sizeof(float);
+    for (int i = s->count - 1; i >= 0; i--) {
+        const nw_codec *codec = codec_of(m->o, i);
+        bool whole = m->o->scope == NW_SCOPE_MODEL && !codec->exact;
+        size_t count = s->at[i].count;
+        NW_FAIL_IF(count > most, NW_E_SHAPE, "%s has %zu parameters; at most %zu can travel together", s->at[i].name,
+                   count, most);
+        int b = l->count - 1;
+        while (b >= 0 && l->at[b].block.codec != codec) b--;
+        bool full = b >= 0 && !whole && l->at[b].block.floats >= least;
+        NW_FAIL_IF(b >= 0 && whole && l->at[b].block.floats + count > most, NW_E_SHAPE,
+                   "an entire model of more than %zu parameters cannot travel together; choose --compress layerwise",
+                   most);
+        if (b < 0 || full || l->at[b].block.floats + count > most) {
+            b = l->count++;
+            l->at[b] = (nw_bucket){.block = {.codec = codec}, .last_segment = i};
+        }
+        l->at[b].block.floats += count;
+        l->at[b].first_segment = i;
+        l->at[b].first = s->at[i].offset;
+        m->bucket_of[i] = b;
+    }
+    return NW_OK;
+}
+
+static int by_first(const void *a, const void *b)
+{
+    size_t p = ((const nw_bucket *)a)->first, q = ((const nw_bucket *)b)->first;
+    return (p < q) - (p > q);
+}
+
+/* In the order in which they become final: how many do so before bucket b. */
+static int place_of(const nw_layout *l, int b)
+{
+    int before = 0;
+    for (int i = 0; i < l->count; i++) before += l->at[i].first > l->at[b].first;
+    return before;
+}
+
+static void sort(making *m)
+{
+    nw_layout *l = m->layout;
+    for (int i = 0; i < m->o->segments->count; i++) m->bucket_of[i] = place_of(l, m->bucket_of[i]);
+    qsort(l->at, (size_t)l->count, sizeof *l->at, by_first);
+}
+
+/* Element of a bucket at which part `cut` begins. */
+static size_t cut_begin(const making *m, const nw_extent *extents, int count, size_t floats, int cut, int cuts)
+{
+    size_t at = 0;
+    if (cut >= cuts) return floats;
+    if (!m->o->bounds || cuts == 1) return floats * (size_t)cut / (size_t)cuts / PART_ALIGN * PART_ALIGN;
+    for (int i = 0; i < count && extents[i].first < m->o->bounds[cut]; i++) {
+        size_t before = m->o->bounds[cut] - extents[i].first;
+        at += before < extents[i].count ? before : extents[i].count;
+    }
+    return at;
+}
+
+static nw_status make_bucket(making *m, int b)
+{
+    const nw_segments *s = m->o->segments;
+    nw_bucket *bucket = &m->layout->at[b];
+    const nw_codec *codec = bucket->block.codec;
+    size_t floats = bucket->block.floats;
+    int count = 0, cuts;
+    for (int i = bucket->first_segment; i <= bucket->last_segment; i++)
+        if (m->bucket_of[i] == b) {
+            int item = m->o->scope == NW_SCOPE_LAYER ? count : 0;
+            m->extents[count++] = (nw_extent){s->at[i].offset, s->at[i].count, item};
+        }
+    bucket->gathered = m->o->gather && !codec->exact;
+    cuts = bucket->gathered ? 1 : m->o->cuts;
+    for (int c = 0; c <= cuts; c++) m->cuts[c] = cut_begin(m, m->extents, count, floats, c, cuts);
+    NW_TRY(nw_block_make(&bucket->block, codec, m->extents, count, m->cuts, cuts, m->items));
+    m->items += (uint32_t)bucket->block.item_count;
+    return NW_OK;
+}
+
+static nw_status make(making *m)
+{
+    nw_layout *l = m->layout;
+    size_t segments = (size_t)m->o->segments->count;
+    l->at = calloc(segments + 1, sizeof *l->at);
+    m->bucket_of = calloc(segments + 1, sizeof *m->bucket_of);
+    m->extents = calloc(segments + 1, sizeof *m->extents);
+    m->cuts = calloc((size_t)m->o->cuts + 1, sizeof *m->cuts);
+    NW_FAIL_IF(!l->at || !m->bucket_of || !m->extents || !m->cuts, NW_E_MEMORY, "no memory for a list of buckets");
+    NW_TRY(assign(m));
+    sort(m);
+    for (int b = 0; b < l->count; b++) NW_TRY(make_bucket(m, b));
+    return NW_OK;
+}
+
+nw_status nw_layout_make(nw_layout *layout, const nw_layout_options *options)
+{
+    making m = {.o = options, .layout = layout};
+    *layout = (nw_layout){.floats = options->segments->floats};
+    nw_status status = make(&m);
+    free(m.bucket_of);
+    free(m.extents);
+    free(m.cuts);
+    if (status != NW_OK) nw_layout_free(layout);
+    return status;
+}
+
+void nw_layout_free(nw_layout *l)
+{
+    for (int b = 0; l->at && b < l->count; b++) nw_block_free(&l->at[b].block);
+    free(l->at);
+    *l = (nw_layout){0};
+}
+
+void nw_layout_name(const nw_layout *l, const nw_segments *s, int bucket, char *name, size_t size)
+{
+    const nw_bucket *b = &l->at[bucket];
+    const char *first = s->at[b->first_segment].name, *last = s->at[b->last_segment].name;
+    snprintf(name, size, b->last_segment > b->first_segment ? "%.75s ... %.75s" : "%.75s", first, last);
+}

@@ -1,0 +1,366 @@
+/* reduce.c - see reduce.h. */
+#include "exchange/reduce.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { CONTRIBUTION = 1, MEAN, CHANNEL = NW_CHANNEL_EXCHANGE };
+
+/* One bucket in one round. */
+typedef struct bucket_round {
+    nw_message *
+        *held;  /* by member: contributions to this member's part, or to a gathered bucket, that were not added */
+    bool *here; /* by member: the mean of its part has come, or is empty */
+    int added;  /* contributions that were added, in the order of members */
+    int parts;  /* that are here */
+    bool given; /* this member has contributed: its own range may be written over */
+} bucket_round;
+
+typedef struct round {
+    bucket_round *buckets;
+    int done; /* buckets that are complete */
+} round;
+
+struct nw_reduce {
+    nw_reduce_options o;
+    int members, me;
+    nw_channel up, down; /* contributions; means of this member's parts */
+    nw_message **by_cut;
+    float *aside;     /* sums of members before this one, for this member's parts; NULL if there are fewer than two */
+    size_t *aside_at; /* by bucket: where its part is in `aside` */
+    round *rounds;
+    int64_t next;      /* the round that is being given */
+    int given;         /* buckets of it */
+    int64_t completed; /* rounds whose means are all here */
+    int64_t until;     /* 0: nothing is said */
+};
+
+static int bucket_count(const nw_reduce *r) { return r->o.layout->count; }
+static const nw_bucket *bucket_at(const nw_reduce *r, int b) { return &r->o.layout->at[b]; }
+static bucket_round *bucket_of(const nw_reduce *r, int64_t number, int b)
+{
+    return &r->rounds[number % r->o.slots].buckets[b];
+}
+static float *target(const nw_reduce *r, int64_t number) { return r->o.targets[number & 1]; }
+
+/* ---- rounds ------------------------------------------------------------------------------------------------------ */
+
+static void reset_round(nw_reduce *r, round *at)
+{
+    at->done = 0;
+    for (int b = 0; b < bucket_count(r); b++) {
+        const nw_bucket *bucket = bucket_at(r, b);
+        bucket_round *br = &at->buckets[b];
+        br->added = br->parts = 0;
+        br->given = false;
+        for (int q = 0; q < r->members && !bucket->gathered; q++) {
+            br->here[q] = bucket->block.cut_floats[q] == 0;
+            br->parts += br->here[q];
+        }
+    }
+}
+
+static void bucket_is_done(nw_reduce *r, int64_t number)
+{
+    round *at = &r->rounds[number % r->o.slots];
+    if (++at->done < bucket_count(r)) return;
+    r->completed = number + 1;
+    reset_round(r, at);
+}
+
+static void part_is_here(nw_reduce *r, int64_t number, int bucket, int part)
+{
+    bucket_round *br = bucket_of(r, number, bucket);
+    br->here[part] = true;
+    if (++br->parts == r->members) bucket_is_done(r, number);
+}
+
+/* ---- contributions are added ------------------------------------------------------------------------------------- */
+
+static void say_until(const nw_reduce *r, nw_header *h)
+{
+    if (r->until > 0) h->until = (uint32_t)(r->until - (int64_t)h->step);
+}
+
+/* The sum of a cut becomes the mean. */
+static void scale_cut(const nw_reduce *r, nw_actions *actions, const nw_block *b, int cut, float *vector)
+{
+    float share = 1.0f / (float)r->members;
+    for (int t = b->cut_tile[cut]; t < b->cut_tile[cut + 1]; t++) {
+        float *mean = vector + b->tiles[t].first;
+        for (uint32_t i = 0; i < b->tiles[t].count; i++) mean[i] *= share;
+    }
+    nw_channel_touch(actions, b, cut, vector, true);
+    actions->touched += b->cut_floats[cut] * sizeof(float);
+}
+
+/* All contributions to this member's part have been added: the mean, and everybody gets it. */
+static nw_status finish_part(nw_reduce *r, nw_actions *actions, int64_t number, int bucket)
+{
+    const nw_block *b = &bucket_at(r, bucket)->block;
+    float *vector = target(r, number);
+    nw_message *m;
+    if (!r->o.in_place) scale_cut(r, actions, b, r->me, vector);
+    if (r->members > 1 || !b->codec->exact) {
+        NW_TRY(nw_channel_encode(&r->down, actions, bucket, number, number, vector, -1, NW_CODED, &m));
+        m->header->kind = MEAN;
+        say_until(r, m->header);
+        for (int q = 1; q < r->members; q++) /* each starts with its neighbour, so that none is flooded */
+            nw_machine_send(r->o.machine, actions, CHANNEL, (r->me + q) % r->members, nw_message_hold(m));
+        nw_status status =
+            b->codec->exact ? NW_OK : nw_channel_decode(&r->down, actions, m, r->me, vector, NW_AT_FIRST, false);
+        nw_message_drop(m);
+        NW_TRY(status);
+    }
+    part_is_here(r, number, bucket, r->me);
+    return NW_OK;
+}
+
+/* Adds what was summed aside to this member's own contribution. */
+static void add_aside(nw_reduce *r, nw_actions *actions, int bucket, float *vector)
+{
+    const nw_block *b = &bucket_at(r, bucket)->block;
+    const float *aside = r->aside + r->aside_at[bucket];
+    for (int t = b->cut_tile[r->me]; t < b->cut_tile[r->me + 1]; t++) {
+        const nw_tile *tile = &b->tiles[t];
+        float *sum = vector + tile->first;
+        for (uint32_t i = 0; i < tile->count; i++) sum[i] = aside[tile->place + i] + sum[i];
+    }
+    nw_channel_touch(actions, b, r->me, vector, true);
+    actions->touched += 2 * b->cut_floats[r->me] * sizeof(float);
+}
+
+/* Adds the contribution of a member, whose turn it is. */
+static nw_status add_contribution(nw_reduce *r, nw_actions *actions, const nw_message *m, int64_t number, int bucket,
+                                  int from)
+{
+    float *vector = target(r, number);
+    if (!r->o.in_place) return nw_channel_decode(&r->up, actions, m, from, vector, NW_AT_FIRST, from > 0);
+    if (from > r->me || r->me == 1) return nw_channel_decode(&r->up, actions, m, from, vector, NW_AT_FIRST, true);
+    NW_TRY(nw_channel_decode(&r->up, actions, m, from, r->aside + r->aside_at[bucket], NW_AT_PLACE, from > 0));
+    if (from == r->me - 1) add_aside(r, actions, bucket, vector);
+    return NW_OK;
+}
+
+/* Adds what has come, as far as the order of members allows. */
+static nw_status add_contributions(nw_reduce *r, nw_actions *actions, int64_t number, int bucket)
+{
+    const nw_bucket *b = bucket_at(r, bucket);
+    bucket_round *br = bucket_of(r, number, bucket);
+    if (!br->given || (!b->gathered && b->block.cut_floats[r->me] == 0)) return NW_OK;
+    for (; br->added < r->members; br->added++) {
+        nw_message *m = br->held[br->added];
+        if (r->o.in_place && br->added == r->me) continue; /* it is there already */
+        if (!m) return NW_OK;
+        nw_status status = add_contribution(r, actions, m, number, bucket, br->added);
+        br->held[br->added] = NULL;
+        nw_message_drop(m);
+        NW_TRY(status);
+    }
+    if (!b->gathered) return finish_part(r, actions, number, bucket);
+    scale_cut(r, actions, &b->block, 0, target(r, number));
+    bucket_is_done(r, number);
+    return NW_OK;
+}
+
+/* ---- contributions are made -------------------------------------------------------------------------------------- */
+
+/* Sends this member's bucket to the owners of its parts, or whole to all. */
+static nw_status contribute(nw_reduce *r, nw_actions *actions, int bucket, const float *vector)
+{
+    int64_t number = r->next;
+    bucket_round *br = bucket_of(r, number, bucket);
+    bool gathered = bucket_at(r, bucket)->gathered;
+    int skip = r->o.in_place ? r->me : -1;
+    NW_TRY(nw_channel_encode(&r->up, actions, bucket, number, number, vector, skip, NW_CODED, r->by_cut));
+    for (int i = 1; i <= r->members; i++) {
+        int to = (r->me + i) % r->members;
+        nw_message *m = gathered ? nw_message_hold(r->by_cut[0]) : r->by_cut[to];
+        if (!m) continue;
+        m->header->kind = CONTRIBUTION;
+        say_until(r, m->header);
+        if (to == r->me)
+            br->held[to] = m;
+        else
+            nw_machine_send(r->o.machine, actions, CHANNEL, to, m);
+    }
+    if (gathered) nw_message_drop(r->by_cut[0]);
+    br->given = true;
+    return add_contributions(r, actions, number, bucket);
+}
+
+nw_status nw_reduce_give(nw_reduce *r, nw_actions *actions, int64_t number, size_t first, const float *vector)
+{
+    if (number != r->next) r->given = 0;
+    r->next = number;
+    for (; r->given < bucket_count(r) && bucket_at(r, r->given)->first >= first; r->given++)
+        NW_TRY(contribute(r, actions, r->given, vector));
+    return NW_OK;
+}
+
+/* ---- messages ---------------------------------------------------------------------------------------------------- */
+
+static nw_status check_message(const nw_reduce *r, const nw_header *h)
+{
+    NW_FAIL_IF(h->channel != CHANNEL || (h->kind != CONTRIBUTION && h->kind != MEAN), NW_E_MESSAGE,
+               "rank %u sent a message of kind %u, which %s does not know; do all ranks run the same --exchange?",
+               h->from, h->kind, r->o.machine->ops->name);
+    NW_TRY(nw_channel_check(&r->up, h));
+    NW_FAIL_IF(h->step < (uint64_t)r->completed || h->step >= (uint64_t)(r->completed + r->o.slots), NW_E_MESSAGE,
+               "rank %u sent a message of step %" PRIu64 " while this rank is at step %" PRId64, h->from, h->step,
+               r->completed);
+    return NW_OK;
+}
+
+nw_status nw_reduce_take(nw_reduce *r, nw_actions *actions, nw_message *m, int from)
+{
+    const nw_header *h = m->header;
+    NW_TRY(check_message(r, h));
+    int64_t number = (int64_t)h->step;
+    int bucket = (int)h->bucket, part = (int)h->part;
+    bool gathered = bucket_at(r, bucket)->gathered;
+    bucket_round *br = bucket_of(r, number, bucket);
+    if (h->kind == CONTRIBUTION) {
+        NW_FAIL_IF((!gathered && part != r->me) || from < br->added || br->held[from], NW_E_MESSAGE,
+                   "rank %u sent part %d of bucket %d, step %" PRId64 ", to a rank that does not own it, or twice",
+                   h->from, part, bucket, number);
+        br->held[from] = nw_message_hold(m);
+        return add_contributions(r, actions, number, bucket);
+    }
+    NW_FAIL_IF(gathered || part != from || br->here[part] || !br->given, NW_E_MESSAGE,
+               "rank %u sent the mean of part %d of bucket %d, step %" PRId64
+               ", which is not its own, or twice, or too "
+               "early",
+               h->from, part, bucket, number);
+    NW_TRY(nw_channel_decode(&r->down, actions, m, from, target(r, number), NW_AT_FIRST, false));
+    part_is_here(r, number, bucket, part);
+    return NW_OK;
+}
+
+int64_t nw_reduce_completed(const nw_reduce *r) { return r->completed; }
+void nw_reduce_begin_at(nw_reduce *r, int64_t number)
+{
+    r->next = r->completed = number;
+    r->given = 0;
+}
+void nw_reduce_say(nw_reduce *r, int64_t until) { r->until = until; }
+
+void nw_reduce_waits(const nw_reduce *r, nw_wait *wait)
+{
+    const nw_group *group = &r->o.machine->group;
+    for (int b = 0; b < bucket_count(r); b++) {
+        const bucket_round *br = bucket_of(r, r->completed, b);
+        bool gathered = bucket_at(r, b)->gathered,
+             complete = gathered ? br->added == r->members : br->parts == r->members;
+        if (complete || !br->given) continue;
+        bool sums = gathered || !br->here[r->me]; /* contributions are missing */
+        for (int q = 0; q < r->members; q++)
+            if (sums ? q >= br->added && q != r->me && !br->held[q] : !br->here[q]) nw_wait_add(wait, group, q);
+        snprintf(wait->what, sizeof wait->what, "%s of bucket %d of %d, step %" PRId64,
+                 sums ? "their gradient" : "the mean gradient", b, bucket_count(r), r->completed + 1);
+        return;
+    }
+    snprintf(wait->what, sizeof wait->what, "nothing");
+}
+
+/* ---- state and life ---------------------------------------------------------------------------------------------- */
+
+void nw_reduce_state(nw_reduce *r, nw_state *s)
+{
+    nw_channel_state(&r->up, s);
+    nw_channel_state(&r->down, s);
+}
+
+static void free_round(nw_reduce *r, round *at)
+{
+    for (int b = 0; at->buckets && b < bucket_count(r); b++) {
+        bucket_round *br = &at->buckets[b];
+        for (int q = 0; br->held && q < r->members; q++) nw_message_drop(br->held[q]);
+        free(br->held);
+        free(br->here);
+    }
+    free(at->buckets);
+}
+
+void nw_reduce_free(nw_reduce *r)
+{
+    if (!r) return;
+    for (int i = 0; r->rounds && i < r->o.slots; i++) free_round(r, &r->rounds[i]);
+    free(r->rounds);
+    free(r->by_cut);
+    free(r->aside);
+    free(r->aside_at);
+    nw_channel_free(&r->up);
+    nw_channel_free(&r->down);
+    free(r);
+}
+
+static nw_status make_rounds(nw_reduce *r)
+{
+    size_t members = (size_t)r->members, buckets = (size_t)bucket_count(r);
+    bool made = (r->rounds = calloc((size_t)r->o.slots, sizeof *r->rounds)) != NULL;
+    made = made && (r->by_cut = calloc(members, sizeof *r->by_cut)) != NULL;
+    for (int i = 0; made && i < r->o.slots; i++) {
+        made = (r->rounds[i].buckets = calloc(buckets + 1, sizeof(bucket_round))) != NULL;
+        for (size_t b = 0; made && b < buckets; b++) {
+            bucket_round *br = &r->rounds[i].buckets[b];
+            br->held = calloc(members, sizeof *br->held);
+            br->here = calloc(members, sizeof *br->here);
+            made = br->held && br->here;
+        }
+        if (made) reset_round(r, &r->rounds[i]);
+    }
+    NW_FAIL_IF(!made, NW_E_MEMORY, "no memory for an exchange between %zu ranks", members);
+    return NW_OK;
+}
+
+/* Room for sums of members before this one. */
+static nw_status make_aside(nw_reduce *r)
+{
+    size_t own = 0;
+    if (!r->o.in_place || r->me < 2) return NW_OK;
+    r->aside_at = calloc((size_t)bucket_count(r) + 1, sizeof *r->aside_at);
+    for (int b = 0; r->aside_at && b < bucket_count(r); b++) {
+        r->aside_at[b] = own;
+        own += bucket_at(r, b)->block.cut_floats[r->me];
+    }
+    r->aside = calloc(own + 1, sizeof *r->aside);
+    NW_FAIL_IF(!r->aside || !r->aside_at, NW_E_MEMORY, "no memory for sums of %zu floats", own);
+    return NW_OK;
+}
+
+static nw_status make(nw_reduce *r)
+{
+    nw_channel_options c = {.layout = r->o.layout,
+                            .memory = r->o.memory,
+                            .name = "memory",
+                            .mean = true,
+                            .number = CHANNEL,
+                            .member = r->me,
+                            .only = -1,
+                            .pool = r->o.pool};
+    NW_TRY(nw_channel_make(&r->up, &c));
+    c.name = "owner_memory";
+    c.only = r->me;
+    c.number = CHANNEL + 1; /* draws other random numbers */
+    NW_TRY(nw_channel_make(&r->down, &c));
+    NW_TRY(make_rounds(r));
+    return make_aside(r);
+}
+
+nw_status nw_reduce_create(nw_reduce **out, const nw_reduce_options *o)
+{
+    nw_reduce *r = calloc(1, sizeof *r);
+    *out = NULL;
+    NW_FAIL_IF(!r, NW_E_MEMORY, "no memory for an exchange");
+    r->o = *o;
+    r->members = o->machine->group.count;
+    r->me = o->machine->group.me;
+    nw_status status = make(r);
+    if (status == NW_OK)
+        *out = r;
+    else
+        nw_reduce_free(r);
+    return status;
+}

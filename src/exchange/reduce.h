@@ -1,0 +1,56 @@
+/*
+ * reduce.h - the mean of a vector over the members of a group, bucket by bucket, as its elements become final.
+ *
+ * A bucket is reduced in one of two ways:
+ *
+ *   by owners   each part of it has an owner (layout.h). A member sends each part to its owner, which adds the
+ *               contributions in the order of members, whatever the order in which they came, takes the mean, and sends
+ *               it to all:  mean[i] = (((g_0[i] + g_1[i]) + g_2[i]) + ...) * (1 / N), in f32, each term as its codec
+ *               delivers it. Every member sends 2 (N - 1) / N of the bucket. The owner encodes the mean again, with a
+ *               memory of its own, and uses it as the others see it.
+ *   gathered    every member sends its bucket whole to all others, and all add them in the order of members.
+ *
+ * Either way the bits depend on the contributions alone: the same over MPI, on a virtual cluster, with any timing; and
+ * all members have the same.
+ *
+ * In place: where codecs lose nothing, sums can be made in the vector that is given, and the factor 1 / N is left to
+ * whoever uses them. An owner's own contribution stays where it is; what members before it contribute is summed aside
+ * and then added (of two terms the order does not matter).
+ *
+ * Rounds: one mean after the other. Members may be ahead of each other by less than `slots` rounds; what belongs to
+ * rounds to come is held. Rounds are completed in order, since messages of a link are.
+ */
+#ifndef NW_EXCHANGE_REDUCE_H
+#define NW_EXCHANGE_REDUCE_H
+
+#include "exchange/channel.h"
+
+typedef struct nw_reduce_options {
+    const nw_machine *machine; /* whose group it is */
+    const nw_layout *layout;   /* cut between its members */
+    const char *memory;        /* of what is given, and of what owners send; NULL: none */
+    nw_pool *pool;
+    int slots;
+    bool in_place;     /* codecs are exact; targets are what is given */
+    float *targets[2]; /* where means of even and of odd rounds go */
+} nw_reduce_options;
+
+typedef struct nw_reduce nw_reduce;
+
+nw_status nw_reduce_create(nw_reduce **reduce, const nw_reduce_options *options);
+void nw_reduce_free(nw_reduce *reduce);
+
+/* Gives the buckets of a round, one after the last, that lie at `first` and behind it and were not given. */
+nw_status nw_reduce_give(nw_reduce *reduce, nw_actions *actions, int64_t round, size_t first, const float *vector);
+/* A message of its channel, of member `from`. */
+nw_status nw_reduce_take(nw_reduce *reduce, nw_actions *actions, nw_message *message, int from);
+/* Rounds whose means are all here. */
+int64_t nw_reduce_completed(const nw_reduce *reduce);
+/* Goes on from there, at rest. */
+void nw_reduce_begin_at(nw_reduce *reduce, int64_t round);
+/* What its messages say in header.until from now on: the run ends so many rounds after their own; 0: nothing. */
+void nw_reduce_say(nw_reduce *reduce, int64_t until);
+void nw_reduce_waits(const nw_reduce *reduce, nw_wait *wait);
+void nw_reduce_state(nw_reduce *reduce, nw_state *state);
+
+#endif
