@@ -190,7 +190,7 @@ static nw_status run(bench *b)
     for (; b->codecs < nw_codec_count(); b->codecs++)
         NW_TRY(nw_codec_create(&b->codec[b->codecs], &(nw_codec_options){.name = nw_codec_at(b->codecs)->name}));
     for (int l = 0; l < LENGTHS; l++)
-        NW_TRY(nw_block_make(&b->block[l], b->codec[0], &(nw_extent){0, lengths[l], 0}, 1, (size_t[]){0, lengths[l]}, 1,
+        NW_TRY(nw_block_make(&b->block[l], b->codec[0], &(nw_extent){0, lengths[l], 0, 1}, 1, (size_t[]){0, lengths[l]}, 1,
                              0));
     nw_arena measured = nw_arena_measure();
     bind(b, &measured);

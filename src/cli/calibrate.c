@@ -76,7 +76,7 @@ static nw_status measure_touch(double *bytes_per_second)
     double seconds[STEPS];
     nw_status status = sum && in ? NW_OK : NW_FAIL(NW_E_MEMORY, "no memory to measure memory");
     if (status == NW_OK)
-        status = nw_block_make(&block, &nw_codec_plain, &(nw_extent){0, TOUCHED, 0}, 1, (size_t[]){0, TOUCHED}, 1, 0);
+        status = nw_block_make(&block, &nw_codec_plain, &(nw_extent){0, TOUCHED, 0, 1}, 1, (size_t[]){0, TOUCHED}, 1, 0);
     for (size_t i = 0; i < TOUCHED && status == NW_OK; i++) sum[i] = in[i] = 1e-6f; /* memory of their own */
     nw_decoding d = {.block = &block, .codec = block.codec, .in = (uint8_t *)in, .bytes = TOUCHED * sizeof *in};
     for (int i = -WARM; i < STEPS && status == NW_OK; i++) {

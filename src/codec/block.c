@@ -42,7 +42,8 @@ static nw_status allocate(nw_block *b)
     b->cut_tile = calloc((size_t)b->cut_count + 1, sizeof *b->cut_tile);
     b->cut_floats = calloc((size_t)b->cut_count + 1, sizeof *b->cut_floats);
     b->number = calloc((size_t)b->item_count + 1, sizeof *b->number);
-    bool made = b->tiles && b->item_tile && b->cut_tile && b->cut_floats && b->number;
+    b->rows = calloc((size_t)b->item_count + 1, sizeof *b->rows);
+    bool made = b->tiles && b->item_tile && b->cut_tile && b->cut_floats && b->number && b->rows;
     NW_FAIL_IF(!made, NW_E_MEMORY, "no memory for a table of %d tiles", b->tile_count);
     return NW_OK;
 }
@@ -72,6 +73,7 @@ nw_status nw_block_make(nw_block *b, const nw_codec *codec, const nw_extent *ext
     make_tiles(b->tiles, extents, extent_count, cuts, cut_count);
     index_tiles(b);
     for (int i = 0; i < b->item_count; i++) b->number[i] = first_number + (uint32_t)i;
+    for (int i = 0; i < extent_count; i++) b->rows[extents[i].item] = extents[i].rows ? extents[i].rows : 1;
     return NW_OK;
 }
 
@@ -90,7 +92,10 @@ nw_status nw_block_make_part(nw_block *part, const nw_block *b, int cut, size_t 
         part->tiles[t].kept = kept + from[t].place;
     }
     index_tiles(part);
-    for (int i = 0; i < part->item_count; i++) part->number[i] = b->number[item + i];
+    for (int i = 0; i < part->item_count; i++) {
+        part->number[i] = b->number[item + i];
+        part->rows[i] = 1; /* a part of a matrix is none */
+    }
     return NW_OK;
 }
 
@@ -101,5 +106,6 @@ void nw_block_free(nw_block *b)
     free(b->cut_tile);
     free(b->cut_floats);
     free(b->number);
+    free(b->rows);
     *b = (nw_block){0};
 }

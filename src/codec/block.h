@@ -39,7 +39,8 @@ typedef struct nw_block {
     int *item_tile;     /* by item, and one more: its first tile */
     int *cut_tile;      /* by cut, and one more */
     size_t *cut_floats; /* by cut: how many */
-    uint32_t *number;   /* by item: what it is called in keys */
+    uint32_t *number;   /* by item: what it is called in keys ... */
+    uint32_t *rows;     /* ... and of how many rows, as a matrix */
     size_t floats;
 } nw_block;
 
@@ -47,6 +48,7 @@ typedef struct nw_block {
 typedef struct nw_extent {
     size_t first, count;
     int item;
+    uint32_t rows; /* of the item, if it is a matrix; 0: 1 */
 } nw_extent;
 
 /* Extents ascend. cuts: by cut, the element of the block at which it begins, and the end. Item i is called first_number +

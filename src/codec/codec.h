@@ -19,6 +19,9 @@
  * run.h does these in their order on all threads. Bytes depend on the floats, the codec's options and the key alone:
  * not on threads, nor on the instruction set. What is not delivered is kept by a memory (memory.h), not by the codec.
  *
+ * Some codecs add floats instead (nw_rounds): what members would send is the mean of short vectors over all of them, in
+ * one round or more. Then nothing is cut or decoded: the last round's mean says what all of them get.
+ *
  * Bytes that come from elsewhere are not trusted: `check` looks at all of them before a float is written.
  *
  * Threads: a codec is never written after it was made; look, emit and decode are called for several tiles at once.
@@ -61,7 +64,9 @@ typedef struct nw_encoding {
     const nw_codec *codec;
     struct nw_memory *memory; /* NULL: none */
     nw_codec_key key;
+    int64_t clock;       /* the batch that it belongs to, for what changes in the course of training */
     const float *vector; /* what is encoded, where there is no memory: its elements tile.first */
+    float **kept;        /* by item: what rounds keep of it */
     nw_partial *partial; /* by tile */
     uint8_t **out;       /* by cut: where its bytes go; NULL: nobody gets them */
     nw_encoded *encoded; /* by cut */
@@ -77,6 +82,17 @@ typedef struct nw_decoding {
     size_t bytes;
 } nw_decoding;
 
+/* Of codecs that add floats. Each round has some for each item, of which the mean over all members is taken. */
+typedef struct nw_rounds {
+    int count;
+    size_t (*floats)(const nw_block *block, int item, int round);
+    size_t (*keeps)(const nw_block *block, int item); /* floats that are kept of an item, the same on all members */
+    void (*start)(const nw_codec *codec, const nw_block *block, int item, float *kept);
+    void (*give)(nw_encoding *e, int item, int round, float *out); /* what this member adds */
+    /* The mean has come. After the last round: `target`, the item's elements as all get them (tile.first). */
+    void (*turn)(nw_encoding *e, int item, int round, const float *mean, float *target);
+} nw_rounds;
+
 typedef struct nw_codec_ops {
     const char *name, *summary;
     nw_codec_id id;
@@ -89,6 +105,7 @@ typedef struct nw_codec_ops {
     void (*close)(nw_encoding *e, int cut);                 /* fills e->encoded; NULL: it has what `bytes` said */
     nw_status (*check)(const nw_decoding *d);               /* NW_E_MESSAGE */
     void (*decode)(const nw_decoding *d, int tile, float *out, bool add); /* out = decoded, or out += decoded, in f32 */
+    const nw_rounds *rounds; /* instead of all from `look` on; NULL: bytes travel */
 } nw_codec_ops;
 
 /* The first member of every codec's own struct. */

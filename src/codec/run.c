@@ -79,6 +79,57 @@ void nw_codec_end(nw_encoding *e, nw_pool *pool)
     if (e->codec->ops->close) run(pool, e->block->cut_count, close_cut, e);
 }
 
+/* ---- rounds ------------------------------------------------------------------------------------------------------ */
+
+typedef struct round_job {
+    nw_encoding *e;
+    int round;
+    float *out;
+    const float *mean;
+    float *target;
+} round_job;
+
+/* Floats of the items before one. */
+static size_t round_place(const nw_block *b, int item, int round)
+{
+    size_t at = 0;
+    for (int i = 0; i < item; i++) at += b->codec->ops->rounds->floats(b, i, round);
+    return at;
+}
+
+size_t nw_codec_round_floats(const nw_block *b, int round) { return round_place(b, b->item_count, round); }
+
+static void give_item(void *context, int index, int worker)
+{
+    const round_job *j = context;
+    (void)worker;
+    j->e->codec->ops->rounds->give(j->e, index, j->round, j->out + round_place(j->e->block, index, j->round));
+}
+
+void nw_codec_give(nw_encoding *e, int round, float *out, nw_pool *pool)
+{
+    round_job j = {.e = e, .round = round, .out = out};
+    if (round == 0 && e->memory) run(pool, e->block->tile_count, look_at_tile, e);
+    run(pool, e->block->item_count, give_item, &j);
+}
+
+static void turn_item(void *context, int index, int worker)
+{
+    const round_job *j = context;
+    const nw_block *b = j->e->block;
+    const float *mean = j->mean + round_place(b, index, j->round);
+    (void)worker;
+    j->e->codec->ops->rounds->turn(j->e, index, j->round, mean, j->target);
+    for (int t = b->item_tile[index]; j->e->memory && j->target && t < b->item_tile[index + 1]; t++)
+        j->e->memory->ops->sent(j->e->memory, &b->tiles[t], j->target + b->tiles[t].first);
+}
+
+void nw_codec_turn(nw_encoding *e, int round, const float *mean, float *target, nw_pool *pool)
+{
+    round_job j = {.e = e, .round = round, .mean = mean, .target = target};
+    run(pool, e->block->item_count, turn_item, &j);
+}
+
 /* ---- decoding ---------------------------------------------------------------------------------------------------- */
 
 typedef struct decode_job {

@@ -119,7 +119,7 @@ static nw_status gradient_done(allreduce *a, nw_actions *actions, const nw_task 
 {
     a->asked = false;
     if (!task->completes) return NW_OK; /* the batches of the run are used up */
-    NW_TRY(nw_reduce_give(a->reduce, actions, a->step, 0, a->params->gradients));
+    NW_TRY(nw_reduce_give(a->reduce, actions, a->step, task->clock, 0, a->params->gradients));
     a->clocks[a->step & 1] = task->clock;
     a->step++;
     return NW_OK;
@@ -130,7 +130,7 @@ static nw_status handle(nw_machine *m, const nw_event *event, nw_actions *action
     allreduce *a = (allreduce *)m;
     switch (event->kind) {
     case NW_EVENT_FINAL:
-        return nw_reduce_give(a->reduce, actions, a->step, event->first, a->params->gradients);
+        return nw_reduce_give(a->reduce, actions, a->step, event->task->clock, event->first, a->params->gradients);
     case NW_EVENT_DONE:
         if (event->task->kind == NW_TASK_GRADIENT) {
             NW_TRY(gradient_done(a, actions, event->task));

@@ -2,6 +2,7 @@
 #include "exchange/channel.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* ---- encoding ---------------------------------------------------------------------------------------------------- */
@@ -44,30 +45,63 @@ static nw_status take_messages(nw_channel *c, nw_actions *actions, const nw_enco
     return status;
 }
 
-nw_status nw_channel_encode(nw_channel *c, nw_actions *actions, int bucket, int64_t step, int64_t version,
-                            const float *vector, int skip, nw_plain plain, nw_message **by_cut)
+static nw_encoding encoding(nw_channel *c, int bucket, nw_moment when, const float *vector)
 {
     const nw_block *b = c->parts ? &c->parts[bucket] : &c->o.layout->at[bucket].block;
-    nw_encoding e = {.block = b,
-                     .codec = plain ? &nw_codec_plain : b->codec,
-                     .memory = plain ? NULL : c->memory,
-                     .key = {(uint64_t)step, (uint32_t)c->o.number, (uint32_t)c->o.member},
-                     .vector = vector,
-                     .partial = c->partial,
-                     .out = c->out,
-                     .encoded = c->encoded};
+    return (nw_encoding){.block = b,
+                         .codec = b->codec,
+                         .memory = c->memory,
+                         .key = {(uint64_t)when.step, (uint32_t)c->o.number, (uint32_t)c->o.member},
+                         .clock = when.clock,
+                         .vector = vector,
+                         .kept = c->kept ? c->kept[bucket] : NULL,
+                         .partial = c->partial,
+                         .out = c->out,
+                         .encoded = c->encoded};
+}
+
+nw_status nw_channel_encode(nw_channel *c, nw_actions *actions, int bucket, nw_moment when, const float *vector,
+                            int skip, nw_plain plain, nw_message **by_cut)
+{
+    nw_encoding e = encoding(c, bucket, when, vector);
+    const nw_block *b = e.block;
+    if (plain) {
+        e.codec = &nw_codec_plain;
+        e.memory = NULL;
+    }
     nw_codec_begin(&e, c->o.pool);
     NW_TRY(take_messages(c, actions, &e, skip, by_cut));
     nw_codec_end(&e, c->o.pool);
     for (int i = 0; i < b->cut_count; i++) {
         if (!by_cut[i]) continue;
-        fill_header(c, &e, i, version, by_cut[i]->header);
+        fill_header(c, &e, i, when.version, by_cut[i]->header);
         by_cut[i]->header->bucket = (uint32_t)bucket;
         nw_channel_touch(actions, b, i, vector, false);
         actions->touched += e.encoded[i].bytes;
         if (e.memory) actions->touched += 2 * b->cut_floats[i] * sizeof(float);
     }
     return NW_OK;
+}
+
+void nw_channel_give(nw_channel *c, nw_actions *actions, int bucket, nw_moment when, const float *vector, int round,
+                     float *out)
+{
+    nw_encoding e = encoding(c, bucket, when, vector);
+    nw_codec_give(&e, round, out, c->o.pool);
+    if (round == 0 || !e.memory) nw_channel_touch(actions, e.block, 0, vector, false);
+    if (e.memory) actions->touched += (round == 0 ? 2 : 1) * e.block->floats * sizeof(float);
+    actions->touched += nw_codec_round_floats(e.block, round) * sizeof(float);
+}
+
+void nw_channel_turn(nw_channel *c, nw_actions *actions, int bucket, nw_moment when, const float *vector, int round,
+                     const float *mean, float *target)
+{
+    nw_encoding e = encoding(c, bucket, when, vector);
+    nw_codec_turn(&e, round, mean, target, c->o.pool);
+    actions->touched += nw_codec_round_floats(e.block, round) * sizeof(float);
+    if (!target) return;
+    nw_channel_touch(actions, e.block, 0, target, true);
+    if (e.memory) actions->touched += 2 * e.block->floats * sizeof(float);
 }
 
 /* ---- decoding ---------------------------------------------------------------------------------------------------- */
@@ -138,8 +172,22 @@ static void list_part(nw_channel *c, const nw_block *b, nw_state *s)
     }
 }
 
+/* What rounds keep of the items of a bucket, which is the same on all members. */
+static void list_kept(nw_channel *c, int bucket, nw_state *s)
+{
+    const nw_block *b = &c->o.layout->at[bucket].block;
+    for (int i = 0; i < b->item_count; i++) {
+        char name[NW_STATE_NAME];
+        int64_t count = (int64_t)b->codec->ops->rounds->keeps(b, i);
+        snprintf(name, sizeof name, "%s.%s.%u", c->o.name, b->codec->ops->name, b->number[i]);
+        if (count > 0) nw_state_tensor(s, name, NW_STATE_KEPT, NW_STATE_F32, 1, &count, c->kept[bucket][i]);
+    }
+}
+
 void nw_channel_state(nw_channel *c, nw_state *s)
 {
+    for (int b = 0; c->kept && b < c->o.layout->count; b++)
+        if (c->kept[b]) list_kept(c, b, s);
     if (!c->memory) return;
     for (int b = 0; c->parts && b < c->o.layout->count; b++) list_part(c, &c->parts[b], s);
     if (c->parts) return;
@@ -154,9 +202,28 @@ static nw_status make_parts(nw_channel *c, size_t *floats)
     NW_FAIL_IF(!c->parts, NW_E_MEMORY, "no memory for %d buckets", l->count);
     *floats = 0;
     for (int b = 0; b < l->count; b++) {
-        if (l->at[b].gathered) continue; /* nobody owns a part of it */
+        if (l->at[b].gathered || l->at[b].summed) continue; /* nobody owns a part of it */
         NW_TRY(nw_block_make_part(&c->parts[b], &l->at[b].block, c->o.only, *floats));
         *floats += c->parts[b].floats;
+    }
+    return NW_OK;
+}
+
+/* Of a bucket whose codec adds floats: what it keeps of each item, behind a list of where that is. */
+static nw_status make_kept(nw_channel *c, int bucket)
+{
+    const nw_block *b = &c->o.layout->at[bucket].block;
+    const nw_rounds *r = b->codec->ops->rounds;
+    size_t floats = 0;
+    for (int i = 0; i < b->item_count; i++) floats += r->keeps(b, i);
+    float **at = calloc(1, (size_t)(b->item_count + 1) * sizeof *at + floats * sizeof(float));
+    NW_FAIL_IF(!at, NW_E_MEMORY, "no memory for what %s keeps", b->codec->ops->name);
+    float *next = (float *)(at + b->item_count + 1);
+    c->kept[bucket] = at;
+    for (int i = 0; i < b->item_count; i++) {
+        at[i] = next;
+        next += r->keeps(b, i);
+        r->start(b->codec, b, i, at[i]);
     }
     return NW_OK;
 }
@@ -171,6 +238,10 @@ static nw_status make(nw_channel *c)
         if ((size_t)b->tile_count > tiles) tiles = (size_t)b->tile_count;
         if ((size_t)b->cut_count > cuts) cuts = (size_t)b->cut_count;
     }
+    c->kept = calloc((size_t)l->count + 1, sizeof *c->kept);
+    NW_FAIL_IF(!c->kept, NW_E_MEMORY, "no memory for %d buckets", l->count);
+    for (int b = 0; b < l->count; b++)
+        if (l->at[b].summed && c->o.only < 0) NW_TRY(make_kept(c, b));
     c->partial = calloc(tiles + 1, sizeof *c->partial);
     c->out = calloc(cuts + 1, sizeof *c->out);
     c->encoded = calloc(cuts + 1, sizeof *c->encoded);
@@ -189,6 +260,8 @@ nw_status nw_channel_make(nw_channel *channel, const nw_channel_options *options
 void nw_channel_free(nw_channel *c)
 {
     for (int b = 0; c->parts && b < c->o.layout->count; b++) nw_block_free(&c->parts[b]);
+    for (int b = 0; c->kept && b < c->o.layout->count; b++) free(c->kept[b]);
+    free(c->kept);
     free(c->parts);
     free(c->partial);
     free(c->out);

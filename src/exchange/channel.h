@@ -33,6 +33,7 @@ typedef struct nw_channel {
     nw_channel_options o;
     nw_block *parts; /* by bucket, where only one cut is sent */
     nw_memory *memory;
+    float ***kept;       /* by bucket whose codec adds floats, by item: what it keeps */
     nw_partial *partial; /* room of an encoding */
     uint8_t **out;
     nw_encoded *encoded;
@@ -43,10 +44,21 @@ void nw_channel_free(nw_channel *channel);
 
 typedef enum nw_plain { NW_CODED, NW_PLAINLY } nw_plain;
 
+/* When something is encoded: the sender's gradient, the batch that it belongs to, the version of its parameters. */
+typedef struct nw_moment {
+    int64_t step, clock, version;
+} nw_moment;
+
 /* Messages of the bucket's cuts in `vector` (element 0 of all parameters) to by_cut, with everything in their headers
  * but the kind; NULL for those that are empty and for cut `skip`. Plainly sent, what the memory has stays there. */
-nw_status nw_channel_encode(nw_channel *channel, nw_actions *actions, int bucket, int64_t step, int64_t version,
-                            const float *vector, int skip, nw_plain plain, nw_message **by_cut);
+nw_status nw_channel_encode(nw_channel *channel, nw_actions *actions, int bucket, nw_moment when, const float *vector,
+                            int skip, nw_plain plain, nw_message **by_cut);
+/* Of a bucket whose codec adds floats: what this member gives in a round; and their mean over all members, after the
+ * last round to `target`, NULL before. */
+void nw_channel_give(nw_channel *channel, nw_actions *actions, int bucket, nw_moment when, const float *vector,
+                     int round, float *out);
+void nw_channel_turn(nw_channel *channel, nw_actions *actions, int bucket, nw_moment when, const float *vector,
+                     int round, const float *mean, float *target);
 
 /* NW_E_MESSAGE: it is not of this layout, or empty. Before any other use of a message that came. */
 nw_status nw_channel_check(const nw_channel *channel, const nw_header *header);

@@ -74,12 +74,16 @@ static void sort(making *m)
     qsort(l->at, (size_t)l->count, sizeof *l->at, by_first);
 }
 
+size_t nw_layout_part(size_t count, int parts, int i)
+{
+    return i >= parts ? count : count * (size_t)i / (size_t)parts / PART_ALIGN * PART_ALIGN;
+}
+
 /* Element of a bucket at which part `cut` begins. */
 static size_t cut_begin(const making *m, const nw_extent *extents, int count, size_t floats, int cut, int cuts)
 {
     size_t at = 0;
-    if (cut >= cuts) return floats;
-    if (!m->o->bounds || cuts == 1) return floats * (size_t)cut / (size_t)cuts / PART_ALIGN * PART_ALIGN;
+    if (!m->o->bounds || cuts == 1 || cut == cuts) return nw_layout_part(floats, cuts, cut);
     for (int i = 0; i < count && extents[i].first < m->o->bounds[cut]; i++) {
         size_t before = m->o->bounds[cut] - extents[i].first;
         at += before < extents[i].count ? before : extents[i].count;
@@ -97,10 +101,13 @@ static nw_status make_bucket(making *m, int b)
     for (int i = bucket->first_segment; i <= bucket->last_segment; i++)
         if (m->bucket_of[i] == b) {
             int item = m->o->scope == NW_SCOPE_LAYER ? count : 0;
-            m->extents[count++] = (nw_extent){s->at[i].offset, s->at[i].count, item};
+            bool matrix = m->o->scope == NW_SCOPE_LAYER && s->at[i].dims > 1;
+            m->extents[count++] =
+                (nw_extent){s->at[i].offset, s->at[i].count, item, matrix ? (uint32_t)s->at[i].shape[0] : 1};
         }
-    bucket->gathered = m->o->gather && !codec->exact;
-    cuts = bucket->gathered ? 1 : m->o->cuts;
+    bucket->summed = codec->ops->rounds != NULL;
+    bucket->gathered = m->o->gather && !codec->exact && !bucket->summed;
+    cuts = bucket->gathered || bucket->summed ? 1 : m->o->cuts;
     for (int c = 0; c <= cuts; c++) m->cuts[c] = cut_begin(m, m->extents, count, floats, c, cuts);
     NW_TRY(nw_block_make(&bucket->block, codec, m->extents, count, m->cuts, cuts, m->items));
     m->items += (uint32_t)bucket->block.item_count;

@@ -34,7 +34,8 @@ typedef struct nw_bucket {
     nw_block block;
     size_t first; /* its lowest element */
     int first_segment, last_segment;
-    bool gathered;
+    bool gathered; /* everybody gets it whole */
+    bool summed;   /* its codec adds floats; it is not cut either */
 } nw_bucket;
 
 typedef struct nw_layout {
@@ -45,6 +46,8 @@ typedef struct nw_layout {
 
 nw_status nw_layout_make(nw_layout *layout, const nw_layout_options *options);
 void nw_layout_free(nw_layout *layout);
+/* Where part i of `count` floats in equal parts begins; part `parts` is the end. */
+size_t nw_layout_part(size_t count, int parts, int i);
 /* "conv1.weight ... bn1.bias" */
 void nw_layout_name(const nw_layout *layout, const nw_segments *segments, int bucket, char *name, size_t size);
 

@@ -1,9 +1,11 @@
 /* reduce.c - see reduce.h. */
 #include "exchange/reduce.h"
+#include "exchange/summed.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { CONTRIBUTION = 1, MEAN, CHANNEL = NW_CHANNEL_EXCHANGE };
 
@@ -26,11 +28,13 @@ struct nw_reduce {
     nw_reduce_options o;
     int members, me;
     nw_channel up, down; /* contributions; means of this member's parts */
+    nw_summed **summed;  /* by bucket; NULL where it is none */
     nw_message **by_cut;
     float *aside;     /* sums of members before this one, for this member's parts; NULL if there are fewer than two */
     size_t *aside_at; /* by bucket: where its part is in `aside` */
     round *rounds;
     int64_t next;      /* the round that is being given */
+    int64_t clocks[2]; /* of even and of odd rounds */
     int given;         /* buckets of it */
     int64_t completed; /* rounds whose means are all here */
     int64_t until;     /* 0: nothing is said */
@@ -54,7 +58,7 @@ static void reset_round(nw_reduce *r, round *at)
         bucket_round *br = &at->buckets[b];
         br->added = br->parts = 0;
         br->given = false;
-        for (int q = 0; q < r->members && !bucket->gathered; q++) {
+        for (int q = 0; q < r->members && !bucket->gathered && !bucket->summed; q++) {
             br->here[q] = bucket->block.cut_floats[q] == 0;
             br->parts += br->here[q];
         }
@@ -103,7 +107,8 @@ static nw_status finish_part(nw_reduce *r, nw_actions *actions, int64_t number, 
     nw_message *m;
     if (!r->o.in_place) scale_cut(r, actions, b, r->me, vector);
     if (r->members > 1 || !b->codec->exact) {
-        NW_TRY(nw_channel_encode(&r->down, actions, bucket, number, number, vector, -1, NW_CODED, &m));
+        nw_moment when = {number, r->clocks[number & 1], number};
+        NW_TRY(nw_channel_encode(&r->down, actions, bucket, when, vector, -1, NW_CODED, &m));
         m->header->kind = MEAN;
         say_until(r, m->header);
         for (int q = 1; q < r->members; q++) /* each starts with its neighbour, so that none is flooded */
@@ -166,14 +171,25 @@ static nw_status add_contributions(nw_reduce *r, nw_actions *actions, int64_t nu
 
 /* ---- contributions are made -------------------------------------------------------------------------------------- */
 
+static nw_status give_summed(nw_reduce *r, nw_actions *actions, int bucket, nw_moment when, const float *vector)
+{
+    bool done = false;
+    bucket_of(r, when.step, bucket)->given = true;
+    NW_TRY(nw_summed_give(r->summed[bucket], actions, when, vector, &done));
+    if (done) bucket_is_done(r, nw_summed_steps(r->summed[bucket]) - 1);
+    return NW_OK;
+}
+
 /* Sends this member's bucket to the owners of its parts, or whole to all. */
 static nw_status contribute(nw_reduce *r, nw_actions *actions, int bucket, const float *vector)
 {
     int64_t number = r->next;
+    nw_moment when = {number, r->clocks[number & 1], number};
     bucket_round *br = bucket_of(r, number, bucket);
     bool gathered = bucket_at(r, bucket)->gathered;
     int skip = r->o.in_place ? r->me : -1;
-    NW_TRY(nw_channel_encode(&r->up, actions, bucket, number, number, vector, skip, NW_CODED, r->by_cut));
+    if (r->summed[bucket]) return give_summed(r, actions, bucket, when, vector);
+    NW_TRY(nw_channel_encode(&r->up, actions, bucket, when, vector, skip, NW_CODED, r->by_cut));
     for (int i = 1; i <= r->members; i++) {
         int to = (r->me + i) % r->members;
         nw_message *m = gathered ? nw_message_hold(r->by_cut[0]) : r->by_cut[to];
@@ -190,10 +206,12 @@ static nw_status contribute(nw_reduce *r, nw_actions *actions, int bucket, const
     return add_contributions(r, actions, number, bucket);
 }
 
-nw_status nw_reduce_give(nw_reduce *r, nw_actions *actions, int64_t number, size_t first, const float *vector)
+nw_status nw_reduce_give(nw_reduce *r, nw_actions *actions, int64_t number, int64_t clock, size_t first,
+                         const float *vector)
 {
     if (number != r->next) r->given = 0;
     r->next = number;
+    r->clocks[number & 1] = clock;
     for (; r->given < bucket_count(r) && bucket_at(r, r->given)->first >= first; r->given++)
         NW_TRY(contribute(r, actions, r->given, vector));
     return NW_OK;
@@ -203,13 +221,26 @@ nw_status nw_reduce_give(nw_reduce *r, nw_actions *actions, int64_t number, size
 
 static nw_status check_message(const nw_reduce *r, const nw_header *h)
 {
-    NW_FAIL_IF(h->channel != CHANNEL || (h->kind != CONTRIBUTION && h->kind != MEAN), NW_E_MESSAGE,
+    bool of_summed = h->kind == NW_SUMMED_GIVEN || h->kind == NW_SUMMED_MEAN;
+    NW_FAIL_IF(h->channel != CHANNEL || (h->kind != CONTRIBUTION && h->kind != MEAN && !of_summed), NW_E_MESSAGE,
                "rank %u sent a message of kind %u, which %s does not know; do all ranks run the same --exchange?",
                h->from, h->kind, r->o.machine->ops->name);
-    NW_TRY(nw_channel_check(&r->up, h));
+    if (!of_summed) NW_TRY(nw_channel_check(&r->up, h));
+    NW_FAIL_IF(h->bucket >= (uint32_t)bucket_count(r) || bucket_at(r, (int)h->bucket)->summed != of_summed,
+               NW_E_MESSAGE, "rank %u sent a message of kind %u for bucket %u, whose codec is another one", h->from,
+               h->kind, h->bucket);
     NW_FAIL_IF(h->step < (uint64_t)r->completed || h->step >= (uint64_t)(r->completed + r->o.slots), NW_E_MESSAGE,
                "rank %u sent a message of step %" PRIu64 " while this rank is at step %" PRId64, h->from, h->step,
                r->completed);
+    return NW_OK;
+}
+
+static nw_status take_summed(nw_reduce *r, nw_actions *actions, nw_message *m, int from)
+{
+    bool done = false;
+    nw_summed *s = r->summed[m->header->bucket];
+    NW_TRY(nw_summed_take(s, actions, m, from, &done));
+    if (done) bucket_is_done(r, nw_summed_steps(s) - 1);
     return NW_OK;
 }
 
@@ -217,6 +248,7 @@ nw_status nw_reduce_take(nw_reduce *r, nw_actions *actions, nw_message *m, int f
 {
     const nw_header *h = m->header;
     NW_TRY(check_message(r, h));
+    if (r->summed[h->bucket]) return take_summed(r, actions, m, from);
     int64_t number = (int64_t)h->step;
     int bucket = (int)h->bucket, part = (int)h->part;
     bool gathered = bucket_at(r, bucket)->gathered;
@@ -243,20 +275,31 @@ void nw_reduce_begin_at(nw_reduce *r, int64_t number)
 {
     r->next = r->completed = number;
     r->given = 0;
+    for (int b = 0; b < bucket_count(r); b++)
+        if (r->summed[b]) nw_summed_begin_at(r->summed[b], number);
 }
 void nw_reduce_say(nw_reduce *r, int64_t until) { r->until = until; }
 
-void nw_reduce_waits(const nw_reduce *r, nw_wait *wait)
+/* Members that owe something for a bucket that is not complete; false: nobody does. */
+static bool bucket_waits(const nw_reduce *r, int b, nw_wait *wait, bool *sums)
 {
     const nw_group *group = &r->o.machine->group;
+    const bucket_round *br = bucket_of(r, r->completed, b);
+    bool gathered = bucket_at(r, b)->gathered;
+    *sums = true;
+    if (r->summed[b]) return nw_summed_steps(r->summed[b]) <= r->completed && nw_summed_waits(r->summed[b], wait);
+    if (!br->given || (gathered ? br->added : br->parts) == r->members) return false;
+    *sums = gathered || !br->here[r->me]; /* contributions are missing */
+    for (int q = 0; q < r->members; q++)
+        if (*sums ? q >= br->added && q != r->me && !br->held[q] : !br->here[q]) nw_wait_add(wait, group, q);
+    return true;
+}
+
+void nw_reduce_waits(const nw_reduce *r, nw_wait *wait)
+{
     for (int b = 0; b < bucket_count(r); b++) {
-        const bucket_round *br = bucket_of(r, r->completed, b);
-        bool gathered = bucket_at(r, b)->gathered,
-             complete = gathered ? br->added == r->members : br->parts == r->members;
-        if (complete || !br->given) continue;
-        bool sums = gathered || !br->here[r->me]; /* contributions are missing */
-        for (int q = 0; q < r->members; q++)
-            if (sums ? q >= br->added && q != r->me && !br->held[q] : !br->here[q]) nw_wait_add(wait, group, q);
+        bool sums;
+        if (!bucket_waits(r, b, wait, &sums)) continue;
         snprintf(wait->what, sizeof wait->what, "%s of bucket %d of %d, step %" PRId64,
                  sums ? "their gradient" : "the mean gradient", b, bucket_count(r), r->completed + 1);
         return;
@@ -287,6 +330,8 @@ void nw_reduce_free(nw_reduce *r)
 {
     if (!r) return;
     for (int i = 0; r->rounds && i < r->o.slots; i++) free_round(r, &r->rounds[i]);
+    for (int b = 0; r->summed && b < bucket_count(r); b++) nw_summed_free(r->summed[b]);
+    free(r->summed);
     free(r->rounds);
     free(r->by_cut);
     free(r->aside);
@@ -312,6 +357,18 @@ static nw_status make_rounds(nw_reduce *r)
         if (made) reset_round(r, &r->rounds[i]);
     }
     NW_FAIL_IF(!made, NW_E_MEMORY, "no memory for an exchange between %zu ranks", members);
+    return NW_OK;
+}
+
+static nw_status make_summed(nw_reduce *r)
+{
+    nw_summed_options o = {.machine = r->o.machine, .channel = &r->up, .slots = r->o.slots, .until = &r->until};
+    r->summed = calloc((size_t)bucket_count(r) + 1, sizeof(nw_summed *));
+    NW_FAIL_IF(!r->summed, NW_E_MEMORY, "no memory for %d buckets", bucket_count(r));
+    for (o.bucket = 0; o.bucket < bucket_count(r); o.bucket++) {
+        memcpy(o.targets, r->o.targets, sizeof o.targets);
+        if (bucket_at(r, o.bucket)->summed) NW_TRY(nw_summed_create(&r->summed[o.bucket], &o));
+    }
     return NW_OK;
 }
 
@@ -346,6 +403,7 @@ static nw_status make(nw_reduce *r)
     c.number = CHANNEL + 1; /* draws other random numbers */
     NW_TRY(nw_channel_make(&r->down, &c));
     NW_TRY(make_rounds(r));
+    NW_TRY(make_summed(r));
     return make_aside(r);
 }
 

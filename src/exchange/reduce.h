@@ -1,7 +1,7 @@
 /*
  * reduce.h - the mean of a vector over the members of a group, bucket by bucket, as its elements become final.
  *
- * A bucket is reduced in one of two ways:
+ * A bucket is reduced in one of three ways:
  *
  *   by owners   each part of it has an owner (layout.h). A member sends each part to its owner, which adds the
  *               contributions in the order of members, whatever the order in which they came, takes the mean, and sends
@@ -9,6 +9,7 @@
  *               delivers it. Every member sends 2 (N - 1) / N of the bucket. The owner encodes the mean again, with a
  *               memory of its own, and uses it as the others see it.
  *   gathered    every member sends its bucket whole to all others, and all add them in the order of members.
+ *   summed      the codec has rounds of floats whose means are taken (summed.h).
  *
  * Either way the bits depend on the contributions alone: the same over MPI, on a virtual cluster, with any timing; and
  * all members have the same.
@@ -40,8 +41,10 @@ typedef struct nw_reduce nw_reduce;
 nw_status nw_reduce_create(nw_reduce **reduce, const nw_reduce_options *options);
 void nw_reduce_free(nw_reduce *reduce);
 
-/* Gives the buckets of a round, one after the last, that lie at `first` and behind it and were not given. */
-nw_status nw_reduce_give(nw_reduce *reduce, nw_actions *actions, int64_t round, size_t first, const float *vector);
+/* Gives the buckets of a round, one after the last, that lie at `first` and behind it and were not given; `clock`: the
+ * batch that it belongs to. What is given stays as it is until the round is complete. */
+nw_status nw_reduce_give(nw_reduce *reduce, nw_actions *actions, int64_t round, int64_t clock, size_t first,
+                         const float *vector);
 /* A message of its channel, of member `from`. */
 nw_status nw_reduce_take(nw_reduce *reduce, nw_actions *actions, nw_message *message, int from);
 /* Rounds whose means are all here. */

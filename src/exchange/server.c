@@ -121,7 +121,8 @@ nw_status nw_server_encode_own(server *s, nw_actions *actions, int kind, nw_plai
 {
     *out = NULL;
     if (s->index[bucket * s->servers + s->base.group.me] < 0) return NW_OK;
-    NW_TRY(nw_channel_encode(&s->down, actions, bucket, version, version, s->params->values, -1, plain, out));
+    nw_moment when = {.step = version, .clock = version * s->o.accumulation, .version = version};
+    NW_TRY(nw_channel_encode(&s->down, actions, bucket, when, s->params->values, -1, plain, out));
     (*out)->header->kind = (uint8_t)kind;
     (*out)->header->from = s->base.group.ranks[s->base.group.me];
     return NW_OK;

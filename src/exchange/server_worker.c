@@ -153,7 +153,8 @@ nw_status nw_worker_take(server *s, nw_actions *actions, nw_message *m, int from
 static nw_status give_bucket(server *s, nw_actions *actions, int bucket)
 {
     const worker *w = &s->worker;
-    NW_TRY(nw_channel_encode(&s->up, actions, bucket, w->number, 0, s->params->gradients, -1, NW_CODED, s->by_cut));
+    nw_moment when = {.step = w->number, .clock = w->number * s->o.accumulation};
+    NW_TRY(nw_channel_encode(&s->up, actions, bucket, when, s->params->gradients, -1, NW_CODED, s->by_cut));
     for (int i = s->servers - 1; i >= 0; i--) {
         nw_message *m = s->by_cut[i];
         if (!m) continue;

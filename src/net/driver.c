@@ -196,7 +196,8 @@ nw_status nw_rank_done(nw_driver *d, nw_rank *r, int64_t now_ns)
 nw_status nw_rank_final(nw_driver *d, nw_rank *r, size_t first, int64_t now_ns)
 {
     r->final = first;
-    return nw_rank_tell(d, r, (nw_event){.kind = NW_EVENT_FINAL, .first = first, .now_ns = now_ns});
+    nw_event event = {.kind = NW_EVENT_FINAL, .first = first, .task = &r->task, .now_ns = now_ns};
+    return nw_rank_tell(d, r, event);
 }
 
 bool nw_driver_shall_stop(nw_driver *d)

@@ -76,7 +76,7 @@ typedef struct nw_event {
     int64_t now_ns;      /* the rank's own elapsed time: in which it ran, simulated, or recorded */
     nw_message *message; /* MESSAGE, OUT; hold it to keep it after the call */
     size_t first;        /* FINAL */
-    const nw_task *task; /* DONE */
+    const nw_task *task; /* FINAL, DONE; its `clock` is known */
     const nw_go *go;     /* GO */
 } nw_event;
 

@@ -30,7 +30,8 @@ typedef struct nw_task {
                                the run ended before, and it goes on in the next run */
     bool copy;      /* PASS: the exchange moves the values at any time, so it reads a copy made at its start */
     nw_message *in; /* PASS: what the rank below or above sent, in plain f32; NULL: the loader has it */
-    int64_t clock;  /* the batch whose learning rate counts: a PASS says which it was, an UPDATE is told */
+    int64_t clock;  /* the batch whose learning rate counts: a PASS says which it is before it announces
+                       anything, an UPDATE is told */
     float *values, *also; /* also: NULL, or what moves with the values */
     float *gradient;
     size_t first, count; /* the range of the vectors */

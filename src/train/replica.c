@@ -225,6 +225,7 @@ nw_status nw_replica_pass(nw_replica *r, nw_task *task, nw_announce *announce)
         r->wait_ns = 0;
     }
     NW_TRY(next_batch(r, &batch));
+    task->clock = at->batches;
     r->task = task;
     r->announce = announce;
     r->net->batches = (uint64_t)at->batches;
@@ -232,7 +233,7 @@ nw_status nw_replica_pass(nw_replica *r, nw_task *task, nw_announce *announce)
     NW_TRY(check_health(r, &result));
     nw_tally_add(&at->tally, &result, r->options.net.loss_sum);
     nw_tally_add(&at->gradient, &result, r->options.net.loss_sum);
-    task->clock = at->batches++;
+    at->batches++;
     at->batch++;
     at->images += batch.n;
     at->pending = task->completes ? 0 : at->pending + 1;

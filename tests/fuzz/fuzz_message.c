@@ -41,7 +41,7 @@ static void decode(const nw_codec *codec, const nw_header *h, const uint8_t *byt
 {
     nw_block b;
     size_t cuts[] = {0, count / 3, count};
-    nw_extent items[] = {{0, count / 2, 0}, {count / 2 + 5, count - count / 2, 1}};
+    nw_extent items[] = {{0, count / 2, 0, 1}, {count / 2 + 5, count - count / 2, 1, 1}};
     if (count == 0 || count > MOST_FLOATS) return;
     if (nw_block_make(&b, codec, items, 2, cuts, 2, 0) != NW_OK) abort();
     nw_decoding d = {.block = &b,

@@ -11,7 +11,7 @@
 static inline nw_block plain_block(const nw_codec *codec, size_t floats)
 {
     nw_block b;
-    nw_extent all = {0, floats, 0};
+    nw_extent all = {0, floats, 0, 1};
     size_t cuts[] = {0, floats};
     if (nw_block_make(&b, codec, &all, floats > 0, cuts, 1, 0) != NW_OK) abort();
     return b;

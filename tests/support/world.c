@@ -470,7 +470,9 @@ static nw_status make_member(world *w, int member)
     for (int i = 0, index; sizes[i]; i++) {
         char name[16];
         snprintf(name, sizeof name, "s%d", i);
-        NW_TRY(nw_segments_add(&m->params.learned, name, NW_ROLE_LINEAR, i, 1, 1, &sizes[i], &index));
+        bool matrix = w->o.matrices && sizes[i] % 4 == 0;
+        int shape[] = {matrix ? 4 : sizes[i], sizes[i] / 4};
+        NW_TRY(nw_segments_add(&m->params.learned, name, NW_ROLE_LINEAR, i, 1, matrix ? 2 : 1, shape, &index));
     }
     w->floats = m->params.learned.floats;
     world_require(w->floats <= WORLD_FLOATS);

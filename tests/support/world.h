@@ -42,6 +42,7 @@ typedef struct world_options {
     const char *codec;     /* NULL: none */
     const nw_codec *with;  /* a codec of the test's, instead; NULL: that one */
     const int *segments;   /* sizes, 0 ends; NULL: some uneven ones */
+    bool matrices;         /* segments whose sizes 4 divides are matrices of 4 rows */
     bool bare;             /* without passes.c: the world makes gradients itself */
     bool interrupts;       /* messages come in the middle of updates, too */
     int link_most;         /* messages in a link at most; 0: WORLD_LINK */

@@ -13,6 +13,7 @@
 
 #include "exchange/channel.h"
 #include "support/blocks.h"
+#include "support/factors.h"
 #include "support/third.h"
 #include "support/world.h"
 
@@ -177,7 +178,7 @@ static void check_channel(nw_scope scope, int cuts, int only, nw_pool *pool)
         for (int b = 0; b < l.count; b++) {
             nw_message *by_cut[8];
             int sent = only >= 0 ? 1 : cuts;
-            world_ok(nw_channel_encode(&c, &actions, b, step, 0, g, -1, NW_CODED, by_cut));
+            world_ok(nw_channel_encode(&c, &actions, b, (nw_moment){.step = step}, g, -1, NW_CODED, by_cut));
             for (int k = 0; k < sent; k++) {
                 bool kept = false;
                 if (!by_cut[k]) continue;
@@ -238,7 +239,7 @@ TEST(test_plain_messages)
     world_ok(nw_layout_make(&l, &(nw_layout_options){.segments = &s, .codec = &third, .cuts = 1}));
     for (int with = 0; with < 2; with++) {
         world_ok(nw_channel_make(&c, &(nw_channel_options){.layout = &l, .memory = with ? "error" : NULL, .only = -1}));
-        world_ok(nw_channel_encode(&c, &actions, 0, 3, 5, x, -1, NW_PLAINLY, &m));
+        world_ok(nw_channel_encode(&c, &actions, 0, (nw_moment){.step = 3, .version = 5}, x, -1, NW_PLAINLY, &m));
         assert_int_equal(m->header->codec, NW_CODEC_NONE);
         assert_true(m->header->step == 3 && m->header->version == 5 && m->header->bytes == sizeof x);
         world_ok(nw_channel_decode(&c, &actions, m, 0, y, NW_AT_FIRST, false));
@@ -395,6 +396,98 @@ TEST(test_memories_go_on_in_other_worlds)
         }
 }
 
+/* ---- rounds of floats ---- */
+
+typedef struct factors_twin {
+    float weights[FLOATS], memory[WORLD_MOST][FLOATS], q[FLOATS], held[FLOATS], target[FLOATS];
+    int64_t batches[WORLD_MOST];
+} factors_twin;
+
+/* All members' matrices of one layer: the means of M q and of M' p, and what becomes of them. */
+static void factors_layer(factors_twin *t, size_t first, size_t rows, size_t columns, int members)
+{
+    static float p[FLOATS], next[FLOATS], one[FLOATS];
+    float *q = t->q + first;
+    for (int r = 0; r < members; r++) {
+        factors_times(t->memory[r] + first, rows, columns, q, one);
+        for (size_t i = 0; i < rows; i++) p[i] = r ? p[i] + one[i] : one[i];
+    }
+    for (size_t i = 0; i < rows; i++) p[i] *= 1.0f / (float)members;
+    factors_normalise(p, rows);
+    for (int r = 0; r < members; r++) {
+        factors_times_transposed(t->memory[r] + first, rows, columns, p, one);
+        for (size_t j = 0; j < columns; j++) next[j] = r ? next[j] + one[j] : one[j];
+    }
+    for (size_t j = 0; j < columns; j++) q[j] = next[j] * (1.0f / (float)members);
+    for (size_t i = 0; i < rows; i++)
+        for (size_t j = 0; j < columns; j++) t->target[first + i * columns + j] = p[i] * q[j];
+    for (int r = 0; r < members; r++)
+        for (size_t i = 0; i < rows * columns; i++) t->memory[r][first + i] -= t->target[first + i];
+}
+
+static void factors_step(factors_twin *t, const world *x, int64_t step)
+{
+    static float g[FLOATS];
+    memcpy(t->held, t->target, sizeof t->held);
+    for (int r = 0; r < x->o.members; r++) {
+        world_gradient(x, r, t->batches[r]++, t->weights, false, g);
+        for (size_t i = 0; i < FLOATS; i++) t->memory[r][i] += g[i];
+    }
+    for (size_t k = 0, first = 0; SEGMENTS[k]; first += (size_t)SEGMENTS[k++]) {
+        size_t rows = SEGMENTS[k] % 4 ? 1 : 4;
+        factors_layer(t, first, rows, (size_t)SEGMENTS[k] / rows, x->o.members);
+    }
+    if (x->o.exchange.delay == 0)
+        world_update(t->weights, t->target, 0, FLOATS, 1.0f, step);
+    else if (step > 0)
+        world_update(t->weights, t->held, 0, FLOATS, 1.0f, step - 1);
+}
+
+static void factors_begin(factors_twin *t)
+{
+    memset(t, 0, sizeof *t);
+    for (size_t i = 0; i < FLOATS; i++) t->weights[i] = world_start(i);
+    for (size_t k = 0, first = 0; SEGMENTS[k]; first += (size_t)SEGMENTS[k++])
+        for (int j = 0; j < SEGMENTS[k]; j++) t->q[first + (size_t)j] = factors_first((size_t)j);
+}
+
+/* Two rounds a step, each a mean over all members; saved in the middle and resumed, by as many or by others: the
+ * factors that all have go on, and what each did not deliver is divided anew. */
+TEST(test_rounds_of_floats)
+{
+    (void)state;
+    static factors_twin t;
+    static world before;
+    for (int from = 1; from <= 4; from++)
+        for (uint64_t seed = 1; seed <= 12; seed++) {
+            int to = seed % 3 ? from : (from + 1) % 4 + 1;
+            world_options o = options(from, seed & 1, seed >> 1 & 1, seed);
+            o.with = &factors;
+            o.matrices = true;
+            world_ok(world_make(&before, &o));
+            factors_begin(&t);
+            world_ok(world_run(&before, 4));
+            for (int64_t step = 0; step < 4; step++) factors_step(&t, &before, step);
+            world_check_rest(&before, 4);
+            world_check_values(&before, t.weights);
+            o.members = to;
+            world_ok(world_make(&w, &o));
+            world_resume(&w, &before);
+            float sums[WORLD_MOST][FLOATS] = {{0}};
+            for (int j = 0; j < from; j++)
+                for (size_t i = 0; i < FLOATS; i++)
+                    sums[j % to][i] += from == to ? t.memory[j][i] : (float)to / (float)from * t.memory[j][i];
+            memcpy(t.memory, sums, sizeof sums);
+            for (int j = 0; j < to; j++) t.batches[j] = 4;
+            world_ok(world_run(&w, 8));
+            for (int64_t step = 4; step < 8; step++) factors_step(&t, &w, step);
+            world_check_rest(&w, 8);
+            world_check_values(&w, t.weights);
+            world_free(&w);
+            world_free(&before);
+        }
+}
+
 /* Dense layers beside others: the mean of what all gave, whole. */
 TEST(test_dense_items_stay_dense)
 {
@@ -433,6 +526,7 @@ int main(void)
                                        cmocka_unit_test(test_plain_messages),
                                        cmocka_unit_test(test_means_are_the_twins),
                                        cmocka_unit_test(test_memories_go_on_in_other_worlds),
+                                       cmocka_unit_test(test_rounds_of_floats),
                                        cmocka_unit_test(test_dense_items_stay_dense)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -327,8 +327,8 @@ static void test_bytes_that_make_no_sense(void **state)
 
 enum { VECTOR = 60000, CUTS = 4, ITEMS = 5 };
 /* Two items of two runs each, one that is as long as three tiles, small ones. */
-static const nw_extent pieces[] = {{10, 3, 0},    {20, 16000, 0},    {16030, 1, 1},     {20000, 5120, 1},
-                                   {25120, 8, 2}, {25130, 15360, 3}, {VECTOR - 9, 9, 4}};
+static const nw_extent pieces[] = {{10, 3, 0, 0},    {20, 16000, 0, 0},    {16030, 1, 1, 0},     {20000, 5120, 1, 0},
+                                   {25120, 8, 2, 0}, {25130, 15360, 3, 0}, {VECTOR - 9, 9, 4, 0}};
 enum { PIECES = sizeof pieces / sizeof pieces[0] };
 
 static nw_block make_block(const nw_codec *codec, size_t cuts[CUTS + 1])
@@ -421,7 +421,14 @@ static void test_blocks_through_codecs(void **state)
             if (way % 4 > 0) assert_int_equal(nw_pool_create(&pool, way % 4), NW_OK);
             assert_int_equal(nw_memory_create(&memory, way < 4 ? NULL : "error", VECTOR), NW_OK);
             assert_true((memory != NULL) == (way >= 4) && b.tile_count <= 64);
-            nw_encoding e = {&b, codec, memory, {1, 3, 0}, in, partial, to, encoded};
+            nw_encoding e = {.block = &b,
+                             .codec = codec,
+                             .memory = memory,
+                             .key = {1, 3, 0},
+                             .vector = in,
+                             .partial = partial,
+                             .out = to,
+                             .encoded = encoded};
             memset(memory_twin, 0, sizeof memory_twin);
             for (int step = 0; step < 3; step++) {
                 nw_codec_begin(&e, pool);
