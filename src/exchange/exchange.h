@@ -54,8 +54,7 @@ nw_status nw_server_create(nw_machine **exchange, const nw_exchange_options *opt
 /* The pipeline of a rank that has all stages (passes.c). Takes over the exchange. */
 nw_status nw_passes_create(nw_machine **pipeline, nw_machine *exchange, const nw_params *params, int accumulation);
 
-/* Of a group with servers: how many members compute, and which of them a member is; -1: it does not. */
+/* Of a group with servers: how many members compute. */
 int nw_server_workers(const nw_exchange_options *options);
-int nw_server_worker_of(const nw_exchange_options *options, int member);
 
 #endif

@@ -367,12 +367,6 @@ int nw_server_workers(const nw_exchange_options *o)
     return servers_compute(o) ? o->group.count : o->group.count - servers_of(o);
 }
 
-int nw_server_worker_of(const nw_exchange_options *o, int member)
-{
-    int first = servers_compute(o) ? 0 : servers_of(o);
-    return member >= first ? member - first : -1;
-}
-
 static nw_status check_options(const nw_exchange_options *o)
 {
     int servers = servers_of(o);
@@ -468,7 +462,7 @@ nw_status nw_server_create(nw_machine **out, const nw_exchange_options *o)
     s->first_worker = servers_compute(o) ? 0 : s->servers;
     s->workers = nw_server_workers(o);
     s->serves = o->group.me < s->servers;
-    s->works = nw_server_worker_of(o, o->group.me) >= 0;
+    s->works = o->group.me >= s->first_worker;
     s->hears = s->works || s->servers > 1;
     s->sync = o->sync;
     s->base = (nw_machine){.ops = &ops, .group = o->group, .equal = true, .drops = o->deadline_ns > 0};

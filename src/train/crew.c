@@ -96,7 +96,8 @@ static void take_report(nw_crew *crew, int member, const uint8_t *report, nw_tal
     memcpy(&tally, report, sizeof tally);
     nw_tally_merge(sum, &tally);
     if (nw_crew_lockstep(crew)) return;
-    int worker = nw_server_worker_of(&crew->options.exchange, member);
+    nw_group column = nw_roles_column(&crew->roles, crew->driver->first);
+    int worker = nw_roles_of(&crew->roles, column.ranks[member]).replica;
     if (floats > 0) memcpy(crew->statistics + (size_t)worker * floats, report + sizeof tally, floats * sizeof(float));
     crew->reported[worker] = true;
 }
@@ -231,13 +232,13 @@ static nw_status make_driver(nw_crew *crew, int first, int world)
     return nw_virtual_create(&crew->driver, &options, &v);
 }
 
-static nw_status make_machine(nw_crew *crew, int index, int rank, int world)
+static nw_status make_machine(nw_crew *crew, int index, int rank)
 {
     nw_member *m = &crew->members[index];
     nw_exchange_options e = crew->options.exchange;
     nw_machine *exchange;
     int accumulation = m->replica->options.accumulation;
-    e.group = (nw_group){crew->everybody, world, rank};
+    e.group = nw_roles_column(&crew->roles, rank);
     e.params = params_of(m);
     e.accumulation = accumulation;
     e.pool = m->replica->net->model.pass.exec.pool;
@@ -264,15 +265,12 @@ static int64_t find_epoch_batches(const nw_crew *crew, int workers)
     return o->max_batches > 0 && o->max_batches < batches ? o->max_batches : batches;
 }
 
-static nw_status make_member(nw_crew *crew, int index, int rank, int world)
+static nw_status make_member(nw_crew *crew, int index, int rank)
 {
     nw_member *m = &crew->members[index];
     nw_replica_options o = crew->options.replica;
-    int workers = world, worker = rank;
+    int workers = crew->roles.replicas, worker = nw_roles_of(&crew->roles, rank).replica;
     if (has_servers(crew)) {
-        crew->options.exchange.group = (nw_group){crew->everybody, world, 0};
-        workers = nw_server_workers(&crew->options.exchange);
-        worker = nw_server_worker_of(&crew->options.exchange, rank);
         o.epoch_batches = crew->epoch_batches = find_epoch_batches(crew, workers);
         int batch = crew->options.global_batch;
         if (batch > 0) o.loader.batch_size = batch / workers + (worker >= 0 && worker < batch % workers);
@@ -286,7 +284,16 @@ static nw_status make_member(nw_crew *crew, int index, int rank, int world)
     NW_TRY(nw_replica_create(&m->replica, &o, index > 0 ? crew->members[0].replica : NULL));
     m->report = calloc(1, sizeof(nw_tally) + (params_of(m)->running.floats + 1) * sizeof(float));
     NW_FAIL_IF(!m->report, NW_E_MEMORY, "no memory for a report");
-    return make_machine(crew, index, rank, world);
+    return make_machine(crew, index, rank);
+}
+
+/* Every rank has all stages; servers are ranks of their own, or the first of those that compute. */
+static nw_status make_roles(nw_crew *crew, int world)
+{
+    nw_exchange_options *e = &crew->options.exchange;
+    e->group.count = world;
+    int replicas = has_servers(crew) ? nw_server_workers(e) : world;
+    return nw_roles_make(&crew->roles, world - replicas, replicas, 1, 0);
 }
 
 static nw_status create(nw_crew *crew)
@@ -298,13 +305,11 @@ static nw_status create(nw_crew *crew)
     crew->count = o->place == NW_CREW_VIRTUAL || o->place == NW_CREW_REPLAY ? world : 1;
     crew->members = calloc((size_t)crew->count, sizeof *crew->members);
     crew->ranks = calloc((size_t)crew->count, sizeof *crew->ranks);
-    crew->everybody = calloc((size_t)world, sizeof *crew->everybody);
-    NW_FAIL_IF(!crew->members || !crew->ranks || !crew->everybody, NW_E_MEMORY, "no memory for %d replicas",
-               crew->count);
-    for (int i = 0; i < world; i++) crew->everybody[i] = (uint16_t)i;
+    NW_FAIL_IF(!crew->members || !crew->ranks, NW_E_MEMORY, "no memory for %d replicas", crew->count);
+    NW_TRY(make_roles(crew, world));
     NW_TRY(nw_codec_create(&crew->codec, &o->codec));
     crew->options.exchange.layout.codec = crew->codec;
-    for (int i = 0; i < crew->count; i++) NW_TRY(make_member(crew, i, first + i, world));
+    for (int i = 0; i < crew->count; i++) NW_TRY(make_member(crew, i, first + i));
     const nw_model *model = &crew->members[0].replica->net->model;
     NW_TRY(make_driver(crew, first, world));
     crew->scratch = calloc((size_t)(world + 1) * model->params.running.floats + 1, sizeof *crew->scratch);
@@ -352,7 +357,7 @@ void nw_crew_free(nw_crew *crew)
     free(crew->reported);
     free(crew->members);
     free(crew->ranks);
-    free(crew->everybody);
+    nw_roles_free(&crew->roles);
     free(crew);
 }
 
@@ -371,7 +376,7 @@ nw_status nw_crew_go_back(nw_crew *crew, nw_checkpoint *checkpoint, double lr_fa
     for (int i = 0; i < crew->count; i++) {
         nw_exchange_free(crew->members[i].machine);
         crew->members[i].machine = NULL;
-        NW_TRY(make_machine(crew, i, crew->driver->first + i, nw_crew_world(crew)));
+        NW_TRY(make_machine(crew, i, crew->driver->first + i));
     }
     NW_TRY(nw_crew_load(crew, checkpoint, &note));
     for (int i = 0; i < crew->count; i++) crew->members[i].replica->at.lr_factor = lr_factor;
@@ -426,10 +431,10 @@ void nw_crew_copy_statistics(nw_crew *crew, float *to)
     nw_replica *r = nw_crew_first(crew);
     const nw_params *p = params_of(&crew->members[0]);
     size_t floats = p->running.floats;
-    int workers = nw_server_workers(&crew->options.exchange), count = 0;
+    int count = 0;
     if (floats == 0) return;
     memcpy(to, r->ema_running ? nw_net_average(r->net)->buffers : p->buffers, floats * sizeof *to);
-    for (int w = 0; w < workers; w++) { /* in the order of ranks */
+    for (int w = 0; w < crew->roles.replicas; w++) { /* in the order of ranks */
         const float *said = crew->statistics + (size_t)w * floats;
         if (!crew->reported[w] || (count > 0 && crew->options.norms == NW_NORMS_LOCAL)) continue;
         for (size_t i = 0; i < floats; i++) to[i] = count > 0 ? to[i] + said[i] : said[i];
@@ -552,8 +557,7 @@ static nw_status gather_buffers(nw_crew *crew, float *const *mine)
 /* Whether a rank has statistics of its own: servers that do not compute and ranks that are lost have none. */
 static bool has_statistics(const nw_crew *crew, int rank)
 {
-    bool works = !has_servers(crew) || nw_server_worker_of(&crew->options.exchange, rank) >= 0;
-    return works && !crew->dropped[rank];
+    return nw_roles_of(&crew->roles, rank).replica >= 0 && !crew->dropped[rank];
 }
 
 /* Makes them the mean over all ranks that have some, in the order of ranks. */
@@ -597,8 +601,7 @@ static nw_status recalibrate_all(nw_crew *crew)
 
 nw_status nw_crew_sync_norms(nw_crew *crew)
 {
-    bool served = has_servers(crew) && nw_server_worker_of(&crew->options.exchange, 0) < 0; /* rank 0 has none */
-    bool local = crew->options.norms == NW_NORMS_LOCAL && !served;
+    bool local = crew->options.norms == NW_NORMS_LOCAL && nw_roles_of(&crew->roles, 0).replica >= 0;
     if (params_of(&crew->members[0])->running.floats == 0 || local) return NW_OK;
     if (crew->options.norms == NW_NORMS_RECALIBRATE) NW_TRY(recalibrate_all(crew));
     float *mine[NW_CLUSTER_RANKS];

@@ -25,6 +25,7 @@
 #include "base/histogram.h"
 #include "exchange/exchange.h"
 #include "net/replay.h"
+#include "net/roles.h"
 #include "net/virtual.h"
 #include "train/crew_taps.h"
 #include "train/replica.h"
@@ -88,7 +89,7 @@ struct nw_crew {
     int count; /* replicas here */
     nw_member *members;
     nw_rank *ranks;
-    uint16_t *everybody; /* the group of all ranks */
+    nw_roles roles; /* of all ranks */
     nw_compute_cost cost;
     int64_t started_ns;
     float *scratch; /* as long as the buffers, for each rank of the world */

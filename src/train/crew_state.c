@@ -330,7 +330,7 @@ static nw_status load_place(nw_crew *crew, nw_checkpoint *c, bool same_world)
                nw_checkpoint_path(c), (long long)at->batch, (long long)batches, (long long)at->epoch);
     if (batches != crew->epoch_batches) /* another batch size or number of workers in step */
         at->batch = (int64_t)((double)at->batch * (double)crew->epoch_batches / (double)batches);
-    int workers = nw_server_workers(&crew->options.exchange);
+    int workers = crew->roles.replicas;
     for (int i = 0; !same_world && i < crew->count; i++) {
         nw_place *own = &crew->members[i].replica->at;
         int64_t all = nw_replica_batches(crew->members[i].replica), done = at->batch;

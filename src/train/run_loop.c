@@ -237,7 +237,7 @@ static int64_t updates_between_rests(const run *r)
     const nw_run_options *o = r->options;
     const nw_exchange_options *e = &r->crew->options.exchange;
     int64_t epoch = nw_crew_updates_of(r->crew, 1);
-    int64_t fewest = e->sync ? 1 : (int64_t)GRADIENTS_BETWEEN_RESTS * nw_server_workers(e);
+    int64_t fewest = e->sync ? 1 : (int64_t)GRADIENTS_BETWEEN_RESTS * r->crew->roles.replicas;
     if (o->checkpoint_every > 0) return o->checkpoint_every;
     return epoch > 0 ? (fewest + epoch - 1) / epoch * epoch : fewest;
 }

@@ -1,0 +1,48 @@
+/*
+ * roles.h - who does what in a world: R replicas of P stages each, S ranks that only serve parameters, and E that only
+ * evaluate.
+ *
+ *   rank              what it does
+ *   0 .. S - 1        serves; S / P ranks own the parameters of each stage, those of stage 0 first
+ *   S + r P + p       computes stage p of replica r
+ *   S + R P ..        evaluates
+ *
+ *                     stage 0      stage 1      stage 2
+ *   servers           0 1          2 3          4 5            S = 6
+ *   replica 0         6            7            8              a row: one replica, whose pipeline passes batches along
+ *   replica 1         9            10           11
+ *                     a column: one stage, whose exchange makes its replicas agree
+ *
+ * With one stage a rank has all of them, a row is one rank, and the column all that do not evaluate. Where servers
+ * compute as well, S is 0, and the first members of each column serve besides.
+ *
+ * Threads: nothing changes after nw_roles_make.
+ */
+#ifndef NW_NET_ROLES_H
+#define NW_NET_ROLES_H
+
+#include "net/machine.h"
+
+typedef struct nw_roles {
+    int servers, replicas, stages, evaluators;
+    uint16_t *ranks;   /* 0, 1, 2, ...: a row is a piece of it */
+    uint16_t *columns; /* the ranks of column 0, those of column 1, ... */
+} nw_roles;
+
+/* NW_E_ARGUMENT where nobody computes, or stages cannot have equally many servers. */
+nw_status nw_roles_make(nw_roles *roles, int servers, int replicas, int stages, int evaluators);
+void nw_roles_free(nw_roles *roles);
+static inline int nw_roles_world(const nw_roles *r) { return r->servers + r->replicas * r->stages + r->evaluators; }
+
+/* What a rank does: numbers from 0 on, -1 for what it does not. A server has the stage that it serves. */
+typedef struct nw_duty {
+    int server, replica, stage, evaluator;
+} nw_duty;
+nw_duty nw_roles_of(const nw_roles *roles, int rank);
+
+/* The groups of a rank, which last as long as the roles: its pipeline's and its exchange's. Whoever has none gets an
+ * empty one. */
+nw_group nw_roles_row(const nw_roles *roles, int rank);
+nw_group nw_roles_column(const nw_roles *roles, int rank);
+
+#endif
