@@ -49,7 +49,7 @@ static void stop_at(allreduce *a, int64_t until)
 {
     if (until >= a->go.until) return;
     a->go.until = until;
-    a->go.partial = a->go.drain = false;
+    a->go.drain = false;
     nw_reduce_say(a->reduce, until);
 }
 
@@ -70,7 +70,7 @@ static float *held_back(const allreduce *a) { return a->delay ? a->delayed[a->ap
  * end. */
 static int64_t may_wait(const allreduce *a)
 {
-    bool at_end = a->step >= a->go.until && !a->go.partial && !a->asked;
+    bool at_end = a->step >= a->go.until && !a->asked;
     return at_end && a->go.drain ? 0 : a->delay;
 }
 
@@ -109,8 +109,7 @@ static void go_on(allreduce *a, nw_actions *actions)
         return;
     }
     count_step(a, actions);
-    if (a->step >= a->go.until && !a->go.partial) return;
-    if (a->step >= a->go.until) a->go.partial = false;
+    if (a->step >= a->go.until) return;
     a->asked = true;
     nw_actions_task(actions, (nw_task){.kind = NW_TASK_GRADIENT, .number = a->step});
 }
@@ -118,7 +117,10 @@ static void go_on(allreduce *a, nw_actions *actions)
 static nw_status gradient_done(allreduce *a, nw_actions *actions, const nw_task *task)
 {
     a->asked = false;
-    if (!task->completes) return NW_OK; /* the batches of the run are used up */
+    if (!task->completes) { /* the batches of the run are used up */
+        a->go.until = a->step;
+        return NW_OK;
+    }
     NW_TRY(nw_reduce_give(a->reduce, actions, a->step, task->clock, 0, a->params->gradients));
     a->clocks[a->step & 1] = task->clock;
     a->step++;

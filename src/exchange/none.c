@@ -17,9 +17,7 @@ typedef struct none {
 /* What comes next, if anything can. */
 static void go_on(none *n, nw_actions *actions)
 {
-    bool more = n->base.updates < n->go.until;
-    if (n->asked || !(more || n->go.partial)) return;
-    if (!more) n->go.partial = false;
+    if (n->asked || n->base.updates >= n->go.until) return;
     n->asked = true;
     nw_actions_task(actions, (nw_task){.kind = NW_TASK_GRADIENT, .number = n->base.updates});
 }
@@ -52,7 +50,6 @@ static nw_status handle(nw_machine *m, const nw_event *event, nw_actions *action
         break;
     case NW_EVENT_STOP:
         n->go.until = n->base.updates + n->asked;
-        n->go.partial = false;
         break;
     case NW_EVENT_DONE:
         if (event->task->kind == NW_TASK_GRADIENT && event->task->completes) {
@@ -60,7 +57,10 @@ static nw_status handle(nw_machine *m, const nw_event *event, nw_actions *action
             return NW_OK;
         }
         n->asked = false;
-        if (event->task->kind == NW_TASK_UPDATE) count_update(n, actions, event->task->clock);
+        if (event->task->kind == NW_TASK_UPDATE)
+            count_update(n, actions, event->task->clock);
+        else
+            n->go.until = n->base.updates;
         break;
     case NW_EVENT_MESSAGE:
         return NW_FAIL(NW_E_MESSAGE, "a message came from rank %u, but replicas do not exchange anything here",

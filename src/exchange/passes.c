@@ -7,8 +7,8 @@
  * passes here.
  *
  * Where ranks go in step, GO says how many batches this rank computes in the run. If these are no multiple of
- * `accumulation` the exchange is told to begin one gradient more (go.partial), and is told when the batches are used up
- * that it is not complete; the next run goes on with it.
+ * `accumulation` the exchange is told to go one update further, so that it begins one gradient more, and is told when
+ * the batches are used up that it is not complete; the next run goes on with it.
  */
 #include "exchange/exchange.h"
 
@@ -73,7 +73,7 @@ static nw_status go(passes *p, const nw_event *event, nw_actions *actions)
     nw_go g = *event->go;
     nw_event e = *event;
     p->left = g.batches;
-    g.partial = g.batches != INT64_MAX && (p->pending + g.batches) % p->accumulation > 0;
+    g.until += g.batches != INT64_MAX && (p->pending + g.batches) % p->accumulation > 0;
     e.go = &g;
     return tell(p, &e, actions);
 }

@@ -55,7 +55,6 @@ typedef struct nw_go {
     int64_t until;            /* updates of the world, all runs together */
     int64_t batches;          /* that this rank computes in this run, where all ranks do so in step; else INT64_MAX */
     bool drain;               /* apply what is held back */
-    bool partial;             /* set by the pipeline: one gradient more is to be begun, which will not be complete */
     const int64_t *snapshots; /* due after these updates, ascending; valid until the run ends */
     int snapshot_count;
 } nw_go;

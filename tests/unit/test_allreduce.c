@@ -249,6 +249,36 @@ TEST(test_all_stop_after_the_same_step)
     assert_true(early > 500);
 }
 
+/* A rank is asked at any moment, also in the gradient that the run does not complete. */
+TEST(test_stopping_in_a_gradient_that_goes_on)
+{
+    int early = 0, late = 0;
+    for (uint64_t seed = 0; seed < 600; seed++) {
+        int ranks = 1 + (int)(seed % 3), delay = (int)(seed / 3 % 2);
+        world_options o = options(ranks, delay, "none", TWO, seed);
+        int64_t k = 2 + (int64_t)(seed % 2), first = k + (int64_t)(seed / 2 % 7), all = k * 8;
+        nw_status status = NW_OK;
+        if (ranks == 1 && delay == 0) o.exchange.name = "none";
+        o.exchange.accumulation = (int)k;
+        world_ok(world_make(&w, &o));
+        world_ok(world_go(&w, first / k, first, true));
+        for (uint64_t i = 0; i < seed / 6 % 60 && world_step(&w, &status); i++) world_ok(status);
+        world_ok(world_stop(&w, (int)(seed / 7) % ranks));
+        world_ok(world_settle(&w));
+        int64_t batches = w.at[0].batches, drained = batches == first ? first : 0;
+        for (int i = 1; i < ranks; i++) assert_int_equal(w.at[i].batches, batches);
+        assert_true(drained || batches % k == 0);
+        early += !drained;
+        late += drained && first % k > 0;
+        check(batches / k, twin(&w, batches, drained));
+        world_ok(world_go(&w, 8, all - batches, false));
+        world_ok(world_settle(&w));
+        check(8, twin(&w, all, drained));
+        world_free(&w);
+    }
+    assert_true(early > 50 && late > 50);
+}
+
 /* ---- saving ---- */
 
 /* A new world that knows nothing but weights and state goes on to the same bits, also with another delay. */
@@ -545,6 +575,7 @@ int main(void)
                                        cmocka_unit_test(test_every_order_of_two_ranks_and_buckets),
                                        cmocka_unit_test(test_every_order_of_three_ranks),
                                        cmocka_unit_test(test_all_stop_after_the_same_step),
+                                       cmocka_unit_test(test_stopping_in_a_gradient_that_goes_on),
                                        cmocka_unit_test(test_saved_state_goes_on_bit_for_bit),
                                        cmocka_unit_test(test_a_delay_ends_with_a_checkpoint),
                                        cmocka_unit_test(test_what_is_held_back_is_in_the_state),

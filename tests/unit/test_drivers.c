@@ -39,8 +39,7 @@ static void exchange_in_step(toy *t, const nw_event *e, nw_actions *actions)
         toy_update(t, actions);
     }
     if (e->kind != NW_EVENT_GO && !is_done(e, NW_TASK_UPDATE)) return;
-    if (t->base.updates >= t->go.until && !t->go.partial) return;
-    if (t->base.updates >= t->go.until) t->go.partial = false;
+    if (t->base.updates >= t->go.until) return;
     t->asked = t->computed;
     toy_compute(t, actions);
 }
