@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+enum { AT_ONCE = 8 };    /* tasks of an update for each thread: 2 MiB of parameters */
 enum { MOST = 1 << 15 }; /* of any number of a shape, so that the product of two is still an int */
 
 const char *nw_work_text(nw_work work)
@@ -16,16 +17,42 @@ const char *nw_work_text(nw_work work)
     return text[work];
 }
 
+/* Tasks from an index on. */
+typedef struct stretch {
+    nw_pool_task task;
+    void *context;
+    int first;
+} stretch;
+
+static void run_stretch(void *context, int index, int worker)
+{
+    const stretch *s = context;
+    s->task(s->context, s->first + index, worker);
+}
+
+/* Work on whole vectors may take long and has no layers: it stops now and then for those who have to look around. The
+ * tasks are the same, and so are the bits. */
+static void run_tasks(nw_exec *exec, nw_work work, int count, nw_pool_task task, void *context)
+{
+    int most = work == NW_WORK_UPDATE && exec->between ? AT_ONCE * nw_pool_threads(exec->pool) : count;
+    nw_pool_run(exec->pool, count < most ? count : most, task, context);
+    for (int first = most; first < count; first += most) {
+        stretch rest = {task, context, first};
+        exec->between(exec->listener);
+        nw_pool_run(exec->pool, count - first < most ? count - first : most, run_stretch, &rest);
+    }
+}
+
 void nw_exec_run(nw_exec *exec, nw_work work, int count, nw_pool_task task, void *context)
 {
     if (!exec->profile) {
-        nw_pool_run(exec->pool, count, task, context);
+        run_tasks(exec, work, count, task, context);
         return;
     }
     int threads = nw_pool_threads(exec->pool);
     memset(exec->fused_ns, 0, (size_t)threads * 8 * sizeof exec->fused_ns[0]);
     int64_t start = nw_now_ns();
-    nw_pool_run(exec->pool, count, task, context);
+    run_tasks(exec, work, count, task, context);
     int64_t total = nw_now_ns() - start, norm = 0, moves = 0;
     for (int t = 0; t < threads; t++) {
         norm += exec->fused_ns[t * 8];

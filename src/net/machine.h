@@ -28,8 +28,8 @@
  *   SNAPSHOT   parameters of the world after so many updates, to be looked at, not to train with
  *
  * A rank does one task at a time, in the order in which they were asked for. Messages are handled between tasks, and
- * between the layers of a running one; all other actions are immediate. Messages from one rank to another arrive in the
- * order in which they were sent.
+ * between the layers of a running one or the parts of an update (but of simulated ranks, after it); all other actions
+ * are immediate. Messages from one rank to another arrive in the order in which they were sent.
  *
  * Pace. GO says how many updates the world shall have made when the run ends (`until`), and a machine stops by itself;
  * it `rests` when nobody can need this rank before the next GO and nothing of its own is on the wire. Then everything

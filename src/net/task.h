@@ -3,7 +3,8 @@
  *
  * A task is asked for by a machine (machine.h) and done by the rank's worker. While it runs it announces what is ready
  * before its end: `final`, the gradient is touched from here on no more; `out`, a message for the next or the previous
- * stage of a pipeline. `between` is called between layers, so that messages move while the task runs.
+ * stage of a pipeline. `between` is called between layers, and every few MiB of an update, so that messages move while
+ * the task runs.
  *
  *   GRADIENT   asked by an exchange; its pipeline makes passes of it, so that no worker ever sees one
  *   PASS       forward, backward or both, through all stages of this rank, for one micro-batch

@@ -53,7 +53,8 @@ static nw_status do_pass(nw_member *m, nw_task *task, nw_announce *announce)
 static nw_status do_task(void *worker, nw_task *task, nw_announce *announce)
 {
     nw_member *m = worker;
-    nw_status status = task->kind == NW_TASK_PASS ? do_pass(m, task, announce) : nw_replica_update(m->replica, task);
+    nw_status status =
+        task->kind == NW_TASK_PASS ? do_pass(m, task, announce) : nw_replica_update(m->replica, task, announce);
     if (status == NW_OK || nw_crew_world(m->crew) == 1) return status;
     char reason[512];
     snprintf(reason, sizeof reason, "%s", nw_error_message());

@@ -79,20 +79,22 @@ static nw_status do_pass(nw_drill *d, nw_announce *announce)
 }
 
 /* With a rate of nearly nothing, so that any number of steps leaves numbers that are finite. */
-static nw_status update(nw_drill *d, const nw_task *task)
+static nw_status update(nw_drill *d, const nw_task *task, nw_announce *announce)
 {
     nw_params *params = &d->net->model.params;
     float *own = params->gradients;
     if (d->pretends) return NW_OK;
     params->gradients = task->gradient;
+    nw_net_announce(d->net, announce);
     nw_status status = nw_net_apply(d->net, 1e-6, (double)task->scale);
+    nw_net_announce(d->net, NULL);
     params->gradients = own;
     return status;
 }
 
 static nw_status do_task(void *worker, nw_task *task, nw_announce *announce)
 {
-    return task->kind == NW_TASK_PASS ? do_pass(worker, announce) : update(worker, task);
+    return task->kind == NW_TASK_PASS ? do_pass(worker, announce) : update(worker, task, announce);
 }
 
 const nw_worker_ops nw_drill_work = {do_task, NULL};

@@ -236,6 +236,14 @@ nw_status nw_net_gradients(nw_net *net, const float *images, const int32_t *labe
     return NW_OK;
 }
 
+static void look_around(void *announce) { ((nw_announce *)announce)->between(announce); }
+void nw_net_announce(nw_net *net, nw_announce *announce)
+{
+    nw_exec *exec = &net->model.pass.exec;
+    exec->between = announce ? look_around : NULL;
+    exec->listener = announce;
+}
+
 nw_status nw_net_apply(nw_net *net, double learning_rate, double gradient_scale)
 {
     net->batches++;

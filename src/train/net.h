@@ -2,6 +2,7 @@
 #ifndef NW_TRAIN_NET_H
 #define NW_TRAIN_NET_H
 
+#include "net/task.h"
 #include "nn/model.h"
 #include "optim/ema.h"
 #include "optim/optimizer.h"
@@ -38,6 +39,8 @@ nw_status nw_net_create_sibling(nw_net **net, nw_net *elder, const nw_net_parts 
 /* nw_net_create with given kernels instead of the machine's choice. */
 nw_status nw_net_create_with(nw_net **net, const nw_net_options *options, const nw_kernels *kernels);
 
+/* Who is called now and then during updates; NULL: nobody. */
+void nw_net_announce(nw_net *net, nw_announce *announce);
 /* The update with the gradient times gradient_scale: 1 / k for the mean of k accumulated gradients. */
 nw_status nw_net_apply(nw_net *net, double learning_rate, double gradient_scale);
 

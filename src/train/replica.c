@@ -248,7 +248,7 @@ double nw_replica_lr(const nw_replica *r, int64_t batch)
     return r->at.lr_factor * nw_schedule_lr(&r->schedule, batch > 0 ? batch : 0);
 }
 
-nw_status nw_replica_update(nw_replica *r, const nw_task *task)
+static nw_status update(nw_replica *r, const nw_task *task)
 {
     nw_params *params = &r->net->model.params;
     nw_exec *exec = &r->net->model.pass.exec;
@@ -269,6 +269,14 @@ nw_status nw_replica_update(nw_replica *r, const nw_task *task)
     if (r->ema_running) NW_TRY(nw_ema_step(nw_net_average(r->net), exec, params));
     *nw_optimizer_steps(r->net->optimizer) = (uint64_t)task->number + 1;
     return NW_OK;
+}
+
+nw_status nw_replica_update(nw_replica *r, const nw_task *task, nw_announce *announce)
+{
+    nw_net_announce(r->net, announce);
+    nw_status status = update(r, task);
+    nw_net_announce(r->net, NULL);
+    return status;
 }
 
 nw_status nw_replica_end_epoch(nw_replica *r)

@@ -89,7 +89,8 @@ nw_status nw_replica_pass(nw_replica *replica, nw_task *task, nw_announce *annou
 /* How many elements of the gradient a complete pass announces as final, one after the other; `stages` has room for
  * all: the stages after which it does so. */
 int nw_replica_announces(const nw_replica *replica, const nw_task *task, int *stages);
-nw_status nw_replica_update(nw_replica *replica, const nw_task *task);
+/* Calls announce->between every few MiB of parameters; announce may be NULL. */
+nw_status nw_replica_update(nw_replica *replica, const nw_task *task, nw_announce *announce);
 /* The learning rate of a batch, counted from 0 over all epochs. */
 double nw_replica_lr(const nw_replica *replica, int64_t batch);
 /* Lets the average of the weights begin, if this epoch is the first that it sees. */

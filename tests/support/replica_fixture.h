@@ -86,7 +86,7 @@ static inline void update_after(nw_replica *r, const nw_task *pass)
     nw_task update = *pass;
     update.kind = NW_TASK_UPDATE;
     update.scale = 1;
-    if (pass->completes) OK(nw_replica_update(r, &update));
+    if (pass->completes) OK(nw_replica_update(r, &update, NULL));
 }
 
 static inline void compute(nw_replica *r, int batches)

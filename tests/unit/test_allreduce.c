@@ -166,6 +166,7 @@ TEST(test_random_orders)
         int ranks = 2 + (int)(seed % 4);
         world_options o = options(ranks, (int)(seed / 4 % 2), "none", seed % 5 ? TWO : MANY, seed);
         o.finals = seed / 8 % 2 ? seed : 0;
+        o.interrupts = seed / 16 % 2;
         world_ok(world_make(&w, &o));
         if (seed % 3 == 0) w.starved = world_bit((int)(seed / 3) % ranks, (int)(seed / 15) % ranks);
         run(6, true);
@@ -228,6 +229,7 @@ TEST(test_all_stop_after_the_same_step)
         int ranks = 1 + (int)(seed % 4), delay = (int)(seed / 4 % 2);
         world_options o = options(ranks, delay, "none", seed / 8 % 2 ? TWO : ONE, seed);
         o.finals = seed;
+        o.interrupts = seed / 16 % 2;
         nw_status status = NW_OK;
         world_ok(world_make(&w, &o));
         if (seed % 3 == 0) w.starved = world_bit((int)(seed / 3) % ranks, (int)(seed / 15) % ranks);

@@ -27,6 +27,7 @@ static world_options options(int members, nw_exchange_options e, const char *cod
                            .codec = codec,
                            .seed = seed,
                            .finals = seed + 1,
+                           .interrupts = true,
                            .link_most = (in_flight + 3) * (pieces + 1)};
 }
 
@@ -126,6 +127,7 @@ TEST(test_every_order)
         o.segments = (const int[]){40, 0};
         o.finals = 0;
         o.every = 2;
+        o.interrupts = cases[i].servers == 1; /* or there are very many */
         updates = cases[i].updates;
         print_message("case %zu: %lld orders\n", i, (long long)world_every_order(&o, begin, check, false));
     }
@@ -445,6 +447,31 @@ TEST(test_workers_come_back)
     assert_true(dropped > 100 && silent > 10);
 }
 
+/* One that comes back while an update runs, of parameters that nobody was sent yet, gets those behind it. */
+TEST(test_a_worker_joins_during_an_update)
+{
+    nw_status status;
+    nw_exchange_options e = ASYNC;
+    e.in_flight = 1;
+    e.deadline_ns = 1000;
+    make(options(3, e, "none", 2));
+    world_ok(world_go(&w, 10, 0, true));
+    w.at[2].asleep = true;
+    w.starved = world_bit(1, 0);
+    while (w.links[1][0].last < 4) steps(1);
+    for (int i = 0; i < 3; i++) world_ok(world_deliver(&w, 1, 0)); /* so that it is heard of later than the other */
+    assert_true(world_ring(&w, &status) && status == NW_OK && w.dropped[2]);
+    w.starved = world_bit(0, 0);
+    while (w.at[0].rank.queued == 0) steps(1);
+    world_ok(world_local(&w, 0));
+    w.at[2].asleep = false;
+    while (w.dropped[2]) steps(1);
+    assert_true(w.at[0].rank.busy && w.updates == 0);
+    settle();
+    assert_true(w.updates == 10 && w.updates_of[2] > 0);
+    world_free(&w);
+}
+
 TEST(test_nobody_left)
 {
     nw_exchange_options e = ASYNC;
@@ -472,6 +499,7 @@ int main(void)
                                        cmocka_unit_test(test_waiting_for_copies),
                                        cmocka_unit_test(test_lost_workers),
                                        cmocka_unit_test(test_workers_come_back),
+                                       cmocka_unit_test(test_a_worker_joins_during_an_update),
                                        cmocka_unit_test(test_nobody_left)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -403,7 +403,7 @@ TEST(test_copies_and_second_vectors)
                       .first = first,
                       .count = count,
                       .scale = 1};
-    OK(nw_replica_update(still, &update));
+    OK(nw_replica_update(still, &update, NULL));
     int moves = 0;
     for (size_t i = 0; i < floats; i++) {
         bool inside = i >= first && i < first + count;
@@ -416,6 +416,46 @@ TEST(test_copies_and_second_vectors)
     free(also);
     nw_replica_free(still);
     nw_replica_free(moved);
+    nw_dataset_close(d);
+}
+
+static int looks;
+static void count_looks(nw_announce *a) { (void)a, looks++; }
+
+/* Messages move during a long update of any rule, and it makes the same of the parameters. */
+TEST(test_updates_stop_to_look_around)
+{
+    nw_announce announce = {.between = count_looks};
+    nw_dataset *d = make_dataset(11, 3, 32);
+    static const char *const rules[] = {"sgd", "lars", "adam"};
+    for (int i = 0; i < 3; i++) {
+        nw_replica_options o = replica_options(d, "alexnet");
+        o.net.base_width = 80;
+        o.optimizer = nw_optimizer_options_default(rules[i]);
+        o.optimizer.clip_norm = i == 2 ? 1 : 0;
+        o.ema_every = 1;
+        nw_replica *deaf = make_replica(&o), *r = make_replica(&o);
+        const nw_params *p = &deaf->net->model.params, *q = &r->net->model.params;
+        size_t floats = p->learned.floats, vectors = i == 0 ? 2 : i == 1 ? 4 : 3; /* and norms; and the average */
+        nw_replica_start_average(deaf, 0);
+        nw_replica_start_average(r, 0);
+        nw_task update = {.kind = NW_TASK_UPDATE, .count = floats, .scale = 1};
+        for (; update.number < 2; update.number++) {
+            for (size_t k = 0; k < floats; k++) p->gradients[k] = q->gradients[k] = (float)(k % 13) - 5.5f;
+            looks = 0;
+            update.gradient = p->gradients;
+            OK(nw_replica_update(deaf, &update, NULL));
+            assert_int_equal(looks, 0);
+            update.gradient = q->gradients;
+            OK(nw_replica_update(r, &update, &announce));
+            assert_true(looks >= (int)(vectors * (floats >> 20)));
+        }
+        assert_memory_equal(p->values, q->values, floats * sizeof(float));
+        assert_memory_equal(nw_net_average(deaf->net)->values, nw_net_average(r->net)->values, floats * sizeof(float));
+        assert_true(floats > 3 << 20);
+        nw_replica_free(deaf);
+        nw_replica_free(r);
+    }
     nw_dataset_close(d);
 }
 
@@ -575,6 +615,7 @@ int main(void)
         cmocka_unit_test(test_health_names_the_first),
         cmocka_unit_test(test_a_replica_answers_for_its_own_gradient_only),
         cmocka_unit_test(test_copies_and_second_vectors),
+        cmocka_unit_test(test_updates_stop_to_look_around),
         WITH_FILES(test_saved_with_dropout),
         WITH_FILES(test_saved_with_batch_norm),
         WITH_FILES(test_loading_refuses_what_does_not_fit),
