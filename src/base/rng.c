@@ -79,11 +79,26 @@ void nw_rng_shuffle(nw_rng *rng, uint32_t *order, uint32_t count)
 
 float nw_rng_uniform(nw_rng *rng) { return (float)(nw_rng_u32(rng) >> 8) * 0x1p-24f; }
 
+/* Of a uniform in (0, 1], so that it is finite. */
+static double log_uniform(nw_rng *rng) { return log(((double)nw_rng_u32(rng) + 1.0) * 0x1p-32); }
+
 /* In double, then rounded once: mathematics libraries differ in the last bits of a double, which the rounding to float
- * hides, so machines agree on initial weights. The first uniform is in (0, 1], the logarithm finite. */
+ * hides, so machines agree on initial weights. */
 float nw_rng_normal(nw_rng *rng)
 {
-    double radius = ((double)nw_rng_u32(rng) + 1.0) * 0x1p-32;
+    double radius = log_uniform(rng);
     double turn = (double)nw_rng_u32(rng) * 0x1p-32;
-    return (float)(sqrt(-2.0 * log(radius)) * cos(2.0 * M_PI * turn));
+    return (float)(sqrt(-2.0 * radius) * cos(2.0 * M_PI * turn));
+}
+
+/* Marsaglia and Tsang, A simple method for generating gamma variables, 2000. A shape below 1 is that of shape + 1 times
+ * uniform^(1 / shape), which may be too small for a double: hence logarithms. */
+float nw_rng_log_gamma(nw_rng *rng, double shape)
+{
+    double smaller = shape < 1 ? log_uniform(rng) / shape : 0;
+    double d = (shape < 1 ? shape + 1 : shape) - 1.0 / 3, c = 1 / sqrt(9 * d);
+    for (;;) {
+        double x = (double)nw_rng_normal(rng), u = log_uniform(rng), v = (1 + c * x) * (1 + c * x) * (1 + c * x);
+        if (v > 0 && u < 0.5 * x * x + d - d * v + d * log(v)) return (float)(smaller + log(d * v));
+    }
 }

@@ -19,6 +19,7 @@ typedef enum nw_purpose {
     NW_PURPOSE_AUGMENT = 9, /* a: epoch, b: sample */
     NW_PURPOSE_SPLIT = 32,  /* a: class; which images validate */
     NW_PURPOSE_DELAY = 33,  /* a: update, b: law; how old the parameters of its gradient are */
+    NW_PURPOSE_DEAL = 34,   /* a: class; which images are whose */
 
     NW_PURPOSE_STEP_TIME = 40, /* a: step, b: rank; of a virtual cluster */
     NW_PURPOSE_JITTER = 41,    /* a: message, b: sender and receiver */
@@ -40,5 +41,6 @@ uint32_t nw_rng_below(nw_rng *rng, uint32_t bound);                /* uniform in
 void nw_rng_shuffle(nw_rng *rng, uint32_t *order, uint32_t count); /* a permutation of 0 .. count - 1 */
 float nw_rng_uniform(nw_rng *rng);                                 /* [0, 1), 24 bits */
 float nw_rng_normal(nw_rng *rng);                                  /* Box-Muller; two uniforms a number */
+float nw_rng_log_gamma(nw_rng *rng, double shape);                 /* logarithm of a gamma variate; shape > 0 */
 
 #endif

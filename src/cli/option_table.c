@@ -149,6 +149,10 @@ const nw_option nw_option_rows[] = {
      "workers divide the images of an epoch, or each takes all of them"},
     {"epoch-of", NULL, 0, CHOICE, "all|each", "all", AT(epoch_of), 0, 0, RUNS, IN(DATA), LIVE,
      "sampling replicate: an epoch is a pass of all workers together, or of each"},
+    {"non-iid-data", NULL, 0, FLAG, NULL, "false", AT(non_iid_data), 0, 0, RUNS, IN(DATA), LIVE,
+     "workers take images of their own alone, unequal shares of each class"},
+    {"dirichlet-alpha", NULL, 0, NUMBER, "A", "0.3", AT(dirichlet_alpha), 0.001, 1e9, RUNS, IN(DATA), LIVE,
+     "non-iid-data: how equal the shares are; 1000: nearly, 0.01: hardly"},
 
     /* length, measuring, loss */
     {"max-epoch", "epochs num-epochs n-epoch-if-1-worker", 0, INT, "N", "100", AT(epochs), 0, 1 << 20, ALL,

@@ -84,7 +84,6 @@ const nw_option nw_option_more_rows[] = {
     {"rate-com", NULL, 0, NUMBER, "X", "1", LATER(EXCHANGE), "gossip: averagings of a worker per gradient"},
     {"deterministic-coms", NULL, 0, FLAG, NULL, "false", LATER(EXCHANGE), "gossip: a fixed number of them"},
     {"deterministic-neighbor", NULL, 0, FLAG, NULL, "false", LATER(EXCHANGE), "gossip: with neighbours in turn"},
-    {"non-iid-data", NULL, 0, FLAG, NULL, "false", LATER(EXCHANGE), "unequal classes on the workers"},
     {"bn-sync", NULL, 0, CHOICE, "local|average|recalibrate", "average", ACTS(bn_sync, 0, 0, EXCHANGE),
      "running statistics for evaluation: rank 0's, the mean, measured anew"},
     {"recalibrate-batches", NULL, 0, INT, "N", "16", ACTS(recalibrate_batches, 1, 1 << 20, EXCHANGE),

@@ -106,6 +106,8 @@ typedef struct nw_settings {
     int workers;                   /* threads of the loader */
     const char *sampling;          /* shard, replicate */
     const char *epoch_of;          /* all, each */
+    bool non_iid_data;
+    double dirichlet_alpha;
 
     /* the length, and when to look */
     int batch_size, test_batch_size, train_eval_batch_size; /* 0 (the last two): as batch_size */

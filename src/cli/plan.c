@@ -306,7 +306,11 @@ static nw_status plan_crew(const nw_settings *s, const nw_world *w, nw_crew_opti
                "--delay is how late allreduce applies gradients; add --exchange allreduce");
     NW_FAIL_IF(!is(s->method, "none") && is(s->exchange, "none"), NW_E_ARGUMENT,
                "--method %s is how gradients travel, but nothing travels with --exchange none", s->method);
+    const double usual_alpha = 0.3;
+    NW_FAIL_IF(s->dirichlet_alpha != usual_alpha && !s->non_iid_data, NW_E_ARGUMENT,
+               "--dirichlet-alpha %g says how unequal the workers' images are; add --non-iid-data", s->dirichlet_alpha);
     if (several) {
+        o->dirichlet_alpha = s->non_iid_data ? s->dirichlet_alpha : 0;
         o->replica.loader.replicate = is(s->sampling, "replicate");
         if (o->place != NW_CREW_MPI) o->replica.loader.workers = 0; /* many replicas share this process's cores */
     }

@@ -55,6 +55,14 @@ typedef struct nw_dataset_options {
 nw_status nw_dataset_open(nw_dataset **dataset, const nw_dataset_options *options);
 void nw_dataset_close(nw_dataset *dataset);
 
+/* Deals the images of a split out to `parts` owners, unequally: of each class in turn, owners get shares that are drawn
+ * from a symmetric Dirichlet distribution, large `alpha` for equal ones; an owner that has as many images as an equal
+ * division would give gets none of later classes (Yurochkin et al., ICML 2019, and their code). Then each that has less
+ * than `least` images, or than an equal division gives, takes the last ones of the owner that has most. owner[i] is
+ * whose image i is; the same for the same seed and labels. */
+nw_status nw_dataset_deal(const nw_dataset *dataset, nw_split split, int parts, double alpha, int64_t least,
+                          uint64_t seed, uint16_t *owner);
+
 /* The names that nw_dataset_open knows, with one line each. */
 int nw_dataset_kinds(void);
 const char *nw_dataset_kind_name(int index);

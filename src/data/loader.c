@@ -2,9 +2,9 @@
  * loader.c - batches of a dataset in a fixed order, made ahead of their use; see loader.h for what is promised.
  *
  * Order. The permutation of an epoch is Fisher and Yates' shuffle of 0 .. count - 1, drawn from the stream
- * (seed, NW_PURPOSE_SHUFFLE, epoch). The orders of two epochs are kept: that of the running sequence and one more, for
- * batches asked for out of order around an epoch's end. Where ranks replicate, the rank is part of the epoch's number
- * in both streams.
+ * (seed, NW_PURPOSE_SHUFFLE, epoch). The orders of two epochs are kept: the two that were used last. Where ranks
+ * replicate, the rank is part of the epoch's number in both streams. Where samples have owners, a rank takes those of
+ * the permutation that are its own, and the permutations follow each other without regard to epochs.
  *
  * Batches. A rank has n samples and K batches. Batch k begins at min(k B, n - (K - k)): batches are full as long as
  * each one behind still gets a sample.
@@ -68,11 +68,12 @@ struct nw_loader {
     size_t image_floats;
     int chunk, batch_size;
     int64_t samples, batches; /* of an epoch on this rank */
+    int64_t own;              /* samples that this rank takes, where they have owners */
 
     nw_arena arena;
     uint32_t *order[2]; /* NULL: the split's own order */
     int64_t order_epoch[2];
-    int current; /* which of the two the running sequence uses */
+    int newest; /* which of the two was used last */
 
     slot ring[AHEAD + 1], aside; /* batch k is in ring[k % depth]; `aside` is for batches out of order */
     int depth;
@@ -97,22 +98,37 @@ static uint64_t stream_epoch(const nw_loader *l, int64_t epoch)
     return (uint64_t)epoch + (l->options.replicate ? (uint64_t)l->options.rank << 40 : 0);
 }
 
-static void shuffle(const nw_loader *l, int64_t epoch, uint32_t *order)
+static void make_order(const nw_loader *l, int64_t epoch, uint32_t *order)
 {
-    nw_rng rng = nw_rng_make(l->options.seed, NW_PURPOSE_SHUFFLE, stream_epoch(l, epoch), 0);
+    const nw_loader_options *o = &l->options;
+    nw_rng rng = nw_rng_make(o->seed, NW_PURPOSE_SHUFFLE, stream_epoch(l, epoch), 0);
     nw_rng_shuffle(&rng, order, (uint32_t)l->images.count);
+    for (int64_t i = 0, kept = 0; o->owner && i < l->images.count; i++)
+        if (o->owner[order[i]] == o->rank) order[kept++] = order[i];
 }
 
-/* Which of the two orders is that of the epoch; makes it in the one that the running sequence does not use. */
-static int find_order(nw_loader *l, int64_t epoch)
+/* The order of an epoch, in the place of the older one of the two. NULL: that of the split. */
+static const uint32_t *find_order(nw_loader *l, int64_t epoch)
 {
-    if (l->order[0] == NULL) return l->current;
-    for (int i = 0; i < 2; i++)
-        if (l->order_epoch[i] == epoch) return i;
-    int other = 1 - l->current;
-    shuffle(l, epoch, l->order[other]);
-    l->order_epoch[other] = epoch;
-    return other;
+    if (l->order[0] == NULL) return NULL;
+    if (l->order_epoch[l->newest] != epoch) l->newest = 1 - l->newest;
+    if (l->order_epoch[l->newest] != epoch) make_order(l, epoch, l->order[l->newest]);
+    l->order_epoch[l->newest] = epoch;
+    return l->order[l->newest];
+}
+
+/* The i-th sample of an epoch on this rank. */
+static int64_t find_sample(nw_loader *l, int64_t epoch, int64_t i)
+{
+    const nw_loader_options *o = &l->options;
+    int64_t at = o->replicate ? i : o->rank + i * o->world;
+    if (o->owner) {
+        uint64_t taken = (uint64_t)epoch * (uint64_t)l->samples + (uint64_t)i, own = (uint64_t)l->own;
+        epoch = (int64_t)(taken / own);
+        at = (int64_t)(taken % own);
+    }
+    const uint32_t *order = find_order(l, epoch);
+    return order ? (int64_t)order[at] : at;
 }
 
 static int64_t batch_begin(const nw_loader *l, int64_t index)
@@ -122,17 +138,11 @@ static int64_t batch_begin(const nw_loader *l, int64_t index)
 }
 
 /* Gives a slot its batch. Nobody else looks at it before n is written under the lock. */
-static void open_slot(nw_loader *l, slot *s, int which, int64_t epoch, int64_t index)
+static void open_slot(nw_loader *l, slot *s, int64_t epoch, int64_t index)
 {
-    const nw_loader_options *o = &l->options;
-    const uint32_t *order = l->order[which];
-    int64_t begin = batch_begin(l, index), end = batch_begin(l, index + 1), first = 0, step = 1;
-    if (!o->replicate) {
-        first = o->rank;
-        step = o->world;
-    }
+    int64_t begin = batch_begin(l, index), end = batch_begin(l, index + 1);
     for (int64_t i = begin; i < end; i++) {
-        int64_t at = first + i * step, id = order ? (int64_t)order[at] : at;
+        int64_t id = find_sample(l, epoch, i);
         s->ids[i - begin] = id;
         s->labels[i - begin] = l->images.labels[id];
         s->bad[i - begin] = false;
@@ -287,7 +297,7 @@ static void move_to(nw_loader *l, int64_t next)
 static void open_ahead(nw_loader *l)
 {
     for (; l->opened < l->batches && l->opened < l->next + l->depth; l->opened++)
-        open_slot(l, &l->ring[l->opened % l->depth], l->current, l->epoch, l->opened);
+        open_slot(l, &l->ring[l->opened % l->depth], l->epoch, l->opened);
 }
 
 static nw_status check_place(const nw_loader *l, int64_t epoch, int64_t index, int64_t end)
@@ -303,7 +313,6 @@ nw_status nw_loader_start(nw_loader *l, int64_t epoch, int64_t first)
     NW_TRY(check_place(l, epoch, first, l->batches + 1));
     l->started = false;
     NW_TRY(quiesce(l));
-    l->current = find_order(l, epoch);
     l->epoch = epoch;
     l->opened = first;
     l->started = true;
@@ -339,7 +348,7 @@ nw_status nw_loader_batch(nw_loader *l, int64_t epoch, int64_t index, nw_batch *
     *batch = (nw_batch){0};
     NW_TRY(check_place(l, epoch, index, l->batches));
     if (l->aside.done < l->aside.n) NW_TRY(finish(l, &l->aside)); /* an earlier call gave up waiting */
-    open_slot(l, &l->aside, find_order(l, epoch), epoch, index);
+    open_slot(l, &l->aside, epoch, index);
     NW_TRY(finish(l, &l->aside));
     *batch = batch_of(&l->aside);
     return NW_OK;
@@ -380,6 +389,7 @@ static nw_status check_options(const nw_loader_options *o)
                o->workers, MOST_WORKERS);
     NW_FAIL_IF(o->world < 0 || o->rank < 0 || o->rank >= (o->world ? o->world : 1), NW_E_ARGUMENT,
                "rank %d of %d cannot be: ranks count from 0", o->rank, o->world);
+    NW_FAIL_IF(o->owner && !o->shuffle, NW_E_ARGUMENT, "samples that have owners are shuffled");
     NW_FAIL_IF(o->patience < 0, NW_E_ARGUMENT, "a patience of %d s cannot be: use 0 for the default", o->patience);
     return NW_OK;
 }
@@ -405,6 +415,8 @@ static nw_status divide(nw_loader *l)
         l->samples = fewest + (rank < count % world);
     }
     l->batch_size = (int)(o->batch_size < l->samples ? o->batch_size : l->samples);
+    for (int64_t i = 0; o->owner && i < count; i++) l->own += o->owner[i] == o->rank;
+    NW_FAIL_IF(o->owner && l->own == 0, NW_E_ARGUMENT, "none of %" PRId64 " images belongs to rank %d", count, o->rank);
     return NW_OK;
 }
 

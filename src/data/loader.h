@@ -6,6 +6,10 @@
  * split (or the split in its own order); of `world` ranks, rank r takes positions r, r + world, r + 2 world, ... of it,
  * so that together they take each sample once, each with the augmentation that one rank alone would give it.
  *
+ * With `owner`, ranks take images of their own alone: each goes through them again and again, every time in a new order.
+ * An epoch has as many samples for each rank as without, so that a rank with few images sees them several times
+ * meanwhile, and one with many goes on with the others in the next epoch.
+ *
  * All ranks have the same number of batches. Where samples do not divide evenly, ranks differ by one sample, and a rank
  * that would run out before the others splits its last batch in two (batches of one image cannot be split: then the
  * last samples of the permutation are left out).
@@ -35,11 +39,12 @@ typedef struct nw_loader_options {
     bool augmented; /* else normalised only, with the window in the middle */
     nw_augment augment;
     uint64_t seed;
-    int workers;      /* threads that work ahead; 0: the caller's own does it all in nw_loader_next */
-    int rank, world;  /* world 0: alone */
-    bool replicate;   /* every rank takes all samples, in an order and with draws of its own */
-    nw_decode decode; /* nw_image_decode; needed where the dataset is files */
-    int patience;     /* seconds that a worker may spend on one step before the wait for it fails; 0: 300 */
+    int workers;           /* threads that work ahead; 0: the caller's own does it all in nw_loader_next */
+    int rank, world;       /* world 0: alone */
+    bool replicate;        /* every rank takes all samples, in an order and with draws of its own */
+    const uint16_t *owner; /* of each sample: the rank that takes it (nw_dataset_deal); NULL: see above. Outlives it */
+    nw_decode decode;      /* nw_image_decode; needed where the dataset is files */
+    int patience;          /* seconds that a worker may spend on one step before the wait for it fails; 0: 300 */
 } nw_loader_options;
 
 /* Memory of the loader, valid until the next call with it. */

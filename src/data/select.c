@@ -1,5 +1,5 @@
 /*
- * select.c - parts of a dataset: fewer classes, a validation split, fewer images.
+ * select.c - parts of a dataset: fewer classes, a validation split, fewer images, shares of owners.
  *
  * Images in memory are copied into new blocks and the old ones given back, so that splits stay contiguous; photographs
  * are only names, and cheap to rearrange. The choice depends on nothing but the labels and the numbers asked for.
@@ -8,6 +8,7 @@
 
 #include "base/rng.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -97,25 +98,37 @@ nw_status nw_dataset_keep_classes(nw_dataset *d, int classes)
 
 /* ---- The validation split ---------------------------------------------------------------------------------------- */
 
-/* Marks in `chosen` round(ratio x n) of the n images of each class, by the first steps of a shuffle. */
+/* The images class by class, each class in their order: those of class c are order[starts[c]] to before
+ * order[starts[c + 1]]. Both vectors are the caller's, with classes + 1 and count places. */
+static void sort_by_class(const nw_images *images, int classes, int64_t *starts, int64_t *order)
+{
+    memset(starts, 0, (size_t)classes * sizeof *starts);
+    for (int64_t i = 0; i < images->count; i++) starts[images->labels[i]]++;
+    for (int c = 1; c < classes; c++) starts[c] += starts[c - 1];
+    starts[classes] = images->count;
+    for (int64_t i = images->count; i-- > 0;) order[--starts[images->labels[i]]] = i;
+}
+
+/* The first `take` steps of a shuffle. */
+static void shuffle(nw_rng *rng, int64_t *order, int64_t count, int64_t take)
+{
+    for (int64_t k = 0; k < take && k < count; k++) {
+        int64_t j = k + (int64_t)nw_rng_below(rng, (uint32_t)(count - k)), picked = order[j];
+        order[j] = order[k];
+        order[k] = picked;
+    }
+}
+
+/* Marks in `chosen` round(ratio x n) of the n images of each class. */
 static void choose(const nw_dataset *d, const nw_images *images, double ratio, int64_t *starts, int64_t *order,
                    uint8_t *chosen)
 {
-    memset(starts, 0, ((size_t)d->classes + 1) * sizeof *starts);
-    for (int64_t i = 0; i < images->count; i++) starts[images->labels[i] + 1]++;
-    for (int c = 0; c < d->classes; c++) starts[c + 1] += starts[c];
-    for (int64_t i = images->count; i-- > 0;) order[--starts[images->labels[i] + 1]] = i; /* class by class */
-    /* Each start has moved down by its class: starts[c + 1] is now where class c begins. */
+    sort_by_class(images, d->classes, starts, order);
     for (int c = 0; c < d->classes; c++) {
-        int64_t begin = starts[c + 1], end = c + 1 < d->classes ? starts[c + 2] : images->count;
-        int64_t n = end - begin, take = (int64_t)(ratio * (double)n + 0.5);
+        int64_t *class = order + starts[c], n = starts[c + 1] - starts[c], take = (int64_t)(ratio * (double)n + 0.5);
         nw_rng rng = nw_rng_make(SPLIT_SEED, NW_PURPOSE_SPLIT, (uint64_t)c, 0);
-        for (int64_t k = 0; k < take && k < n; k++) {
-            int64_t j = begin + k + (int64_t)nw_rng_below(&rng, (uint32_t)(n - k)), picked = order[j];
-            order[j] = order[begin + k];
-            order[begin + k] = picked;
-            chosen[picked] = 1;
-        }
+        shuffle(&rng, class, n, take);
+        for (int64_t k = 0; k < take && k < n; k++) chosen[class[k]] = 1;
     }
 }
 
@@ -187,4 +200,86 @@ nw_status nw_dataset_limit(nw_dataset *d, int64_t limit)
         *images = fewer;
     }
     return NW_OK;
+}
+
+/* ---- Shares ------------------------------------------------------------------------------------------------------ */
+
+typedef struct dealing {
+    int parts;
+    double alpha;
+    int64_t count; /* images of all */
+    int64_t *held; /* by owner */
+    float *weight; /* by owner: its share of a class, in any unit */
+    uint16_t *owner;
+} dealing;
+
+static bool is_full(const dealing *s, int p) { return s->held[p] * s->parts >= s->count; }
+
+/* A draw from the Dirichlet distribution: gamma variates, relative to the largest of those that still take images. */
+static double draw_weights(dealing *s, nw_rng *rng)
+{
+    float most = -INFINITY;
+    double sum = 0;
+    for (int p = 0; p < s->parts; p++) {
+        s->weight[p] = nw_rng_log_gamma(rng, s->alpha);
+        if (!is_full(s, p) && s->weight[p] > most) most = s->weight[p];
+    }
+    for (int p = 0; p < s->parts; p++) {
+        s->weight[p] = is_full(s, p) ? 0 : (float)exp((double)(s->weight[p] - most));
+        sum += (double)s->weight[p];
+    }
+    return sum;
+}
+
+/* The images of a class, in any order, cut in proportion to the weights. */
+static void deal_class(dealing *s, nw_rng *rng, int64_t *images, int64_t n)
+{
+    shuffle(rng, images, n, n);
+    double sum = draw_weights(s, rng), before = 0;
+    for (int64_t p = 0, i = 0; p < s->parts; p++) {
+        before += (double)s->weight[p];
+        int64_t end = (int64_t)(before / sum * (double)n);
+        s->held[p] += end - i;
+        for (; i < end; i++) s->owner[images[i]] = (uint16_t)p;
+    }
+}
+
+static void fill_up(dealing *s, int p, int64_t least)
+{
+    while (s->held[p] < least) {
+        int from = 0;
+        for (int q = 1; q < s->parts; q++)
+            if (s->held[q] > s->held[from]) from = q;
+        for (int64_t i = s->count; i-- > 0 && s->held[p] < least && s->held[from] > least;) {
+            if (s->owner[i] != from) continue;
+            s->owner[i] = (uint16_t)p;
+            s->held[from]--;
+            s->held[p]++;
+        }
+    }
+}
+
+nw_status nw_dataset_deal(const nw_dataset *d, nw_split split, int parts, double alpha, int64_t least, uint64_t seed,
+                          uint16_t *owner)
+{
+    const nw_images *images = &d->split[split];
+    dealing s = {.parts = parts, .alpha = alpha, .count = images->count, .owner = owner};
+    int64_t *starts = malloc(((size_t)d->classes + 1) * sizeof *starts);
+    int64_t *order = malloc(((size_t)images->count + 1) * sizeof *order);
+    s.held = calloc((size_t)parts, sizeof *s.held);
+    s.weight = calloc((size_t)parts, sizeof *s.weight);
+    bool memory = starts && order && s.held && s.weight;
+    if (memory) {
+        sort_by_class(images, d->classes, starts, order);
+        for (int c = 0; c < d->classes; c++) {
+            nw_rng rng = nw_rng_make(seed, NW_PURPOSE_DEAL, (uint64_t)c, 0);
+            if (starts[c + 1] > starts[c]) deal_class(&s, &rng, order + starts[c], starts[c + 1] - starts[c]);
+        }
+        for (int p = 0; p < parts; p++) fill_up(&s, p, least < s.count / parts ? least : s.count / parts);
+    }
+    free(starts);
+    free(order);
+    free(s.held);
+    free(s.weight);
+    return memory ? NW_OK : NW_FAIL(NW_E_MEMORY, "no memory to deal out the images of %s", d->name);
 }

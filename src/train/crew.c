@@ -266,6 +266,18 @@ static int64_t find_epoch_batches(const nw_crew *crew, int workers)
     return o->max_batches > 0 && o->max_batches < batches ? o->max_batches : batches;
 }
 
+/* Which images are whose: the same on all ranks. Each worker has a batch of them at least. */
+static nw_status deal_images(nw_crew *crew, int workers)
+{
+    const nw_crew_options *o = &crew->options;
+    const nw_loader_options *l = &o->replica.loader;
+    if (o->dirichlet_alpha <= 0 || workers < 2) return NW_OK;
+    int64_t least = o->global_batch > 0 ? (o->global_batch + workers - 1) / workers : l->batch_size;
+    crew->owner = calloc((size_t)l->dataset->split[l->split].count, sizeof *crew->owner);
+    NW_FAIL_IF(!crew->owner, NW_E_MEMORY, "no memory for the owners of the training images");
+    return nw_dataset_deal(l->dataset, l->split, workers, o->dirichlet_alpha, least, l->seed, crew->owner);
+}
+
 static nw_status make_member(nw_crew *crew, int index, int rank)
 {
     nw_member *m = &crew->members[index];
@@ -278,6 +290,8 @@ static nw_status make_member(nw_crew *crew, int index, int rank)
     } else if (crew->options.shared_epochs && o.loader.replicate) {
         o.sharers = workers;
     }
+    if (!crew->owner) NW_TRY(deal_images(crew, workers));
+    o.loader.owner = crew->owner;
     o.loader.rank = worker > 0 ? worker : 0;
     o.loader.world = workers > 1 ? workers : 0;
     o.schedule.replicas = has_servers(crew) && !crew->options.exchange.sync ? 1 : workers;
@@ -359,6 +373,7 @@ void nw_crew_free(nw_crew *crew)
     free(crew->members);
     free(crew->ranks);
     nw_roles_free(&crew->roles);
+    free(crew->owner);
     free(crew);
 }
 

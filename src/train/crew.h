@@ -59,6 +59,7 @@ typedef struct nw_crew_options {
     int recalibrate_batches; /* of each rank */
     int global_batch;   /* images that the workers of a server in step divide among each other; 0: each has its own */
     bool shared_epochs; /* where ranks each take all images, an epoch is one pass of all of them together */
+    double dirichlet_alpha; /* workers own images, in unequal shares of each class (nw_dataset_deal); 0: they do not */
     nw_driver_options driver; /* its ledger and taps are made by the crew */
     bool trace;
     size_t trace_events;
@@ -90,6 +91,7 @@ struct nw_crew {
     nw_member *members;
     nw_rank *ranks;
     nw_roles roles; /* of all ranks */
+    uint16_t *owner;     /* of each training image, or NULL */
     nw_compute_cost cost;
     int64_t started_ns;
     float *scratch; /* as long as the buffers, for each rank of the world */

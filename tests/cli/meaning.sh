@@ -48,6 +48,19 @@ for steps in 60 125; do
 done
 equal "weights of a run in two parts" "$(weights again)" "$(weights acid)"
 
+# Its unequal shares of the classes: the budget is the same, the images are others; and a stop within a pass is no matter.
+for steps in 60 125; do
+    run 0 "$NOWAIT" $train --defaults acid --exchange allreduce --virtual 4 --n_epoch_if_1_worker 20 --batch-size 8 \
+        --limit 203 --eval-every 20 --non_iid_data --max-steps $steps --run-dir "$runs/unequal" --resume "$runs/unequal"
+done
+equal "images of all workers" "$(value unequal images)" 4000
+run 0 "$NOWAIT" $train --defaults acid --exchange allreduce --virtual 4 --n_epoch_if_1_worker 20 --batch-size 8 \
+    --limit 203 --eval-every 20 --non_iid_data --run-dir "$runs/unequal2"
+equal "weights of a run in two parts" "$(weights unequal)" "$(weights unequal2)"
+differ "weights with equal shares" "$(weights unequal)" "$(weights acid)"
+run 2 "$NOWAIT" $train --dirichlet-alpha 1 --limit 203 --run-dir "$runs/alpha"
+err_has 'add --non-iid-data$'
+
 # APAM: batches of 40 are divided among three workers in step, so that 400 images are 10 updates.
 run 0 "$NOWAIT" $train --defaults apam --exchange server --virtual 4 --limit 400 --max-epoch 1 --run-dir "$runs/apam" \
     --no-quiet

@@ -44,6 +44,8 @@ END
 done
 both 3 bf16 --method bf16 --max-steps 15 --accumulation-steps 2 --ema-decay 0.9
 is "$(ledger bf16 sent values) * 2 * 15 == $(ledger delayed sent values) * 15" "bf16 halves what values take"
+both 3 unequal --non-iid-data --max-steps 15
+differ "weights with equal shares" "$(weights unequal)" "$(simulated 3 equal --max-steps 15; weights equal)"
 both 2 recalibrated --bn-sync recalibrate --recalibrate-batches 2 --max-steps 6
 
 # One rank under mpirun is a run alone.

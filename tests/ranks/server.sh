@@ -35,6 +35,11 @@ served 3 shared $serve sync --server-computes
 alone shared-virtual $serve sync --server-computes --virtual 3
 same_weights shared shared-virtual
 
+served 4 unequal $serve sync --non-iid-data --dirichlet-alpha 0.1
+alone unequal-virtual $serve sync --non-iid-data --dirichlet-alpha 0.1 --virtual 4
+same_weights unequal unequal-virtual
+differ "weights with equal shares" "$(weights sync)" "$(weights unequal)"
+
 # Without order: exactly the updates asked for, all ranks equal (compared at rest), and the same again from the schedule.
 served 4 async $serve async --checkpoint-every 11 --keep 100
 equal "updates" 40 "$(value async steps)"

@@ -262,6 +262,33 @@ TEST(test_uniform_and_normal)
     assert_true(fabs(lagged / DRAWS) < 5 / sqrt(DRAWS));
 }
 
+/* Mean and variance are the shape; the logarithm's are the digamma and the trigamma function of it. */
+TEST(test_gamma)
+{
+    enum { DRAWS = 200000 };
+    static const struct {
+        double shape, log_mean, log_variance;
+    } want[] = {
+        {0.02, -50.5448, 2501.597}, {0.3, -3.502524, 12.2454}, {1, -0.577216, 1.644934}, {7.5, 1.946757, 0.142616}};
+    for (size_t k = 0; k < sizeof want / sizeof want[0]; k++) {
+        nw_rng rng = nw_rng_make(9, NW_PURPOSE_TEST, k, 0);
+        double shape = want[k].shape, sum = 0, squares = 0, log_sum = 0, log_squares = 0;
+        for (int i = 0; i < DRAWS; i++) {
+            double log_value = (double)nw_rng_log_gamma(&rng, shape), value = exp(log_value);
+            assert_true(isfinite(log_value));
+            sum += value;
+            squares += (value - shape) * (value - shape);
+            log_sum += log_value;
+            log_squares += (log_value - want[k].log_mean) * (log_value - want[k].log_mean);
+        }
+        assert_true(fabs(sum / DRAWS - shape) < 5 * sqrt(shape / DRAWS));
+        /* The fourth central moment is 3 k^2 + 6 k. */
+        assert_true(fabs(squares / DRAWS - shape) < 5 * sqrt((2 * shape * shape + 6 * shape) / DRAWS));
+        assert_true(fabs(log_sum / DRAWS - want[k].log_mean) < 5 * sqrt(want[k].log_variance / DRAWS));
+        assert_true(fabs(log_squares / DRAWS / want[k].log_variance - 1) < 0.05);
+    }
+}
+
 /* ---- machine and clock ---- */
 TEST(test_machine)
 {
@@ -411,6 +438,7 @@ int main(void)
         cmocka_unit_test(test_streams),
         cmocka_unit_test(test_below),
         cmocka_unit_test(test_uniform_and_normal),
+        cmocka_unit_test(test_gamma),
         cmocka_unit_test(test_machine),
         cmocka_unit_test(test_ticks_and_clock),
         cmocka_unit_test(test_json_structure),

@@ -13,6 +13,7 @@
 #include "data/reader.h"
 #include "support/files.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -476,6 +477,82 @@ static void test_synthetic_is_learnable(void **state)
     nw_dataset_close(d);
 }
 
+/* ---- Shares of owners -------------------------------------------------------------------------------------------- */
+
+enum { DEALT = 6000, DEAL_CLASSES = 11, DEAL_PARTS = 64 };
+
+typedef struct deal {
+    uint16_t owner[DEALT];
+    int64_t by_class[DEAL_CLASSES][DEAL_PARTS], held[DEAL_PARTS];
+} deal;
+
+/* Ten classes in turn, and one that has no images. */
+static void deal_out(deal *d, int parts, double alpha, int64_t least, uint64_t seed)
+{
+    static int32_t labels[DEALT];
+    for (int i = 0; i < DEALT; i++) labels[i] = i % 10;
+    nw_dataset set = {.name = "made", .classes = DEAL_CLASSES};
+    set.split[NW_SPLIT_TRAIN] = (nw_images){.count = DEALT, .labels = labels};
+    memset(d, 0, sizeof *d);
+    memset(d->owner, 0xff, sizeof d->owner);
+    assert_int_equal(nw_dataset_deal(&set, NW_SPLIT_TRAIN, parts, alpha, least, seed, d->owner), NW_OK);
+    for (int i = 0; i < DEALT; i++) {
+        assert_in_range(d->owner[i], 0, parts - 1); /* each image has one owner */
+        d->by_class[labels[i]][d->owner[i]]++;
+        d->held[d->owner[i]]++;
+    }
+}
+
+static void test_shares(void **state)
+{
+    (void)state;
+    static deal a, b;
+    deal_out(&a, 4, 1e8, 16, 1); /* equal shares: of 600 images of a class, 150, but for cuts between two */
+    for (int c = 0; c < 10; c++)
+        for (int p = 0; p < 4; p++) assert_in_range(a.by_class[c][p], 148, 152);
+    deal_out(&a, 4, 0.02, 16, 1); /* one owner has almost all of a class */
+    int64_t largest = 0;
+    for (int c = 0; c < 10; c++) {
+        int64_t most = 0;
+        for (int p = 0; p < 4; p++) most = a.by_class[c][p] > most ? a.by_class[c][p] : most;
+        largest += most;
+    }
+    assert_true(largest > 10 * 540);
+    for (int p = 0; p < 4; p++) assert_in_range(a.held[p], 16, 1500 + 600); /* who has his part gets no more classes */
+    deal_out(&b, 4, 0.02, 16, 1);
+    assert_memory_equal(&a, &b, sizeof a);
+    deal_out(&b, 4, 0.02, 16, 2);
+    assert_memory_not_equal(a.owner, b.owner, sizeof a.owner);
+    for (uint64_t seed = 0; seed < 20; seed++) { /* more owners than classes: all have enough, if there is enough */
+        deal_out(&a, DEAL_PARTS, 0.001, 32, seed);
+        for (int p = 0; p < DEAL_PARTS; p++) assert_true(a.held[p] >= 32);
+        deal_out(&a, DEAL_PARTS, 0.3, 4096, seed);
+        for (int p = 0; p < DEAL_PARTS; p++) assert_true(a.held[p] >= DEALT / DEAL_PARTS);
+    }
+}
+
+/* Of the first class, whose shares nothing bounds: mean 1 / K and variance (1 - 1 / K) / K / (K alpha + 1). */
+static void test_shares_are_dirichlet(void **state)
+{
+    (void)state;
+    enum { SEEDS = 1000, PARTS = 5 };
+    static const double alphas[] = {0.1, 0.3, 3};
+    for (int k = 0; k < 3; k++) {
+        double sum[PARTS] = {0}, squares = 0, want = 0.2 * 0.8 / (PARTS * alphas[k] + 1);
+        for (uint64_t seed = 0; seed < SEEDS; seed++) {
+            static deal d;
+            deal_out(&d, PARTS, alphas[k], 0, seed);
+            for (int p = 0; p < PARTS; p++) {
+                double share = (double)d.by_class[0][p] / 600;
+                sum[p] += share;
+                squares += (share - 0.2) * (share - 0.2);
+            }
+        }
+        for (int p = 0; p < PARTS; p++) assert_true(fabs(sum[p] / SEEDS - 0.2) < 5 * sqrt(want / SEEDS));
+        assert_true(fabs(squares / SEEDS / PARTS / want - 1) < 0.15);
+    }
+}
+
 /* ---- nowait-raw -------------------------------------------------------------------------------------------------- */
 
 static void test_raw_from_python(void **state)
@@ -683,6 +760,8 @@ int main(void)
         cmocka_unit_test(test_validation_split),
         cmocka_unit_test(test_synthetic),
         cmocka_unit_test(test_synthetic_is_learnable),
+        cmocka_unit_test(test_shares),
+        cmocka_unit_test(test_shares_are_dirichlet),
         cmocka_unit_test(test_raw_from_python),
         IN_FOLDER(test_import),
         IN_FOLDER(test_import_folder),

@@ -391,6 +391,48 @@ static void test_shards_are_disjoint_and_cover(void **state)
     }
 }
 
+/* Samples with owners: each rank goes through its own again and again, in as many batches as an even division has. */
+static void test_owners(void **state)
+{
+    (void)state;
+    enum { COUNT = 203, WORLD = 3, EPOCHS = 7, BATCH = 10 };
+    static uint16_t owner[COUNT];
+    nw_dataset d = dataset_of(COUNT);
+    for (int i = 0; i < COUNT; i++) owner[i] = i < BATCH ? 0 : i % 4 == 0 ? 1 : 2; /* 10, 49 and 144 */
+    for (int rank = 0; rank < WORLD; rank++) {
+        nw_loader_options o = options_of(&d);
+        o.batch_size = BATCH;
+        o.rank = rank;
+        o.world = WORLD;
+        nw_loader *even = make_loader(&o);
+        o.owner = owner;
+        nw_loader *loader = make_loader(&o), *other = make_loader(&o);
+        assert_int_equal(nw_loader_batches(loader), nw_loader_batches(even));
+        int seen[COUNT] = {0}, own = 0, taken = 0;
+        for (int i = 0; i < COUNT; i++) own += owner[i] == rank;
+        for (int epoch = 0; epoch < EPOCHS; epoch++) {
+            start(loader, epoch, 0);
+            start(even, epoch, 0);
+            for (nw_batch b = next(loader), e = next(even); b.n > 0; b = next(loader), e = next(even)) {
+                assert_int_equal(b.n, e.n);
+                for (int i = 0; i < b.n; i++, taken++) {
+                    assert_int_equal(owner[b.ids[i]], rank);
+                    assert_int_equal(seen[b.ids[i]]++, taken / own); /* once a pass */
+                }
+                nw_batch out_of_order;
+                assert_int_equal(nw_loader_batch(other, epoch, b.index, &out_of_order), NW_OK);
+                assert_same(&b, &out_of_order);
+                start(other, epoch, b.index);
+                nw_batch again = next(other);
+                assert_same(&b, &again);
+            }
+        }
+        nw_loader_free(even);
+        nw_loader_free(loader);
+        nw_loader_free(other);
+    }
+}
+
 /* Full batches only, or batches of one: some samples are left out, none comes twice, ranks stay equal. */
 static void test_shards_that_leave_out(void **state)
 {
@@ -623,6 +665,7 @@ int main(void)
         cmocka_unit_test(test_order),
         cmocka_unit_test(test_shuffle_is_uniform),
         cmocka_unit_test(test_shards_are_disjoint_and_cover),
+        cmocka_unit_test(test_owners),
         cmocka_unit_test(test_shards_that_leave_out),
         cmocka_unit_test(test_replicas_shuffle_by_themselves),
         cmocka_unit_test(test_corrupt_file_names_itself),
