@@ -102,6 +102,7 @@ static change change_of(const nw_option *o)
     static const char *const lengths[] = {"max-epoch", "max-steps", NULL};
     static const char *const of_run[] = {"seed", "precision", "convolution", "compat-ref", NULL};
     static const char *const carried_out[] = {"eval-every",
+                                              "evaluate-first",
                                               "train-metrics",
                                               "metric",
                                               "test-batch-size",

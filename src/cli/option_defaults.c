@@ -23,7 +23,7 @@ static const nw_default apam[] = {
     {"weight-decay", "0"},  {"scheduler", "constant"},  {"batch-size", "40"},
     {"max-epoch", "200"},   {"test-batch-size", "100"}, {"train-eval-batch-size", "100"},
     {"eval-every", "10"},   {"train-metrics", "true"},  {"sampling", "replicate"},
-    {"in-flight", "1"},     {"global-batch", "true"},
+    {"in-flight", "1"},     {"global-batch", "true"},   {"evaluate-first", "true"},
 };
 
 /* Step decay after one half and three quarters, as the seed's schedule has it for CIFAR-10. */
@@ -81,6 +81,7 @@ static const nw_default dgc[] = {
     {"accumulation-averaging", "true"},
     {"pad-mode", "zero"},
     {"metric", "test_top1"},
+    {"evaluate-first", "true"},
 };
 
 /* What a set says of one dataset. */

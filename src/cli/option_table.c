@@ -171,6 +171,8 @@ const nw_option nw_option_rows[] = {
      "images of a pass in evaluation; 0: as in training"},
     {"train-eval-batch-size", "pred-train-batch-size", 0, INT, "N", "0", AT(train_eval_batch_size), 0, 1 << 20, RUNS,
      IN(TRAINING), LIVE, "the same where training images are evaluated"},
+    {"evaluate-first", NULL, 0, FLAG, NULL, "false", AT(evaluate_first), 0, 0, RUNS, IN(TRAINING), LIVE,
+     "evaluate the initial model too: a record of epoch 0"},
     {"eval-every", "log-per-epoch", 0, INT, "N", "1", AT(eval_every), 1, 1 << 20, RUNS, IN(TRAINING), LIVE,
      "evaluate after epoch 1, every N-th and the last"},
     {"train-metrics", NULL, 0, FLAG, NULL, "false", AT(train_metrics), 0, 0, RUNS, IN(TRAINING), LIVE,

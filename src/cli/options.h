@@ -114,7 +114,7 @@ typedef struct nw_settings {
     int epochs, start_epoch, max_batches, shorten;          /* 0 (the last two): none */
     int64_t max_steps;                                      /* 0: none */
     int eval_every, print_freq;
-    bool train_metrics, evaluate;
+    bool train_metrics, evaluate, evaluate_first;
     const char *metric; /* what "best" means: test_top1, test_top5, test_loss, val_top1, val_top5, val_loss, none */
     const char *on_divergence; /* stop, rollback, continue */
     double divergence_factor, rollback_lr;

@@ -413,6 +413,7 @@ nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, const nw_world 
     o->max_steps = s->max_steps;
     o->start_epoch = s->start_epoch;
     o->eval_every = s->eval_every;
+    o->evaluate_first = s->evaluate_first;
     NW_TRY(plan_best(s, d, &o->best));
     o->name_checkpoint = or_null(s->name_checkpoint);
     o->resume = or_null(s->resume);

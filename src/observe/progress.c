@@ -14,6 +14,8 @@
  * Where replicas wait for each other, both say for how long ("exchange 0.012 s"); in a virtual cluster that is
  * simulated time, and the simulated time so far is shown too ("virtual 41.2 s").
  *
+ * At the start: the model and its number of parameters.
+ *
  * Means weight each batch with its own number of images. The time left is the mean time of a step since the start,
  * evaluations and checkpoints included, times the steps left.
  *
@@ -189,6 +191,8 @@ static void print_epoch(progress *self, const nw_epoch_record *epoch)
 
 static void begin_run(progress *self, const nw_run_record *run)
 {
+    if (run->model && run->parameters > 0)
+        fprintf(self->options.out, "model     %s, %" PRId64 " parameters\n", run->model, run->parameters);
     self->started_ns = self->options.now();
     self->first_step = run->step;
     self->epochs = run->max_epoch;
@@ -254,7 +258,7 @@ static nw_status observe(nw_observer *observer, nw_record_kind kind, const void 
     switch (kind) {
     case NW_RECORD_RUN:
         begin_run(self, record);
-        return NW_OK;
+        break;
     case NW_RECORD_STEP:
         NW_TRY(observe_step(self, record));
         return NW_OK;

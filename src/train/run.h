@@ -42,6 +42,7 @@ typedef struct nw_run_options {
     int64_t epochs, max_steps; /* max_steps 0: none */
     int64_t start_epoch;       /* of a new run: as if so many epochs had been trained */
     int eval_every;            /* epochs; the first and the last one are always evaluated */
+    bool evaluate_first;       /* also the initial model, whose record is that of epoch start_epoch */
     nw_best_rule best;
 
     const char *run_dir;         /* made when all else is ready; NULL: no files */

@@ -122,11 +122,11 @@ static void add_case(run *r, nw_case *c)
     r->judged_step = c->record.step;
 }
 
-nw_status nw_run_judge(run *r, double lr, bool evaluate)
+nw_status nw_run_judge(run *r, int64_t epoch, double lr, bool evaluate)
 {
     nw_case *c;
     NW_TRY(nw_judge_open(r->judge, evaluate, &c));
-    nw_run_fill_epoch(r, &place(r)->tally, lr, &c->record);
+    nw_run_fill_epoch(r, epoch, &place(r)->tally, lr, &c->record);
     if (evaluate) nw_crew_copy_statistics(r->crew, c->buffers);
     c->complete = !evaluate;
     add_case(r, c);

@@ -75,6 +75,7 @@ void nw_run_fill_results(run *r, const nw_results *results, nw_epoch_record *rec
     record->train_eval_loss = nw_tally_loss(train);
     record->train_eval_top1 = nw_tally_top1(train);
     record->train_eval_top5 = nw_tally_top5(train);
+    if (record->epoch <= r->options->start_epoch) return; /* the initial model is no result of the run */
     note_best(r, r->options->best.validation ? validation : test, record->step, record->epoch);
     if (!(record->test_top1 <= r->best_top1)) r->best_top1 = record->test_top1;
     record->test_top1_best = r->best_top1;
@@ -150,7 +151,7 @@ static void resume_training(run *r)
 static nw_status begin_judging(run *r, double lr)
 {
     pause_training(r);
-    nw_status status = nw_run_judge(r, lr, is_evaluated(r, place(r)->epoch, false));
+    nw_status status = nw_run_judge(r, place(r)->epoch + 1, lr, is_evaluated(r, place(r)->epoch, false));
     resume_training(r);
     return status;
 }
@@ -278,11 +279,11 @@ static nw_status plan(run *r, nw_go *go)
 /* ---- at rest ----------------------------------------------------------------------------------------------------- */
 
 /* All but the results. */
-void nw_run_fill_epoch(run *r, const nw_tally *tally, double lr, nw_epoch_record *record)
+void nw_run_fill_epoch(run *r, int64_t epoch, const nw_tally *tally, double lr, nw_epoch_record *record)
 {
     nw_phase_times now = times(r), lap = nw_phase_times_since(now, r->epoch_began);
     record->step = nw_crew_updates(r->crew);
-    record->epoch = place(r)->epoch + 1;
+    record->epoch = epoch;
     record->images = images_seen(r);
     record->lr = lr;
     record->train_loss = nw_tally_loss(tally);
@@ -301,16 +302,16 @@ void nw_run_fill_epoch(run *r, const nw_tally *tally, double lr, nw_epoch_record
     r->epoch_began = now;
 }
 
-static nw_status tell_epoch(run *r, bool last, bool *complete)
+static nw_status tell_epoch(run *r, int64_t epoch, bool evaluated, bool *complete)
 {
     const nw_place *at = place(r);
     nw_epoch_record record;
     nw_tally tally;
     nw_record_clear(NW_RECORD_EPOCH, &record);
     record.step = nw_crew_updates(r->crew);
-    record.epoch = at->epoch + 1;
+    record.epoch = epoch;
     *complete = true;
-    if (is_evaluated(r, at->epoch, last)) {
+    if (evaluated) {
         enter(r, NW_PHASE_VALIDATION);
         nw_status status = evaluate(r, &record, complete);
         leave(r, NW_PHASE_VALIDATION);
@@ -319,7 +320,7 @@ static nw_status tell_epoch(run *r, bool last, bool *complete)
     }
     NW_TRY(nw_crew_tally(r->crew, &tally, &r->images));
     r->first_images = at->images;
-    nw_run_fill_epoch(r, &tally, nw_replica_lr(first(r), at->batches - 1), &record);
+    nw_run_fill_epoch(r, epoch, &tally, nw_replica_lr(first(r), at->batches - 1), &record);
     nw_run_tell(r, nw_observers_epoch(&r->observers, &record));
     r->epoch = record;
     return NW_OK;
@@ -340,12 +341,20 @@ static nw_status interrupted(run *r)
 static nw_status end_epoch(run *r, bool *complete)
 {
     bool last = reached_steps(r) || is_last_epoch(r);
-    NW_TRY(tell_epoch(r, last, complete));
+    NW_TRY(tell_epoch(r, place(r)->epoch + 1, is_evaluated(r, place(r)->epoch, last), complete));
     if (!*complete) return NW_OK;
     r->ended = last;
     if (!last) NW_TRY(nw_crew_end_epoch(r->crew));
     if (last || r->options->checkpoint_every == 0 || r->best_step == nw_crew_updates(r->crew)) NW_TRY(nw_run_save(r));
     return nw_run_save_named(r);
+}
+
+/* Without lockstep: the parameters that rank 0 has while nothing is under way are evaluated as those of an epoch. */
+static nw_status judge_present(run *r, int64_t epoch)
+{
+    int64_t done = nw_crew_updates(r->crew);
+    NW_TRY(nw_run_judge(r, epoch, nw_replica_lr(first(r), done * r->options->crew.replica.accumulation - 1), true));
+    return nw_run_judge_values(r, done, first(r)->net->model.params.values);
 }
 
 /* At the end of a run without lockstep: evaluates the last parameters, and waits for all evaluations. Rank 0 tells
@@ -354,11 +363,8 @@ static nw_status end_epoch(run *r, bool *complete)
 static nw_status end_judging(run *r, bool *complete)
 {
     bool judging = true, stop = false, saved = false;
-    if (leads(r) && r->judged_step != nw_crew_updates(r->crew)) { /* else it was judged before a resume */
-        int64_t done = nw_crew_updates(r->crew);
-        NW_TRY(nw_run_judge(r, nw_replica_lr(first(r), done * r->options->crew.replica.accumulation - 1), true));
-        NW_TRY(nw_run_judge_values(r, done, first(r)->net->model.params.values));
-    }
+    if (leads(r) && r->judged_step != nw_crew_updates(r->crew)) /* else it was judged before a resume */
+        NW_TRY(judge_present(r, place(r)->epoch + 1));
     while (judging && !stop) {
         NW_TRY(nw_run_tell_judged(r, 200000000));
         NW_TRY(nw_crew_agree(r->crew, leads(r) && nw_run_is_judging(r), &judging));
@@ -428,6 +434,23 @@ static nw_status open_judge(run *r)
     return status;
 }
 
+/* The initial model's record, where the run has trained nothing yet: until then, a run that goes on begins its files
+ * anew. */
+static nw_status tell_initial(run *r, bool *complete)
+{
+    *complete = true;
+    if (!r->options->evaluate_first || nw_crew_updates(r->crew) > 0 || images_seen(r) > 0) return NW_OK;
+    r->epoch_began = times(r);
+    if (nw_crew_lockstep(r->crew)) return tell_epoch(r, place(r)->epoch, true, complete);
+    if (!leads(r) || r->judged_step >= 0) return NW_OK; /* or it is waiting for its evaluation since before a resume */
+    enter(r, NW_PHASE_VALIDATION);
+    nw_status status = nw_run_open_judge(r);
+    if (status == NW_OK) status = judge_present(r, place(r)->epoch);
+    if (status == NW_OK) status = nw_run_tell_judged(r, 0);
+    leave(r, NW_PHASE_VALIDATION);
+    return status;
+}
+
 static nw_status loop(run *r)
 {
     NW_TRY(open_judge(r));
@@ -449,6 +472,9 @@ static nw_status loop(run *r)
 nw_status nw_run_loop(run *r)
 {
     const nw_run_options *o = r->options;
+    bool complete;
+    NW_TRY(tell_initial(r, &complete));
+    if (!complete) return interrupted(r);
     for (;;) {
         nw_status status = loop(r);
         bool again = status == NW_E_NUMERIC && r->rolled_back < o->rollbacks && r->saved_count > 0;

@@ -95,7 +95,7 @@ void nw_run_dropped(void *context, int rank, bool back);
 /* Adds up the images of all replicas. */
 nw_status nw_run_add_images(run *r);
 /* An epoch's record: what was trained, until now; and what evaluation found, of the record's own step and epoch. */
-void nw_run_fill_epoch(run *r, const nw_tally *tally, double lr, nw_epoch_record *record);
+void nw_run_fill_epoch(run *r, int64_t epoch, const nw_tally *tally, double lr, nw_epoch_record *record);
 void nw_run_fill_results(run *r, const nw_results *results, nw_epoch_record *record);
 /* Of a run that continues: epochs whose records are there and will not be sent again. The last one's is, at the end. */
 int64_t nw_run_epochs_told(const run *r);
@@ -105,7 +105,7 @@ int64_t nw_run_epochs_told(const run *r);
 nw_status nw_run_open_judge(run *r); /* unless it is open, or this is not rank 0 */
 void nw_run_close_judge(run *r);
 /* An epoch is over: a case. If it is evaluated, its parameters follow. */
-nw_status nw_run_judge(run *r, double lr, bool evaluate);
+nw_status nw_run_judge(run *r, int64_t epoch, double lr, bool evaluate);
 nw_status nw_run_judge_values(run *r, int64_t updates, const float *values);
 /* Whether evaluations are not done. */
 bool nw_run_is_judging(const run *r);

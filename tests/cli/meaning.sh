@@ -12,6 +12,7 @@ dgc="$train --configs configs/cifar/resnet20.py --crop 0 --batch-size 16 --limit
 run 0 "$NOWAIT" $dgc --virtual 4 --configs.train.num_batches_per_step 2 --max-epoch 6
 dir='runs/cifar.resnet20.np4'
 [ -d "$dir" ] || complain "a composed run of 4 ranks is not called .np4: $(ls runs)"
+equal "evaluations of the initial model" "$(grep -c '^{"record":"epoch","step":0,"epoch":0,' "$dir/metrics.jsonl")" 1
 rates "$dir" >"$work/rates"
 set -- $(sed -n '1p;2p;3p;10p;11p' "$work/rates")
 is "$1 == 0.2" "the first rate is one worker's"
@@ -74,6 +75,7 @@ out_has '^normalise: mean-image  # defaults apam$'
 out_has '^in_flight: 1  # defaults apam$'
 run 0 "$NOWAIT" help config --defaults apam
 out_has '^normalise: auto '
+equal "evaluations of the initial model" "$(epochs apam | grep -c '"step":0,"epoch":0,.*"train_eval_top1":[0-9.]*,.*"test_top1":[0-9]')" 1
 # Its rule is AMSGrad unless that is switched off.
 for amsgrad in '' true false; do
     run 0 "$NOWAIT" $train --optimizer apam --lr 0.01 --limit 60 --batch-size 20 --max-epoch 2 \

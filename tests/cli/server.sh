@@ -57,6 +57,16 @@ for servers in 2 3; do
     equal "the last epochs after a resume" "$(epochs several$servers | tail -n 3)" "$(epochs part$servers | tail -n 3)"
 done
 
+# ---- the initial model is evaluated once, also by those who repeat or resume the run ----
+trained first-serial --evaluate-first
+trained first $serve async --in-flight 1 --virtual 2 --evaluate-first --checkpoint-every 15
+equal "epochs with the first" "$(epochs first-serial)" "$(epochs first)"
+run 0 "$NOWAIT" replay "$runs/first" --threads 1 --quiet --run-dir "$runs/first-replayed"
+equal "epochs of a replay with the first" "$(epochs first)" "$(epochs first-replayed)"
+trained first-part $serve async --in-flight 1 --virtual 2 --evaluate-first --checkpoint-every 15 --max-steps 15
+run 0 "$NOWAIT" train --quiet --resume "$runs/first-part" --max-steps 0
+equal "epochs after a resume" "$(epochs first)" "$(epochs first-part)"
+
 # ---- checkpoints of their own accord: in step after every epoch, else when each worker has computed 400 gradients ----
 saved() { ls "$runs/$1/checkpoints" | sort -n | paste -s -d ' '; }
 short="--limit 200 --batch-size 1 --max-epoch 3 --eval-every 3"

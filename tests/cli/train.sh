@@ -6,6 +6,7 @@ tests=$(cd "$(dirname "$0")" && pwd)
 
 # ---- what a run leaves ----
 run 0 "$NOWAIT" train $tiny --run-dir "$runs/base" --max-epoch 3 -p 5
+err_has '^model     lenet5, 62006 parameters$'
 out_has '^ +epoch +lr +train time'
 out_has '^test top-1 [0-9.]+ %, top-5 [0-9.]+ %, loss [0-9.]+ after 3 epochs, 36 steps'
 out_has "^results in $runs/base: "
@@ -99,6 +100,19 @@ train sums --max-epoch 2 --precision f32 --batch-size 10 --accumulation-steps 2
 is "($(value sums test_loss) / $(value whole test_loss) - 1)^2 > 1e-10" "without averaging the step is twice as long"
 
 equal "accumulation" "$(sed -n 's/^{"record":"run",.*"accumulation_steps":\([0-9]*\),.*/\1/p' "$runs/sums/metrics.jsonl")" 2
+
+# The initial model: an epoch 0 in the records, whose results are those of its weights and no candidate for the best.
+train first --max-epoch 2 --evaluate-first --lr 0
+equal "epochs" "$(epochs first | sed 's/.*"epoch":\([0-9]*\),.*/\1/' | paste -s -d ' ')" '0 1 2'
+results() { epochs first | sed -n "$1"'s/.*\("test_loss":.*\),"validation_loss.*/\1/p'; }
+equal "results of weights that stay" "$(results 1)" "$(results 3)"
+equal "rows of logs.tsv" "$(cut -f 1 "$runs/first/logs.tsv" | paste -s -d ' ')" 'epoch 0 1 2'
+equal "the best epoch" "$(value first best_epoch)" 1
+train first-steps --max-epoch 3 --evaluate-first
+equal "weights with and without a first evaluation" "$(weights base)" "$(weights first-steps)"
+train first-parts --max-epoch 3 --evaluate-first --max-steps 12
+run 0 "$NOWAIT" train --quiet --resume "$runs/first-parts" --max-steps 0
+same_run first-steps first-parts
 
 # A run that ends in the middle of an epoch says so; its logs go where they shall, also if nothing is there yet.
 train part --max-epoch 3 --max-steps 18 --log_dir "$work/new/logs"

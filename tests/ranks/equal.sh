@@ -24,7 +24,10 @@ both() {
     done
 }
 
-both 4 plain --max-steps 50 --max-epoch 9 --compare-every 10
+both 4 plain --max-steps 50 --max-epoch 9 --compare-every 10 --evaluate-first
+for dir in plain plain-virtual; do
+    equal "evaluations of the initial model of $dir" 1 "$(epochs $dir | grep -c '"step":0,"epoch":0,.*"test_top1":[0-9]')"
+done
 differ "weights after one step less" "$(weights plain)" "$(simulated 4 less --max-steps 49 --max-epoch 9; weights less)"
 ranks 2 threads --max-steps 12 --threads 2
 simulated 2 threads-virtual --max-steps 12 --threads 1

@@ -90,12 +90,13 @@ begin_slow() { # NAME OPTIONS...: until the last update
         sleep 0.02
     done
 }
-served 2 judged $serve async $slow
-begin_slow judged-stopped
+served 2 judged $serve async $slow --evaluate-first
+equal "epochs with that of the initial model" 9 "$(epochs judged | grep -c '"test_top1":[0-9]')"
+begin_slow judged-stopped --evaluate-first
 kill -USR1 $job
 wait $job
 ls "$runs"/judged-stopped/checkpoints/*/judged0.safetensors >/dev/null 2>&1 || complain "no evaluation was under way at the stop"
-begin_slow judged-killed --checkpoint-every 45
+begin_slow judged-killed --checkpoint-every 45 --evaluate-first
 pkill -KILL -f "^$NOWAIT train .*judged-killed"
 wait $job 2>/dev/null
 for name in judged-stopped judged-killed; do
