@@ -200,11 +200,16 @@ nw_status nw_rank_final(nw_driver *d, nw_rank *r, size_t first, int64_t now_ns)
     return nw_rank_tell(d, r, event);
 }
 
+bool nw_driver_is_asked(const nw_driver *d)
+{
+    return !d->stopping && (d->pauses || (d->options.stop && *d->options.stop));
+}
+
 bool nw_driver_shall_stop(nw_driver *d)
 {
-    if (d->stopping || !d->options.stop || !*d->options.stop) return false;
-    d->stopping = true;
-    return true;
+    bool asked = nw_driver_is_asked(d);
+    d->stopping |= asked;
+    return asked;
 }
 
 void nw_driver_drop(nw_driver *d, int by, int rank, bool back)
@@ -296,7 +301,7 @@ nw_status nw_driver_run(nw_driver *d, nw_rank *ranks, const nw_go *go)
 {
     nw_recorder *recorder = d->options.recorder;
     d->ranks = ranks;
-    d->stopping = false;
+    d->stopping = d->pauses = false;
     for (int i = 0; i < d->count; i++)
         nw_recorder_run(recorder, ranks[i].index, ranks[i].machine->updates, ranks[i].sequence);
     nw_status status = d->ops->run(d, go);

@@ -10,8 +10,8 @@
  * names them and what they last did, and, where a directory for dumps is given, every living rank writes what it knows
  * to it (docs/running.md). A rank that fails tells the others first.
  *
- * Stopping: when *stop becomes non-zero, the machines of this process hear STOP, once in a run; that others must know
- * is theirs to say.
+ * Stopping: when *stop becomes non-zero, or whoever runs it wants a rest (`pauses`), the machines of this process hear
+ * STOP, once in a run; that others must know is theirs to say.
  *
  * Threads: a driver, its ranks and its pool belong to one thread.
  */
@@ -80,6 +80,7 @@ struct nw_driver {
     uint64_t sequence;   /* messages of the driver's own so far */
     uint16_t generation; /* of nw_driver_reset */
     bool *dropped;       /* by rank: nobody waits for it */
+    bool pauses;         /* set by the run, in COUNT or SNAPSHOT: this run shall end soon */
     bool stopping;       /* the machines were told to stop in this run */
     bool over;           /* there is nothing more to run: a log has ended */
     int64_t waited_ns;   /* that local ranks had nothing to do but wait */
@@ -121,7 +122,9 @@ bool nw_rank_next(nw_driver *driver, nw_rank *rank);
 nw_status nw_rank_done(nw_driver *driver, nw_rank *rank, int64_t now_ns);
 /* The task under way has announced that its gradient is final from there on. */
 nw_status nw_rank_final(nw_driver *driver, nw_rank *rank, size_t first, int64_t now_ns);
-/* Whether the machines are to be told that there shall be no more; once in a run. */
+/* Whether the machines are to be told that there shall be no more, and were not. */
+bool nw_driver_is_asked(const nw_driver *driver);
+/* The same, once in a run. */
 bool nw_driver_shall_stop(nw_driver *driver);
 /* A message is about to leave: fills the driver's fields of its header, and counts it. */
 void nw_driver_stamp(nw_driver *driver, int from, int to, nw_message *message);

@@ -314,7 +314,7 @@ static nw_status wait_for_news(mpi_driver *m)
     for (int turns = 0;; turns++) {
         bool moved;
         NW_TRY(progress(m, &moved));
-        bool asked = m->rank && !m->base.stopping && m->base.options.stop && *m->base.options.stop;
+        bool asked = m->rank && nw_driver_is_asked(&m->base);
         if (moved || asked || (m->rank && is_time(m))) break;
         nw_mpi_rest(turns);
         int64_t waited = own_now(m) - since;

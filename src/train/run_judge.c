@@ -4,7 +4,8 @@
  * An epoch that is over is a case: its record, and a snapshot of the parameters if it is evaluated. Cases wait in line
  * (run.cases) until their snapshot has come, then they go to the judge (judge.h). Records are sent when they come back.
  * A checkpoint keeps those that have not, so that a run may stop, or be killed, without waiting for evaluations:
- * whoever goes on makes them.
+ * whoever goes on makes them. Only so many wait at a time: then the ranks come to a rest, as for a checkpoint, and go
+ * on when there is room.
  */
 #include "train/run_private.h"
 
@@ -99,19 +100,22 @@ nw_status nw_run_submit_cases(run *r)
     return NW_OK;
 }
 
-/* Says so when evaluations do not keep up; again when twice as many wait. */
-static void tell_backlog(run *r)
+int nw_run_judging(const run *r)
 {
-    int waiting = 0;
-    char text[200];
-    for (const nw_case *c = nw_judge_first(r->judge); c; c = c->next) waiting += c->evaluated;
-    if (waiting < 4 || waiting < 2 * r->backlog) return;
-    r->backlog = waiting;
-    snprintf(text, sizeof text,
-             "%d evaluations wait, each with a copy of the parameters: they take longer than epochs; --eval-every "
-             "makes fewer of them",
-             waiting);
-    nw_observers_message(&r->observers, text);
+    int count = 0;
+    for (const nw_case *c = r->judge ? nw_judge_first(r->judge) : NULL; c; c = c->next) count += c->evaluated;
+    return count;
+}
+
+/* Each evaluation that waits has a copy of the parameters. Where they do not keep up, the ranks rest until they do. */
+static void bound_judging(run *r)
+{
+    if (nw_run_judging(r) <= JUDGING_MOST) return;
+    r->crew->driver->pauses = true;
+    if (!r->behind)
+        nw_observers_message(&r->observers, "evaluations take longer than epochs, so training waits for them; "
+                                            "--eval-every makes fewer of them");
+    r->behind = true;
 }
 
 static void add_case(run *r, nw_case *c)
@@ -130,9 +134,7 @@ nw_status nw_run_judge(run *r, int64_t epoch, double lr, bool evaluate)
     if (evaluate) nw_crew_copy_statistics(r->crew, c->buffers);
     c->complete = !evaluate;
     add_case(r, c);
-    NW_TRY(nw_run_submit_cases(r));
-    tell_backlog(r);
-    return NW_OK;
+    return nw_run_submit_cases(r);
 }
 
 nw_status nw_run_judge_values(run *r, int64_t updates, const float *values)
@@ -143,10 +145,10 @@ nw_status nw_run_judge_values(run *r, int64_t updates, const float *values)
                "parameters after %lld updates have come that no epoch waits for", (long long)updates);
     nw_crew_copy_values(r->crew, values, c->values);
     c->complete = true;
-    return nw_run_submit_cases(r);
+    NW_TRY(nw_run_submit_cases(r));
+    bound_judging(r);
+    return NW_OK;
 }
-
-bool nw_run_is_judging(const run *r) { return r->judge && nw_judge_first(r->judge); }
 
 /* ---- in checkpoints ---------------------------------------------------------------------------------------------- */
 

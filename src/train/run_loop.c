@@ -326,6 +326,22 @@ static nw_status tell_epoch(run *r, int64_t epoch, bool evaluated, bool *complet
     return NW_OK;
 }
 
+/* Waits until at most so many evaluations are not done. Rank 0 tells the others again and again that it does.
+ * *stop: the run was asked to stop meanwhile. */
+enum { JUDGED_NS = 200000000 }; /* for an evaluation, before they hear of it */
+static nw_status await_judge(run *r, int most, bool *stop)
+{
+    bool behind = true;
+    *stop = false;
+    for (;;) {
+        NW_TRY(nw_run_tell_judged(r, nw_run_judging(r) > most ? JUDGED_NS : 0));
+        NW_TRY(nw_crew_agree(r->crew, leads(r) && nw_run_judging(r) > most, &behind));
+        if (!behind) return NW_OK;
+        NW_TRY(nw_crew_agree_to_stop(r->crew, stop));
+        if (*stop) return NW_OK;
+    }
+}
+
 static nw_status interrupted(run *r)
 {
     NW_TRY(nw_run_save(r));
@@ -357,22 +373,18 @@ static nw_status judge_present(run *r, int64_t epoch)
     return nw_run_judge_values(r, done, first(r)->net->model.params.values);
 }
 
-/* At the end of a run without lockstep: evaluates the last parameters, and waits for all evaluations. Rank 0 tells
- * the others again and again that it does, and a run that is killed meanwhile has its checkpoint. *complete is false
- * if it was asked to stop. */
+/* At the end of a run without lockstep: evaluates the last parameters, and waits for all evaluations. A run that is
+ * killed meanwhile has its checkpoint. *complete is false if it was asked to stop. */
 static nw_status end_judging(run *r, bool *complete)
 {
-    bool judging = true, stop = false, saved = false;
+    bool judging, stop = false;
     if (leads(r) && r->judged_step != nw_crew_updates(r->crew)) /* else it was judged before a resume */
         NW_TRY(judge_present(r, place(r)->epoch + 1));
-    while (judging && !stop) {
-        NW_TRY(nw_run_tell_judged(r, 200000000));
-        NW_TRY(nw_crew_agree(r->crew, leads(r) && nw_run_is_judging(r), &judging));
-        NW_TRY(nw_crew_agree_to_stop(r->crew, &stop));
-        if (judging && !stop && !saved) NW_TRY(nw_run_save(r));
-        saved = true;
-    }
-    *complete = !judging;
+    NW_TRY(nw_run_tell_judged(r, JUDGED_NS));
+    NW_TRY(nw_crew_agree(r->crew, leads(r) && nw_run_judging(r) > 0, &judging));
+    if (judging) NW_TRY(nw_run_save(r));
+    NW_TRY(await_judge(r, 0, &stop));
+    *complete = !stop;
     if (*complete && leads(r)) nw_run_keep_statistics(r);
     return NW_OK;
 }
@@ -396,12 +408,22 @@ static bool is_at_end(const run *r)
     return nw_crew_updates(r->crew) >= total_updates(r);
 }
 
+static nw_status catch_up(run *r, bool *stop)
+{
+    enter(r, NW_PHASE_VALIDATION);
+    nw_status status = await_judge(r, JUDGING_MOST, stop);
+    leave(r, NW_PHASE_VALIDATION);
+    return status;
+}
+
 /* Lets the crew work until something is due, and does it. */
 static nw_status train_on(run *r)
 {
     const nw_run_options *o = r->options;
-    bool lockstep = nw_crew_lockstep(r->crew);
+    bool lockstep = nw_crew_lockstep(r->crew), stop = false;
     nw_go go;
+    if (!lockstep) NW_TRY(catch_up(r, &stop));
+    if (stop) return NW_OK;
     NW_TRY(plan(r, &go));
     enter(r, NW_PHASE_TRAIN);
     r->step_began = nw_now_ns();

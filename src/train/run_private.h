@@ -45,7 +45,7 @@ typedef struct run {
     nw_case *cases;               /* for it, in order; copies of the parameters of the first are still coming */
     int64_t judged_step;          /* the last of these; -1: none */
     nw_case *last_judged;         /* where statistics are measured for an evaluation: the last one, with them */
-    int backlog;                  /* evaluations that waited when this was last told */
+    bool behind;                  /* it was told that evaluations do not keep up */
     int64_t *snapshots;           /* for nw_go */
     nw_cpu_ticks ticks;
     int lock; /* on the run's directory; -1: none */
@@ -107,8 +107,9 @@ void nw_run_close_judge(run *r);
 /* An epoch is over: a case. If it is evaluated, its parameters follow. */
 nw_status nw_run_judge(run *r, int64_t epoch, double lr, bool evaluate);
 nw_status nw_run_judge_values(run *r, int64_t updates, const float *values);
-/* Whether evaluations are not done. */
-bool nw_run_is_judging(const run *r);
+/* Evaluations that are not done. Where they are more than JUDGING_MOST, the crew comes to a rest. */
+enum { JUDGING_MOST = 2 };
+int nw_run_judging(const run *r);
 /* Hands over the cases that are complete, in order. */
 nw_status nw_run_submit_cases(run *r);
 /* Those whose copies will not come go. */
