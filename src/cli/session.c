@@ -159,18 +159,9 @@ nw_status nw_session_parse(unsigned command, int argc, char **argv, nw_settings 
 
 static nw_status read_weights(nw_checkpoint *c, const char *model, nw_net *net, bool *averaged)
 {
-    static const char file[] = "replica0.safetensors";
     nw_params *p = &net->model.params;
     NW_TRY(nw_checkpoint_read_model(c, model, p, NULL));
-    *averaged = false;
-    int64_t steps = -1;
-    if (nw_checkpoint_is_bare(c) || !nw_checkpoint_has(c, "replica0.average_steps")) return NW_OK;
-    NW_TRY(nw_checkpoint_get_int(c, "replica0.average_steps", &steps));
-    if (steps < 0) return NW_OK;
-    NW_TRY(nw_checkpoint_read_segments(c, file, "average.", &p->learned, p->values));
-    NW_TRY(nw_checkpoint_read_segments(c, file, "average.", &p->running, p->buffers));
-    *averaged = true;
-    return NW_OK;
+    return nw_crew_read_average(c, p, averaged);
 }
 
 nw_status nw_session_load(const char *path, const nw_net_options *options, nw_net **net, bool *averaged)

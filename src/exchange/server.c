@@ -471,7 +471,7 @@ nw_status nw_server_create(nw_machine **out, const nw_exchange_options *o)
         server_free(&s->base);
         return status;
     }
-    if (s->serves && s->servers > 1) {
+    if (s->serves) {
         s->base.first = s->range[o->group.me];
         s->base.count = s->range[o->group.me + 1] - s->range[o->group.me];
     }

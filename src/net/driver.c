@@ -109,14 +109,6 @@ void nw_wait_text(const nw_wait *wait, char *text, size_t size)
     snprintf(text, size, "%s: %s", wait->count > 0 ? ranks : "nobody", wait->what);
 }
 
-static void list_state(void *machine, nw_state *s) { ((nw_machine *)machine)->ops->state(machine, s); }
-static nw_status state_loaded(void *machine)
-{
-    const nw_machine_ops *ops = ((nw_machine *)machine)->ops;
-    return ops->loaded ? ops->loaded(machine) : NW_OK;
-}
-nw_state_owner nw_machine_state(nw_machine *m) { return (nw_state_owner){m, list_state, state_loaded}; }
-
 /* ---- ranks ------------------------------------------------------------------------------------------------------- */
 
 /* Fills what is the driver's of a header. Once, before the message leaves: it may go to many. */
@@ -159,6 +151,32 @@ static nw_status sort_actions(nw_driver *d, nw_rank *r, int from)
     d->actions.count = kept;
     return status;
 }
+
+static void list_state(void *whose, nw_state *s)
+{
+    nw_rank *r = whose;
+    int first = s->count;
+    r->machine->ops->state(r->machine, s);
+    for (int i = first; i < s->count; i++) {
+        char *name = s->at[i].name, rest[NW_STATE_NAME];
+        memcpy(rest, name, sizeof rest);
+        snprintf(name, NW_STATE_NAME, NW_STATE_EXCHANGE "%.*s", NW_STATE_NAME - (int)sizeof NW_STATE_EXCHANGE, rest);
+    }
+    if (r->work && r->work->state) r->work->state(r->worker, s);
+    nw_state_integer(s, "elapsed_ns", NW_STATE_OWN, &r->elapsed_ns);
+}
+
+static nw_status state_loaded(void *whose)
+{
+    nw_rank *r = whose;
+    NW_FAIL_IF(r->elapsed_ns < 0 || r->elapsed_ns > INT64_MAX / 4, NW_E_FILE,
+               "the checkpoint was written after a rank had run for %lld ns, which cannot be; take an earlier one",
+               (long long)r->elapsed_ns);
+    if (r->machine->ops->loaded) NW_TRY(r->machine->ops->loaded(r->machine));
+    return r->work && r->work->loaded ? r->work->loaded(r->worker) : NW_OK;
+}
+
+nw_state_owner nw_rank_state(nw_rank *r) { return (nw_state_owner){r, list_state, state_loaded}; }
 
 nw_status nw_rank_tell(nw_driver *d, nw_rank *r, nw_event event)
 {

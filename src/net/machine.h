@@ -41,7 +41,6 @@
 #ifndef NW_NET_MACHINE_H
 #define NW_NET_MACHINE_H
 
-#include "net/state.h"
 #include "net/task.h"
 
 /* Members in ascending order of their ranks; `ranks` outlives the machine. */
@@ -181,8 +180,6 @@ static inline void nw_machine_send(const nw_machine *m, nw_actions *actions, int
     message->header->channel = (uint8_t)channel;
     nw_actions_add(actions, (nw_action){.kind = NW_ACTION_SEND, .to = m->group.ranks[to], .message = message});
 }
-/* What there is to save and load of a machine. */
-nw_state_owner nw_machine_state(nw_machine *machine);
 /* The member that a message came from; NW_E_MESSAGE where its rank is no member. */
 nw_status nw_machine_sender(const nw_machine *machine, const nw_message *message, int *from);
 
@@ -204,6 +201,10 @@ typedef struct nw_rank {
     int64_t elapsed_ns; /* its own time when the last run ended, where the next goes on; not of virtual clusters */
     uint64_t sequence;  /* messages made by its machines in this process */
 } nw_rank;
+
+/* What there is to save and load of a rank: of its machines, under names that begin with "exchange.", of its worker, and
+ * its own elapsed time. */
+nw_state_owner nw_rank_state(nw_rank *rank);
 
 static inline bool nw_rank_rests(const nw_rank *r)
 {

@@ -54,14 +54,25 @@ void nw_state_real(nw_state *s, const char *name, nw_state_rule rule, double *va
     nw_state_tensor(s, name, rule, NW_STATE_F64, 0, NULL, value);
 }
 
-void nw_state_vector(nw_state *s, const char *name, nw_state_rule rule, float *data, size_t first, size_t count)
+static void add_vector(nw_state *s, const char *name, nw_state_rule rule, float *data, nw_state_along along,
+                       size_t first, size_t count)
 {
     int64_t shape = (int64_t)count;
     int before = s->count;
     nw_state_tensor(s, name, rule, NW_STATE_F32, 1, &shape, data);
     if (s->count == before) return;
-    s->at[before].vector = true;
+    s->at[before].along = along;
     s->at[before].first = first;
+}
+
+void nw_state_vector(nw_state *s, const char *name, nw_state_rule rule, float *data, size_t first, size_t count)
+{
+    add_vector(s, name, rule, data, NW_ALONG_PARAMETERS, first, count);
+}
+
+void nw_state_statistics(nw_state *s, const char *name, nw_state_rule rule, float *data, size_t count)
+{
+    add_vector(s, name, rule, data, NW_ALONG_STATISTICS, 0, count);
 }
 
 nw_state_entry *nw_state_find(const nw_state *s, const char *name)
@@ -77,6 +88,35 @@ void nw_state_free(nw_state *s)
     *s = (nw_state){0};
 }
 
+/* ---- what another rank sent -------------------------------------------------------------------------------------- */
+
+/* Elements without overflow; SIZE_MAX: too many, or less than none. */
+static size_t checked_count(const nw_state_entry *e)
+{
+    size_t count = 1;
+    for (int d = 0; d < e->dims; d++)
+        if (e->shape[d] < 0 || __builtin_mul_overflow(count, (size_t)e->shape[d], &count)) return SIZE_MAX;
+    return count;
+}
+
+nw_status nw_state_check(const nw_state_entry *e, size_t parameters, size_t statistics)
+{
+    size_t length = strnlen(e->name, sizeof e->name), most = e->along == NW_ALONG_PARAMETERS ? parameters : statistics;
+    bool named = length > 0 && length < sizeof e->name;
+    for (size_t i = 0; named && i < length; i++) named = e->name[i] > ' ' && e->name[i] < 127;
+    NW_FAIL_IF(!named, NW_E_MESSAGE, "it lists a tensor without a name");
+    NW_FAIL_IF((unsigned)e->rule > NW_STATE_REFUSED || (unsigned)e->type > NW_STATE_U8 || e->dims < 0 ||
+                   e->dims > NW_STATE_DIMS || (unsigned)e->along > NW_ALONG_STATISTICS,
+               NW_E_MESSAGE, "it lists %s of rule %d, type %d and %d dimensions, which there is not", e->name, e->rule,
+               e->type, e->dims);
+    size_t count = checked_count(e);
+    NW_FAIL_IF(count > PTRDIFF_MAX / 8, NW_E_MESSAGE, "it lists %s of no size", e->name);
+    bool vector = e->type == NW_STATE_F32 && e->dims == 1 && e->first <= most && count <= most - e->first;
+    NW_FAIL_IF(e->along == NW_ALONG_NOTHING ? e->rule == NW_STATE_RANGE : !vector, NW_E_MESSAGE,
+               "it lists %zu elements of %s from %zu on, and there are %zu", count, e->name, e->first, most);
+    return NW_OK;
+}
+
 /* ---- loading ----------------------------------------------------------------------------------------------------- */
 
 typedef struct loading {
@@ -86,39 +126,69 @@ typedef struct loading {
     size_t lost_size;
 } loading;
 
-static void add_lost(loading *l, const char *name)
+void nw_state_lose(char *lost, size_t lost_size, const char *name)
 {
-    size_t used = strlen(l->lost);
-    if (used + 3 < l->lost_size) snprintf(l->lost + used, l->lost_size - used, "%s%s", used ? ", " : "", name);
+    size_t used = strlen(lost), length = strlen(name);
+    for (const char *at = lost; (at = strstr(at, name)); at += length) {
+        bool begins = at == lost || at[-1] == ' ';
+        if (begins && (at[length] == ',' || at[length] == 0)) return;
+    }
+    if (used + length + 3 < lost_size) snprintf(lost + used, lost_size - used, "%s%s", used ? ", " : "", name);
+}
+
+static bool has(const loading *l, int member) { return !l->source->has || l->source->has(l->source->context, member); }
+
+static void add(const nw_state_entry *e, const void *one, double factor)
+{
+    size_t count = nw_state_count(e);
+    for (size_t i = 0; i < count; i++)
+        if (e->type == NW_STATE_F32)
+            ((float *)e->data)[i] += (float)factor * ((const float *)one)[i];
+        else if (e->type == NW_STATE_F64)
+            ((double *)e->data)[i] += factor * ((const double *)one)[i];
+        else
+            ((uint64_t *)e->data)[i] += ((const uint64_t *)one)[i];
 }
 
 /* Adds what several old members would have delivered. */
 static nw_status read_delivered(loading *l, const nw_state_entry *e, bool *there)
 {
-    size_t count = nw_state_count(e);
-    float *sum = e->data, *one, factor = e->mean ? (float)l->members / (float)l->source->members : 1.0f;
-    NW_FAIL_IF(e->type != NW_STATE_F32, NW_E_INTERNAL, "only floats can be delivered, and %s has others", e->name);
-    one = malloc(count * sizeof *one + 1);
-    NW_FAIL_IF(!one, NW_E_MEMORY, "no memory for %zu floats of %s", count, e->name);
-    memset(sum, 0, count * sizeof *sum);
+    double factor = e->mean ? (double)l->members / (double)l->source->members : 1;
+    NW_FAIL_IF(e->type == NW_STATE_U8 || (e->mean && e->type == NW_STATE_I64), NW_E_INTERNAL,
+               "%s has a type whose sums are not delivered", e->name);
+    void *one = malloc(nw_state_bytes(e) + 1);
+    NW_FAIL_IF(!one, NW_E_MEMORY, "no memory for %zu bytes of %s", nw_state_bytes(e), e->name);
+    memset(e->data, 0, nw_state_bytes(e));
     nw_status status = NW_OK;
     *there = true;
     for (int j = l->me; j < l->source->members && status == NW_OK && *there; j += l->members) {
+        if (!has(l, j)) continue;
         status = l->source->read(l->source->context, j, e, one, there);
-        for (size_t i = 0; i < count && status == NW_OK && *there; i++) sum[i] += factor * one[i];
+        if (status == NW_OK && *there) add(e, one, factor);
     }
     free(one);
     return status;
 }
 
+/* A number is lost if somebody had one, a tensor if it is listed. */
+static nw_status note_lost(loading *l, const nw_state_entry *e)
+{
+    uint64_t number = e->dims > 0;
+    bool there;
+    for (int j = 0; j < l->source->members && number == 0; j++)
+        if (has(l, j)) NW_TRY(l->source->read(l->source->context, j, e, &number, &there));
+    if (number != 0) nw_state_lose(l->lost, l->lost_size, e->name);
+    return NW_OK;
+}
+
 static nw_status read_entry(loading *l, const nw_state_entry *e)
 {
     const nw_state_source *s = l->source;
-    bool same = s->members == l->members, there;
-    if (!same && e->rule == NW_STATE_OWN) {
-        add_lost(l, e->name);
-        return NW_OK;
-    }
+    bool same = s->members == l->members && has(l, l->me), there;
+    if (s->skips && s->skips(s->context, e)) return NW_OK;
+    int like = l->me % s->members;
+    while (like > 0 && !has(l, like)) like--;
+    if (!same && e->rule == NW_STATE_OWN) return note_lost(l, e);
     NW_FAIL_IF(!same && e->rule == NW_STATE_REFUSED, NW_E_ARGUMENT,
                "%s was saved by %d ranks, and cannot be continued by %d; use as many, or start a new run from the "
                "weights with --init",
@@ -126,8 +196,13 @@ static nw_status read_entry(loading *l, const nw_state_entry *e)
     if (!same && e->rule == NW_STATE_DELIVERED)
         NW_TRY(read_delivered(l, e, &there));
     else
-        NW_TRY(s->read(s->context, l->me % s->members, e, e->data, &there));
-    NW_FAIL_IF(!there && !e->later, NW_E_FILE, "the checkpoint lacks %s; take an earlier one", e->name);
+        NW_TRY(s->read(s->context, like, e, e->data, &there));
+    NW_FAIL_IF(!there && !e->optional && e->remedy, NW_E_ARGUMENT, "the checkpoint lacks %s; %s", e->name, e->remedy);
+    NW_FAIL_IF(
+        !there && !e->optional, NW_E_FILE,
+        "the checkpoint lacks %s; give the options of the run that wrote it, or start a new run from its weights "
+        "with --init",
+        e->name);
     return NW_OK;
 }
 
@@ -147,6 +222,6 @@ nw_status nw_state_load(const nw_state_owner *owner, const nw_state_source *sour
 {
     loading l = {source, me, members, lost, lost_size};
     NW_TRY(read_list(&l, owner, true));
-    if (owner->loaded) NW_TRY(owner->loaded(owner->whose));
+    NW_TRY(owner->loaded(owner->whose));
     return read_list(&l, owner, false);
 }

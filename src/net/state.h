@@ -7,7 +7,7 @@
  * tensors there are may depend on them.
  *
  *   rule        who has it              in a world of another size, N before and M now
- *   KEPT        all have the same       the same
+ *   KEPT        all have the same       the same; member 0's is saved
  *   RANGE       elements of a vector    whoever has these elements now reads them
  *   DELIVERED   each its own            what will be delivered stays the same: old member j's is added to new member
  *                                       j mod M's; where means are delivered, times M / N
@@ -15,8 +15,10 @@
  *   OWN         each its own            lost, and the user is told
  *   REFUSED     each its own            cannot be continued
  *
- * A tensor that runs parallel to the parameters is a vector: then `first` says which element of them it begins with,
- * and checkpoints keep it under the names of the parameters.
+ * A member of which nothing was saved, since it had been dropped, begins as in another world.
+ *
+ * A vector runs along the parameters, or along batch norm's running statistics: `first` says with which element of them
+ * it begins, and checkpoints keep it under their names, so that they do not depend on how a world was cut.
  *
  * Threads: a list belongs to one thread.
  */
@@ -36,6 +38,10 @@ typedef enum nw_state_rule {
 
 typedef enum nw_state_type { NW_STATE_F32, NW_STATE_F64, NW_STATE_I64, NW_STATE_U8 } nw_state_type;
 enum { NW_STATE_NAME = 96, NW_STATE_DIMS = 4 };
+#define NW_STATE_EXCHANGE "exchange." /* begins the names of what machines have */
+
+/* What a vector runs parallel to. */
+typedef enum nw_state_along { NW_ALONG_NOTHING, NW_ALONG_PARAMETERS, NW_ALONG_STATISTICS } nw_state_along;
 
 typedef struct nw_state_entry {
     char name[NW_STATE_NAME];
@@ -44,10 +50,11 @@ typedef struct nw_state_entry {
     int dims; /* 0: a single number */
     int64_t shape[NW_STATE_DIMS];
     void *data;
-    bool vector;  /* runs parallel to the parameters: F32, one dimension, and ... */
-    size_t first; /* ... begins at this one */
-    bool mean;    /* DELIVERED: in a mean over members, not in a sum */
-    bool later;   /* earlier versions may not have had it: then it stays as it is */
+    nw_state_along along; /* a vector: F32, one dimension, ... */
+    size_t first;         /* ... beginning with this element */
+    bool mean;            /* DELIVERED: in a mean over members, not in a sum */
+    bool optional;        /* where the checkpoint lacks it, it stays as it is */
+    const char *remedy;   /* what the user can do where the checkpoint lacks it; NULL: give the options of its run */
 } nw_state_entry;
 
 typedef struct nw_state {
@@ -71,8 +78,13 @@ void nw_state_tensor(nw_state *state, const char *name, nw_state_rule rule, nw_s
                      const int64_t *shape, void *data);
 /* Elements first .. first + count of a vector parallel to the parameters; `data` is that of element `first`. */
 void nw_state_vector(nw_state *state, const char *name, nw_state_rule rule, float *data, size_t first, size_t count);
+/* A vector parallel to the running statistics. */
+void nw_state_statistics(nw_state *state, const char *name, nw_state_rule rule, float *data, size_t count);
 /* The entry of that name; NULL: there is none. */
 nw_state_entry *nw_state_find(const nw_state *state, const char *name);
+/* NW_E_MESSAGE where an entry that another rank sent makes no sense, in a world of so many parameters and running
+ * statistics. What it says of `data` and `remedy` is not looked at. */
+nw_status nw_state_check(const nw_state_entry *entry, size_t parameters, size_t statistics);
 void nw_state_free(nw_state *state);
 
 /* ---- loading ----------------------------------------------------------------------------------------------------- */
@@ -81,7 +93,7 @@ void nw_state_free(nw_state *state);
 typedef struct nw_state_owner {
     void *whose;
     void (*list)(void *whose, nw_state *state);
-    nw_status (*loaded)(void *whose); /* NW_E_FILE where the numbers make no sense; NULL: they always do */
+    nw_status (*loaded)(void *whose); /* NW_E_FILE where the numbers make no sense */
 } nw_state_owner;
 
 /* Where saved state is read from. */
@@ -91,11 +103,16 @@ typedef struct nw_state_source {
     /* The tensor of that name, type and shape that old member `member` saved; of KEPT and RANGE, what all had in
      * common. *there is false where there is none, and nothing is written then. */
     nw_status (*read)(void *context, int member, const nw_state_entry *entry, void *out, bool *there);
+    bool (*has)(void *context, int member); /* whether anything of that member was saved; NULL: of all */
+    bool (*skips)(void *context, const nw_state_entry *entry); /* what stays as it is; NULL: nothing */
 } nw_state_source;
 
 /* Loads the state of member `me` of `members`. What is lost is added to `lost`, a list of names for people, as long as
- * there is room; numbers of the checkpoint's that are missing are NW_E_FILE, unless they came later. */
+ * there is room: tensors, and numbers that were not 0. */
 nw_status nw_state_load(const nw_state_owner *owner, const nw_state_source *source, int me, int members, char *lost,
                         size_t lost_size);
+
+/* Adds a name to such a list, once. */
+void nw_state_lose(char *lost, size_t lost_size, const char *name);
 
 #endif

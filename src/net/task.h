@@ -18,6 +18,7 @@
 #define NW_NET_TASK_H
 
 #include "net/message.h"
+#include "net/state.h"
 
 typedef enum nw_task_kind { NW_TASK_GRADIENT, NW_TASK_PASS, NW_TASK_UPDATE } nw_task_kind;
 
@@ -52,6 +53,10 @@ typedef struct nw_worker_ops {
     /* For virtual clusters: when each announcement but `between` happens, in ns from the start at slowdown 1, and then
      * the end. Writes at most `most` times and returns how many there are. NULL: it is never simulated. */
     int (*cost)(void *worker, const nw_task *task, int64_t *ns, int most);
+    /* Between tasks: adds to a list (state.h). NULL: it has none. */
+    void (*state)(void *worker, nw_state *state);
+    /* After its numbers were loaded: NW_E_FILE if they make no sense, or else what the tensors need. NULL: nothing. */
+    nw_status (*loaded)(void *worker);
 } nw_worker_ops;
 
 #endif

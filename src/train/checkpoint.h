@@ -2,12 +2,13 @@
  * checkpoint.h - checkpoints: directories that are complete or not there.
  *
  *   RUN/checkpoints/<step>/model.safetensors     parameters and batch norm's buffers under PyTorch's names
- *                          replica<r>.safetensors  state of replica r: optimizer, average, accumulators, by segment
+ *                          shared.safetensors    state that all ranks have in common: optimizer, average, ...
+ *                          replica<r>.safetensors  what rank r has for itself
  *                          config.yaml           how the run was started
  *                          manifest.json         what it is, hashes of all others, scalars of the state; written last
  *
- * State is keyed by replica and segment, never by rank, so that another partition of the same world can read it. The
- * writer takes any number of files, each with any tensors.
+ * Vectors are kept by segment, so that another partition of the same world can read them. The writer takes any number of
+ * files, each with any tensors.
  *
  * Writing: everything goes to a directory aside, is synced, and gets its name by one rename. Killed at any moment, the
  * checkpoint is there in full or not at all, and older ones are as they were. A failing writer removes what it wrote.
@@ -25,7 +26,6 @@
 #ifndef NW_TRAIN_CHECKPOINT_H
 #define NW_TRAIN_CHECKPOINT_H
 
-#include "base/histogram.h"
 #include "param/params.h"
 #include "train/manifest.h"
 #include "train/safetensors.h"
@@ -108,7 +108,7 @@ nw_status nw_checkpoint_read_integers(nw_checkpoint *checkpoint, const char *fil
                                       int64_t **integers, size_t *n);
 bool nw_checkpoint_has_tensor(nw_checkpoint *checkpoint, const char *file, const char *name);
 
-/* ---- lists of numbers, and histograms ---------------------------------------------------------------------------- */
+/* ---- lists of numbers -------------------------------------------------------------------------------------------- */
 
 /* A number of the state, under the key PREFIX + key, and where it lies: one of the two. */
 typedef struct nw_saved_number {
@@ -122,10 +122,6 @@ nw_status nw_checkpoint_add_numbers(nw_checkpoint_writer *writer, const char *pr
                                     int count);
 nw_status nw_checkpoint_get_numbers(const nw_checkpoint *checkpoint, const char *prefix, const nw_saved_number *numbers,
                                     int count);
-
-/* The tensor "delays". */
-nw_status nw_saved_list_add_histogram(nw_saved_list *list, const nw_histogram *histogram);
-nw_status nw_checkpoint_read_histogram(nw_checkpoint *checkpoint, const char *file, nw_histogram *histogram);
 
 /* ---- models and vectors over segments ---------------------------------------------------------------------------- */
 
@@ -145,5 +141,8 @@ nw_status nw_saved_list_add_segments(nw_saved_list *list, const char *prefix, co
                                      const float *vector);
 nw_status nw_checkpoint_read_segments(nw_checkpoint *checkpoint, const char *file, const char *prefix,
                                       const nw_segments *segments, float *vector);
+/* Elements first .. first + count of it, to `out`. */
+nw_status nw_checkpoint_read_range(nw_checkpoint *checkpoint, const char *file, const char *prefix,
+                                   const nw_segments *segments, size_t first, size_t count, float *out);
 
 #endif

@@ -54,20 +54,44 @@ nw_status nw_saved_list_add_segments(nw_saved_list *list, const char *prefix, co
     return NW_OK;
 }
 
-nw_status nw_checkpoint_read_segments(nw_checkpoint *checkpoint, const char *file, const char *prefix,
-                                      const nw_segments *segments, float *vector)
+/* Elements begin .. end of a segment; a segment that is cut is read whole first. */
+static nw_status read_part(nw_checkpoint *checkpoint, const char *file, const char *name, const nw_segment *s,
+                           size_t begin, size_t end, float *out)
+{
+    int64_t shape[NW_SAVED_DIMS];
+    int dims = segment_shape(s, shape);
+    bool whole = end - begin == s->count;
+    float *all = whole ? out : malloc(s->count * sizeof *all);
+    NW_FAIL_IF(!all, NW_E_MEMORY, "no memory for the tensor '%s'", name);
+    nw_status status = nw_checkpoint_read_tensor(checkpoint, file, name, dims, shape, all);
+    if (whole) return status;
+    if (status == NW_OK) memcpy(out, all + begin, (end - begin) * sizeof *out);
+    free(all);
+    return status;
+}
+
+nw_status nw_checkpoint_read_range(nw_checkpoint *checkpoint, const char *file, const char *prefix,
+                                   const nw_segments *segments, size_t first, size_t count, float *out)
 {
     for (int i = 0; i < segments->count; i++) {
         const nw_segment *s = &segments->at[i];
-        int64_t shape[NW_SAVED_DIMS];
-        int dims = segment_shape(s, shape);
+        size_t begin = first > s->offset ? first - s->offset : 0;
+        size_t end = first + count < s->offset + s->count ? first + count : s->offset + s->count;
         char *name;
+        if (end <= s->offset + begin) continue;
         NW_TRY(join_names(&name, prefix, s->name));
-        nw_status status = nw_checkpoint_read_tensor(checkpoint, file, name, dims, shape, vector + s->offset);
+        nw_status status =
+            read_part(checkpoint, file, name, s, begin, end - s->offset, out + (s->offset + begin - first));
         free(name);
         NW_TRY(status);
     }
     return NW_OK;
+}
+
+nw_status nw_checkpoint_read_segments(nw_checkpoint *checkpoint, const char *file, const char *prefix,
+                                      const nw_segments *segments, float *vector)
+{
+    return nw_checkpoint_read_range(checkpoint, file, prefix, segments, 0, segments->floats, vector);
 }
 
 static nw_status list_tracked(nw_saved_list *list, const nw_params *params, const int64_t *batches)

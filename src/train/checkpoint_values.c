@@ -1,4 +1,4 @@
-/* checkpoint_values.c - lists of numbers and histograms of a checkpoint. See checkpoint.h. */
+/* checkpoint_values.c - lists of numbers and integers of a checkpoint. See checkpoint.h. */
 #include "train/checkpoint.h"
 
 #include <stdio.h>
@@ -30,22 +30,6 @@ nw_status nw_checkpoint_get_numbers(const nw_checkpoint *checkpoint, const char 
         NW_TRY(n->whole ? nw_checkpoint_get_int(checkpoint, key, n->whole)
                         : nw_checkpoint_get_double(checkpoint, key, n->real));
     }
-    return NW_OK;
-}
-
-static const int64_t histogram_shape[] = {NW_HISTOGRAM_INTEGERS};
-
-nw_status nw_saved_list_add_histogram(nw_saved_list *list, const nw_histogram *histogram)
-{
-    return nw_saved_list_add(list, "delays", NW_SAVED_I64, 1, histogram_shape, histogram);
-}
-
-nw_status nw_checkpoint_read_histogram(nw_checkpoint *checkpoint, const char *file, nw_histogram *histogram)
-{
-    NW_TRY(nw_checkpoint_read_raw(checkpoint, file, "delays", NW_SAVED_I64, 1, histogram_shape, histogram));
-    NW_FAIL_IF(!nw_histogram_is_sound(histogram), NW_E_FILE,
-               "%s/%s: the tensor 'delays' is not a histogram; take an earlier checkpoint",
-               nw_checkpoint_path(checkpoint), file);
     return NW_OK;
 }
 

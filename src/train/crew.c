@@ -85,7 +85,7 @@ static int find_task_cost(void *worker, const nw_task *task, int64_t *ns, int mo
     return 1;
 }
 
-static const nw_worker_ops work = {do_task, find_task_cost};
+static const nw_worker_ops work = {do_task, find_task_cost, nw_member_state, nw_member_loaded};
 
 /* ---- updates are counted ----------------------------------------------------------------------------------------- */
 
@@ -284,7 +284,7 @@ static nw_status make_member(nw_crew *crew, int index, int rank)
     nw_replica_options o = crew->options.replica;
     int workers = crew->roles.replicas, worker = nw_roles_of(&crew->roles, rank).replica;
     if (has_servers(crew)) {
-        o.epoch_batches = crew->epoch_batches = find_epoch_batches(crew, workers);
+        o.epoch_batches = crew->epoch_batches = crew->place_batches = find_epoch_batches(crew, workers);
         int batch = crew->options.global_batch;
         if (batch > 0) o.loader.batch_size = batch / workers + (worker >= 0 && worker < batch % workers);
     } else if (crew->options.shared_epochs && o.loader.replicate) {

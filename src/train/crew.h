@@ -27,6 +27,7 @@
 #include "net/replay.h"
 #include "net/roles.h"
 #include "net/virtual.h"
+#include "train/checkpoint.h"
 #include "train/crew_taps.h"
 #include "train/replica.h"
 
@@ -98,11 +99,13 @@ struct nw_crew {
     /* Without lockstep: */
     nw_place place;        /* of the world */
     int64_t epoch_batches; /* of all workers together */
+    int64_t place_batches; /* what the place is counted in: these, or, while loading, the saved ones */
     nw_histogram delays;   /* of gradients that rank 0 applied */
     int64_t thrown_away;   /* gradients that were too old */
     float *statistics;     /* the last that each worker reported, and ... */
     bool *reported;        /* ... whether it did */
     bool *dropped;         /* by rank */
+    char note[640];        /* of nw_crew_load */
 };
 
 nw_status nw_crew_create(nw_crew **crew, const nw_crew_options *options);
@@ -157,8 +160,14 @@ nw_status nw_crew_compare(nw_crew *crew);
 
 /* All replicas, exchanges and the cluster, into a checkpoint under way on rank 0 (NULL elsewhere; all ranks call). */
 nw_status nw_crew_save(nw_crew *crew, nw_checkpoint_writer *writer);
-/* And back, on every rank. A checkpoint of another world is mapped (docs/checkpoints.md); *note tells, or is NULL. */
+/* And back, on every rank. A checkpoint of another world is mapped (docs/checkpoints.md); *note, which is the crew's,
+ * tells what differs and what is lost, or is NULL. */
 nw_status nw_crew_load(nw_crew *crew, nw_checkpoint *checkpoint, const char **note);
+/* The average of the weights that rank 0 kept, with its statistics, in the place of the weights, if there is one. */
+nw_status nw_crew_read_average(nw_checkpoint *checkpoint, nw_params *params, bool *there);
+/* Of nw_worker_ops, for members. */
+void nw_member_state(void *worker, nw_state *state);
+nw_status nw_member_loaded(void *worker);
 
 /* After NW_E_NUMERIC, which all ranks get: forgets what is under way, loads a checkpoint of this run, and begins
  * there with learning rates times `lr_factor`. */

@@ -1,14 +1,14 @@
 /*
- * crew_state.c - a whole world in a checkpoint, and back. See crew.h and docs/checkpoints.md.
+ * crew_state.c - a whole world in a checkpoint, and back. See crew.h, net/state.h and docs/checkpoints.md.
  *
- *   model.safetensors, replica0.safetensors   rank 0's replica
- *   replica<r>.safetensors                    what rank r has for itself
- *   exchange.safetensors                      vectors that the exchange holds back, of rank 0
- *   state.safetensors                         integers of the world: cluster, clocks and queues of a virtual one; ledger,
- *                                             bytes sent so far; delays of gradients, where the work is handed out
+ *   model.safetensors        rank 0's parameters and running statistics
+ *   shared.safetensors       what all ranks have in common, and vectors of which each has a range
+ *   replica<r>.safetensors   what rank r has for itself
+ *   state.safetensors        integers of the world: cluster, clocks and queues of a virtual one; ledger, bytes sent so
+ *                            far
  *
- * Rank 0 writes everything; what is elsewhere comes to it replica by replica, into one more replica that is made for
- * the purpose. Every rank reads for itself.
+ * Each rank lists what it has (nw_rank_state). Rank 0 writes everything; what is elsewhere comes to it rank by rank: the
+ * list, then what it lists. Every rank reads for itself.
  */
 #include "train/crew.h"
 
@@ -16,109 +16,186 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EXCHANGE_FILE "exchange.safetensors"
-#define STATE_FILE    "state.safetensors"
+#define SHARED_FILE "shared.safetensors"
+#define FIRST_FILE  "replica0.safetensors"
+#define STATE_FILE  "state.safetensors"
+
+static const nw_saved_type types[] = {NW_SAVED_F32, NW_SAVED_F64, NW_SAVED_I64, NW_SAVED_U8}; /* by nw_state_type */
+
+static bool is_common(const nw_state_entry *e) { return e->rule == NW_STATE_KEPT || e->rule == NW_STATE_RANGE; }
+
+static bool is_exchanges(const nw_state_entry *e)
+{
+    return strncmp(e->name, NW_STATE_EXCHANGE, strlen(NW_STATE_EXCHANGE)) == 0;
+}
+
+static void name_file(char *file, size_t size, int rank) { snprintf(file, size, "replica%d.safetensors", rank); }
+
+static const nw_segments *segments_of(const nw_crew *crew, const nw_state_entry *e)
+{
+    const nw_params *p = &nw_crew_first(crew)->net->model.params;
+    return e->along == NW_ALONG_STATISTICS ? &p->running : &p->learned;
+}
+
+static bool is_whole(const nw_crew *crew, const nw_state_entry *e)
+{
+    return e->along != NW_ALONG_NOTHING && nw_state_count(e) == segments_of(crew, e)->floats;
+}
+
+/* ---- what a member has ------------------------------------------------------------------------------------------- */
+
+void nw_member_state(void *worker, nw_state *s)
+{
+    nw_member *m = worker;
+    nw_replica_state(m->replica, m->machine, s);
+    if (m->machine->lockstep) return;
+    nw_place_state(&m->crew->place, "world.", true, s);
+    nw_state_integer(s, "world.epoch_batches", NW_STATE_KEPT, &m->crew->place_batches);
+    nw_state_tensor(s, "world.delays", NW_STATE_KEPT, NW_STATE_I64, 1, &(int64_t){NW_HISTOGRAM_INTEGERS},
+                    &m->crew->delays);
+}
+
+nw_status nw_member_loaded(void *worker) { return nw_replica_loaded(((nw_member *)worker)->replica); }
 
 /* ---- saving ------------------------------------------------------------------------------------------------------ */
 
-static nw_saved_as follower_kind(const nw_crew *crew)
+typedef struct saving {
+    nw_crew *crew;
+    nw_checkpoint_writer *w; /* NULL: rank 0 is elsewhere */
+    nw_saved_list shared;
+    nw_state joined;          /* vectors put together of ranges: their floats, and then a byte for each: it is there */
+    char held[NW_STATE_NAME]; /* tensors that the exchange has, for people */
+} saving;
+
+/* A vector is one tensor a parameter. */
+static nw_status add_entry(const saving *s, nw_saved_list *list, const nw_state_entry *e)
 {
-    return crew->members[0].machine->equal ? NW_SAVED_FOLLOWER : NW_SAVED_STRANGER;
+    char prefix[NW_STATE_NAME + 1];
+    snprintf(prefix, sizeof prefix, "%s.", e->name);
+    if (is_whole(s->crew, e)) return nw_saved_list_add_segments(list, prefix, segments_of(s->crew, e), e->data);
+    return nw_saved_list_add(list, e->name, types[e->type], e->dims, e->shape, e->data);
 }
 
-/* Brings what replica `rank` has for itself into `vessel` on rank 0. All ranks call; it is another's there. */
-static nw_status bring(nw_crew *crew, int rank, nw_replica *vessel)
+static nw_status join(saving *s, int rank, const nw_state_entry *e)
 {
-    nw_replica *r = crew->driver->first == rank ? nw_crew_first(crew) : vessel;
-    nw_saved_vector vectors[NW_STATE_VECTORS];
-    uint64_t steps = r ? *nw_optimizer_steps(r->net->optimizer) : 0;
-    NW_TRY(nw_driver_collect(crew->driver, rank, r ? (void *)&r->at : NULL, sizeof r->at));
-    NW_TRY(nw_driver_collect(crew->driver, rank, &steps, sizeof steps));
-    if (r == vessel && r) *nw_optimizer_steps(r->net->optimizer) = steps;
-    nw_replica *shape = r ? r : nw_crew_first(crew); /* ranks that only stand by */
-    int count = nw_replica_vectors(shape, follower_kind(crew), vectors);
-    for (int i = 0; i < count; i++)
-        NW_TRY(nw_driver_collect(crew->driver, rank, r ? vectors[i].data : NULL,
-                                 vectors[i].segments->floats * sizeof(float)));
+    size_t floats = segments_of(s->crew, e)->floats, count = nw_state_count(e);
+    nw_state_entry *all = nw_state_find(&s->joined, e->name), one = *e;
+    if (!all) {
+        one.first = 0;
+        one.shape[0] = (int64_t)floats;
+        one.data = calloc(floats, sizeof(float) + 1);
+        NW_FAIL_IF(!one.data, NW_E_MEMORY, "no memory for %zu floats of %s", floats, e->name);
+        nw_state_add(&s->joined, one);
+        if (s->joined.status != NW_OK) free(one.data);
+        NW_TRY(s->joined.status);
+        all = &s->joined.at[s->joined.count - 1];
+    }
+    char *there = (char *)((float *)all->data + floats) + e->first;
+    NW_FAIL_IF(memchr(there, 1, count), NW_E_MESSAGE, "rank %d says that it has elements of %s that another has, too",
+               rank, e->name);
+    memset(there, 1, count);
+    memcpy((float *)all->data + e->first, e->data, count * sizeof(float));
     return NW_OK;
 }
 
-static nw_status save_followers_from_elsewhere(nw_crew *crew, nw_checkpoint_writer *w)
+static nw_status save_shared(saving *s)
 {
-    nw_replica *vessel = NULL;
+    for (int i = 0; i < s->joined.count; i++) {
+        const nw_state_entry *e = &s->joined.at[i];
+        size_t floats = nw_state_count(e);
+        NW_FAIL_IF(memchr((float *)e->data + floats, 0, floats), NW_E_MESSAGE, "no rank has some of %zu elements of %s",
+                   floats, e->name);
+        NW_TRY(add_entry(s, &s->shared, e));
+    }
+    NW_TRY(nw_checkpoint_add_text(s->w, "exchange_has", s->held));
+    return nw_checkpoint_add_tensors(s->w, SHARED_FILE, &s->shared, NULL, 0);
+}
+
+/* What a rank has, on rank 0. */
+static nw_status take(saving *s, int rank, const nw_state *list)
+{
+    nw_saved_list own = {0};
     nw_status status = NW_OK;
-    if (nw_crew_leads(crew)) {
-        status = nw_replica_create(&vessel, &nw_crew_first(crew)->options, nw_crew_first(crew));
-        if (status == NW_OK) vessel->ema_running = nw_crew_first(crew)->ema_running;
+    char file[64];
+    name_file(file, sizeof file, rank);
+    for (int i = 0; i < list->count && status == NW_OK; i++) {
+        const nw_state_entry *e = &list->at[i];
+        if (e->dims > 0 && is_exchanges(e)) nw_state_lose(s->held, sizeof s->held, e->name);
+        if (e->rule == NW_STATE_RANGE && (rank > 0 || !is_whole(s->crew, e)))
+            status = join(s, rank, e);
+        else if (!is_common(e))
+            status = add_entry(s, &own, e);
+        else if (rank == 0)
+            status = add_entry(s, &s->shared, e);
     }
-    for (int rank = 1; rank < nw_crew_world(crew) && status == NW_OK; rank++) {
-        status = bring(crew, rank, vessel);
-        if (status == NW_OK && w) status = nw_replica_save(vessel, w, rank, follower_kind(crew));
-    }
-    nw_replica_free(vessel);
+    if (status == NW_OK) status = nw_checkpoint_add_tensors(s->w, file, &own, NULL, 0);
+    nw_saved_list_free(&own);
     return status;
 }
 
-enum { INTEGERS_MOST = 16 };
+enum { ENTRIES_MOST = 1 << 16 };
 
-/* The integers of a rank's machines, in their order. */
-static void list_integers(nw_machine *m, int64_t *list)
+/* The list of another rank, if it makes sense, with room for what it lists. */
+static nw_status take_list(nw_crew *crew, int rank, nw_state *list)
 {
-    nw_state s = {0};
-    m->ops->state(m, &s);
-    for (int i = 0, k = 0; i < s.count; i++)
-        if (s.at[i].dims == 0) list[k++] = *(int64_t *)s.at[i].data;
-    nw_state_free(&s);
-}
-
-static void name_integer(char *key, size_t size, int rank, const char *name)
-{
-    snprintf(key, size, "rank%d.exchange.%s", rank, name);
-}
-
-/* Vectors are the same on all ranks; integers need not be. All ranks call. */
-static nw_status save_machines(nw_crew *crew, nw_checkpoint_writer *w)
-{
-    int world = nw_crew_world(crew);
-    int64_t(*all)[INTEGERS_MOST] = calloc((size_t)world, sizeof *all), (*mine)[INTEGERS_MOST];
-    mine = calloc((size_t)crew->count, sizeof *mine);
-    nw_status status = all && mine ? NW_OK : NW_FAIL(NW_E_MEMORY, "no memory for the state of %d ranks", world);
-    for (int i = 0; status == NW_OK && i < crew->count; i++) list_integers(crew->members[i].machine, mine[i]);
-    if (status == NW_OK) status = nw_driver_share(crew->driver, mine, sizeof *mine, all);
-    for (int r = 0; w && status == NW_OK && r < world; r++) {
-        nw_machine *m = crew->members[r < crew->count ? r : 0].machine;
-        nw_state s = {0};
-        m->ops->state(m, &s);
-        for (int i = 0, k = 0; i < s.count && status == NW_OK; i++) {
-            char key[96 + NW_STATE_NAME];
-            if (s.at[i].dims > 0) continue;
-            name_integer(key, sizeof key, r, s.at[i].name);
-            status = nw_checkpoint_add_int(w, key, all[r][k++]);
+    const nw_params *p = &nw_crew_first(crew)->net->model.params;
+    int64_t count = 0;
+    NW_TRY(nw_driver_collect(crew->driver, rank, &count, sizeof count));
+    NW_FAIL_IF(count < 0 || count > ENTRIES_MOST, NW_E_MESSAGE,
+               "rank %d says that it has %lld tensors; at most %d can be", rank, (long long)count, ENTRIES_MOST);
+    list->at = calloc((size_t)count + 1, sizeof *list->at);
+    NW_FAIL_IF(!list->at, NW_E_MEMORY, "no memory for a list of %lld tensors", (long long)count);
+    NW_TRY(nw_driver_collect(crew->driver, rank, list->at, (size_t)count * sizeof *list->at));
+    for (int i = 0; i < count; i++) {
+        nw_state_entry *e = &list->at[i];
+        nw_status status = nw_state_check(e, p->learned.floats, p->running.floats);
+        if (status != NW_OK) {
+            char why[256];
+            snprintf(why, sizeof why, "%s", nw_error_message());
+            return NW_FAIL(status, "rank %d cannot be saved: %s; do all ranks run the same build?", rank, why);
         }
-        nw_state_free(&s);
+        e->remedy = NULL;
+        e->data = malloc(nw_state_bytes(e) + 1);
+        NW_FAIL_IF(!e->data, NW_E_MEMORY, "no memory for %zu bytes of rank %d", nw_state_bytes(e), rank);
+        list->count = i + 1;
     }
-    free(all);
-    free(mine);
-    return status;
+    return NW_OK;
 }
 
-static nw_status save_vectors(nw_crew *crew, nw_checkpoint_writer *w)
+/* Of what each has for itself; of the rest rank 0's is as good. */
+static nw_status give_list(nw_crew *crew, int rank, nw_state *list)
 {
-    nw_machine *m = crew->members[0].machine;
-    nw_state s = {0};
-    nw_saved_list list = {0};
-    nw_status status = nw_checkpoint_add_text(w, "exchange", m->ops->name);
-    m->ops->state(m, &s);
-    for (int i = 0; i < s.count && status == NW_OK; i++) {
-        char prefix[96];
-        if (!s.at[i].vector) continue;
-        snprintf(prefix, sizeof prefix, "%.90s.", s.at[i].name);
-        status =
-            nw_saved_list_add_segments(&list, prefix, &nw_crew_first(crew)->net->model.params.learned, s.at[i].data);
-    }
-    nw_state_free(&s);
-    if (status == NW_OK && list.count > 0) status = nw_checkpoint_add_tensors(w, EXCHANGE_FILE, &list, NULL, 0);
-    nw_saved_list_free(&list);
+    int kept = 0;
+    for (int i = 0; i < list->count; i++)
+        if (list->at[i].rule != NW_STATE_KEPT) list->at[kept++] = list->at[i];
+    int64_t count = list->count = kept;
+    NW_TRY(nw_driver_collect(crew->driver, rank, &count, sizeof count));
+    return nw_driver_collect(crew->driver, rank, list->at, (size_t)count * sizeof *list->at);
+}
+
+/* Brings what rank `rank` has to rank 0; both call. */
+static nw_status bring(nw_crew *crew, int rank, nw_state *list)
+{
+    NW_TRY(nw_crew_leads(crew) ? take_list(crew, rank, list) : give_list(crew, rank, list));
+    for (int i = 0; i < list->count; i++)
+        NW_TRY(nw_driver_collect(crew->driver, rank, list->at[i].data, nw_state_bytes(&list->at[i])));
+    return NW_OK;
+}
+
+static nw_status save_rank(saving *s, int rank)
+{
+    nw_crew *crew = s->crew;
+    nw_state list = {0};
+    int index = rank - crew->driver->first;
+    bool here = index >= 0 && index < crew->count;
+    if (!here && (!s->w || crew->dropped[rank])) return NW_OK;
+    nw_state_owner owner = nw_rank_state(&crew->ranks[here ? index : 0]);
+    if (here) owner.list(owner.whose, &list);
+    nw_status status = list.status;
+    if (status == NW_OK && !(here && s->w)) status = bring(crew, rank, &list);
+    if (status == NW_OK && s->w) status = take(s, rank, &list);
+    for (int i = 0; !here && i < list.count; i++) free(list.at[i].data);
+    nw_state_free(&list);
     return status;
 }
 
@@ -143,7 +220,6 @@ static nw_status save_state(nw_crew *crew, nw_checkpoint_writer *w)
         shape[0] = (int64_t)count;
         if (status == NW_OK) status = nw_saved_list_add(&list, "ledger", NW_SAVED_I64, 2, shape, rows);
     }
-    if (w && !nw_crew_lockstep(crew) && status == NW_OK) status = nw_saved_list_add_histogram(&list, &crew->delays);
     if (list.count > 0 && status == NW_OK) status = nw_checkpoint_add_tensors(w, STATE_FILE, &list, NULL, 0);
     nw_saved_list_free(&list);
     if (world != crew->ledger) nw_ledger_free(world);
@@ -152,182 +228,87 @@ static nw_status save_state(nw_crew *crew, nw_checkpoint_writer *w)
     return status;
 }
 
-/* The place of the world, where it is not that of rank 0's replica. */
-enum { PLACE_NUMBERS = 9 };
-
-static void list_place(nw_place *at, nw_saved_number list[PLACE_NUMBERS])
-{
-    const nw_saved_number all[PLACE_NUMBERS] = {{"epoch", .whole = &at->epoch},
-                                                {"batch", .whole = &at->batch},
-                                                {"batches", .whole = &at->batches},
-                                                {"steps", .whole = &at->steps},
-                                                {"images", .whole = &at->images},
-                                                {"tally_loss", .real = &at->tally.loss},
-                                                {"tally_images", .whole = &at->tally.images},
-                                                {"tally_top1", .whole = &at->tally.top1},
-                                                {"tally_top5", .whole = &at->tally.top5}};
-    memcpy(list, all, sizeof all);
-}
-
-static nw_status save_place(nw_crew *crew, nw_checkpoint_writer *w)
-{
-    nw_saved_number place[PLACE_NUMBERS];
-    list_place(&crew->place, place);
-    NW_TRY(nw_checkpoint_add_numbers(w, "world.", place, PLACE_NUMBERS));
-    return nw_checkpoint_add_int(w, "world.epoch_batches", crew->epoch_batches);
-}
-
-/* What each server knows of its range comes to rank 0, whose vectors then are complete. All ranks call. */
-static nw_status bring_ranges(nw_crew *crew)
-{
-    const nw_machine *mine = crew->members[0].machine;
-    int64_t range[2] = {(int64_t)mine->first, (int64_t)mine->count}, all[2 * NW_CLUSTER_RANKS] = {0};
-    nw_replica *first = nw_crew_first(crew);
-    if (crew->options.place == NW_CREW_MPI) NW_TRY(nw_driver_share(crew->driver, range, sizeof range, all));
-    for (int rank = 1; rank < nw_crew_world(crew); rank++) {
-        const nw_machine *theirs = crew->options.place == NW_CREW_MPI ? NULL : crew->members[rank].machine;
-        size_t begin = theirs ? theirs->first : (size_t)all[2 * rank];
-        size_t count = theirs ? theirs->count : (size_t)all[2 * rank + 1];
-        size_t floats = first->net->model.params.learned.floats;
-        NW_FAIL_IF(
-            begin > floats || count > floats - begin, NW_E_MESSAGE,
-            "rank %d says that it owns %zu parameters from %zu on, and there are %zu; do all ranks run the same build?",
-            rank, count, begin, floats);
-        for (int i = 0; count > 0 && i < nw_optimizer_states(first->net->optimizer); i++) {
-            float *to = nw_optimizer_state_at(first->net->optimizer, i).data + begin;
-            NW_TRY(nw_driver_collect(crew->driver, rank, to, count * sizeof *to));
-            if (!theirs) continue;
-            const nw_optimizer *other = crew->members[rank].replica->net->optimizer;
-            memcpy(to, nw_optimizer_state_at(other, i).data + begin, count * sizeof *to);
-        }
-    }
-    return NW_OK;
-}
-
 nw_status nw_crew_save(nw_crew *crew, nw_checkpoint_writer *w)
 {
-    const nw_replica *first = nw_crew_first(crew);
-    if (!nw_crew_lockstep(crew)) NW_TRY(bring_ranges(crew));
-    if (w && !nw_crew_lockstep(crew)) NW_TRY(save_place(crew, w));
-    NW_TRY(save_machines(crew, w));
+    saving s = {.crew = crew, .w = w};
+    nw_status status = NW_OK;
     if (w) {
-        NW_TRY(nw_checkpoint_add_model(w, &first->net->model.params, nw_crew_place_of(crew)->batches));
-        NW_TRY(nw_replica_save(nw_crew_first(crew), w, 0, NW_SAVED_LEADER));
+        NW_TRY(nw_checkpoint_add_model(w, &nw_crew_first(crew)->net->model.params, nw_crew_place_of(crew)->batches));
         NW_TRY(nw_checkpoint_add_int(w, "world_size", nw_crew_world(crew)));
-        NW_TRY(save_vectors(crew, w));
+        NW_TRY(nw_checkpoint_add_text(w, "exchange", crew->members[0].machine->ops->name));
     }
-    if (crew->options.place == NW_CREW_MPI && nw_crew_world(crew) > 1)
-        NW_TRY(save_followers_from_elsewhere(crew, w));
-    else
-        for (int i = 1; i < crew->count; i++)
-            NW_TRY(nw_replica_save(crew->members[i].replica, w, i, follower_kind(crew)));
+    for (int rank = 0; rank < nw_crew_world(crew) && status == NW_OK; rank++) status = save_rank(&s, rank);
+    if (status == NW_OK && w) status = save_shared(&s);
+    nw_saved_list_free(&s.shared);
+    for (int i = 0; i < s.joined.count; i++) free(s.joined.at[i].data);
+    nw_state_free(&s.joined);
+    NW_TRY(status);
     return save_state(crew, w);
 }
 
 /* ---- loading ----------------------------------------------------------------------------------------------------- */
 
-/* Statistics of replica `index`, which the model's own are replaced by. */
-static nw_status load_own(nw_crew *crew, nw_replica *r, nw_checkpoint *c, int index, bool same_world)
+typedef struct reading {
+    nw_crew *crew;
+    nw_checkpoint *c;
+    int world;      /* that was saved */
+    bool same_kind; /* its exchange is this one */
+} reading;
+
+static bool has_member(void *context, int member)
 {
     char file[64];
-    snprintf(file, sizeof file, "replica%d.safetensors", index);
-    if (same_world) return nw_replica_load(r, c, index, follower_kind(crew), true);
-    if (!nw_checkpoint_has_file(c, file)) return NW_OK;
-    nw_params *p = &r->net->model.params;
-    return nw_checkpoint_read_segments(c, file, "", &p->running, p->buffers);
+    name_file(file, sizeof file, member);
+    return nw_checkpoint_has_file(((reading *)context)->c, file);
 }
 
-/* Sums of the epoch so far are those of the whole world, and rank 0 takes them all. */
-static nw_status take_sums(nw_replica *r, nw_checkpoint *c, int rank, int from_world)
+static nw_status read_entry(void *context, int member, const nw_state_entry *e, void *out, bool *there)
 {
-    r->at.tally = (nw_tally){0};
-    r->at.images = 0;
-    for (int i = 0; rank == 0 && i < from_world; i++) {
-        nw_tally t;
-        int64_t images;
-        char prefix[32];
-        const nw_saved_number sums[] = {{"tally_loss", .real = &t.loss},
-                                        {"tally_images", .whole = &t.images},
-                                        {"tally_top1", .whole = &t.top1},
-                                        {"tally_top5", .whole = &t.top5},
-                                        {"images", .whole = &images}};
-        snprintf(prefix, sizeof prefix, "replica%d.", i);
-        NW_TRY(nw_checkpoint_get_numbers(c, prefix, sums, sizeof sums / sizeof sums[0]));
-        nw_tally_merge(&r->at.tally, &t);
-        r->at.images += images;
-    }
-    return NW_OK;
+    const reading *r = context;
+    char file[64] = SHARED_FILE, name[NW_STATE_NAME + NW_SEGMENT_NAME], prefix[NW_STATE_NAME + 1];
+    const nw_segments *segments = segments_of(r->crew, e);
+    bool divided = e->rule == NW_STATE_RANGE || is_whole(r->crew, e);
+    int first = 0;
+    if (!is_common(e)) name_file(file, sizeof file, member);
+    snprintf(prefix, sizeof prefix, "%s.", e->name);
+    while (divided && segments->at[first].offset + segments->at[first].count <= e->first) first++;
+    snprintf(name, sizeof name, "%s%s", divided ? prefix : e->name, divided ? segments->at[first].name : "");
+    *there = nw_checkpoint_has_tensor(r->c, file, name);
+    if (!*there) return NW_OK;
+    if (divided) return nw_checkpoint_read_range(r->c, file, prefix, segments, e->first, nw_state_count(e), out);
+    return nw_checkpoint_read_raw(r->c, file, name, types[e->type], e->dims, e->shape, out);
 }
 
-static nw_status load_member(nw_crew *crew, nw_member *m, nw_checkpoint *c, int from_world)
+/* Of another exchange only the number of updates is taken over, and what the pipeline has. */
+static bool skips(void *context, const nw_state_entry *e)
 {
-    nw_replica *r = m->replica;
-    int rank = crew->driver->first + (int)(m - crew->members), world = nw_crew_world(crew);
-    bool same = from_world == world;
-    NW_TRY(nw_checkpoint_read_model(c, r->net->model.options.name, &r->net->model.params, NULL));
-    NW_TRY(nw_replica_load(r, c, 0, NW_SAVED_LEADER, same));
-    if (rank % from_world > 0) NW_TRY(load_own(crew, r, c, rank % from_world, same));
-    if (same) return NW_OK;
-    NW_TRY(take_sums(r, c, rank, from_world));
-    return nw_replica_move(r, c, 0, from_world, world);
+    return !((reading *)context)->same_kind && is_exchanges(e) && strcmp(e->name, NW_STATE_EXCHANGE "updates") != 0 &&
+           strcmp(e->name, NW_STATE_EXCHANGE "pending") != 0;
 }
 
-/* Of another exchange, and in another world, only what belongs to all is taken over: how many updates there were,
- * and what a machine of the same kind shares with the others. */
-static nw_status load_integers(nw_machine *m, nw_checkpoint *c, int rank, bool same_kind, bool same_world)
+static nw_status load_member(reading *r, int index, char *lost, size_t size)
 {
-    nw_state s = {0};
-    m->ops->state(m, &s);
-    nw_status status = s.status;
-    for (int i = 0; i < s.count && status == NW_OK; i++) {
-        char key[96 + NW_STATE_NAME];
-        bool updates = strcmp(s.at[i].name, "updates") == 0, own = s.at[i].rule == NW_STATE_OWN;
-        if (s.at[i].dims > 0 || (!updates && !(own ? same_world && same_kind : same_kind))) continue;
-        name_integer(key, sizeof key, same_world ? rank : 0, s.at[i].name);
-        status = nw_checkpoint_get_int(c, key, s.at[i].data);
-    }
-    nw_state_free(&s);
-    NW_TRY(status);
-    return m->ops->loaded ? m->ops->loaded(m) : NW_OK;
-}
-
-static nw_status load_machine(nw_crew *crew, nw_member *m, nw_checkpoint *c, bool same_world, const char **note)
-{
-    const char *name = "none";
-    nw_state s = {0};
-    int index = (int)(m - crew->members);
-    if (nw_checkpoint_has(c, "exchange")) NW_TRY(nw_checkpoint_get_text(c, "exchange", &name));
-    bool same_kind = strcmp(name, m->machine->ops->name) == 0;
-    if (!same_kind && nw_checkpoint_has_file(c, EXCHANGE_FILE))
-        *note = "the checkpoint's exchange held back an update, which is lost since this run has another exchange";
-    NW_TRY(load_integers(m->machine, c, crew->driver->first + index, same_kind, same_world));
-    crew->ranks[index].step = m->replica->at.steps;
-    m->machine->ops->state(m->machine, &s);
-    nw_status status = s.status;
-    for (int i = 0; same_kind && i < s.count && status == NW_OK; i++) {
-        char prefix[96];
-        if (!s.at[i].vector) continue;
-        snprintf(prefix, sizeof prefix, "%.90s.", s.at[i].name);
-        status =
-            nw_checkpoint_read_segments(c, EXCHANGE_FILE, prefix, &m->replica->net->model.params.learned, s.at[i].data);
-    }
-    nw_state_free(&s);
-    return status;
+    nw_crew *crew = r->crew;
+    nw_replica *replica = crew->members[index].replica;
+    nw_state_owner owner = nw_rank_state(&crew->ranks[index]);
+    nw_state_source source = {r, r->world, read_entry, has_member, skips};
+    int rank = crew->driver->first + index, world = nw_crew_world(crew);
+    NW_TRY(nw_checkpoint_read_model(r->c, replica->net->model.options.name, &replica->net->model.params, NULL));
+    NW_TRY(nw_state_load(&owner, &source, rank, world, lost, size));
+    crew->ranks[index].step = replica->at.steps;
+    return nw_replica_settle(replica, r->world, world);
 }
 
 /* A world of another size goes on at the same place; its workers share what is left of the epoch. */
 static nw_status load_place(nw_crew *crew, nw_checkpoint *c, bool same_world)
 {
-    nw_saved_number place[PLACE_NUMBERS];
-    int64_t batches = 0;
-    list_place(&crew->place, place);
-    NW_TRY(nw_checkpoint_get_numbers(c, "world.", place, PLACE_NUMBERS));
-    NW_TRY(nw_checkpoint_get_int(c, "world.epoch_batches", &batches));
     nw_place *at = &crew->place;
+    int64_t batches = crew->place_batches;
     NW_FAIL_IF(batches < 1 || at->batch < 0 || at->batch > batches + crew->options.replica.accumulation ||
-                   at->epoch < 0,
+                   at->epoch < 0 || !nw_histogram_is_sound(&crew->delays),
                NW_E_FILE, "%s: the world cannot be at batch %lld of %lld in epoch %lld; take an earlier checkpoint",
                nw_checkpoint_path(c), (long long)at->batch, (long long)batches, (long long)at->epoch);
+    crew->place_batches = crew->epoch_batches;
     if (batches != crew->epoch_batches) /* another batch size or number of workers in step */
         at->batch = (int64_t)((double)at->batch * (double)crew->epoch_batches / (double)batches);
     int workers = crew->roles.replicas;
@@ -339,7 +320,7 @@ static nw_status load_place(nw_crew *crew, nw_checkpoint *c, bool same_world)
         own->batch = done < all ? done : all;
         own->batches = own->epoch * all + own->batch;
     }
-    return nw_checkpoint_read_histogram(c, STATE_FILE, &crew->delays);
+    return NW_OK;
 }
 
 static nw_status load_driver(nw_crew *crew, nw_checkpoint *c, bool same_world)
@@ -370,28 +351,54 @@ static nw_status load_ledger(nw_crew *crew, nw_checkpoint *c)
     return status;
 }
 
+/* What the user is told. */
+static void make_note(nw_crew *crew, bool same_world, const char *lost)
+{
+    int length = snprintf(crew->note, sizeof crew->note, "%s",
+                          same_world ? ""
+                                     : "the checkpoint was written by a world of another size: this one goes on at "
+                                       "the next whole batch of the epoch, as docs/checkpoints.md says, and not "
+                                       "bit for bit");
+    if (lost[0])
+        snprintf(crew->note + length, sizeof crew->note - (size_t)length, "%slost from the checkpoint: %s",
+                 length ? "; " : "", lost);
+}
+
 nw_status nw_crew_load(nw_crew *crew, nw_checkpoint *c, const char **note)
 {
     int64_t world = 1;
+    const char *kind, *had;
+    char lost[256] = "";
     *note = NULL;
-    if (nw_checkpoint_has(c, "world_size")) NW_TRY(nw_checkpoint_get_int(c, "world_size", &world));
+    NW_TRY(nw_checkpoint_get_int(c, "world_size", &world));
+    NW_TRY(nw_checkpoint_get_text(c, "exchange", &kind));
+    NW_TRY(nw_checkpoint_get_text(c, "exchange_has", &had));
     NW_FAIL_IF(world < 1 || world > NW_CLUSTER_RANKS, NW_E_FILE, "%s: a world of %lld ranks makes no sense",
                nw_checkpoint_path(c), (long long)world);
-    bool same = world == nw_crew_world(crew), handed = nw_checkpoint_has(c, "world.epoch");
+    bool same = world == nw_crew_world(crew), handed = nw_checkpoint_has_tensor(c, SHARED_FILE, "world.epoch");
     NW_FAIL_IF(handed == nw_crew_lockstep(crew), NW_E_ARGUMENT,
                "%s was written %s a parameter server, and cannot be continued %s one; --init starts a new run from its "
                "weights",
                nw_checkpoint_path(c), handed ? "with" : "without", handed ? "without" : "with");
-    for (int i = 0; i < crew->count; i++) {
-        NW_TRY(load_member(crew, &crew->members[i], c, (int)world));
-        NW_TRY(load_machine(crew, &crew->members[i], c, same, note));
-    }
+    reading r = {crew, c, (int)world, strcmp(kind, crew->members[0].machine->ops->name) == 0};
+    for (int i = 0; i < crew->count; i++) NW_TRY(load_member(&r, i, lost, sizeof lost));
     if (handed) NW_TRY(load_place(crew, c, same));
-    if (!same)
-        *note =
-            "the checkpoint was written by a world of another size: this one goes on at the next whole batch of the "
-            "epoch, as docs/checkpoints.md says, and not bit for bit";
+    if (!r.same_kind && had[0]) nw_state_lose(lost, sizeof lost, had);
+    make_note(crew, same, lost);
+    if (crew->note[0]) *note = crew->note;
     if (crew->driver->generation > 0) return NW_OK; /* time and bytes go on when all go back */
     NW_TRY(load_driver(crew, c, same));
     return load_ledger(crew, c);
+}
+
+nw_status nw_crew_read_average(nw_checkpoint *c, nw_params *p, bool *there)
+{
+    const char *file = nw_checkpoint_has_tensor(c, SHARED_FILE, "average_steps") ? SHARED_FILE : FIRST_FILE;
+    int64_t steps = -1;
+    if (nw_checkpoint_has_tensor(c, file, "average_steps"))
+        NW_TRY(nw_checkpoint_read_raw(c, file, "average_steps", NW_SAVED_I64, 0, NULL, &steps));
+    *there = steps >= 0;
+    if (!*there) return NW_OK;
+    NW_TRY(nw_checkpoint_read_segments(c, file, "average.", &p->learned, p->values));
+    return nw_checkpoint_read_segments(c, FIRST_FILE, "average_statistics.", &p->running, p->buffers);
 }

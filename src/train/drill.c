@@ -97,4 +97,4 @@ static nw_status do_task(void *worker, nw_task *task, nw_announce *announce)
     return task->kind == NW_TASK_PASS ? do_pass(worker, announce) : update(worker, task, announce);
 }
 
-const nw_worker_ops nw_drill_work = {do_task, NULL};
+const nw_worker_ops nw_drill_work = {.run = do_task};

@@ -6,8 +6,8 @@
  * known at this moment whether they are needed. Foreseen readers belong to versions t - D + 1 to t + D - 2: that is why
  * the table has 2 D places. A place is never cleared: a last reader below v was an earlier version's.
  *
- * In a checkpoint: history<r>.safetensors has each version held as one vector "version.<v>", and as "delays" the
- * histogram of delays so far. Which versions are needed follows from the options and the number of updates.
+ * In a checkpoint each version held is a vector "version.<v>", and "delays" is the histogram of delays so far. Which
+ * versions are needed follows from the options and the number of updates.
  */
 #include "train/history.h"
 
@@ -139,57 +139,35 @@ const nw_histogram *nw_history_delays(const nw_history *h) { return &h->delays; 
 
 /* ---- saving and loading ------------------------------------------------------------------------------------------ */
 
-static void file_name(char *name, size_t size, int index) { snprintf(name, size, "history%d.safetensors", index); }
-
-static void tensor_name(char *name, size_t size, int64_t version)
+void nw_history_state(nw_history *h, nw_state *s, nw_state_rule rule)
 {
-    snprintf(name, size, "version.%lld", (long long)version);
-}
-
-nw_status nw_history_save(const nw_history *h, nw_checkpoint_writer *writer, int index)
-{
-    char file[64];
-    nw_saved_list list = {0};
-    file_name(file, sizeof file, index);
-    nw_status status = nw_saved_list_add_histogram(&list, &h->delays);
-    for (int64_t v = oldest(h); v < h->update && status == NW_OK; v++) {
-        char name[64];
-        int64_t shape[] = {(int64_t)h->floats};
-        if (!is_needed(h, v)) continue;
-        tensor_name(name, sizeof name, v);
-        status = nw_saved_list_add(&list, name, NW_SAVED_F32, 1, shape, place_of(h, v)->data);
+    nw_state_add(s, (nw_state_entry){.name = "delays",
+                                     .rule = rule,
+                                     .type = NW_STATE_I64,
+                                     .dims = 1,
+                                     .shape = {NW_HISTOGRAM_INTEGERS},
+                                     .data = &h->delays,
+                                     .optional = true}); /* a run without delays has none */
+    for (int64_t v = oldest(h); v < h->update; v++) {
+        nw_state_entry e = {.rule = rule,
+                            .type = NW_STATE_F32,
+                            .dims = 1,
+                            .shape = {(int64_t)h->floats},
+                            .data = place_of(h, v)->data,
+                            .along = NW_ALONG_PARAMETERS,
+                            .remedy = "give --max-delay, --delay-law and --seed as in the run that wrote it, or start "
+                                      "a new run from its weights with --init"};
+        snprintf(e.name, sizeof e.name, "version.%lld", (long long)v);
+        if (is_needed(h, v)) nw_state_add(s, e);
     }
-    if (status == NW_OK) status = nw_checkpoint_add_tensors(writer, file, &list, NULL, 0);
-    nw_saved_list_free(&list);
-    return status;
 }
 
-static nw_status load_version(nw_history *h, nw_checkpoint *checkpoint, const char *file, int64_t version)
+nw_status nw_history_go_to(nw_history *h, int64_t update)
 {
-    const nw_safetensors *tensors = NULL;
-    char name[64];
-    int64_t shape[] = {(int64_t)h->floats};
-    tensor_name(name, sizeof name, version);
-    if (nw_checkpoint_has_file(checkpoint, file)) NW_TRY(nw_checkpoint_tensors(checkpoint, file, &tensors));
-    NW_FAIL_IF(!tensors || nw_safetensors_find(tensors, name) < 0, NW_E_ARGUMENT,
-               "%s: it has not kept the parameters after %lld updates, at which update %lld is to be computed; give "
-               "--max-delay, --delay-law and --seed as in the run that wrote it, or start a new run from its weights "
-               "with --init",
-               nw_checkpoint_path(checkpoint), (long long)version, (long long)place_of(h, version)->last_reader + 1);
-    NW_TRY(take(h, version));
-    return nw_checkpoint_read_tensor(checkpoint, file, name, 1, shape, place_of(h, version)->data);
-}
-
-nw_status nw_history_load(nw_history *h, nw_checkpoint *checkpoint, int index, int64_t update)
-{
-    char file[64];
-    file_name(file, sizeof file, index);
     NW_FAIL_IF(update < 0 || update > INT64_MAX / 4, NW_E_FILE,
-               "%s: it cannot be after %lld updates; take an earlier checkpoint", nw_checkpoint_path(checkpoint),
-               (long long)update);
+               "the checkpoint cannot be after %lld updates; take an earlier one", (long long)update);
     begin_at(h, update);
-    if (nw_checkpoint_has_file(checkpoint, file)) NW_TRY(nw_checkpoint_read_histogram(checkpoint, file, &h->delays));
     for (int64_t v = oldest(h); v < update; v++)
-        if (is_needed(h, v)) NW_TRY(load_version(h, checkpoint, file, v));
+        if (is_needed(h, v)) NW_TRY(take(h, v));
     return NW_OK;
 }

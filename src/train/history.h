@@ -19,7 +19,7 @@
 #define NW_TRAIN_HISTORY_H
 
 #include "base/histogram.h"
-#include "train/checkpoint.h"
+#include "net/state.h"
 #include "train/delay.h"
 
 typedef struct nw_history nw_history;
@@ -38,9 +38,10 @@ nw_status nw_history_keep(nw_history *history, const float *newest);
 /* Delays of all updates so far, also before a checkpoint from which the run went on. */
 const nw_histogram *nw_history_delays(const nw_history *history);
 
-/* Versions and delays of replica `index` into a checkpoint under way, and back, before update `update`. NW_E_ARGUMENT
- * if the run that wrote it had other delays. */
-nw_status nw_history_save(const nw_history *history, nw_checkpoint_writer *writer, int index);
-nw_status nw_history_load(nw_history *history, nw_checkpoint *checkpoint, int index, int64_t update);
+/* Lists the versions that are held, and the delays so far. */
+void nw_history_state(nw_history *history, nw_state *state, nw_state_rule rule);
+/* Forgets everything and goes to where update `update` is the next one, with room for the versions that it and later
+ * ones read, whose content nw_history_state lists. NW_E_FILE where there is no such update. */
+nw_status nw_history_go_to(nw_history *history, int64_t update);
 
 #endif

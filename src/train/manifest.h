@@ -11,7 +11,7 @@
 #include "base/status.h"
 
 enum {
-    NW_MANIFEST_VERSION = 2,
+    NW_MANIFEST_VERSION = 3,
     NW_MANIFEST_BYTES = 4 << 20, /* most of a manifest */
     NW_MANIFEST_NAME = 128,      /* most of a file's name or of a key, with the zero */
 };

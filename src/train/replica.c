@@ -34,6 +34,10 @@ nw_status nw_replica_create(nw_replica **out, const nw_replica_options *options,
     nw_status status =
         elder ? nw_net_create_sibling(&r->net, elder->net, &parts) : nw_net_create_from(&r->net, &options->net, &parts);
     if (status == NW_OK) status = nw_loader_create(&r->loader, &options->loader);
+    if (status == NW_OK) {
+        r->batch_size = options->loader.batch_size;
+        r->pass_batches = pass_batches(r);
+    }
     if (status == NW_OK && options->delay.models > 1)
         status = nw_history_create(&r->history, &options->delay, r->net->model.params.learned.floats);
     if (status == NW_OK && pass_batches(r) < options->sharers)
@@ -183,7 +187,8 @@ static nw_status compute_gradient(nw_replica *r, const nw_batch *batch, nw_step_
     const float *old = r->history ? nw_history_read(r->history) : NULL;
     if (r->history) r->delay = nw_history_delay(r->history);
     if (r->task->copy) {
-        if (!r->task->adds || !r->copy) NW_TRY(copy_values(r)); /* all batches of a gradient are computed at the same ones */
+        if (!r->task->adds || !r->copy)
+            NW_TRY(copy_values(r)); /* all batches of a gradient are computed at the same ones */
         old = r->copy;
     }
     r->final = SIZE_MAX;
@@ -294,156 +299,130 @@ void nw_replica_swap_average(nw_replica *r)
 
 /* ---- saving and loading ------------------------------------------------------------------------------------------ */
 
-enum { NUMBERS = 20 };
-
-static void list_numbers(nw_replica *r, int64_t *optimizer_steps, int64_t *average_steps,
-                         nw_saved_number numbers[NUMBERS])
+void nw_place_state(nw_place *at, const char *prefix, bool common, nw_state *s)
 {
-    nw_place *at = &r->at;
-    const nw_saved_number all[NUMBERS] = {
-        {"epoch", .whole = &at->epoch},
-        {"batch", .whole = &at->batch},
-        {"batches", .whole = &at->batches},
-        {"steps", .whole = &at->steps},
-        {"images", .whole = &at->images},
-        {"pending", .whole = &at->pending},
-        {"tally_loss", .real = &at->tally.loss},
-        {"tally_images", .whole = &at->tally.images},
-        {"tally_top1", .whole = &at->tally.top1},
-        {"tally_top5", .whole = &at->tally.top5},
-        {"gradient_loss", .real = &at->gradient.loss, .later = true},
-        {"gradient_images", .whole = &at->gradient.images, .later = true},
-        {"gradient_top1", .whole = &at->gradient.top1, .later = true},
-        {"gradient_top5", .whole = &at->gradient.top5, .later = true},
-        {"optimizer_steps", .whole = optimizer_steps},
-        {"average_steps", .whole = average_steps}, /* -1: the average has not begun */
-        {"first_loss", .real = &at->first_loss},
-        {"mean_loss", .real = &at->mean_loss},
-        {"watched", .whole = &at->watched},
-        {"lr_factor", .real = &at->lr_factor},
+    const struct {
+        const char *name;
+        nw_state_rule rule;
+        int64_t *whole;
+        double *real;
+    } all[] = {
+        {"epoch", NW_STATE_LIKE, .whole = &at->epoch},
+        {"batch", NW_STATE_LIKE, .whole = &at->batch},
+        {"batches", NW_STATE_LIKE, .whole = &at->batches},
+        {"steps", NW_STATE_LIKE, .whole = &at->steps},
+        {"images", NW_STATE_DELIVERED, .whole = &at->images},
+        {"pending_batches", NW_STATE_OWN, .whole = &at->pending},
+        {"tally_loss", NW_STATE_DELIVERED, .real = &at->tally.loss},
+        {"tally_images", NW_STATE_DELIVERED, .whole = &at->tally.images},
+        {"tally_top1", NW_STATE_DELIVERED, .whole = &at->tally.top1},
+        {"tally_top5", NW_STATE_DELIVERED, .whole = &at->tally.top5},
+        {"gradient_loss", NW_STATE_LIKE, .real = &at->gradient.loss},
+        {"gradient_images", NW_STATE_LIKE, .whole = &at->gradient.images},
+        {"gradient_top1", NW_STATE_LIKE, .whole = &at->gradient.top1},
+        {"gradient_top5", NW_STATE_LIKE, .whole = &at->gradient.top5},
+        {"first_loss", NW_STATE_LIKE, .real = &at->first_loss},
+        {"mean_loss", NW_STATE_LIKE, .real = &at->mean_loss},
+        {"watched", NW_STATE_LIKE, .whole = &at->watched},
+        {"lr_factor", NW_STATE_LIKE, .real = &at->lr_factor},
     };
-    memcpy(numbers, all, sizeof all);
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        char name[NW_STATE_NAME];
+        nw_state_rule rule = common ? NW_STATE_KEPT : all[i].rule;
+        snprintf(name, sizeof name, "%s%s", prefix, all[i].name);
+        if (all[i].whole)
+            nw_state_integer(s, name, rule, all[i].whole);
+        else
+            nw_state_real(s, name, rule, all[i].real);
+    }
 }
 
-int nw_replica_vectors(nw_replica *r, nw_saved_as as, nw_saved_vector vectors[NW_STATE_VECTORS])
+/* What updates have made: of a server for its range alone, of its workers, who make none, nothing. */
+static void list_updated(nw_replica *r, const nw_machine *m, nw_state_rule rule, nw_state *s)
+{
+    const nw_params *p = &r->net->model.params;
+    bool served = m->equal && !m->lockstep;
+    size_t first = served ? m->first : 0, count = served ? m->count : p->learned.floats;
+    const nw_ema *average = r->ema_running ? nw_net_average(r->net) : NULL;
+    r->average_steps = average ? (int64_t)average->steps : -1;
+    if (count == 0) return;
+    nw_state_integer(s, "optimizer_steps", rule, (int64_t *)nw_optimizer_steps(r->net->optimizer));
+    nw_state_integer(s, "average_steps", rule, &r->average_steps);
+    for (int i = 0; i < nw_optimizer_states(r->net->optimizer); i++) {
+        nw_optimizer_state state = nw_optimizer_state_at(r->net->optimizer, i);
+        nw_state_vector(s, state.name, served ? NW_STATE_RANGE : rule, state.data + first, first, count);
+    }
+    if (!average) return;
+    nw_state_vector(s, "average", rule, average->values, 0, p->learned.floats);
+    if (p->running.floats > 0)
+        nw_state_statistics(s, "average_statistics", NW_STATE_LIKE, average->buffers, p->running.floats);
+}
+
+void nw_replica_state(nw_replica *r, const nw_machine *m, nw_state *s)
 {
     nw_params *p = &r->net->model.params;
-    nw_ema *average = r->ema_running ? nw_net_average(r->net) : NULL;
-    bool buffers = as != NW_SAVED_LEADER && p->running.floats > 0;
-    int count = 0;
-    if (as == NW_SAVED_STRANGER) vectors[count++] = (nw_saved_vector){"", &p->learned, p->values};
-    if (buffers) vectors[count++] = (nw_saved_vector){"", &p->running, p->buffers};
-    for (int i = 0; as != NW_SAVED_FOLLOWER && i < nw_optimizer_states(r->net->optimizer); i++) {
-        nw_optimizer_state state = nw_optimizer_state_at(r->net->optimizer, i);
-        vectors[count] = (nw_saved_vector){.segments = &p->learned, .data = state.data};
-        snprintf(vectors[count++].prefix, sizeof vectors[0].prefix, "%s.", state.name);
-    }
-    if (average && as != NW_SAVED_FOLLOWER)
-        vectors[count++] = (nw_saved_vector){"average.", &p->learned, average->values};
-    if (average) vectors[count++] = (nw_saved_vector){"average.", &p->running, average->buffers};
-    if (r->at.pending > 0) vectors[count++] = (nw_saved_vector){"pending.", &p->learned, p->gradients};
-    return count;
+    nw_state_rule rule = m->equal ? NW_STATE_KEPT : NW_STATE_LIKE; /* of what equal replicas have in common */
+    nw_place_state(&r->at, "", false, s);
+    nw_state_integer(s, "batch_size", NW_STATE_LIKE, &r->batch_size);
+    nw_state_integer(s, "pass_batches", NW_STATE_LIKE, &r->pass_batches);
+    list_updated(r, m, rule, s);
+    if (!m->equal) nw_state_vector(s, "parameters", NW_STATE_LIKE, p->values, 0, p->learned.floats);
+    if (p->running.floats > 0) nw_state_statistics(s, "statistics", NW_STATE_LIKE, p->buffers, p->running.floats);
+    if (r->at.pending > 0) nw_state_vector(s, "pending", NW_STATE_OWN, p->gradients, 0, p->learned.floats);
+    if (r->history) nw_history_state(r->history, s, rule);
 }
 
-static void file_name(char *name, size_t size, int index) { snprintf(name, size, "replica%d.safetensors", index); }
-
-/* What a place in the data is counted in. Schedule and order of the images depend on it, too. */
-static nw_status save_measure(const nw_replica *r, nw_checkpoint_writer *writer, int index)
+nw_status nw_replica_loaded(nw_replica *r)
 {
-    char key[96];
-    snprintf(key, sizeof key, "replica%d.batch_size", index);
-    NW_TRY(nw_checkpoint_add_int(writer, key, r->options.loader.batch_size));
-    snprintf(key, sizeof key, "replica%d.epoch_batches", index);
-    return nw_checkpoint_add_int(writer, key, pass_batches(r));
+    const nw_place *at = &r->at;
+    NW_FAIL_IF(at->epoch < 0 || at->batch < 0 || at->batches < 0 || at->steps < 0 || at->pending < 0 ||
+                   at->epoch > INT32_MAX || r->batch_size < 1 || at->batch > ((int64_t)1 << 50) / r->batch_size ||
+                   r->pass_batches < 0 || r->pass_batches > INT32_MAX,
+               NW_E_FILE, "the checkpoint cannot be at batch %lld of %lld images in epoch %lld; take an earlier one",
+               (long long)at->batch, (long long)r->batch_size, (long long)at->epoch);
+    nw_ema *average = nw_net_average(r->net);
+    NW_FAIL_IF(r->average_steps >= 0 && !average, NW_E_ARGUMENT,
+               "the checkpoint keeps an average of the weights, this run does not; give the same --ema-decay");
+    r->ema_running = r->average_steps >= 0;
+    if (r->ema_running) average->steps = (uint64_t)r->average_steps;
+    return r->history ? nw_history_go_to(r->history, at->steps) : NW_OK;
 }
 
-static nw_status read_measure(const nw_checkpoint *checkpoint, int index, int64_t *batch_size, int64_t *batches)
+/* The same world: at the same place, if it is counted in the same batches. */
+static nw_status check_place(nw_replica *r)
 {
-    char key[96];
-    snprintf(key, sizeof key, "replica%d.batch_size", index);
-    NW_TRY(nw_checkpoint_get_int(checkpoint, key, batch_size));
-    snprintf(key, sizeof key, "replica%d.epoch_batches", index);
-    return nw_checkpoint_get_int(checkpoint, key, batches);
-}
-
-static nw_status check_measure(const nw_replica *r, const nw_checkpoint *checkpoint, int index)
-{
-    int64_t batch_size, batches;
-    NW_TRY(read_measure(checkpoint, index, &batch_size, &batches));
-    NW_FAIL_IF(batch_size != r->options.loader.batch_size || batches != pass_batches(r), NW_E_ARGUMENT,
-               "%s: an epoch was %lld batches of %lld images and would now be %lld of %d; give the batch size and data "
-               "of the run that wrote it, or start a new run from its weights with --init",
-               nw_checkpoint_path(checkpoint), (long long)batches, (long long)batch_size, (long long)pass_batches(r),
-               r->options.loader.batch_size);
+    NW_FAIL_IF(
+        r->batch_size != r->options.loader.batch_size || r->pass_batches != pass_batches(r), NW_E_ARGUMENT,
+        "an epoch was %lld batches of %lld images and would now be %lld of %d; give the batch size and data of the run "
+        "that wrote the checkpoint, or start a new run from its weights with --init",
+        (long long)r->pass_batches, (long long)r->batch_size, (long long)pass_batches(r), r->options.loader.batch_size);
+    NW_FAIL_IF(r->at.batch > nw_replica_batches(r), NW_E_FILE,
+               "the checkpoint cannot be at batch %lld of %lld in epoch %lld; take an earlier one",
+               (long long)r->at.batch, (long long)nw_replica_batches(r), (long long)r->at.epoch);
     return NW_OK;
 }
 
-nw_status nw_replica_save(nw_replica *r, nw_checkpoint_writer *writer, int index, nw_saved_as as)
+/* Another world. */
+static void move_place(nw_replica *r, int from_world, int to_world)
 {
-    NW_TRY(save_measure(r, writer, index));
-    char prefix[32], file[64];
-    nw_saved_number numbers[NUMBERS];
-    int64_t optimizer_steps = (int64_t)*nw_optimizer_steps(r->net->optimizer);
-    int64_t average_steps = r->ema_running ? (int64_t)nw_net_average(r->net)->steps : -1;
-    list_numbers(r, &optimizer_steps, &average_steps, numbers);
-    snprintf(prefix, sizeof prefix, "replica%d.", index);
-    NW_TRY(nw_checkpoint_add_numbers(writer, prefix, numbers, NUMBERS));
-    nw_saved_vector vectors[NW_STATE_VECTORS];
-    nw_saved_list list = {0};
-    nw_status status = NW_OK;
-    int count = nw_replica_vectors(r, as, vectors);
-    for (int i = 0; i < count && status == NW_OK; i++)
-        status = nw_saved_list_add_segments(&list, vectors[i].prefix, vectors[i].segments, vectors[i].data);
-    file_name(file, sizeof file, index);
-    if (status == NW_OK && count > 0) status = nw_checkpoint_add_tensors(writer, file, &list, NULL, 0);
-    nw_saved_list_free(&list);
-    NW_TRY(status);
-    return r->history ? nw_history_save(r->history, writer, index) : NW_OK;
-}
-
-nw_status nw_replica_load(nw_replica *r, nw_checkpoint *checkpoint, int index, nw_saved_as as, bool same_world)
-{
-    if (same_world) NW_TRY(check_measure(r, checkpoint, index));
-    char prefix[32], file[64];
-    nw_saved_number numbers[NUMBERS];
-    int64_t optimizer_steps, average_steps;
-    list_numbers(r, &optimizer_steps, &average_steps, numbers);
-    snprintf(prefix, sizeof prefix, "replica%d.", index);
-    NW_TRY(nw_checkpoint_get_numbers(checkpoint, prefix, numbers, NUMBERS));
-    *nw_optimizer_steps(r->net->optimizer) = (uint64_t)optimizer_steps;
-    if (average_steps >= 0) {
-        NW_FAIL_IF(!nw_net_average(r->net), NW_E_ARGUMENT,
-                   "the checkpoint keeps an average of the weights, this run does not; give the same --ema-decay");
-        nw_net_average(r->net)->steps = (uint64_t)average_steps;
-        r->ema_running = true;
-    }
-    nw_saved_vector vectors[NW_STATE_VECTORS];
-    int count = nw_replica_vectors(r, as, vectors);
-    file_name(file, sizeof file, index);
-    for (int i = 0; i < count; i++)
-        NW_TRY(nw_checkpoint_read_segments(checkpoint, file, vectors[i].prefix, vectors[i].segments, vectors[i].data));
-    NW_FAIL_IF(r->at.epoch < 0 || r->at.batch < 0 || (same_world && r->at.batch > nw_replica_batches(r)) ||
-                   r->at.batches < 0 || r->at.pending < 0,
-               NW_E_FILE, "%s: it cannot be at batch %lld of %lld in epoch %lld; take an earlier checkpoint",
-               nw_checkpoint_path(checkpoint), (long long)r->at.batch, (long long)nw_replica_batches(r),
-               (long long)r->at.epoch);
-    return r->history ? nw_history_load(r->history, checkpoint, index, r->at.steps) : NW_OK;
-}
-
-nw_status nw_replica_move(nw_replica *r, nw_checkpoint *checkpoint, int index, int from_world, int to_world)
-{
-    int64_t batch_size, batches, all = nw_replica_batches(r), taken = (int64_t)r->options.loader.batch_size * to_world;
-    NW_TRY(read_measure(checkpoint, index, &batch_size, &batches));
+    nw_place *at = &r->at;
+    int64_t all = nw_replica_batches(r), taken = (int64_t)r->options.loader.batch_size * to_world;
     int sharers = r->options.sharers > 1 ? from_world : 1;
-    bool over = r->at.batch >=
-                batches_before(batches, sharers, r->at.epoch + 1) - batches_before(batches, sharers, r->at.epoch);
-    NW_FAIL_IF(batch_size < 1 || batch_size > INT32_MAX || r->at.batch > INT32_MAX, NW_E_FILE,
-               "%s: no epoch has %lld batches of %lld images; take an earlier checkpoint",
-               nw_checkpoint_path(checkpoint), (long long)r->at.batch, (long long)batch_size);
-    int64_t seen = r->at.batch * batch_size * from_world, batch = (seen + taken - 1) / taken;
-    r->at.batch = over || batch > all ? all : batch;
-    r->at.batches = nw_replica_batches_before(r, r->at.epoch) + r->at.batch;
-    r->at.pending = 0;
-    r->at.gradient = (nw_tally){0};
+    bool over = at->batch >= batches_before(r->pass_batches, sharers, at->epoch + 1) -
+                                 batches_before(r->pass_batches, sharers, at->epoch);
+    int64_t seen = at->batch * r->batch_size, batch = (seen * from_world + taken - 1) / taken;
+    at->batch = over || batch > all ? all : batch;
+    at->batches = nw_replica_batches_before(r, at->epoch) + at->batch;
+    at->gradient = (nw_tally){0};
+    r->batch_size = r->options.loader.batch_size;
+    r->pass_batches = pass_batches(r);
+}
+
+nw_status nw_replica_settle(nw_replica *r, int from_world, int to_world)
+{
+    NW_FAIL_IF(r->history && !nw_histogram_is_sound(nw_history_delays(r->history)), NW_E_FILE,
+               "the checkpoint's delays are no histogram; take an earlier one");
+    if (from_world == to_world) return check_place(r);
+    move_place(r, from_world, to_world);
     return NW_OK;
 }

@@ -16,9 +16,8 @@
 #define NW_TRAIN_REPLICA_H
 
 #include "data/loader.h"
-#include "net/task.h"
+#include "net/machine.h"
 #include "optim/schedule.h"
-#include "train/checkpoint.h"
 #include "train/evaluate.h"
 #include "train/history.h"
 
@@ -59,11 +58,13 @@ typedef struct nw_replica {
     nw_schedule schedule;
     nw_place at;
     bool ema_running;
-    nw_history *history; /* NULL: no delays */
-    float *copy;         /* of the parameters: of passes that read one (nw_task.copy), and of updates of two vectors; or NULL */
-    size_t *ready;       /* by stage: after its backward pass, the gradient is final from this element on */
-    int64_t wait_ns;     /* for the batches of the last gradient */
-    int64_t delay;       /* of the last gradient: updates since the parameters that it was computed at */
+    int64_t batch_size, pass_batches; /* what the place is counted in: its own, or, while loading, the saved ones */
+    int64_t average_steps;            /* for nw_replica_state: of the average; -1: it has not begun */
+    nw_history *history;              /* NULL: no delays */
+    float *copy; /* of the parameters: of passes that read one (nw_task.copy), and of updates of two vectors; or NULL */
+    size_t *ready;   /* by stage: after its backward pass, the gradient is final from this element on */
+    int64_t wait_ns; /* for the batches of the last gradient */
+    int64_t delay;   /* of the last gradient: updates since the parameters that it was computed at */
     /* Of the pass under way: */
     const nw_task *task;
     nw_announce *announce; /* NULL: nobody listens */
@@ -101,27 +102,16 @@ nw_status nw_replica_end_epoch(nw_replica *replica);
 /* For evaluation: exchanges the weights with their average, if one is kept. Call it in pairs. */
 void nw_replica_swap_average(nw_replica *replica);
 
-/* What of a replica's state is in its own file of a checkpoint: of the leader, replica 0, all that model.safetensors
- * lacks; of a follower, which is equal to the leader at rest, what differs all the same: running statistics, a
- * gradient that is not complete; of a stranger everything. */
-typedef enum nw_saved_as { NW_SAVED_LEADER, NW_SAVED_FOLLOWER, NW_SAVED_STRANGER } nw_saved_as;
+/* Adds to a list (net/state.h): where the replica is, and its vectors, as they are where `machine` is the exchange. */
+void nw_replica_state(nw_replica *replica, const nw_machine *machine, nw_state *state);
+/* After its numbers were loaded. */
+nw_status nw_replica_loaded(nw_replica *replica);
+/* After everything was: what was saved by a world of as many ranks must have as many batches in an epoch, and of the
+ * same size. In another world it goes to the first batch of the epoch that holds none of the images which the old one
+ * had seen, and has no gradient that is not complete. */
+nw_status nw_replica_settle(nw_replica *replica, int from_world, int to_world);
 
-/* State of replica `index` into a checkpoint under way, and back. Back, another number of batches in an epoch or
- * another batch size is an error, unless the world has another size: then nw_replica_move follows. */
-nw_status nw_replica_save(nw_replica *replica, nw_checkpoint_writer *writer, int index, nw_saved_as as);
-nw_status nw_replica_load(nw_replica *replica, nw_checkpoint *checkpoint, int index, nw_saved_as as, bool same_world);
-
-/* The vectors of that part of the state, for those who bring them from rank to rank. */
-typedef struct nw_saved_vector {
-    char prefix[64];
-    const nw_segments *segments;
-    float *data;
-} nw_saved_vector;
-enum { NW_STATE_VECTORS = 16 };
-int nw_replica_vectors(nw_replica *replica, nw_saved_as as, nw_saved_vector vectors[NW_STATE_VECTORS]);
-
-/* After loading the state of a replica of a world of another size: goes to the first batch of the epoch that holds
- * none of the images which that world had seen, and drops a gradient that is not complete. */
-nw_status nw_replica_move(nw_replica *replica, nw_checkpoint *checkpoint, int index, int from_world, int to_world);
+/* Lists a place, each number of it under `prefix`. `common`: all ranks have the same. */
+void nw_place_state(nw_place *place, const char *prefix, bool common, nw_state *state);
 
 #endif

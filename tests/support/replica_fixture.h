@@ -6,6 +6,7 @@
 #define NW_TESTS_REPLICA_FIXTURE_H
 
 #include "support/net_fixture.h"
+#include "support/state_store.h"
 #include "train/replica.h"
 
 #include <stdio.h>
@@ -98,25 +99,22 @@ static inline void compute(nw_replica *r, int batches)
     }
 }
 
-static inline void save(nw_replica *r, const char *path)
+/* Of an exchange that leaves each replica to itself, so that all it has is listed. */
+static const nw_machine APART;
+
+static inline void list_replica(void *r, nw_state *s) { nw_replica_state(r, &APART, s); }
+static inline nw_status replica_loaded(void *r) { return nw_replica_loaded(r); }
+
+static inline void save(nw_replica *r, state_store *store)
 {
-    nw_checkpoint_writer *w;
-    nw_checkpoint_info info = {.step = r->at.steps};
-    snprintf(info.model, sizeof info.model, "%s", r->options.net.model);
-    OK(nw_checkpoint_begin(&w, path, &info));
-    OK(nw_checkpoint_add_model(w, &r->net->model.params, r->at.batches));
-    OK(nw_replica_save(r, w, 0, NW_SAVED_LEADER));
-    OK(nw_checkpoint_commit(w));
+    store_clear(store);
+    store_add(store, (nw_state_owner){r, list_replica, replica_loaded});
 }
 
-static inline nw_status load(nw_replica *r, const char *path)
+static inline nw_status load(nw_replica *r, state_store *store)
 {
-    nw_checkpoint *c;
-    OK(nw_checkpoint_open(&c, path));
-    OK(nw_checkpoint_read_model(c, r->options.net.model, &r->net->model.params, NULL));
-    nw_status status = nw_replica_load(r, c, 0, NW_SAVED_LEADER, true);
-    nw_checkpoint_close(c);
-    return status;
+    NW_TRY(store_load(store, (nw_state_owner){r, list_replica, replica_loaded}, 0, 1, NULL));
+    return nw_replica_settle(r, 1, 1);
 }
 
 #endif

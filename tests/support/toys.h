@@ -192,7 +192,7 @@ static inline int toy_cost(void *worker, const nw_task *task, int64_t *ns, int m
     return count + 1;
 }
 
-static const nw_worker_ops toy_work = {toy_run, toy_cost};
+static const nw_worker_ops toy_work = {.run = toy_run, .cost = toy_cost};
 
 /* ---- the stage ---- */
 

@@ -1,6 +1,8 @@
 /* world.c - see world.h. */
 #include "support/world.h"
 
+#include "support/state_store.h"
+
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -332,40 +334,10 @@ void world_check_rest(const world *w, int64_t updates)
     world_check_values(w, w->at[0].params.values);
 }
 
-/* What a checkpoint would have kept: of what all have in common, the first member's, or the elements that each has. */
-static nw_status read_state(void *context, int member, const nw_state_entry *e, void *out, bool *there)
-{
-    const world *from = context;
-    bool common = e->rule == NW_STATE_KEPT || e->rule == NW_STATE_RANGE;
-    size_t found = 0;
-    for (int i = common ? 0 : member; i < (e->rule == NW_STATE_RANGE ? from->o.members
-                                           : common                  ? 1
-                                                                     : member + 1);
-         i++) {
-        nw_state s = {0};
-        from->at[i].rank.machine->ops->state(from->at[i].rank.machine, &s);
-        for (int k = 0; k < s.count; k++) {
-            const nw_state_entry *a = &s.at[k];
-            if (strcmp(a->name, e->name) != 0) continue;
-            world_require(a->rule == e->rule && a->type == e->type && a->dims == e->dims);
-            size_t begin = a->first > e->first ? a->first : e->first, end = a->first + nw_state_count(a);
-            if (end > e->first + nw_state_count(e)) end = e->first + nw_state_count(e);
-            size_t width = nw_state_type_bytes(e->type);
-            if (begin >= end) continue;
-            memcpy((char *)out + (begin - e->first) * width, (char *)a->data + (begin - a->first) * width,
-                   (end - begin) * width);
-            found += end - begin;
-        }
-        nw_state_free(&s);
-    }
-    *there = found == nw_state_count(e);
-    return NW_OK;
-}
-
 void world_resume(world *w, const world *from)
 {
-    nw_state_source source = {(void *)(uintptr_t)from, from->o.members, read_state};
-    char lost[256] = "";
+    static state_store store;
+    for (int i = 0; i < from->o.members; i++) store_add(&store, nw_rank_state((nw_rank *)(uintptr_t)&from->at[i].rank));
     w->updates = from->updates;
     w->taken = from->taken;
     memcpy(w->last_said, from->last_said, sizeof w->last_said);
@@ -378,9 +350,9 @@ void world_resume(world *w, const world *from)
         m->batches = own->batches;
         m->said.count = own->said.count;
         m->given = own->given;
-        nw_state_owner owner = nw_machine_state(m->rank.machine);
-        world_ok(nw_state_load(&owner, &source, i, w->o.members, lost, sizeof lost));
+        world_ok(store_load(&store, nw_rank_state(&m->rank), i, w->o.members, NULL));
     }
+    store_clear(&store);
 }
 
 /* ---- every order ------------------------------------------------------------------------------------------------- */

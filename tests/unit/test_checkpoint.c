@@ -163,25 +163,16 @@ TEST(test_lists_of_numbers)
     double real = 0.1;
     const nw_saved_number numbers[] = {
         {"whole", .whole = &whole}, {"real", .real = &real}, {"added", .whole = &added, .later = true}};
-    nw_histogram histogram = {0}, read = {0}, broken;
     const int64_t table[6] = {1, -2, 3, INT64_MAX, 5, INT64_MIN};
-    nw_histogram_add(&histogram, 3);
-    nw_histogram_add(&histogram, 1000000);
     nw_checkpoint_writer *w;
     OK(nw_checkpoint_begin(&w, scratch("c"), &info));
     OK(nw_checkpoint_add_numbers(w, "all.", numbers, 3));
     OK(nw_checkpoint_add_numbers(w, "some.", numbers, 2));
     OK(nw_checkpoint_add_numbers(w, "few.", numbers, 1));
-    nw_saved_list list = {0}, other = {0};
-    broken = histogram;
-    broken.count--;
-    OK(nw_saved_list_add_histogram(&list, &histogram));
+    nw_saved_list list = {0};
     OK(nw_saved_list_add(&list, "table", NW_SAVED_I64, 2, (const int64_t[]){2, 3}, table));
     OK(nw_checkpoint_add_tensors(w, "state.safetensors", &list, NULL, 0));
-    OK(nw_saved_list_add_histogram(&other, &broken));
-    OK(nw_checkpoint_add_tensors(w, "other.safetensors", &other, NULL, 0));
     nw_saved_list_free(&list);
-    nw_saved_list_free(&other);
     OK(nw_checkpoint_commit(w));
     whole = added = 0;
     real = 0;
@@ -194,11 +185,6 @@ TEST(test_lists_of_numbers)
     assert_int_equal(added, 6);
     assert_int_equal(nw_checkpoint_get_numbers(c, "few.", numbers, 3), NW_E_FILE);
     assert_says("no 'few.real'");
-    nw_histogram_add(&read, 99); /* is replaced */
-    OK(nw_checkpoint_read_histogram(c, "state.safetensors", &read));
-    assert_memory_equal(&read, &histogram, sizeof read);
-    assert_int_equal(nw_checkpoint_read_histogram(c, "other.safetensors", &broken), NW_E_FILE);
-    assert_says("other.safetensors: the tensor 'delays' is not a histogram");
     int64_t *integers;
     size_t rows;
     OK(nw_checkpoint_read_integers(c, "state.safetensors", "table", 3, &integers, &rows));
@@ -312,13 +298,13 @@ TEST(test_manifest_damage)
     OK(nw_manifest_parse(&m, data, size, "whole"));
     nw_manifest_free(&m);
     /* Another format is called that, not damaged, and no older checkpoint is taken instead. */
-    char *version = strstr(data, "\"version\": 2");
-    version[11] = '1';
+    char *version = strstr(data, "\"version\": 3");
+    version[11] = '2';
     assert_int_equal(nw_manifest_parse(&m, data, size, "older"), NW_E_UNSUPPORTED);
     assert_says("written by an older version of nowait");
-    version[11] = '3';
+    version[11] = '4';
     assert_int_equal(nw_manifest_parse(&m, data, size, "newer"), NW_E_UNSUPPORTED);
-    assert_says("format version 3");
+    assert_says("format version 4");
     write_run_step(1);
     write_run_step(2);
     OK(nw_file_replace(scratch("run/checkpoints/2/manifest.json"), data, size));

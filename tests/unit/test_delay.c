@@ -16,7 +16,6 @@
 #include "base/rng.h"
 #include "support/allocations.h"
 #include "support/replica_fixture.h"
-#include "support/scratch.h"
 
 #define TEST(name) static void name(void **state __attribute__((unused)))
 
@@ -275,22 +274,31 @@ TEST(test_memory_is_what_will_be_read)
     assert_true(fabs(mean - 0.5) < 0.01 && most < 0.52);
 }
 
-static void save_history(const nw_history *h, const char *path)
+typedef struct at_update {
+    nw_history *history;
+    int64_t update; /* to go to */
+} at_update;
+
+static void list_history(void *whose, nw_state *s)
 {
-    nw_checkpoint_writer *w;
-    nw_checkpoint_info info = {.model = "none"};
-    OK(nw_checkpoint_begin(&w, path, &info));
-    OK(nw_history_save(h, w, 0));
-    OK(nw_checkpoint_commit(w));
+    nw_history_state(((at_update *)whose)->history, s, NW_STATE_KEPT);
+}
+static nw_status go_to(void *whose)
+{
+    return nw_history_go_to(((at_update *)whose)->history, ((at_update *)whose)->update);
 }
 
-static nw_status load_history(nw_history *h, const char *path, int64_t update)
+static void save_history(nw_history *h, state_store *store)
 {
-    nw_checkpoint *c;
-    OK(nw_checkpoint_open(&c, path));
-    nw_status status = nw_history_load(h, c, 0, update);
-    nw_checkpoint_close(c);
-    return status;
+    at_update g = {h, 0};
+    store_clear(store);
+    store_add(store, (nw_state_owner){&g, list_history, go_to});
+}
+
+static nw_status load_history(nw_history *h, state_store *store, int64_t update)
+{
+    at_update g = {h, update};
+    return store_load(store, (nw_state_owner){&g, list_history, go_to}, 0, 1, NULL);
 }
 
 /* Saved before many updates; loaded into one that was elsewhere, and in the middle of its own; compared to the end. */
@@ -299,6 +307,7 @@ TEST(test_history_is_saved_and_loaded)
     for (int which = 0; which < LAWS; which++) {
         nw_delay_options o = law((nw_delay_law)which, 13, 4);
         ring r = make_ring(&o);
+        state_store store = {0};
         nw_history *h;
         OK(nw_history_create(&h, &o, FLOATS));
         for (int t = 0; t < 60; t++) {
@@ -307,14 +316,15 @@ TEST(test_history_is_saved_and_loaded)
                 nw_history *loaded;
                 OK(nw_history_create(&loaded, &o, FLOATS));
                 for (int i = 0; i < t % 11; i++) step_both(&elsewhere, loaded);
-                save_history(h, scratch("checkpoint"));
-                OK(load_history(loaded, scratch("checkpoint"), t));
+                save_history(h, &store);
+                OK(load_history(loaded, &store, t));
                 assert_memory_equal(nw_history_delays(loaded), nw_history_delays(h), sizeof(nw_histogram));
                 for (int i = 0; i < 40; i++) step_both(&again, loaded);
                 nw_history_free(loaded);
             }
             step_both(&r, h);
         }
+        store_clear(&store);
         nw_history_free(h);
     }
 }
@@ -324,13 +334,15 @@ TEST(test_loading_refuses_other_delays)
     nw_delay_options o = law(NW_DELAY_FIXED, 5, 4), longer = law(NW_DELAY_FIXED, 9, 4);
     ring r = make_ring(&o);
     nw_history *h, *other;
+    state_store store = {0};
     OK(nw_history_create(&h, &o, FLOATS));
     OK(nw_history_create(&other, &longer, FLOATS));
     for (int t = 0; t < 20; t++) step_both(&r, h);
-    save_history(h, scratch("checkpoint"));
-    assert_int_equal(load_history(other, scratch("checkpoint"), 20), NW_E_ARGUMENT);
-    assert_says("it has not kept the parameters after 12 updates, at which update 21 is to be computed");
-    assert_int_equal(load_history(h, scratch("checkpoint"), -1), NW_E_FILE);
+    save_history(h, &store);
+    assert_int_equal(load_history(other, &store, 20), NW_E_ARGUMENT);
+    assert_says("the checkpoint lacks version.12; give --max-delay");
+    assert_int_equal(load_history(h, &store, -1), NW_E_FILE);
+    store_clear(&store);
     nw_history_free(h);
     nw_history_free(other);
 }
@@ -429,13 +441,14 @@ TEST(test_replica_goes_on_exactly)
     o.schedule.epochs = 8;
     o.delay = law(NW_DELAY_UNIFORM, 4, 9);
     nw_replica *whole = make_replica(&o), *going = make_replica(&o);
+    state_store store = {0};
     OK(nw_replica_begin(whole));
     OK(nw_replica_begin(going));
     compute(whole, BATCHES);
     for (int at = 0; at < BATCHES; at++) {
-        save(going, scratch("checkpoint"));
+        save(going, &store);
         nw_replica *resumed = make_replica(&o);
-        OK(load(resumed, scratch("checkpoint")));
+        OK(load(resumed, &store));
         OK(nw_replica_begin(resumed));
         compute(resumed, BATCHES - at);
         assert_same_weights(whole, resumed);
@@ -444,6 +457,7 @@ TEST(test_replica_goes_on_exactly)
         nw_replica_free(resumed);
         compute(going, 1);
     }
+    store_clear(&store);
     nw_replica_free(whole);
     nw_replica_free(going);
     nw_dataset_close(d);
@@ -451,7 +465,6 @@ TEST(test_replica_goes_on_exactly)
 
 int main(void)
 {
-#define WITH_FILES(name) cmocka_unit_test_setup_teardown(name, scratch_make, scratch_remove)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_delays_have_bounds_and_no_memory),
         cmocka_unit_test(test_delays_never_change),
@@ -461,11 +474,11 @@ int main(void)
         cmocka_unit_test(test_bad_options_are_refused),
         cmocka_unit_test(test_history_equals_a_ring),
         cmocka_unit_test(test_memory_is_what_will_be_read),
-        WITH_FILES(test_history_is_saved_and_loaded),
-        WITH_FILES(test_loading_refuses_other_delays),
+        cmocka_unit_test(test_history_is_saved_and_loaded),
+        cmocka_unit_test(test_loading_refuses_other_delays),
         cmocka_unit_test(test_replica_equals_one_by_hand),
         cmocka_unit_test(test_one_model_is_serial),
-        WITH_FILES(test_replica_goes_on_exactly),
+        cmocka_unit_test(test_replica_goes_on_exactly),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

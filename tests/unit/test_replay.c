@@ -176,7 +176,7 @@ static void make_toys(int world)
 {
     static const uint16_t everybody[WORLD] = {0, 1, 2, 3, 4};
     static const nw_machine_ops ops = {.name = "toy", .handle = handle, .rests = rests, .waits = waits};
-    static const nw_worker_ops work = {do_task, find_cost};
+    static const nw_worker_ops work = {.run = do_task, .cost = find_cost};
     for (int i = 0; i < world; i++) {
         toys[i] =
             (toy){.base = {.ops = &ops, .group = {everybody, world, i}, .lockstep = true}, .x = i + 0.5, .most = 99};

@@ -128,7 +128,7 @@ static void make_rank(nw_rank *rank, int r, const uint16_t *members, const nw_co
     e.layout.codec = codec;
     e.report = &h->said;
     e.report_bytes = sizeof h->said;
-    static const nw_worker_ops work = {run_task, cost};
+    static const nw_worker_ops work = {.run = run_task, .cost = cost};
     nw_machine *exchange;
     *rank = (nw_rank){.index = r, .worker = h, .work = &work};
     world_ok(nw_exchange_create(&exchange, &e));

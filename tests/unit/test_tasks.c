@@ -126,7 +126,7 @@ static int cost_all(void *worker, const nw_task *task, int64_t *ns, int most)
     ns[1] = task->kind == NW_TASK_PASS ? 1050 : 70;
     return 2;
 }
-static const nw_worker_ops announcing = {announce_all, cost_all};
+static const nw_worker_ops announcing = {.run = announce_all, .cost = cost_all};
 
 /* Rank 1's message comes after so many ns. */
 static nw_status try_to_touch(int64_t latency, nw_event_kind when, bool while_updating, const float *at, size_t count,
@@ -250,7 +250,7 @@ static int stage_cost(void *worker, const nw_task *task, int64_t *ns, int most)
     }
     return count;
 }
-static const nw_worker_ops stage_work = {stage_run, stage_cost};
+static const nw_worker_ops stage_work = {.run = stage_run, .cost = stage_cost};
 
 static void fill_pipeline(stage *s)
 {
@@ -362,7 +362,7 @@ static int cost_told(void *worker, const nw_task *task, int64_t *ns, int most)
     for (int i = 0; i < told && i < most; i++) ns[i] = 100 * (i + 1);
     return told;
 }
-static const nw_worker_ops sending = {run_and_send, cost_told};
+static const nw_worker_ops sending = {.run = run_and_send, .cost = cost_told};
 
 static void disturb_pipeline(toy *t, const nw_event *e, nw_actions *actions)
 {
