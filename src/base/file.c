@@ -8,6 +8,8 @@
 #define _GNU_SOURCE 1
 #include "base/file.h"
 
+#include "base/text.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -56,9 +58,7 @@ nw_status nw_path_join(char **path, const char *directory, const char *name)
 {
     size_t length = strlen(directory);
     const char *slash = length > 0 && directory[length - 1] != '/' ? "/" : "";
-    if (asprintf(path, "%s%s%s", directory, slash, name) >= 0) return NW_OK;
-    *path = NULL;
-    return no_memory(name);
+    return nw_text_print(path, "%s%s%s", directory, slash, name);
 }
 
 nw_status nw_path_split(const char *path, char **directory, char **name)
@@ -95,6 +95,11 @@ bool nw_file_is_directory(const char *path)
 
 /* ---- reading ---- */
 
+static void close_file(FILE **file)
+{
+    if (*file) fclose(*file);
+}
+
 static nw_status open_regular(const char *path, FILE **in, uint64_t *bytes)
 {
     struct stat s;
@@ -117,52 +122,36 @@ static nw_status open_regular(const char *path, FILE **in, uint64_t *bytes)
 
 nw_status nw_file_read(const char *path, size_t most, char **data, size_t *size)
 {
-    FILE *in;
+    NW_CLEANUP(close_file) FILE *in = NULL;
     uint64_t bytes;
     *data = NULL;
     *size = 0;
     NW_TRY(open_regular(path, &in, &bytes));
-    if (bytes > most) {
-        fclose(in);
-        return NW_FAIL(NW_E_FILE, "'%s' has %llu bytes; at most %zu are expected in such a file", path,
-                       (unsigned long long)bytes, most);
-    }
-    char *text = malloc((size_t)bytes + 1);
-    if (!text) {
-        fclose(in);
-        return no_memory(path);
-    }
+    NW_FAIL_IF(bytes > most, NW_E_FILE, "'%s' has %llu bytes; at most %zu are expected in such a file", path,
+               (unsigned long long)bytes, most);
+    NW_AUTOFREE char *text = malloc((size_t)bytes + 1);
+    if (!text) return no_memory(path);
     size_t got = fread(text, 1, (size_t)bytes, in);
-    bool failed = ferror(in) != 0;
-    fclose(in);
-    if (failed || got != bytes) {
-        free(text);
-        return NW_FAIL(NW_E_FILE, "'%s' ended after %zu of %llu bytes; check the disk", path, got,
-                       (unsigned long long)bytes);
-    }
+    NW_FAIL_IF(ferror(in) || got != bytes, NW_E_FILE, "'%s' ended after %zu of %llu bytes; check the disk", path, got,
+               (unsigned long long)bytes);
     text[got] = '\0';
     *data = text;
     *size = got;
+    text = NULL;
     return NW_OK;
 }
 
 nw_status nw_file_hash(const char *path, uint64_t *bytes, char sha256[65])
 {
     enum { CHUNK = 1 << 18 };
-    FILE *in;
+    NW_CLEANUP(close_file) FILE *in = NULL;
     uint64_t expected;
     NW_TRY(open_regular(path, &in, &expected));
-    char *buffer = malloc(CHUNK);
-    if (!buffer) {
-        fclose(in);
-        return no_memory(path);
-    }
+    NW_AUTOFREE char *buffer = malloc(CHUNK);
+    if (!buffer) return no_memory(path);
     nw_sha256 hash = nw_sha256_begin();
     for (size_t got; (got = fread(buffer, 1, CHUNK, in)) > 0;) nw_sha256_add(&hash, buffer, got);
-    bool failed = ferror(in) != 0;
-    free(buffer);
-    fclose(in);
-    NW_FAIL_IF(failed, NW_E_FILE, "cannot read '%s' to its end; check the disk", path);
+    NW_FAIL_IF(ferror(in), NW_E_FILE, "cannot read '%s' to its end; check the disk", path);
     *bytes = hash.bytes;
     nw_sha256_end(&hash, sha256);
     return NW_OK;
@@ -172,14 +161,9 @@ nw_status nw_file_hash(const char *path, uint64_t *bytes, char sha256[65])
 
 nw_status nw_file_create(nw_file_writer *writer, const char *path)
 {
-    *writer = (nw_file_writer){.path = strdup(path), .hash = nw_sha256_begin()};
-    if (!writer->path) return no_memory(path);
-    writer->out = fopen(path, "wbe");
-    if (writer->out) return NW_OK;
-    nw_status status = FAIL_ERRNO(NW_E_SYSTEM, "create", path);
-    free(writer->path);
-    writer->path = NULL;
-    return status;
+    *writer = (nw_file_writer){.out = fopen(path, "wbe"), .hash = nw_sha256_begin()};
+    if (!writer->out) return FAIL_ERRNO(NW_E_SYSTEM, "create", path);
+    return nw_text_copy(&writer->path, path);
 }
 
 nw_status nw_file_write(nw_file_writer *writer, const void *data, size_t bytes)
@@ -214,18 +198,16 @@ void nw_file_abandon(nw_file_writer *writer)
 
 static nw_status write_whole(const char *path, nw_status (*fill)(FILE *out, void *context), void *context)
 {
-    nw_file_writer writer;
+    NW_CLEANUP(nw_file_abandon) nw_file_writer writer = {0};
     NW_TRY(nw_file_create(&writer, path));
-    nw_status status = fill(writer.out, context);
-    if (status == NW_OK && ferror(writer.out)) {
+    NW_TRY(fill(writer.out, context));
+    if (ferror(writer.out)) {
         errno = 0;
         fflush(writer.out); /* fails again, and so says why */
         if (errno == 0) errno = EIO;
-        status = FAIL_ERRNO(NW_E_SYSTEM, "write", path);
+        return FAIL_ERRNO(NW_E_SYSTEM, "write", path);
     }
-    if (status == NW_OK) status = nw_file_finish(&writer, NULL);
-    if (status != NW_OK) nw_file_abandon(&writer);
-    return status;
+    return nw_file_finish(&writer, NULL);
 }
 
 /* Names made, renamed or removed in the directory are on disk afterwards. */
@@ -243,23 +225,16 @@ static nw_status sync_directory(const char *path)
 
 nw_status nw_file_replace_by(const char *path, nw_status (*fill)(FILE *out, void *context), void *context)
 {
-    char *directory, *name, *aside = NULL;
+    NW_AUTOFREE char *directory = NULL, *name = NULL, *aside = NULL;
     NW_TRY(nw_path_split(path, &directory, &name));
-    nw_status status = NW_OK;
-    if (asprintf(&aside, "%s/.%s.tmp-%d", directory, name, (int)getpid()) < 0) {
-        aside = NULL;
-        status = no_memory(path);
-    }
-    if (status == NW_OK) status = write_whole(aside, fill, context);
-    if (status == NW_OK && rename(aside, path) != 0) {
-        status = FAIL_ERRNO(NW_E_SYSTEM, "replace", path);
+    NW_TRY(nw_text_print(&aside, "%s/.%s.tmp-%d", directory, name, (int)getpid()));
+    NW_TRY(write_whole(aside, fill, context));
+    if (rename(aside, path) != 0) {
+        nw_status status = FAIL_ERRNO(NW_E_SYSTEM, "replace", path);
         unlink(aside);
+        return status;
     }
-    if (status == NW_OK) status = sync_directory(directory);
-    free(aside);
-    free(directory);
-    free(name);
-    return status;
+    return sync_directory(directory);
 }
 
 typedef struct span {
@@ -283,7 +258,7 @@ nw_status nw_file_replace(const char *path, const void *data, size_t size)
 
 static nw_status make_one(const char *path)
 {
-    char *directory, *name;
+    NW_AUTOFREE char *directory = NULL, *name = NULL;
     if (mkdir(path, 0777) != 0) {
         if (errno != EEXIST) return FAIL_ERRNO(NW_E_SYSTEM, "make the directory", path);
         NW_FAIL_IF(!nw_file_is_directory(path), NW_E_SYSTEM,
@@ -291,40 +266,29 @@ static nw_status make_one(const char *path)
         return NW_OK;
     }
     NW_TRY(nw_path_split(path, &directory, &name));
-    nw_status status = sync_directory(directory);
-    free(directory);
-    free(name);
-    return status;
+    return sync_directory(directory);
 }
 
 nw_status nw_directory_make(const char *path)
 {
     NW_FAIL_IF(path[0] == '\0', NW_E_ARGUMENT, "the name of a directory is empty; give one");
     if (nw_file_is_directory(path)) return NW_OK;
-    char *part = strdup(path);
-    if (!part) return no_memory(path);
-    nw_status status = NW_OK;
-    for (char *slash = strchr(part + 1, '/'); slash && status == NW_OK; slash = strchr(slash + 1, '/')) {
+    NW_AUTOFREE char *part = NULL;
+    NW_TRY(nw_text_copy(&part, path));
+    for (char *slash = strchr(part + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
         *slash = '\0';
-        if (!nw_file_is_directory(part)) status = make_one(part);
+        if (!nw_file_is_directory(part)) NW_TRY(make_one(part));
         *slash = '/';
     }
-    free(part);
-    return status == NW_OK ? make_one(path) : status;
+    return make_one(path);
 }
 
 static int compare_names(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
-static nw_status add_name(nw_names *names, int *capacity, const char *name)
+static nw_status add_name(nw_names *names, const char *name)
 {
-    if (names->count == *capacity) {
-        *capacity = *capacity ? 2 * *capacity : 32;
-        char **grown = realloc(names->at, (size_t)*capacity * sizeof *grown);
-        if (!grown) return no_memory(name);
-        names->at = grown;
-    }
-    names->at[names->count] = strdup(name);
-    if (!names->at[names->count]) return no_memory(name);
+    if (!nw_grow(&names->at, (size_t)names->count, sizeof *names->at)) return no_memory(name);
+    NW_TRY(nw_text_copy(&names->at[names->count], name));
     names->count++;
     return NW_OK;
 }
@@ -335,9 +299,8 @@ nw_status nw_directory_list(nw_names *names, const char *path)
     DIR *d = opendir(path);
     if (!d) return FAIL_ERRNO(NW_E_FILE, "open the directory", path);
     nw_status status = NW_OK;
-    int capacity = 0;
     for (struct dirent *e; status == NW_OK && (e = readdir(d));)
-        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0) status = add_name(names, &capacity, e->d_name);
+        if (strcmp(e->d_name, ".") != 0 && strcmp(e->d_name, "..") != 0) status = add_name(names, e->d_name);
     closedir(d);
     if (status != NW_OK) nw_names_free(names);
     if (names->count > 1) qsort(names->at, (size_t)names->count, sizeof *names->at, compare_names);
@@ -365,12 +328,11 @@ static nw_status remove_files(int fd, const nw_names *names, const char *path)
 
 nw_status nw_directory_remove(const char *path)
 {
-    nw_names names;
+    NW_CLEANUP(nw_names_free) nw_names names = {0};
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0) return errno == ENOENT ? NW_OK : FAIL_ERRNO(NW_E_SYSTEM, "remove", path);
     nw_status status = nw_directory_list(&names, path);
     if (status == NW_OK) status = remove_files(fd, &names, path);
-    nw_names_free(&names);
     close(fd);
     return status;
 }
@@ -390,14 +352,11 @@ static bool lock_directory(const char *path, int *lock)
 static nw_status aside_name(const char *target, char **path)
 {
     static unsigned counter;
-    char *directory, *name;
+    NW_AUTOFREE char *directory = NULL, *name = NULL;
     *path = NULL;
     NW_TRY(nw_path_split(target, &directory, &name));
     unsigned n = __atomic_fetch_add(&counter, 1, __ATOMIC_RELAXED);
-    if (asprintf(path, "%s/.%s.tmp-%d-%u", directory, name, (int)getpid(), n) < 0) *path = NULL;
-    free(directory);
-    free(name);
-    return *path ? NW_OK : no_memory(target);
+    return nw_text_print(path, "%s/.%s.tmp-%d-%u", directory, name, (int)getpid(), n);
 }
 
 nw_status nw_directory_make_aside(const char *target, char **path, int *lock)
@@ -425,12 +384,10 @@ nw_status nw_directory_make_aside(const char *target, char **path, int *lock)
 
 nw_status nw_directory_discard(const char *path)
 {
-    char *aside;
+    NW_AUTOFREE char *aside = NULL;
     NW_TRY(aside_name(path, &aside));
-    nw_status status = rename(path, aside) == 0 ? NW_OK : FAIL_ERRNO(NW_E_SYSTEM, "remove", path);
-    if (status == NW_OK) status = nw_directory_remove(aside);
-    free(aside);
-    return status;
+    if (rename(path, aside) != 0) return FAIL_ERRNO(NW_E_SYSTEM, "remove", path);
+    return nw_directory_remove(aside);
 }
 
 /* The three names that a replacement deals with. */
@@ -450,13 +407,9 @@ static void beside_free(beside *b)
 
 static nw_status beside_make(beside *b, const char *target)
 {
-    *b = (beside){0};
     NW_TRY(nw_path_split(target, &b->directory, &b->name));
-    if (asprintf(&b->old, "%s/.%s.old", b->directory, b->name) < 0) b->old = NULL;
-    if (asprintf(&b->prefix, ".%s.tmp-", b->name) < 0) b->prefix = NULL;
-    if (b->old && b->prefix) return NW_OK;
-    beside_free(b);
-    return no_memory(target);
+    NW_TRY(nw_text_print(&b->old, "%s/.%s.old", b->directory, b->name));
+    return nw_text_print(&b->prefix, ".%s.tmp-", b->name);
 }
 
 /* Renames `from` to `to`. What had that name is afterwards found at *leftover (to be removed), if anything had it. */
@@ -480,15 +433,14 @@ static nw_status take_name(const beside *b, const char *from, const char *to, bo
 
 nw_status nw_directory_replace(const char *aside, const char *target, bool exchange)
 {
-    beside b;
+    NW_CLEANUP(beside_free) beside b = {0};
     const char *leftover = NULL;
     NW_TRY(beside_make(&b, target));
-    nw_status status = sync_directory(aside);
-    if (status == NW_OK) status = take_name(&b, aside, target, exchange, &leftover);
-    if (status == NW_OK) status = sync_directory(b.directory);
-    if (status == NW_OK && leftover) (void)nw_directory_remove(leftover); /* if not now, by nw_directory_clean */
-    beside_free(&b);
-    return status;
+    NW_TRY(sync_directory(aside));
+    NW_TRY(take_name(&b, aside, target, exchange, &leftover));
+    NW_TRY(sync_directory(b.directory));
+    if (leftover) (void)nw_directory_remove(leftover); /* if not now, by nw_directory_clean */
+    return NW_OK;
 }
 
 /* A directory that nobody has locked is removed; one that resists is left for the next time. */
@@ -502,41 +454,34 @@ static void remove_unlocked(const char *path)
 
 nw_status nw_directory_sweep(const char *directory)
 {
-    nw_names names;
+    NW_CLEANUP(nw_names_free) nw_names names = {0};
     NW_TRY(nw_directory_list(&names, directory));
     for (int i = 0; i < names.count; i++) {
-        char *path;
+        NW_AUTOFREE char *path = NULL;
         if (names.at[i][0] != '.' || !strstr(names.at[i], ".tmp-")) continue;
-        if (nw_path_join(&path, directory, names.at[i]) != NW_OK) break;
+        NW_TRY(nw_path_join(&path, directory, names.at[i]));
         if (nw_file_is_regular(path)) (void)unlink(path); /* what resists does no harm */
-        free(path);
     }
-    nw_names_free(&names);
     return NW_OK;
 }
 
 nw_status nw_directory_clean(const char *target)
 {
-    beside b;
-    nw_names names = {0};
+    NW_CLEANUP(beside_free) beside b = {0};
+    NW_CLEANUP(nw_names_free) nw_names names = {0};
     NW_TRY(beside_make(&b, target));
-    nw_status status = NW_OK;
     if (nw_file_is_directory(b.old)) {
-        if (nw_file_is_directory(target)) {
+        if (nw_file_is_directory(target))
             remove_unlocked(b.old);
-        } else if (rename(b.old, target) != 0) {
-            status = FAIL_ERRNO(NW_E_SYSTEM, "restore", target);
-        }
+        else if (rename(b.old, target) != 0)
+            return FAIL_ERRNO(NW_E_SYSTEM, "restore", target);
     }
-    if (status == NW_OK) status = nw_directory_list(&names, b.directory);
+    NW_TRY(nw_directory_list(&names, b.directory));
     for (int i = 0; i < names.count; i++) {
-        char *path;
+        NW_AUTOFREE char *path = NULL;
         if (strncmp(names.at[i], b.prefix, strlen(b.prefix)) != 0) continue;
-        if (nw_path_join(&path, b.directory, names.at[i]) != NW_OK) break;
+        NW_TRY(nw_path_join(&path, b.directory, names.at[i]));
         remove_unlocked(path);
-        free(path);
     }
-    nw_names_free(&names);
-    beside_free(&b);
-    return status;
+    return NW_OK;
 }

@@ -12,6 +12,9 @@
 
 #include "nowait.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 /* Records the failure of the calling thread and returns `status`. Starts a new trace. */
 nw_status nw_fail_at(nw_status status, const char *file, int line, const char *format, ...)
     __attribute__((format(printf, 4, 5), cold));
@@ -19,6 +22,18 @@ nw_status nw_fail_at(nw_status status, const char *file, int line, const char *f
 /* Adds one place to the trace of the failure that is being passed up, and returns `status`. If the calling thread's
  * last recorded failure is another one, starts a new trace with the general text of `status`. */
 nw_status nw_trace_at(nw_status status, const char *file, int line) __attribute__((cold));
+
+/* What a local variable owns is released when its block is left, by whatever return. `NW_AUTOFREE char *path = NULL;` is
+ * freed; NW_CLEANUP(nw_names_free) calls that with the address of the variable, which begins empty. To keep what it
+ * has, give it away and leave NULL. */
+static inline void nw_autofree(void *variable)
+{
+    void *owned;
+    memcpy(&owned, variable, sizeof owned); /* a pointer of any type */
+    free(owned);
+}
+#define NW_AUTOFREE         __attribute__((cleanup(nw_autofree)))
+#define NW_CLEANUP(release) __attribute__((cleanup(release)))
 
 #define NW_FAIL(status, ...) nw_fail_at((status), __FILE__, __LINE__, __VA_ARGS__)
 #define NW_FAIL_IF(condition, status, ...)                  \

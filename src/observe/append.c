@@ -7,11 +7,13 @@
 #define _GNU_SOURCE 1
 #include "observe/append.h"
 
+#include "base/text.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
+
 #include <unistd.h>
 
 nw_status nw_append_open(nw_append *append, const char *path, nw_append_mode mode)
@@ -22,15 +24,11 @@ nw_status nw_append_open(nw_append *append, const char *path, nw_append_mode mod
     NW_FAIL_IF(file < 0 && errno == EEXIST, NW_E_ARGUMENT, "%s exists already: move it away", path);
     NW_FAIL_IF(file < 0, NW_E_SYSTEM, "cannot open %s for writing: %s; check that the run's directory is writable",
                path, strerror(errno));
-    struct stat status;
-    char *copy = strdup(path);
-    if (copy == NULL || fstat(file, &status) != 0) {
-        free(copy);
-        close(file);
-        return NW_FAIL(NW_E_SYSTEM, "cannot open %s: %s", path, strerror(errno));
-    }
-    *append = (nw_append){.file = file, .size = status.st_size, .path = copy};
-    return NW_OK;
+    append->file = file;
+    append->size = lseek(file, 0, SEEK_END);
+    nw_status status = nw_text_copy(&append->path, path);
+    if (status != NW_OK) nw_append_close(append);
+    return status;
 }
 
 nw_status nw_append_write(nw_append *append, const void *data, size_t bytes)

@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "base/json_read.h"
+#include "base/text.h"
 
 #include <errno.h>
 #include <math.h>
@@ -15,16 +16,10 @@ enum { MOST_POINTS = 1 << 24 };
 
 nw_status nw_curve_add(nw_curve *curve, double x, double y)
 {
-    if (curve->count == curve->capacity) {
-        int capacity = curve->capacity ? 2 * curve->capacity : 16;
-        NW_FAIL_IF(capacity > MOST_POINTS, NW_E_MEMORY, "a curve has at most %d points", MOST_POINTS);
-        double *grown_x = realloc(curve->x, (size_t)capacity * sizeof *grown_x);
-        if (grown_x) curve->x = grown_x;
-        double *grown_y = realloc(curve->y, (size_t)capacity * sizeof *grown_y);
-        if (grown_y) curve->y = grown_y;
-        NW_FAIL_IF(!grown_x || !grown_y, NW_E_MEMORY, "no memory for a curve of %d points", capacity);
-        curve->capacity = capacity;
-    }
+    size_t count = (size_t)curve->count;
+    NW_FAIL_IF(curve->count == MOST_POINTS, NW_E_MEMORY, "a curve has at most %d points", MOST_POINTS);
+    NW_FAIL_IF(!nw_grow(&curve->x, count, sizeof *curve->x) || !nw_grow(&curve->y, count, sizeof *curve->y),
+               NW_E_MEMORY, "no memory for a curve of %zu points", count + 1);
     curve->x[curve->count] = x;
     curve->y[curve->count++] = y;
     return NW_OK;
@@ -48,31 +43,25 @@ static nw_status read_line(nw_curve *curve, const char *line, size_t size, const
 {
     static const char epoch_record[] = "{\"record\":\"epoch\"";
     if (size < sizeof epoch_record - 1 || memcmp(line, epoch_record, sizeof epoch_record - 1) != 0) return NW_OK;
-    nw_json_document document;
+    NW_CLEANUP(nw_json_free) nw_json_document document = {0};
     int64_t epoch;
     NW_TRY(nw_json_parse(&document, line, size, path));
-    nw_status status = nw_json_get_int(&document, document.values, "epoch", 0, INT32_MAX, &epoch);
+    NW_TRY(nw_json_get_int(&document, document.values, "epoch", 0, INT32_MAX, &epoch));
     const nw_json_value *value = nw_json_find(document.values, field);
-    if (status == NW_OK && value && value->type == NW_JSON_NUMBER)
-        status = nw_curve_add(curve, (double)epoch, value->number);
-    nw_json_free(&document);
-    return status;
+    return value && value->type == NW_JSON_NUMBER ? nw_curve_add(curve, (double)epoch, value->number) : NW_OK;
 }
 
 nw_status nw_curve_read(nw_curve *curve, const char *run_dir, const char *field)
 {
-    char *path, *line = NULL;
+    NW_AUTOFREE char *path = NULL, *line = NULL;
     size_t capacity = 0;
     NW_TRY(nw_path_join(&path, run_dir, "metrics.jsonl"));
     FILE *file = fopen(path, "r");
-    nw_status status =
-        file ? NW_OK
-             : NW_FAIL(NW_E_FILE, "'%s' cannot be read: %s; a run writes it while it trains", path, strerror(errno));
+    NW_FAIL_IF(!file, NW_E_FILE, "'%s' cannot be read: %s; a run writes it while it trains", path, strerror(errno));
+    nw_status status = NW_OK;
     for (ssize_t size; status == NW_OK && (size = getline(&line, &capacity, file)) > 0;)
         if (line[size - 1] == '\n') /* a last line without its end was cut off, and will be written again */
             status = read_line(curve, line, (size_t)size, path, field);
-    if (file) fclose(file);
-    free(line);
-    free(path);
+    fclose(file);
     return status;
 }

@@ -9,7 +9,7 @@
 /* Zero-initialised, it is empty. */
 typedef struct nw_curve {
     double *x, *y;
-    int count, capacity;
+    int count;
 } nw_curve;
 
 nw_status nw_curve_add(nw_curve *curve, double x, double y);

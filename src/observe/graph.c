@@ -126,12 +126,4 @@ static void draw(FILE *out, const void *drawing)
     fputs("</svg>\n", out);
 }
 
-nw_status nw_graph_write(const nw_graph *graph, const char *path)
-{
-    char *text;
-    size_t size;
-    NW_TRY(nw_svg_draw(&text, &size, draw, graph, "a network"));
-    nw_status status = nw_svg_save(path, text, size);
-    free(text);
-    return status;
-}
+nw_status nw_graph_write(const nw_graph *graph, const char *path) { return nw_svg_write(path, draw, graph); }

@@ -64,14 +64,11 @@ static nw_status keep_lines(const char *path, char *text, size_t size, const nw_
 static nw_status cut(const char *path, const nw_resume_point *resume)
 {
     if (!nw_file_is_regular(path)) return NW_OK;
-    char *text;
+    NW_AUTOFREE char *text = NULL;
     size_t size, kept;
     NW_TRY(nw_file_read(path, LARGEST_FILE, &text, &size));
-    nw_status status = keep_lines(path, text, size, resume, &kept);
-    if (status == NW_OK && kept < size) status = nw_file_replace(path, text, kept);
-    free(text);
-    NW_TRY(status);
-    return NW_OK;
+    NW_TRY(keep_lines(path, text, size, resume, &kept));
+    return kept < size ? nw_file_replace(path, text, kept) : NW_OK;
 }
 
 static nw_status observe(nw_observer *observer, nw_record_kind kind, const void *record)
@@ -91,8 +88,7 @@ static nw_status observe(nw_observer *observer, nw_record_kind kind, const void 
     bool whole = fflush(self->line) == 0 && !ferror(self->line);
     NW_FAIL_IF(!whole, NW_E_SYSTEM, "a line of %s would be longer than %d bytes: shorten the names of the run's files",
                self->file.path, LINE_SIZE);
-    NW_TRY(nw_append_write(&self->file, self->memory, (size_t)ftell(self->line)));
-    return NW_OK;
+    return nw_append_write(&self->file, self->memory, (size_t)ftell(self->line));
 }
 
 static nw_status close_jsonl(nw_observer *observer)
@@ -101,8 +97,7 @@ static nw_status close_jsonl(nw_observer *observer)
     if (self->line != NULL) fclose(self->line);
     nw_status status = nw_append_close(&self->file);
     free(self);
-    NW_TRY(status);
-    return NW_OK;
+    return status;
 }
 
 static const nw_observer_ops ops = {.record = observe, .close = close_jsonl};
@@ -120,11 +115,9 @@ nw_status nw_jsonl_create(nw_observer **observer, const char *path, const nw_res
     nw_status status = self->line != NULL
                            ? nw_append_open(&self->file, path, continued ? NW_APPEND_CONTINUE : NW_APPEND_REPLACE)
                            : NW_FAIL(NW_E_MEMORY, "no memory for the lines of %s", path);
-    if (status != NW_OK) {
-        if (self->line != NULL) fclose(self->line);
-        free(self);
-        NW_TRY(status);
-    }
-    *observer = &self->base;
-    return NW_OK;
+    if (status == NW_OK)
+        *observer = &self->base;
+    else
+        close_jsonl(&self->base);
+    return status;
 }

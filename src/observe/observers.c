@@ -23,25 +23,17 @@ static nw_status add_files(nw_observers *observers, const nw_observe_options *op
 {
     const char *dir = options->run_dir;
     const nw_resume_point *resume = &options->resume;
-    char *metrics = NULL, *logs = NULL, *summary = NULL;
+    NW_AUTOFREE char *metrics = NULL, *logs = NULL, *summary = NULL;
     nw_observer *observer = NULL;
     if (options->log_dir != NULL) NW_TRY(nw_directory_make(options->log_dir));
-    nw_status status = nw_path_join(&metrics, dir, "metrics.jsonl");
-    if (status == NW_OK) status = nw_path_join(&logs, options->log_dir ? options->log_dir : dir, "logs.tsv");
-    if (status == NW_OK) status = nw_path_join(&summary, dir, "summary.json");
-    if (status == NW_OK)
-        status =
-            add(observers, nw_jsonl_create(&observer, options->metrics_file ? options->metrics_file : metrics, resume),
-                &observer);
-    if (status == NW_OK) status = add(observers, nw_tsv_create(&observer, logs, resume), &observer);
-    if (status == NW_OK && options->tensorboard) {
-        status = add(observers, nw_tensorboard_create(&observer, dir, resume), &observer);
-    }
-    if (status == NW_OK) status = add(observers, nw_summary_create(&observer, summary), &observer);
-    free(metrics);
-    free(logs);
-    free(summary);
-    return status;
+    NW_TRY(nw_path_join(&metrics, dir, "metrics.jsonl"));
+    NW_TRY(nw_path_join(&logs, options->log_dir ? options->log_dir : dir, "logs.tsv"));
+    NW_TRY(nw_path_join(&summary, dir, "summary.json"));
+    const char *records = options->metrics_file ? options->metrics_file : metrics;
+    NW_TRY(add(observers, nw_jsonl_create(&observer, records, resume), &observer));
+    NW_TRY(add(observers, nw_tsv_create(&observer, logs, resume), &observer));
+    if (options->tensorboard) NW_TRY(add(observers, nw_tensorboard_create(&observer, dir, resume), &observer));
+    return add(observers, nw_summary_create(&observer, summary), &observer);
 }
 
 static nw_status add_all(nw_observers *observers, const nw_observe_options *options)
@@ -61,9 +53,6 @@ nw_status nw_observers_open(nw_observers *observers, const nw_observe_options *o
 {
     observers->warnings = options->warnings;
     nw_status status = add_all(observers, options);
-    if (status != NW_OK) {
-        nw_observers_close(observers);
-        NW_TRY(status);
-    }
-    return NW_OK;
+    if (status != NW_OK) nw_observers_close(observers);
+    return status;
 }

@@ -286,17 +286,4 @@ static void draw(FILE *out, const void *drawing)
     fputs("</svg>\n", out);
 }
 
-nw_status nw_plot_draw(const nw_plot *plot, char **text, size_t *size)
-{
-    return nw_svg_draw(text, size, draw, plot, "curves");
-}
-
-nw_status nw_plot_write(const nw_plot *plot, const char *path)
-{
-    char *text;
-    size_t size;
-    NW_TRY(nw_plot_draw(plot, &text, &size));
-    nw_status status = nw_svg_save(path, text, size);
-    free(text);
-    return status;
-}
+nw_status nw_plot_write(const nw_plot *plot, const char *path) { return nw_svg_write(path, draw, plot); }

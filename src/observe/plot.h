@@ -36,9 +36,7 @@ typedef struct nw_plot {
     int count;
 } nw_plot;
 
-/* The drawing as text that ends with a zero, to be freed. A plot without any point has axes from 0 to 1 (1 to 10). */
-nw_status nw_plot_draw(const nw_plot *plot, char **text, size_t *size);
-/* The same into a file: whole or absent. */
+/* A file: whole or absent. A plot without any point has axes from 0 to 1 (1 to 10). */
 nw_status nw_plot_write(const nw_plot *plot, const char *path);
 
 #endif

@@ -260,8 +260,7 @@ static nw_status observe(nw_observer *observer, nw_record_kind kind, const void 
         begin_run(self, record);
         break;
     case NW_RECORD_STEP:
-        NW_TRY(observe_step(self, record));
-        return NW_OK;
+        return observe_step(self, record);
     case NW_RECORD_EPOCH:
         wipe(self);
         if (self->options.results) print_epoch(self, record);
@@ -275,8 +274,7 @@ static nw_status observe(nw_observer *observer, nw_record_kind kind, const void 
     case NW_RECORD_KINDS:
         return NW_OK;
     }
-    NW_TRY(finish_output(self));
-    return NW_OK;
+    return finish_output(self);
 }
 
 static nw_status close_progress(nw_observer *observer)
@@ -285,8 +283,7 @@ static nw_status close_progress(nw_observer *observer)
     wipe(self);
     nw_status status = finish_output(self);
     free(self);
-    NW_TRY(status);
-    return NW_OK;
+    return status;
 }
 
 static const nw_observer_ops ops = {.record = observe, .close = close_progress};

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/text.h"
 #include "observe/observers.h"
 
 enum { MOST_KEYS = 128 };
@@ -76,13 +77,10 @@ static nw_status keep(summary *self, const nw_field *field, const void *record)
     return NW_OK;
 }
 
-static nw_status write_summary(summary *self)
+static nw_status write_summary(FILE *out, void *context)
 {
-    char *text = NULL;
-    size_t size = 0;
-    FILE *memory = open_memstream(&text, &size);
-    NW_FAIL_IF(memory == NULL, NW_E_MEMORY, "no memory to write %s", self->path);
-    nw_json json = nw_json_begin(memory, true);
+    const summary *self = context;
+    nw_json json = nw_json_begin(out, true);
     nw_json_object(&json);
     for (int i = 0; i < self->count; i++) {
         nw_json_key(&json, self->entries[i].key);
@@ -90,11 +88,6 @@ static nw_status write_summary(summary *self)
     }
     nw_json_object_end(&json);
     nw_json_end(&json);
-    bool whole = fclose(memory) == 0;
-    nw_status status =
-        whole ? nw_file_replace(self->path, text, size) : NW_FAIL(NW_E_MEMORY, "no memory to write %s", self->path);
-    free(text);
-    NW_TRY(status);
     return NW_OK;
 }
 
@@ -105,8 +98,7 @@ static nw_status observe(nw_observer *observer, nw_record_kind kind, const void 
     for (int i = 0; i < type->count; i++) {
         if (type->fields[i].summary != NULL) NW_TRY(keep(self, &type->fields[i], record));
     }
-    if (kind == NW_RECORD_END) NW_TRY(write_summary(self));
-    return NW_OK;
+    return kind == NW_RECORD_END ? nw_file_replace_by(self->path, write_summary, self) : NW_OK;
 }
 
 static nw_status close_summary(nw_observer *observer)
@@ -125,16 +117,12 @@ nw_status nw_summary_create(nw_observer **observer, const char *path)
     *observer = NULL;
     NW_FAIL_IF(unlink(path) != 0 && errno != ENOENT, NW_E_SYSTEM,
                "cannot remove the old %s: %s; check that the run's directory is writable", path, strerror(errno));
-    summary *self = calloc(1, sizeof *self);
-    char *copy = strdup(path);
-    if (self == NULL || copy == NULL) {
-        free(self);
-        free(copy);
-        return NW_FAIL(NW_E_MEMORY, "no memory for %s", path);
-    }
+    NW_AUTOFREE summary *self = calloc(1, sizeof *self);
+    NW_FAIL_IF(self == NULL, NW_E_MEMORY, "no memory for %s", path);
     self->base.ops = &ops;
-    self->path = copy;
+    NW_TRY(nw_text_copy(&self->path, path));
     list_keys(self);
     *observer = &self->base;
+    self = NULL;
     return NW_OK;
 }

@@ -30,29 +30,17 @@ void nw_svg_text(FILE *out, const char *text)
     }
 }
 
-nw_status nw_svg_draw(char **text, size_t *size, void (*draw)(FILE *out, const void *drawing), const void *drawing,
-                      const char *what)
-{
-    *text = NULL;
-    FILE *memory = open_memstream(text, size);
-    NW_FAIL_IF(!memory, NW_E_MEMORY, "no memory for a drawing of %s", what);
-    draw(memory, drawing);
-    if (fclose(memory) == 0) return NW_OK;
-    free(*text);
-    *text = NULL;
-    return NW_FAIL(NW_E_MEMORY, "no memory for a drawing of %s", what);
-}
-
-nw_status nw_svg_save(const char *path, const char *text, size_t size)
+nw_status nw_svg_write(const char *path, void (*draw)(FILE *out, const void *drawing), const void *drawing)
 {
     FILE *file = fopen(path, "w");
     NW_FAIL_IF(!file, NW_E_SYSTEM, "'%s' cannot be written: %s; name a file in a folder that exists and is yours", path,
                strerror(errno));
     struct stat status;
     bool regular = fstat(fileno(file), &status) == 0 && S_ISREG(status.st_mode); /* a device is not ours to remove */
-    bool written = fwrite(text, 1, size, file) == size;
-    written = fclose(file) == 0 && written;
+    draw(file, drawing);
+    bool written = fflush(file) == 0 && !ferror(file);
     int error = errno;
+    written = fclose(file) == 0 && written;
     if (written) return NW_OK;
     if (regular) remove(path);
     return NW_FAIL(NW_E_SYSTEM, "'%s' could not be written whole: %s; is the disk full?", path, strerror(error));

@@ -36,6 +36,7 @@ nw_status nw_tensorboard_create(nw_observer **observer, const char *dir, const n
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/text.h"
 #include "events.pb-c.h"
 #include "observe/append.h"
 #include "observe/crc32c.h"
@@ -57,8 +58,7 @@ static nw_status flush(tensorboard *self)
     size_t bytes = self->used;
     self->used = 0;
     self->flushed_ns = nw_now_ns();
-    if (bytes > 0) NW_TRY(nw_append_write(&self->file, self->buffer, bytes));
-    return NW_OK;
+    return bytes > 0 ? nw_append_write(&self->file, self->buffer, bytes) : NW_OK;
 }
 
 static void put_little(unsigned char *to, uint64_t value, int bytes)
@@ -108,8 +108,7 @@ static nw_status observe(nw_observer *observer, nw_record_kind kind, const void 
         event.summary = &summary;
         NW_TRY(add_event(self, &event));
     }
-    if (kind != NW_RECORD_STEP || nw_now_ns() - self->flushed_ns > 1000000000) NW_TRY(flush(self));
-    return NW_OK;
+    return kind != NW_RECORD_STEP || nw_now_ns() - self->flushed_ns > 1000000000 ? flush(self) : NW_OK;
 }
 
 static nw_status close_tensorboard(nw_observer *observer)
@@ -119,8 +118,7 @@ static nw_status close_tensorboard(nw_observer *observer)
     nw_status closed = nw_append_close(&self->file);
     free(self);
     NW_TRY(written);
-    NW_TRY(closed);
-    return NW_OK;
+    return closed;
 }
 
 static const nw_observer_ops ops = {.record = observe, .close = close_tensorboard};
@@ -135,16 +133,14 @@ static nw_status open_new(tensorboard *self, const char *dir)
     }
     nw_status status = NW_E_ARGUMENT;
     for (int i = 0; status == NW_E_ARGUMENT && i < MOST_FILES; i++) {
-        char *path, more[16] = "";
+        NW_AUTOFREE char *path = NULL;
+        char more[16] = "";
         if (i > 0) snprintf(more, sizeof more, ".%d", i);
-        int length = asprintf(&path, "%s/events.out.tfevents.%010lld.%s.%d%s", dir, (long long)time(NULL), host,
-                              (int)getpid(), more);
-        NW_FAIL_IF(length < 0, NW_E_MEMORY, "no memory for the name of the events file in %s", dir);
+        NW_TRY(nw_text_print(&path, "%s/events.out.tfevents.%010lld.%s.%d%s", dir, (long long)time(NULL), host,
+                             (int)getpid(), more));
         status = nw_append_open(&self->file, path, NW_APPEND_NEW);
-        free(path);
     }
-    NW_TRY(status);
-    return NW_OK;
+    return status;
 }
 
 static nw_status begin(tensorboard *self, const char *dir, const nw_resume_point *resume)
@@ -163,8 +159,7 @@ static nw_status begin(tensorboard *self, const char *dir, const nw_resume_point
         event.session_log = &log;
         NW_TRY(add_event(self, &event));
     }
-    NW_TRY(flush(self));
-    return NW_OK;
+    return flush(self);
 }
 
 bool nw_tensorboard_available(void) { return true; }
@@ -178,13 +173,11 @@ nw_status nw_tensorboard_create(nw_observer **observer, const char *dir, const n
     self->file.file = -1;
     for (int i = 0; i < MOST_SCALARS; i++) self->pointers[i] = &self->values[i];
     nw_status status = begin(self, dir, resume);
-    if (status != NW_OK) {
-        nw_append_close(&self->file);
-        free(self);
-        NW_TRY(status);
-    }
-    *observer = &self->base;
-    return NW_OK;
+    if (status == NW_OK)
+        *observer = &self->base;
+    else
+        close_tensorboard(&self->base);
+    return status;
 }
 
 #endif

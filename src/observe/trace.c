@@ -69,12 +69,11 @@ nw_status nw_trace_create(nw_trace **trace, const nw_trace_options *options)
     made->world = o->world;
     made->first_step = o->first_step;
     nw_status status = take_memory(made, o);
-    if (status != NW_OK) {
+    if (status == NW_OK)
+        *trace = made;
+    else
         nw_trace_free(made);
-        NW_TRY(status);
-    }
-    *trace = made;
-    return NW_OK;
+    return status;
 }
 
 void nw_trace_free(nw_trace *trace)

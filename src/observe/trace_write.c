@@ -215,31 +215,25 @@ static void print_slice(printing *p, const slice *s)
 static nw_status print_rank(printing *p, const nw_trace_view *view)
 {
     const nw_trace_rank *r = p->trace->ranks[p->rank];
-    slice *slices = malloc((r->count + 1) * sizeof *slices);
-    int64_t *open = malloc((r->count + 1) * sizeof *open);
+    NW_AUTOFREE slice *slices = malloc((r->count + 1) * sizeof *slices);
+    NW_AUTOFREE int64_t *open = malloc((r->count + 1) * sizeof *open);
+    NW_FAIL_IF(slices == NULL || open == NULL, NW_E_MEMORY, "no memory to sort the events of rank %d", p->rank);
     size_t count = 0;
-    for (size_t i = 0; slices != NULL && i < r->count; i++) {
+    for (size_t i = 0; i < r->count; i++) {
         const nw_trace_event *e = &r->events[i];
         if (!nw_trace_keeps(p->trace->first_step, view->first_steps, view->every, e->step)) continue;
         slices[count++] = (slice){e, e->start_ns, e->start_ns + (e->duration_ns > 0 ? e->duration_ns : 1)};
     }
-    nw_status status = slices != NULL && open != NULL
-                           ? NW_OK
-                           : NW_FAIL(NW_E_MEMORY, "no memory to sort the events of rank %d", p->rank);
-    if (status == NW_OK) {
-        qsort(slices, count, sizeof *slices, by_thread);
-        make_nest(slices, count, open);
-        print_names(p);
-        for (const slice *s = slices; s < slices + count; s++) {
-            if (s->event->kind == NW_TRACE_COUNTER)
-                print_counter(p, s->event);
-            else
-                print_slice(p, s);
-        }
+    qsort(slices, count, sizeof *slices, by_thread);
+    make_nest(slices, count, open);
+    print_names(p);
+    for (const slice *s = slices; s < slices + count; s++) {
+        if (s->event->kind == NW_TRACE_COUNTER)
+            print_counter(p, s->event);
+        else
+            print_slice(p, s);
     }
-    free(open);
-    free(slices);
-    return status;
+    return NW_OK;
 }
 
 nw_status nw_trace_print(const nw_trace *trace, const nw_trace_view *view, int64_t offset_ns, bool follows, FILE *out)

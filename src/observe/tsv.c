@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/text.h"
 #include "observe/lines.h"
 #include "observe/observers.h"
 
@@ -63,13 +64,10 @@ static nw_status keep_rows(tsv *self, const char *text, size_t size, int64_t las
 static nw_status continue_file(tsv *self, int64_t last_epoch)
 {
     if (!nw_file_is_regular(self->path)) return NW_OK;
-    char *text;
+    NW_AUTOFREE char *text = NULL;
     size_t size;
     NW_TRY(nw_file_read(self->path, LARGEST_FILE, &text, &size));
-    nw_status status = keep_rows(self, text, size, last_epoch);
-    free(text);
-    NW_TRY(status);
-    return NW_OK;
+    return keep_rows(self, text, size, last_epoch);
 }
 
 /* A number with `decimals` digits after the point, whatever the locale calls a point. */
@@ -94,8 +92,7 @@ static nw_status observe(nw_observer *observer, nw_record_kind kind, const void 
     format_plain(accuracy, sizeof accuracy, epoch->test_top1, 2);
     int length = snprintf(row, sizeof row, "\n%" PRId64 "\t%s\t%s", epoch->epoch, hours, accuracy);
     NW_TRY(add_text(self, row, (size_t)length));
-    NW_TRY(nw_file_replace(self->path, self->text, self->size));
-    return NW_OK;
+    return nw_file_replace(self->path, self->text, self->size);
 }
 
 static nw_status close_tsv(nw_observer *observer)
@@ -109,13 +106,12 @@ static nw_status close_tsv(nw_observer *observer)
 
 static const nw_observer_ops ops = {.record = observe, .close = close_tsv};
 
-static nw_status begin(tsv *self, const nw_resume_point *resume)
+static nw_status begin(tsv *self, const char *path, const nw_resume_point *resume)
 {
-    NW_FAIL_IF(self->path == NULL, NW_E_MEMORY, "no memory for the name of logs.tsv");
+    NW_TRY(nw_text_copy(&self->path, path));
     NW_TRY(add_text(self, HEADER, strlen(HEADER)));
     if (nw_resume_point_continues(resume)) NW_TRY(continue_file(self, resume->epoch));
-    NW_TRY(nw_file_replace(self->path, self->text, self->size));
-    return NW_OK;
+    return nw_file_replace(self->path, self->text, self->size);
 }
 
 nw_status nw_tsv_create(nw_observer **observer, const char *path, const nw_resume_point *resume)
@@ -124,12 +120,10 @@ nw_status nw_tsv_create(nw_observer **observer, const char *path, const nw_resum
     tsv *self = calloc(1, sizeof *self);
     NW_FAIL_IF(self == NULL, NW_E_MEMORY, "no memory for %s", path);
     self->base.ops = &ops;
-    self->path = strdup(path);
-    nw_status status = begin(self, resume);
-    if (status != NW_OK) {
+    nw_status status = begin(self, path, resume);
+    if (status == NW_OK)
+        *observer = &self->base;
+    else
         close_tsv(&self->base);
-        NW_TRY(status);
-    }
-    *observer = &self->base;
-    return NW_OK;
+    return status;
 }
