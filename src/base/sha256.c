@@ -91,3 +91,10 @@ void nw_sha256_end(nw_sha256 *hash, char text[65])
     nw_sha256_add(hash, length, 8);
     for (int i = 0; i < 8; i++) snprintf(text + 8 * i, 9, "%08x", hash->state[i]);
 }
+
+void nw_sha256_of(const void *data, size_t bytes, char text[65])
+{
+    nw_sha256 hash = nw_sha256_begin();
+    nw_sha256_add(&hash, data, bytes);
+    nw_sha256_end(&hash, text);
+}

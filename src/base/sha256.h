@@ -13,6 +13,7 @@ typedef struct nw_sha256 {
 
 nw_sha256 nw_sha256_begin(void);
 void nw_sha256_add(nw_sha256 *hash, const void *data, size_t bytes);
-void nw_sha256_end(nw_sha256 *hash, char text[65]); /* 64 hexadecimal digits and a zero */
+void nw_sha256_end(nw_sha256 *hash, char text[65]);               /* 64 hexadecimal digits and a zero */
+void nw_sha256_of(const void *data, size_t bytes, char text[65]); /* all at once */
 
 #endif

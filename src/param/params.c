@@ -2,6 +2,7 @@
 #include "param/params.h"
 
 #include "base/sha256.h"
+#include "base/text.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -11,13 +12,8 @@ nw_status nw_segments_add(nw_segments *list, const char *name, nw_role role, int
 {
     NW_FAIL_IF(strlen(name) >= NW_SEGMENT_NAME, NW_E_ARGUMENT, "the parameter name '%s' is longer than %d characters",
                name, NW_SEGMENT_NAME - 1);
-    if (list->count == list->capacity) {
-        int capacity = list->capacity ? 2 * list->capacity : 64;
-        nw_segment *grown = realloc(list->at, (size_t)capacity * sizeof *grown);
-        NW_FAIL_IF(!grown, NW_E_MEMORY, "no memory for a table of %d parameters", capacity);
-        list->at = grown;
-        list->capacity = capacity;
-    }
+    NW_FAIL_IF(!nw_grow(&list->at, (size_t)list->count, sizeof *list->at), NW_E_MEMORY,
+               "no memory for a table of %d parameters", list->count + 1);
     nw_segment *s = &list->at[list->count];
     *s = (nw_segment){.offset = list->floats, .count = 1, .dims = dims, .fan_in = fan_in, .role = role, .stage = stage};
     strcpy(s->name, name);
@@ -46,7 +42,5 @@ void nw_params_free(nw_params *params)
 
 void nw_params_sha256(const nw_params *params, char text[65])
 {
-    nw_sha256 hash = nw_sha256_begin();
-    nw_sha256_add(&hash, params->values, params->learned.floats * sizeof *params->values);
-    nw_sha256_end(&hash, text);
+    nw_sha256_of(params->values, params->learned.floats * sizeof *params->values, text);
 }

@@ -36,7 +36,7 @@ typedef struct nw_segment {
 /* A growing list of segments of one vector. */
 typedef struct nw_segments {
     nw_segment *at;
-    int count, capacity;
+    int count;
     size_t floats;
 } nw_segments;
 

@@ -8,6 +8,7 @@
 #define _GNU_SOURCE 1
 #include "train/checkpoint.h"
 
+#include "base/text.h"
 #include "train/checkpoint_steps.h"
 
 #include <errno.h>
@@ -27,12 +28,9 @@ struct nw_checkpoint_writer {
 
 nw_status nw_checkpoint_step_path(char **path, const char *run_dir, int64_t step)
 {
-    char *directory, name[32];
-    NW_TRY(nw_path_join(&directory, run_dir, "checkpoints"));
-    snprintf(name, sizeof name, "%" PRId64, step);
-    nw_status status = nw_path_join(path, directory, name);
-    free(directory);
-    return status;
+    char name[48];
+    snprintf(name, sizeof name, "checkpoints/%" PRId64, step);
+    return nw_path_join(path, run_dir, name);
 }
 
 /* ---- what already has the name ---- */
@@ -40,12 +38,10 @@ nw_status nw_checkpoint_step_path(char **path, const char *run_dir, int64_t step
 /* A checkpoint and nothing else: a manifest that can be read, and no file that it does not name. */
 static bool is_pure_checkpoint(const char *path, const nw_names *names)
 {
-    nw_manifest manifest;
-    if (nw_checkpoint_read_manifest(&manifest, path) != NW_OK) return false;
-    bool pure = true;
+    NW_CLEANUP(nw_manifest_free) nw_manifest manifest = {0};
+    bool pure = nw_checkpoint_read_manifest(&manifest, path) == NW_OK;
     for (int i = 0; i < names->count; i++)
         pure &= strcmp(names->at[i], NW_CHECKPOINT_MANIFEST) == 0 || nw_manifest_file_find(&manifest, names->at[i]);
-    nw_manifest_free(&manifest);
     return pure;
 }
 
@@ -53,7 +49,7 @@ typedef enum occupant { OCCUPANT_NONE, OCCUPANT_CHECKPOINT, OCCUPANT_DAMAGED, OC
 
 static nw_status look_at(const char *target, occupant *found)
 {
-    nw_names names;
+    NW_CLEANUP(nw_names_free) nw_names names = {0};
     *found = OCCUPANT_NONE;
     struct stat s;
     if (lstat(target, &s) != 0) return NW_OK;
@@ -70,7 +66,6 @@ static nw_status look_at(const char *target, occupant *found)
         *found = is_pure_checkpoint(target, &names) ? OCCUPANT_CHECKPOINT
                  : has_manifest || nw_step_of_name(slash ? slash + 1 : target, &step) ? OCCUPANT_DAMAGED
                                                                                       : OCCUPANT_FOREIGN;
-    nw_names_free(&names);
     return NW_OK;
 }
 
@@ -78,13 +73,11 @@ static nw_status look_at(const char *target, occupant *found)
 static nw_status set_aside(const char *target)
 {
     for (int n = 1; n < 1000; n++) {
-        char *kept;
-        if (asprintf(&kept, "%s.set-aside-%d", target, n) < 0) return NW_FAIL(NW_E_MEMORY, "no memory for a path");
-        bool free_name = access(kept, F_OK) != 0;
-        bool renamed = free_name && rename(target, kept) == 0;
-        free(kept);
-        if (renamed) return NW_OK;
-        if (free_name) break;
+        NW_AUTOFREE char *kept = NULL;
+        NW_TRY(nw_text_print(&kept, "%s.set-aside-%d", target, n));
+        if (access(kept, F_OK) == 0) continue;
+        if (rename(target, kept) == 0) return NW_OK;
+        break;
     }
     return NW_FAIL(NW_E_SYSTEM, "cannot set the damaged checkpoint '%s' aside: %s; move it away yourself", target,
                    strerror(errno));
@@ -121,16 +114,13 @@ static nw_status earlier(const nw_checkpoint_writer *w)
 
 static nw_status begin(nw_checkpoint_writer *w, const char *target)
 {
-    char *directory, *name;
+    NW_AUTOFREE char *directory = NULL, *name = NULL;
     NW_TRY(nw_path_split(target, &directory, &name));
-    nw_status status = nw_directory_make(directory);
-    if (status == NW_OK) status = nw_path_join(&w->target, directory, name);
-    if (status == NW_OK) status = nw_directory_clean(w->target);
+    NW_TRY(nw_directory_make(directory));
+    NW_TRY(nw_path_join(&w->target, directory, name));
+    NW_TRY(nw_directory_clean(w->target));
     int64_t step;
-    if (status == NW_OK && nw_step_of_name(name, &step)) status = nw_steps_clean(directory);
-    free(directory);
-    free(name);
-    NW_TRY(status);
+    if (nw_step_of_name(name, &step)) NW_TRY(nw_steps_clean(directory));
     occupant found;
     NW_TRY(look_at(w->target, &found));
     NW_FAIL_IF(found == OCCUPANT_FOREIGN, NW_E_ARGUMENT,
@@ -147,12 +137,11 @@ nw_status nw_checkpoint_begin(nw_checkpoint_writer **writer, const char *target,
     w->manifest.info = *info;
     snprintf(w->manifest.written_by, sizeof w->manifest.written_by, "nowait %s (%s)", nw_version(), nw_build_commit());
     nw_status status = begin(w, target);
-    if (status != NW_OK) {
+    if (status == NW_OK)
+        *writer = w;
+    else
         writer_free(w);
-        return status;
-    }
-    *writer = w;
-    return NW_OK;
+    return status;
 }
 
 /* What a file is filled from: tensors, or bytes. */
@@ -164,9 +153,17 @@ typedef struct content {
     size_t size;
 } content;
 
-static nw_status fill(nw_file_writer *out, const content *c)
+static nw_status write_file(nw_checkpoint_writer *w, const char *name, const content *c, uint64_t *bytes,
+                            char sha256[65])
 {
-    return c->list ? nw_safetensors_write(out, c->list, c->notes, c->note_count) : nw_file_write(out, c->data, c->size);
+    NW_AUTOFREE char *path = NULL;
+    NW_CLEANUP(nw_file_abandon) nw_file_writer out = {0};
+    NW_TRY(nw_path_join(&path, w->aside, name));
+    NW_TRY(nw_file_create(&out, path));
+    NW_TRY(c->list ? nw_safetensors_write(&out, c->list, c->notes, c->note_count)
+                   : nw_file_write(&out, c->data, c->size));
+    *bytes = out.bytes;
+    return nw_file_finish(&out, sha256);
 }
 
 static nw_status add(nw_checkpoint_writer *w, const char *name, const content *c)
@@ -175,16 +172,10 @@ static nw_status add(nw_checkpoint_writer *w, const char *name, const content *c
                "'%s' cannot be a file of a checkpoint; use letters, digits, '.', '_' and '-'", name);
     NW_FAIL_IF(nw_manifest_file_find(&w->manifest, name), NW_E_ARGUMENT, "the file '%s' is added to a checkpoint twice",
                name);
-    char *path, sha256[65];
-    nw_file_writer out = {0};
-    NW_TRY(nw_path_join(&path, w->aside, name));
-    nw_status status = nw_file_create(&out, path);
-    if (status == NW_OK) status = fill(&out, c);
-    if (status == NW_OK) status = nw_file_finish(&out, sha256);
-    if (status == NW_OK) status = nw_manifest_add_file(&w->manifest, name, out.bytes, sha256);
-    nw_file_abandon(&out);
-    free(path);
-    return status;
+    char sha256[65];
+    uint64_t bytes;
+    NW_TRY(write_file(w, name, c, &bytes, sha256));
+    return nw_manifest_add_file(&w->manifest, name, bytes, sha256);
 }
 
 nw_status nw_checkpoint_add_tensors(nw_checkpoint_writer *w, const char *file, const nw_saved_list *list,
@@ -220,18 +211,12 @@ nw_status nw_checkpoint_add_text(nw_checkpoint_writer *w, const char *key, const
 
 static nw_status write_manifest(nw_checkpoint_writer *w)
 {
-    char *text, *path;
+    NW_AUTOFREE char *text = NULL;
+    char sha256[65];
+    uint64_t bytes;
     size_t size;
-    nw_file_writer out = {0};
     NW_TRY(nw_manifest_write(&w->manifest, &text, &size));
-    nw_status status = nw_path_join(&path, w->aside, NW_CHECKPOINT_MANIFEST);
-    if (status == NW_OK) status = nw_file_create(&out, path);
-    if (status == NW_OK) status = nw_file_write(&out, text, size);
-    if (status == NW_OK) status = nw_file_finish(&out, NULL);
-    nw_file_abandon(&out);
-    free(path);
-    free(text);
-    return status;
+    return write_file(w, NW_CHECKPOINT_MANIFEST, &(content){.data = text, .size = size}, &bytes, sha256);
 }
 
 static nw_status commit(nw_checkpoint_writer *w)
@@ -262,19 +247,16 @@ void nw_checkpoint_cancel(nw_checkpoint_writer *w)
 
 nw_status nw_checkpoint_prune(const char *run_dir, int keep_count, int64_t best)
 {
-    nw_steps steps;
-    char *directory;
+    NW_CLEANUP(nw_steps_free) nw_steps steps = {0};
+    NW_AUTOFREE char *directory = NULL;
     if (keep_count <= 0) return NW_OK;
     NW_TRY(nw_path_join(&directory, run_dir, "checkpoints"));
-    nw_status status = nw_steps_list(&steps, directory);
-    for (int i = keep_count; i < steps.count && status == NW_OK; i++) {
-        char *path = NULL;
+    NW_TRY(nw_steps_list(&steps, directory));
+    for (int i = keep_count; i < steps.count; i++) {
+        NW_AUTOFREE char *path = NULL;
         if (steps.at[i] == best) continue;
-        status = nw_checkpoint_step_path(&path, run_dir, steps.at[i]);
-        if (status == NW_OK) status = nw_directory_discard(path);
-        free(path);
+        NW_TRY(nw_checkpoint_step_path(&path, run_dir, steps.at[i]));
+        NW_TRY(nw_directory_discard(path));
     }
-    nw_steps_free(&steps);
-    free(directory);
-    return status;
+    return NW_OK;
 }

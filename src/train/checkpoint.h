@@ -74,6 +74,7 @@ typedef struct nw_checkpoint nw_checkpoint;
  * NW_E_FILE names the path, what is wrong, and the remedy. */
 nw_status nw_checkpoint_open(nw_checkpoint **checkpoint, const char *path);
 void nw_checkpoint_close(nw_checkpoint *checkpoint);
+static inline void nw_checkpoint_autoclose(nw_checkpoint **checkpoint) { nw_checkpoint_close(*checkpoint); }
 
 /* Whether there is something at `path` for nw_checkpoint_open to try: for "resume if there is one". */
 bool nw_checkpoint_exists(const char *path);

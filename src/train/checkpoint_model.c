@@ -10,10 +10,10 @@
 #define _GNU_SOURCE 1
 #include "train/checkpoint.h"
 
+#include "base/text.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-static const char tracked_suffix[] = "num_batches_tracked";
 
 static int segment_shape(const nw_segment *s, int64_t shape[NW_SAVED_DIMS])
 {
@@ -21,21 +21,12 @@ static int segment_shape(const nw_segment *s, int64_t shape[NW_SAVED_DIMS])
     return s->dims;
 }
 
-static nw_status join_names(char **name, const char *prefix, const char *rest)
-{
-    if (asprintf(name, "%s%s", prefix, rest) >= 0) return NW_OK;
-    *name = NULL;
-    return NW_FAIL(NW_E_MEMORY, "no memory for the name of '%s'", rest);
-}
-
 /* "bn1.num_batches_tracked" for the segment "bn1.running_mean", to be freed. */
 static nw_status tracked_name(char **name, const nw_segment *mean)
 {
     const char *dot = strrchr(mean->name, '.');
     int length = dot ? (int)(dot - mean->name) + 1 : 0;
-    if (asprintf(name, "%.*s%s", length, mean->name, tracked_suffix) >= 0) return NW_OK;
-    *name = NULL;
-    return NW_FAIL(NW_E_MEMORY, "no memory for the name of a counter of '%s'", mean->name);
+    return nw_text_print(name, "%.*snum_batches_tracked", length, mean->name);
 }
 
 nw_status nw_saved_list_add_segments(nw_saved_list *list, const char *prefix, const nw_segments *segments,
@@ -45,11 +36,9 @@ nw_status nw_saved_list_add_segments(nw_saved_list *list, const char *prefix, co
         const nw_segment *s = &segments->at[i];
         int64_t shape[NW_SAVED_DIMS];
         int dims = segment_shape(s, shape);
-        char *name;
-        NW_TRY(join_names(&name, prefix, s->name));
-        nw_status status = nw_saved_list_add(list, name, NW_SAVED_F32, dims, shape, vector + s->offset);
-        free(name);
-        NW_TRY(status);
+        NW_AUTOFREE char *name = NULL;
+        NW_TRY(nw_text_print(&name, "%s%s", prefix, s->name));
+        NW_TRY(nw_saved_list_add(list, name, NW_SAVED_F32, dims, shape, vector + s->offset));
     }
     return NW_OK;
 }
@@ -77,13 +66,10 @@ nw_status nw_checkpoint_read_range(nw_checkpoint *checkpoint, const char *file, 
         const nw_segment *s = &segments->at[i];
         size_t begin = first > s->offset ? first - s->offset : 0;
         size_t end = first + count < s->offset + s->count ? first + count : s->offset + s->count;
-        char *name;
+        NW_AUTOFREE char *name = NULL;
         if (end <= s->offset + begin) continue;
-        NW_TRY(join_names(&name, prefix, s->name));
-        nw_status status =
-            read_part(checkpoint, file, name, s, begin, end - s->offset, out + (s->offset + begin - first));
-        free(name);
-        NW_TRY(status);
+        NW_TRY(nw_text_print(&name, "%s%s", prefix, s->name));
+        NW_TRY(read_part(checkpoint, file, name, s, begin, end - s->offset, out + (s->offset + begin - first)));
     }
     return NW_OK;
 }
@@ -97,12 +83,10 @@ nw_status nw_checkpoint_read_segments(nw_checkpoint *checkpoint, const char *fil
 static nw_status list_tracked(nw_saved_list *list, const nw_params *params, const int64_t *batches)
 {
     for (int i = 0; i < params->running.count; i++) {
-        char *name;
+        NW_AUTOFREE char *name = NULL;
         if (params->running.at[i].role != NW_ROLE_RUNNING_MEAN) continue;
         NW_TRY(tracked_name(&name, &params->running.at[i]));
-        nw_status status = nw_saved_list_add(list, name, NW_SAVED_I64, 0, NULL, batches);
-        free(name);
-        NW_TRY(status);
+        NW_TRY(nw_saved_list_add(list, name, NW_SAVED_I64, 0, NULL, batches));
     }
     return NW_OK;
 }
@@ -118,11 +102,9 @@ static nw_status list_model(nw_saved_list *list, const nw_params *params, const 
 nw_status nw_checkpoint_add_model(nw_checkpoint_writer *writer, const nw_params *params, int64_t batches)
 {
     static const nw_saved_note notes[] = {{"format", "pt"}}; /* what PyTorch's own files say */
-    nw_saved_list list = {0};
-    nw_status status = list_model(&list, params, &batches);
-    if (status == NW_OK) status = nw_checkpoint_add_tensors(writer, NW_CHECKPOINT_MODEL, &list, notes, 1);
-    nw_saved_list_free(&list);
-    return status;
+    NW_CLEANUP(nw_saved_list_free) nw_saved_list list = {0};
+    NW_TRY(list_model(&list, params, &batches));
+    return nw_checkpoint_add_tensors(writer, NW_CHECKPOINT_MODEL, &list, notes, 1);
 }
 
 /* ---- reading ---- */
@@ -182,11 +164,10 @@ static nw_status compare_model(const mismatch *m, const nw_saved_list *wanted)
 static nw_status read_tracked(const nw_safetensors *tensors, const nw_params *params, int64_t *batches)
 {
     for (int i = 0; i < params->running.count; i++) {
-        char *name;
+        NW_AUTOFREE char *name = NULL;
         if (params->running.at[i].role != NW_ROLE_RUNNING_MEAN) continue;
         NW_TRY(tracked_name(&name, &params->running.at[i]));
         int index = nw_safetensors_find(tensors, name);
-        free(name);
         return index < 0 ? NW_OK : nw_safetensors_read(tensors, index, batches);
     }
     return NW_OK;
@@ -199,11 +180,9 @@ nw_status nw_checkpoint_read_model(nw_checkpoint *checkpoint, const char *model,
     const nw_checkpoint_info *info = nw_checkpoint_get_info(checkpoint);
     if (info) snprintf(m.owner, sizeof m.owner, " of the model '%s'", info->model);
     NW_TRY(nw_checkpoint_tensors(checkpoint, NW_CHECKPOINT_MODEL, &m.tensors));
-    nw_saved_list wanted = {0};
-    nw_status status = list_model(&wanted, params, &tracked);
-    if (status == NW_OK) status = compare_model(&m, &wanted);
-    nw_saved_list_free(&wanted);
-    NW_TRY(status);
+    NW_CLEANUP(nw_saved_list_free) nw_saved_list wanted = {0};
+    NW_TRY(list_model(&wanted, params, &tracked));
+    NW_TRY(compare_model(&m, &wanted));
     if (info && strcmp(info->model, model) != 0) return refuse(&m, "it is another one, though all shapes agree");
     NW_TRY(read_tracked(m.tensors, params, &tracked));
     NW_TRY(nw_checkpoint_read_segments(checkpoint, NW_CHECKPOINT_MODEL, "", &params->learned, params->values));

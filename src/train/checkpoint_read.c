@@ -8,6 +8,7 @@
 #define _GNU_SOURCE 1
 #include "train/checkpoint.h"
 
+#include "base/text.h"
 #include "train/checkpoint_steps.h"
 
 #include <inttypes.h>
@@ -68,11 +69,9 @@ static nw_status verify_file(const char *path, const nw_manifest_file *file)
 static nw_status verify(const nw_checkpoint *c)
 {
     for (int i = 0; i < c->manifest.file_count; i++) {
-        char *path;
+        NW_AUTOFREE char *path = NULL;
         NW_TRY(nw_path_join(&path, c->path, c->manifest.files[i].name));
-        nw_status status = verify_file(path, &c->manifest.files[i]);
-        free(path);
-        NW_TRY(status);
+        NW_TRY(verify_file(path, &c->manifest.files[i]));
     }
     return NW_OK;
 }
@@ -81,20 +80,16 @@ static nw_status verify(const nw_checkpoint *c)
 static nw_status open_one(nw_checkpoint **out, const char *path, bool bare)
 {
     *out = NULL;
-    nw_checkpoint *c = calloc(1, sizeof *c);
+    NW_CLEANUP(nw_checkpoint_autoclose) nw_checkpoint *c = calloc(1, sizeof *c);
     NW_FAIL_IF(!c, NW_E_MEMORY, "no memory to open the checkpoint '%s'", path);
-    c->bare = bare;
-    c->path = strdup(path);
     const nw_safetensors *tensors;
-    nw_status status = c->path ? NW_OK : NW_FAIL(NW_E_MEMORY, "no memory to open the checkpoint '%s'", path);
-    if (status == NW_OK && bare) status = nw_checkpoint_tensors(c, NW_CHECKPOINT_MODEL, &tensors);
-    if (status == NW_OK && !bare) status = nw_checkpoint_read_manifest(&c->manifest, path);
-    if (status == NW_OK && !bare) status = verify(c);
-    if (status != NW_OK) {
-        nw_checkpoint_close(c);
-        return status;
-    }
+    c->bare = bare;
+    NW_TRY(nw_text_copy(&c->path, path));
+    if (bare) NW_TRY(nw_checkpoint_tensors(c, NW_CHECKPOINT_MODEL, &tensors));
+    if (!bare) NW_TRY(nw_checkpoint_read_manifest(&c->manifest, path));
+    NW_TRY(verify(c));
     *out = c;
+    c = NULL;
     return NW_OK;
 }
 
@@ -103,25 +98,21 @@ static nw_status open_newest(nw_checkpoint **out, const char *directory, const n
 {
     char reason[512] = "", passed[64] = "";
     for (int i = 0; i < steps->count; i++) {
-        char name[32], *path;
+        NW_CLEANUP(nw_checkpoint_autoclose) nw_checkpoint *c = NULL;
+        NW_AUTOFREE char *path = NULL;
+        char name[32];
         snprintf(name, sizeof name, "%" PRId64, steps->at[i]);
         NW_TRY(nw_path_join(&path, directory, name));
-        nw_status status = open_one(out, path, false);
-        free(path);
+        nw_status status = open_one(&c, path, false);
         if (status != NW_OK && status != NW_E_FILE) return status;
         if (status != NW_OK && i == 0) snprintf(reason, sizeof reason, "%s", nw_error_message());
         if (status != NW_OK) continue;
-        if (i == 0) return NW_OK;
-        if (i == 1)
-            snprintf(passed, sizeof passed, "the newest checkpoint is");
-        else
-            snprintf(passed, sizeof passed, "the %d newest checkpoints are", i);
-        if (asprintf(&(*out)->note, "%s damaged, going on from step %s instead: %s", passed, name, reason) >= 0)
-            return NW_OK;
-        (*out)->note = NULL;
-        nw_checkpoint_close(*out);
-        *out = NULL;
-        return NW_FAIL(NW_E_MEMORY, "no memory to open '%s'", directory);
+        snprintf(passed, sizeof passed, i == 1 ? "the newest checkpoint is" : "the %d newest checkpoints are", i);
+        if (i > 0)
+            NW_TRY(nw_text_print(&c->note, "%s damaged, going on from step %s instead: %s", passed, name, reason));
+        *out = c;
+        c = NULL;
+        return NW_OK;
     }
     return NW_FAIL(NW_E_FILE, "none of the %d checkpoints in '%s' can be used; the newest: %s", steps->count, directory,
                    reason);
@@ -129,35 +120,29 @@ static nw_status open_newest(nw_checkpoint **out, const char *directory, const n
 
 static bool has_entry(const char *directory, const char *name, bool (*is)(const char *))
 {
-    char *path;
-    if (nw_path_join(&path, directory, name) != NW_OK) return false;
-    bool found = is(path);
-    free(path);
-    return found;
+    NW_AUTOFREE char *path = NULL;
+    return nw_path_join(&path, directory, name) == NW_OK && is(path);
 }
 
-/* A run's directory, or its directory of checkpoints. */
+/* The steps of a run's directory, or of its directory of checkpoints, which *directory names. */
+static nw_status list_steps(const char *path, char **directory, nw_steps *steps)
+{
+    bool run = has_entry(path, "checkpoints", nw_file_is_directory);
+    NW_TRY(run ? nw_path_join(directory, path, "checkpoints") : nw_text_copy(directory, path));
+    return nw_steps_list(steps, *directory);
+}
+
 static nw_status open_run(nw_checkpoint **out, const char *path)
 {
-    nw_steps steps;
-    char *directory = NULL;
-    bool run = has_entry(path, "checkpoints", nw_file_is_directory);
-    if (run) NW_TRY(nw_path_join(&directory, path, "checkpoints"));
-    nw_status status = nw_steps_list(&steps, run ? directory : path);
-    if (status == NW_OK && steps.count > 0) {
-        status = open_newest(out, run ? directory : path, &steps);
-    } else if (status == NW_OK && has_entry(path, NW_CHECKPOINT_MODEL, nw_file_is_regular)) {
-        status =
-            NW_FAIL(NW_E_FILE,
-                    "'%s' has no %s, so it is no whole checkpoint; copy it again, or give '%s/%s' to load the weights",
-                    path, NW_CHECKPOINT_MANIFEST, path, NW_CHECKPOINT_MODEL);
-    } else if (status == NW_OK) {
-        status = NW_FAIL(NW_E_FILE, "'%s' holds no checkpoint; expected %s, or steps in a directory 'checkpoints'",
-                         path, NW_CHECKPOINT_MANIFEST);
-    }
-    nw_steps_free(&steps);
-    free(directory);
-    return status;
+    NW_CLEANUP(nw_steps_free) nw_steps steps = {0};
+    NW_AUTOFREE char *directory = NULL;
+    NW_TRY(list_steps(path, &directory, &steps));
+    if (steps.count > 0) return open_newest(out, directory, &steps);
+    NW_FAIL_IF(has_entry(path, NW_CHECKPOINT_MODEL, nw_file_is_regular), NW_E_FILE,
+               "'%s' has no %s, so it is no whole checkpoint; copy it again, or give '%s/%s' to load the weights", path,
+               NW_CHECKPOINT_MANIFEST, path, NW_CHECKPOINT_MODEL);
+    return NW_FAIL(NW_E_FILE, "'%s' holds no checkpoint; expected %s, or steps in a directory 'checkpoints'", path,
+                   NW_CHECKPOINT_MANIFEST);
 }
 
 nw_status nw_checkpoint_open(nw_checkpoint **checkpoint, const char *path)
@@ -176,14 +161,9 @@ bool nw_checkpoint_exists(const char *path)
     if (access(path, F_OK) != 0) (void)nw_directory_clean(path);
     if (!nw_file_is_directory(path)) return access(path, F_OK) == 0;
     if (has_entry(path, NW_CHECKPOINT_MANIFEST, nw_file_is_regular)) return true;
-    nw_steps steps;
-    char *directory;
-    if (nw_path_join(&directory, path, "checkpoints") != NW_OK) return false;
-    nw_status status = nw_steps_list(&steps, nw_file_is_directory(directory) ? directory : path);
-    bool found = status == NW_OK && steps.count > 0;
-    nw_steps_free(&steps);
-    free(directory);
-    return found;
+    NW_CLEANUP(nw_steps_free) nw_steps steps = {0};
+    NW_AUTOFREE char *directory = NULL;
+    return list_steps(path, &directory, &steps) == NW_OK && steps.count > 0;
 }
 
 const char *nw_checkpoint_path(const nw_checkpoint *c) { return c->path; }
@@ -253,20 +233,16 @@ static nw_status file_path(const nw_checkpoint *c, const char *file, char **path
     NW_FAIL_IF(!nw_checkpoint_has_file(c, file), NW_E_FILE, "the checkpoint '%s' has no file '%s'%s", c->path, file,
                c->bare ? ": it is a file of weights only, from which a run can be started (--init) but not resumed"
                        : "; it was written by another kind of run");
-    if (!c->bare) return nw_path_join(path, c->path, file);
-    *path = strdup(c->path);
-    return *path ? NW_OK : NW_FAIL(NW_E_MEMORY, "no memory for the path '%s'", c->path);
+    return c->bare ? nw_text_copy(path, c->path) : nw_path_join(path, c->path, file);
 }
 
 nw_status nw_checkpoint_read_file(const nw_checkpoint *c, const char *file, char **data, size_t *size)
 {
-    char *path;
+    NW_AUTOFREE char *path = NULL;
     *data = NULL;
     *size = 0;
     NW_TRY(file_path(c, file, &path));
-    nw_status status = nw_file_read(path, SIZE_MAX - 1, data, size);
-    free(path);
-    return status;
+    return nw_file_read(path, SIZE_MAX - 1, data, size);
 }
 
 nw_status nw_checkpoint_tensors(nw_checkpoint *c, const char *file, const nw_safetensors **tensors)
@@ -277,69 +253,55 @@ nw_status nw_checkpoint_tensors(nw_checkpoint *c, const char *file, const nw_saf
             return NW_OK;
         }
     *tensors = NULL;
-    char *path;
-    NW_TRY(file_path(c, file, &path));
-    open_file *grown = realloc(c->files, (size_t)(c->file_count + 1) * sizeof *grown);
-    if (grown) c->files = grown;
-    char *name = grown ? strdup(file) : NULL;
+    NW_AUTOFREE char *path = NULL, *name = NULL;
     nw_safetensors *opened = NULL;
-    nw_status status = name ? nw_safetensors_open(&opened, path) : NW_FAIL(NW_E_MEMORY, "no memory to open '%s'", path);
-    free(path);
-    if (status != NW_OK) {
-        free(name);
-        return status;
-    }
+    NW_TRY(file_path(c, file, &path));
+    NW_FAIL_IF(!nw_grow(&c->files, (size_t)c->file_count, sizeof *c->files), NW_E_MEMORY, "no memory to open '%s'",
+               path);
+    NW_TRY(nw_text_copy(&name, file));
+    NW_TRY(nw_safetensors_open(&opened, path));
     c->files[c->file_count++] = (open_file){name, opened};
+    name = NULL;
     *tensors = opened;
     return NW_OK;
 }
 
 /* Finds a tensor and compares its shape. */
-static nw_status locate(nw_checkpoint *c, const char *file, const nw_saved_tensor *wanted,
-                        const nw_safetensors **tensors, int *index)
-{
-    NW_TRY(nw_checkpoint_tensors(c, file, tensors));
-    *index = nw_safetensors_find(*tensors, wanted->name);
-    NW_FAIL_IF(*index < 0, NW_E_FILE, "'%s' has no tensor '%s'; it was written by another kind of run or model",
-               nw_safetensors_path(*tensors), wanted->name);
-    const nw_saved_tensor *found = nw_safetensors_at(*tensors, *index);
-    char has[160], wants[160];
-    nw_saved_tensor_text(found, has, sizeof has);
-    nw_saved_tensor_text(wanted, wants, sizeof wants);
-    NW_FAIL_IF(!nw_saved_tensor_same_shape(found, wanted), NW_E_FILE, "'%s': the tensor '%s' is %s; expected %s",
-               nw_safetensors_path(*tensors), wanted->name, has, wants);
-    return NW_OK;
-}
-
-static nw_status wanted_make(nw_saved_tensor *wanted, const char *name, nw_saved_type type, int dims,
-                             const int64_t *shape)
+static nw_status locate(nw_checkpoint *c, const char *file, const char *name, nw_saved_type type, int dims,
+                        const int64_t *shape, const nw_safetensors **tensors, int *index)
 {
     NW_FAIL_IF(dims < 0 || dims > NW_SAVED_DIMS, NW_E_ARGUMENT,
                "%d dimensions are asked of the tensor '%s'; 0 to %d exist", dims, name, NW_SAVED_DIMS);
-    *wanted = (nw_saved_tensor){.name = name, .type = type, .dims = dims};
-    for (int d = 0; d < dims; d++) wanted->shape[d] = shape[d];
+    nw_saved_tensor wanted = {.name = name, .type = type, .dims = dims};
+    for (int d = 0; d < dims; d++) wanted.shape[d] = shape[d];
+    NW_TRY(nw_checkpoint_tensors(c, file, tensors));
+    *index = nw_safetensors_find(*tensors, name);
+    NW_FAIL_IF(*index < 0, NW_E_FILE, "'%s' has no tensor '%s'; it was written by another kind of run or model",
+               nw_safetensors_path(*tensors), name);
+    const nw_saved_tensor *found = nw_safetensors_at(*tensors, *index);
+    char has[160], wants[160];
+    nw_saved_tensor_text(found, has, sizeof has);
+    nw_saved_tensor_text(&wanted, wants, sizeof wants);
+    NW_FAIL_IF(!nw_saved_tensor_same_shape(found, &wanted), NW_E_FILE, "'%s': the tensor '%s' is %s; expected %s",
+               nw_safetensors_path(*tensors), name, has, wants);
     return NW_OK;
 }
 
 nw_status nw_checkpoint_read_tensor(nw_checkpoint *c, const char *file, const char *name, int dims,
                                     const int64_t *shape, float *out)
 {
-    nw_saved_tensor wanted;
     const nw_safetensors *tensors;
     int index;
-    NW_TRY(wanted_make(&wanted, name, NW_SAVED_F32, dims, shape));
-    NW_TRY(locate(c, file, &wanted, &tensors, &index));
+    NW_TRY(locate(c, file, name, NW_SAVED_F32, dims, shape, &tensors, &index));
     return nw_safetensors_read_f32(tensors, index, out);
 }
 
 nw_status nw_checkpoint_read_raw(nw_checkpoint *c, const char *file, const char *name, nw_saved_type type, int dims,
                                  const int64_t *shape, void *out)
 {
-    nw_saved_tensor wanted;
     const nw_safetensors *tensors;
     int index;
-    NW_TRY(wanted_make(&wanted, name, type, dims, shape));
-    NW_TRY(locate(c, file, &wanted, &tensors, &index));
+    NW_TRY(locate(c, file, name, type, dims, shape, &tensors, &index));
     nw_saved_type found = nw_safetensors_at(tensors, index)->type;
     NW_FAIL_IF(found != type, NW_E_FILE, "'%s': the tensor '%s' is of type %s; expected %s",
                nw_safetensors_path(tensors), name, nw_saved_type_name(found), nw_saved_type_name(type));

@@ -25,32 +25,28 @@ static int highest_first(const void *a, const void *b)
 /* Whether `name` names a step and is a directory. */
 static nw_status is_step(const char *directory, const char *name, int64_t *step, bool *yes)
 {
-    char *path;
+    NW_AUTOFREE char *path = NULL;
     *yes = false;
     if (!nw_step_of_name(name, step)) return NW_OK;
     NW_TRY(nw_path_join(&path, directory, name));
     *yes = nw_file_is_directory(path);
-    free(path);
     return NW_OK;
 }
 
 nw_status nw_steps_list(nw_steps *steps, const char *directory)
 {
-    nw_names names;
+    NW_CLEANUP(nw_names_free) nw_names names = {0};
     *steps = (nw_steps){0};
     NW_TRY(nw_directory_list(&names, directory));
-    nw_status status = NW_OK;
     steps->at = malloc((size_t)(names.count + 1) * sizeof *steps->at);
-    if (!steps->at) status = NW_FAIL(NW_E_MEMORY, "no memory for the list of checkpoints in '%s'", directory);
-    for (int i = 0; i < names.count && status == NW_OK; i++) {
+    NW_FAIL_IF(!steps->at, NW_E_MEMORY, "no memory for the list of checkpoints in '%s'", directory);
+    for (int i = 0; i < names.count; i++) {
         bool yes;
-        status = is_step(directory, names.at[i], &steps->at[steps->count], &yes);
-        if (status == NW_OK && yes) steps->count++;
+        NW_TRY(is_step(directory, names.at[i], &steps->at[steps->count], &yes));
+        steps->count += yes;
     }
-    nw_names_free(&names);
-    if (status != NW_OK) nw_steps_free(steps);
-    if (steps->count > 1) qsort(steps->at, (size_t)steps->count, sizeof *steps->at, highest_first);
-    return status;
+    qsort(steps->at, (size_t)steps->count, sizeof *steps->at, highest_first);
+    return NW_OK;
 }
 
 void nw_steps_free(nw_steps *steps)
@@ -62,37 +58,31 @@ void nw_steps_free(nw_steps *steps)
 static nw_status clean_for(const char *directory, const char *name)
 {
     int64_t step;
-    char digits[32], *target;
+    NW_AUTOFREE char *target = NULL;
+    char digits[32];
     size_t length = name[0] == '.' ? strspn(name + 1, "0123456789") : 0;
     if (length == 0 || length >= sizeof digits || name[1 + length] != '.') return NW_OK;
     memcpy(digits, name + 1, length);
     digits[length] = '\0';
     if (!nw_step_of_name(digits, &step)) return NW_OK;
     NW_TRY(nw_path_join(&target, directory, digits));
-    nw_status status = nw_directory_clean(target);
-    free(target);
-    return status;
+    return nw_directory_clean(target);
 }
 
 nw_status nw_steps_clean(const char *directory)
 {
-    nw_names names;
+    NW_CLEANUP(nw_names_free) nw_names names = {0};
     NW_TRY(nw_directory_list(&names, directory));
-    nw_status status = NW_OK;
-    for (int i = 0; i < names.count && status == NW_OK; i++) status = clean_for(directory, names.at[i]);
-    nw_names_free(&names);
-    return status;
+    for (int i = 0; i < names.count; i++) NW_TRY(clean_for(directory, names.at[i]));
+    return NW_OK;
 }
 
 nw_status nw_checkpoint_read_manifest(nw_manifest *manifest, const char *directory)
 {
-    char *path, *text = NULL;
+    NW_AUTOFREE char *path = NULL, *text = NULL;
     size_t size = 0;
     *manifest = (nw_manifest){0};
     NW_TRY(nw_path_join(&path, directory, NW_CHECKPOINT_MANIFEST));
-    nw_status status = nw_file_read(path, NW_MANIFEST_BYTES, &text, &size);
-    if (status == NW_OK) status = nw_manifest_parse(manifest, text, size, path);
-    free(text);
-    free(path);
-    return status;
+    NW_TRY(nw_file_read(path, NW_MANIFEST_BYTES, &text, &size));
+    return nw_manifest_parse(manifest, text, size, path);
 }

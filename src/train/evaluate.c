@@ -58,17 +58,15 @@ nw_status nw_measure_statistics(nw_net *net, nw_loader *loader, int64_t epoch, i
     size_t floats = p->running.floats;
     int64_t all = nw_loader_batches(loader);
     if (batches > all) batches = (int)all;
-    double *sums = calloc(floats + 1, sizeof *sums);
+    NW_AUTOFREE double *sums = calloc(floats + 1, sizeof *sums);
     NW_FAIL_IF(!sums, NW_E_MEMORY, "no memory for statistics");
-    nw_status status = NW_OK;
-    for (int b = 0; b < batches && status == NW_OK; b++) {
+    for (int b = 0; b < batches; b++) {
         nw_batch batch;
-        status = nw_loader_batch(loader, epoch, b, &batch);
+        NW_TRY(nw_loader_batch(loader, epoch, b, &batch));
         memset(p->buffers, 0, floats * sizeof *p->buffers);
-        if (status == NW_OK) status = nw_net_observe(net, batch.images, batch.labels, batch.n);
+        NW_TRY(nw_net_observe(net, batch.images, batch.labels, batch.n));
         for (size_t i = 0; i < floats; i++) sums[i] += 10.0 * (double)p->buffers[i];
     }
     for (size_t i = 0; i < floats; i++) p->buffers[i] = (float)(sums[i] / batches);
-    free(sums);
-    return status;
+    return NW_OK;
 }

@@ -1,8 +1,8 @@
 /* judge.c - see judge.h. */
 #include "train/judge.h"
 
-#include <pthread.h>
-#include <signal.h>
+#include "base/thread.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -198,17 +198,6 @@ void nw_judge_free(nw_judge *j)
     free(j);
 }
 
-/* Signals are for the thread that trains. */
-static int start_thread(nw_judge *j)
-{
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(&j->thread, NULL, work, j);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return failed;
-}
-
 nw_status nw_judge_create(nw_judge **out, const nw_judge_options *o)
 {
     *out = NULL;
@@ -224,13 +213,12 @@ nw_status nw_judge_create(nw_judge **out, const nw_judge_options *o)
     nw_status status = o->background ? nw_net_create_from(&j->net, &o->like->options, &parts)
                                      : nw_net_create_sibling(&j->net, o->like, &parts);
     if (status == NW_OK && o->background) {
-        j->running = start_thread(j) == 0;
+        j->running = nw_thread_start(&j->thread, "judge", 0, work, j) == 0;
         if (!j->running) status = NW_FAIL(NW_E_MEMORY, "no thread for evaluations in the background");
     }
-    if (status != NW_OK) {
+    if (status == NW_OK)
+        *out = j;
+    else
         nw_judge_free(j);
-        return status;
-    }
-    *out = j;
-    return NW_OK;
+    return status;
 }

@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/json_read.h"
 #include "base/sha256.h"
+#include "base/text.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -38,49 +39,64 @@ void nw_manifest_free(nw_manifest *manifest)
 
 /* ---- filling ---- */
 
-/* Room for one more after `count`, at powers of two. */
-static nw_status grow(void **list, int count, size_t bytes)
+static nw_status grow(void *list, int count, size_t bytes)
 {
-    if (count & (count - 1)) return NW_OK;
-    void *grown = realloc(*list, (size_t)(count ? 2 * count : 1) * bytes);
-    NW_FAIL_IF(!grown, NW_E_MEMORY, "no memory for the manifest of a checkpoint");
-    *list = grown;
+    NW_FAIL_IF(!nw_grow(list, (size_t)count, bytes), NW_E_MEMORY, "no memory for the manifest of a checkpoint");
     return NW_OK;
 }
 
 nw_status nw_manifest_add_file(nw_manifest *m, const char *name, uint64_t bytes, const char *sha256)
 {
-    nw_manifest_file *file = (nw_manifest_file *)nw_manifest_file_find(m, name);
-    if (!file) {
-        NW_TRY(grow((void **)&m->files, m->file_count, sizeof *m->files));
-        file = &m->files[m->file_count++];
-    }
+    NW_TRY(grow(&m->files, m->file_count, sizeof *m->files));
+    nw_manifest_file *file = &m->files[m->file_count++];
     *file = (nw_manifest_file){.bytes = bytes};
     snprintf(file->name, sizeof file->name, "%s", name);
     snprintf(file->sha256, sizeof file->sha256, "%s", sha256);
     return NW_OK;
 }
 
-static nw_status add_state(nw_manifest *m, const char *key, nw_manifest_type type, nw_manifest_state **state)
+static nw_status new_state(nw_manifest *m, const char *key, nw_manifest_state **state)
+{
+    NW_TRY(grow(&m->state, m->state_count, sizeof *m->state));
+    *state = &m->state[m->state_count++];
+    **state = (nw_manifest_state){0};
+    strcpy((*state)->key, key);
+    return NW_OK;
+}
+
+/* The numbers that JSON cannot hold stand as texts; such a text answers to both. */
+static double special_number(const char *text)
+{
+    return strcmp(text, "nan") == 0    ? NAN
+           : strcmp(text, "inf") == 0  ? INFINITY
+           : strcmp(text, "-inf") == 0 ? -INFINITY
+                                       : 0;
+}
+
+static nw_status set_text(nw_manifest_state *state, const char *text)
+{
+    state->type = NW_MANIFEST_TEXT;
+    state->number = special_number(text);
+    return nw_text_copy(&state->text, text);
+}
+
+/* One of that key, old or new, without a value. */
+static nw_status add_state(nw_manifest *m, const char *key, nw_manifest_state **state)
 {
     NW_FAIL_IF(!nw_manifest_name_is_plain(key), NW_E_ARGUMENT,
                "'%s' cannot be a key in a checkpoint; use letters, digits, '.', '_' and '-'", key);
     *state = (nw_manifest_state *)nw_manifest_state_find(m, key);
-    if (!*state) {
-        NW_TRY(grow((void **)&m->state, m->state_count, sizeof *m->state));
-        *state = &m->state[m->state_count++];
-        (*state)->text = NULL;
-    }
+    if (!*state) return new_state(m, key, state);
     free((*state)->text);
-    **state = (nw_manifest_state){.type = type};
-    strcpy((*state)->key, key);
+    (*state)->text = NULL;
     return NW_OK;
 }
 
 nw_status nw_manifest_add_int(nw_manifest *m, const char *key, int64_t value)
 {
     nw_manifest_state *state = NULL;
-    NW_TRY(add_state(m, key, NW_MANIFEST_INT, &state));
+    NW_TRY(add_state(m, key, &state));
+    state->type = NW_MANIFEST_INT;
     state->integer = value;
     state->number = (double)value;
     return NW_OK;
@@ -89,7 +105,8 @@ nw_status nw_manifest_add_int(nw_manifest *m, const char *key, int64_t value)
 nw_status nw_manifest_add_double(nw_manifest *m, const char *key, double value)
 {
     nw_manifest_state *state = NULL;
-    NW_TRY(add_state(m, key, NW_MANIFEST_DOUBLE, &state));
+    NW_TRY(add_state(m, key, &state));
+    state->type = NW_MANIFEST_DOUBLE;
     state->number = value;
     return NW_OK;
 }
@@ -97,10 +114,8 @@ nw_status nw_manifest_add_double(nw_manifest *m, const char *key, double value)
 nw_status nw_manifest_add_text(nw_manifest *m, const char *key, const char *text)
 {
     nw_manifest_state *state = NULL;
-    NW_TRY(add_state(m, key, NW_MANIFEST_TEXT, &state));
-    state->text = strdup(text);
-    NW_FAIL_IF(!state->text, NW_E_MEMORY, "no memory for '%s' in a checkpoint", key);
-    return NW_OK;
+    NW_TRY(add_state(m, key, &state));
+    return set_text(state, text);
 }
 
 const nw_manifest_file *nw_manifest_file_find(const nw_manifest *m, const char *name)
@@ -167,32 +182,20 @@ static void put_manifest(nw_json *json, const nw_manifest *m)
     nw_json_end(json);
 }
 
-static void hash_text(const char *text, size_t size, char digits[65])
-{
-    nw_sha256 hash = nw_sha256_begin();
-    nw_sha256_add(&hash, text, size);
-    nw_sha256_end(&hash, digits);
-}
-
 nw_status nw_manifest_write(const nw_manifest *manifest, char **text, size_t *size)
 {
     static const char tail[] = "\"\n}\n"; /* what follows the digits of the last member */
-    *text = NULL;
-    *size = 0;
-    FILE *memory = open_memstream(text, size);
-    NW_FAIL_IF(!memory, NW_E_MEMORY, "no memory for the manifest of a checkpoint");
-    nw_json json = nw_json_begin(memory, true);
+    NW_CLEANUP(nw_text_free) nw_text written = {0};
+    NW_TRY(nw_text_begin(&written));
+    nw_json json = nw_json_begin(written.out, true);
     put_manifest(&json, manifest);
-    bool failed = ferror(memory) != 0;
-    failed |= fclose(memory) != 0;
-    if (failed) {
-        free(*text);
-        *text = NULL;
-        return NW_FAIL(NW_E_MEMORY, "no memory for the manifest of a checkpoint");
-    }
+    NW_TRY(nw_text_end(&written));
     char digits[65];
-    hash_text(*text, *size, digits);
-    memcpy(*text + *size - strlen(tail) - 64, digits, 64);
+    nw_sha256_of(written.text, written.size, digits);
+    memcpy(written.text + written.size - strlen(tail) - 64, digits, 64);
+    *text = written.text;
+    *size = written.size;
+    written.text = NULL;
     return NW_OK;
 }
 
@@ -274,22 +277,9 @@ static nw_status read_files(nw_manifest *m, const nw_json_document *d)
         NW_TRY(nw_json_get_text(d, v, "sha256", &sha256));
         NW_FAIL_IF(!is_sha256(sha256), NW_E_FILE, "'%s': the sha256 of '%s' is not 64 hexadecimal digits", d->name,
                    v->key);
-        NW_TRY(grow((void **)&m->files, m->file_count, sizeof *m->files));
-        nw_manifest_file *file = &m->files[m->file_count++];
-        *file = (nw_manifest_file){.bytes = (uint64_t)bytes};
-        strcpy(file->name, v->key);
-        strcpy(file->sha256, sha256);
+        NW_TRY(nw_manifest_add_file(m, v->key, (uint64_t)bytes, sha256));
     }
     return NW_OK;
-}
-
-/* The numbers that JSON cannot hold stand as texts; such a text answers to both. */
-static double special_number(const char *text)
-{
-    return strcmp(text, "nan") == 0    ? NAN
-           : strcmp(text, "inf") == 0  ? INFINITY
-           : strcmp(text, "-inf") == 0 ? -INFINITY
-                                       : 0;
 }
 
 static nw_status read_state(nw_manifest *m, const nw_json_document *d)
@@ -299,23 +289,15 @@ static nw_status read_state(nw_manifest *m, const nw_json_document *d)
     for (const nw_json_value *v = nw_json_first(states); v; v = nw_json_next(states, v)) {
         NW_FAIL_IF(!nw_manifest_name_is_plain(v->key), NW_E_FILE, "'%s': at byte %u: '%s' is no valid key", d->name,
                    v->offset, v->key);
-        NW_TRY(grow((void **)&m->state, m->state_count, sizeof *m->state));
-        nw_manifest_state *state = &m->state[m->state_count++];
-        *state = (nw_manifest_state){0};
-        strcpy(state->key, v->key);
+        NW_FAIL_IF(v->type != NW_JSON_NUMBER && v->type != NW_JSON_STRING, NW_E_FILE,
+                   "'%s': at byte %u: '%s' is %s; expected a number or a string", d->name, v->offset, v->key,
+                   nw_json_type_name(v->type));
+        nw_manifest_state *state = NULL;
+        NW_TRY(new_state(m, v->key, &state));
+        state->type = v->is_integer ? NW_MANIFEST_INT : NW_MANIFEST_DOUBLE;
+        state->integer = v->integer;
         state->number = v->number;
-        if (v->type == NW_JSON_STRING) {
-            state->type = NW_MANIFEST_TEXT;
-            state->number = special_number(v->text);
-            state->text = strdup(v->text);
-            NW_FAIL_IF(!state->text, NW_E_MEMORY, "no memory for '%s' of '%s'", v->key, d->name);
-        } else {
-            NW_FAIL_IF(v->type != NW_JSON_NUMBER, NW_E_FILE,
-                       "'%s': at byte %u: '%s' is %s; expected a number or a string", d->name, v->offset, v->key,
-                       nw_json_type_name(v->type));
-            state->type = v->is_integer ? NW_MANIFEST_INT : NW_MANIFEST_DOUBLE;
-            state->integer = v->integer;
-        }
+        if (v->type == NW_JSON_STRING) NW_TRY(set_text(state, v->text));
     }
     return NW_OK;
 }
@@ -339,10 +321,9 @@ static nw_status read_manifest(nw_manifest *m, const nw_json_document *d, const 
 nw_status nw_manifest_parse(nw_manifest *manifest, const char *text, size_t size, const char *name)
 {
     *manifest = (nw_manifest){0};
-    nw_json_document document;
+    NW_CLEANUP(nw_json_free) nw_json_document document = {0};
     NW_TRY(nw_json_parse(&document, text, size, name));
     nw_status status = read_manifest(manifest, &document, text, size);
-    nw_json_free(&document);
     if (status != NW_OK) nw_manifest_free(manifest);
     return status;
 }

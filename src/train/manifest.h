@@ -53,7 +53,7 @@ typedef struct nw_manifest {
 /* A name without directory and without surprises: letters, digits, '.', '_' and '-', not beginning with '.'. */
 bool nw_manifest_name_is_plain(const char *name);
 
-/* Adds a file, or a scalar; one of that name is replaced. A number that is not finite is kept too. */
+/* Adds a file, whose name is new, or a scalar; one of that key is replaced. A number that is not finite is kept too. */
 nw_status nw_manifest_add_file(nw_manifest *manifest, const char *name, uint64_t bytes, const char *sha256);
 nw_status nw_manifest_add_int(nw_manifest *manifest, const char *key, int64_t value);
 nw_status nw_manifest_add_double(nw_manifest *manifest, const char *key, double value);

@@ -28,15 +28,13 @@ static void tell_differences(run *r, const nw_checkpoint *c)
 
 static nw_status start_from_weights(run *r, const char *path)
 {
-    nw_checkpoint *c;
+    NW_CLEANUP(nw_checkpoint_autoclose) nw_checkpoint *c = NULL;
     NW_TRY(nw_checkpoint_open(&c, path));
-    nw_status status = NW_OK;
-    for (int i = 0; i < r->crew->count && status == NW_OK; i++) {
+    for (int i = 0; i < r->crew->count; i++) {
         nw_net *net = r->crew->members[i].replica->net;
-        status = nw_checkpoint_read_model(c, r->options->crew.replica.net.model, &net->model.params, NULL);
+        NW_TRY(nw_checkpoint_read_model(c, r->options->crew.replica.net.model, &net->model.params, NULL));
     }
-    nw_checkpoint_close(c);
-    return status;
+    return NW_OK;
 }
 
 static nw_status make_loader(run *r, nw_split split, int batch_size, nw_loader **loader)
@@ -101,12 +99,10 @@ static nw_status open_directory(run *r, bool resumes)
                "another process is training in %s; wait until it ends, or choose another --run-dir", dir);
     if (*lock >= 0) NW_TRY(nw_directory_sweep(dir)); /* of a process that was killed */
     if (!config) return NW_OK;
-    char *path;
+    NW_AUTOFREE char *path = NULL;
     NW_TRY(nw_path_join(&path, dir, NW_CHECKPOINT_CONFIG));
     bool keeps = resumes && nw_file_is_regular(path);
-    nw_status status = keeps ? NW_OK : nw_file_replace(path, config, strlen(config));
-    free(path);
-    return status;
+    return keeps ? NW_OK : nw_file_replace(path, config, strlen(config));
 }
 
 nw_status nw_run_open_schedule(run *r)
@@ -188,12 +184,11 @@ static void fill_end(const run *r, nw_status status, nw_end_record *end)
 /* Whether a run has told its end there: summary.json. In no directory (NULL) it has not. */
 static nw_status has_summary(const char *dir, bool *has)
 {
-    char *path;
+    NW_AUTOFREE char *path = NULL;
     *has = false;
     if (!dir) return NW_OK;
     NW_TRY(nw_path_join(&path, dir, "summary.json"));
     *has = nw_file_is_regular(path);
-    free(path);
     return NW_OK;
 }
 
@@ -221,12 +216,23 @@ static void tell_end(run *r, nw_status status)
 
 static nw_status write_trace(run *r, bool alone)
 {
-    char *path;
+    NW_AUTOFREE char *path = NULL;
     if (!r->options->run_dir) return NW_OK;
     NW_TRY(nw_path_join(&path, r->options->run_dir, "trace.json"));
-    nw_status status = nw_crew_write_trace(r->crew, path, alone);
-    free(path);
-    return status;
+    return nw_crew_write_trace(r->crew, path, alone);
+}
+
+static nw_status tell_ledger(run *r, const nw_ledger *world)
+{
+    const nw_run_options *o = r->options;
+    nw_ledger_run counts = {.steps = nw_crew_updates(r->crew), .images = images_seen(r)};
+    NW_AUTOFREE char *path = NULL;
+    r->sent = nw_ledger_total(world, NW_SENT);
+    NW_TRY(nw_ledger_check_links(world, r->crew->dropped));
+    if (o->run_dir) NW_TRY(nw_path_join(&path, o->run_dir, "ledger.json"));
+    if (path) NW_TRY(nw_ledger_save_json(world, counts, path));
+    if (o->observe.table) nw_ledger_print(world, counts, o->observe.table);
+    return NW_OK;
 }
 
 /* Adds up what all ranks sent, checks it against what the transport moved, and writes it down. */
@@ -238,14 +244,7 @@ static nw_status settle(run *r)
     NW_TRY(nw_ledger_check(r->crew->ledger));
     NW_TRY(nw_crew_world_ledger(r->crew, &world));
     if (!world) return NW_OK;
-    nw_ledger_run run_counts = {.steps = nw_crew_updates(r->crew), .images = images_seen(r)};
-    nw_status status = nw_ledger_check_links(world, r->crew->dropped);
-    char *path = NULL;
-    r->sent = nw_ledger_total(world, NW_SENT);
-    if (status == NW_OK && r->options->run_dir) status = nw_path_join(&path, r->options->run_dir, "ledger.json");
-    if (path && status == NW_OK) status = nw_ledger_save_json(world, run_counts, path);
-    if (status == NW_OK && r->options->observe.table) nw_ledger_print(world, run_counts, r->options->observe.table);
-    free(path);
+    nw_status status = tell_ledger(r, world);
     if (world != r->crew->ledger) nw_ledger_free(world);
     return status;
 }

@@ -4,6 +4,7 @@
 #include "train/run_private.h"
 
 #include "base/file.h"
+#include "base/text.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -46,18 +47,11 @@ static nw_status add_dataset(nw_checkpoint_writer *w, const nw_dataset *d)
         NW_TRY(nw_checkpoint_add_double(w, key, (double)d->deviation[c]));
     }
     if (!d->class_names) return NW_OK;
-    char *text = NULL;
-    size_t bytes;
-    FILE *out = open_memstream(&text, &bytes);
-    NW_FAIL_IF(!out, NW_E_MEMORY, "no memory for the names of the classes");
-    for (int i = 0; i < d->classes; i++) fprintf(out, "%s\n", d->class_names[i]);
-    if (fclose(out) != 0) {
-        free(text);
-        return NW_FAIL(NW_E_MEMORY, "no memory for the names of the classes");
-    }
-    nw_status status = nw_checkpoint_add_file(w, "classes.txt", text, bytes);
-    free(text);
-    return status;
+    NW_CLEANUP(nw_text_free) nw_text names = {0};
+    NW_TRY(nw_text_begin(&names));
+    for (int i = 0; i < d->classes; i++) fprintf(names.out, "%s\n", d->class_names[i]);
+    NW_TRY(nw_text_end(&names));
+    return nw_checkpoint_add_file(w, "classes.txt", names.text, names.size);
 }
 
 /* What it is of. */
@@ -132,29 +126,25 @@ nw_status nw_run_save(run *r)
     if (!o->run_dir || saved) return NW_OK;
     nw_checkpoint_record record;
     nw_record_clear(NW_RECORD_CHECKPOINT, &record);
-    char *path = NULL;
+    NW_AUTOFREE char *path = NULL;
+    NW_TRY(nw_checkpoint_step_path(&path, o->run_dir, step));
     int64_t start = nw_now_ns();
     enter(r, NW_PHASE_CHECKPOINT);
-    nw_status status = nw_checkpoint_step_path(&path, o->run_dir, step);
-    if (status == NW_OK) {
-        status = write_checkpoint(r, path);
-        if (status == NW_OK && leads(r)) status = nw_checkpoint_prune(o->run_dir, o->keep, r->best_step);
-    }
+    nw_status status = write_checkpoint(r, path);
+    if (status == NW_OK && leads(r)) status = nw_checkpoint_prune(o->run_dir, o->keep, r->best_step);
     leave(r, NW_PHASE_CHECKPOINT);
-    if (status == NW_OK) {
-        r->saved_step = record.step = step;
-        r->saved_epoch = at->epoch;
-        r->saved_ended = r->ended;
-        note_saved(r, step);
-        record.epoch = finished_epochs(r);
-        record.images = images_seen(r);
-        record.path = path;
-        record.is_best = r->best_step == record.step;
-        record.write_seconds = (double)(nw_now_ns() - start) * 1e-9;
-        nw_run_tell(r, nw_observers_checkpoint(&r->observers, &record));
-    }
-    free(path);
-    return status;
+    NW_TRY(status);
+    r->saved_step = record.step = step;
+    r->saved_epoch = at->epoch;
+    r->saved_ended = r->ended;
+    note_saved(r, step);
+    record.epoch = finished_epochs(r);
+    record.images = images_seen(r);
+    record.path = path;
+    record.is_best = r->best_step == record.step;
+    record.write_seconds = (double)(nw_now_ns() - start) * 1e-9;
+    nw_run_tell(r, nw_observers_checkpoint(&r->observers, &record));
+    return NW_OK;
 }
 
 static nw_status write_best(run *r, const nw_case *judged, const char *path)
@@ -173,13 +163,12 @@ static nw_status write_best(run *r, const nw_case *judged, const char *path)
 
 nw_status nw_run_save_best(run *r, const nw_case *judged)
 {
-    char *path;
+    NW_AUTOFREE char *path = NULL;
     if (!r->options->run_dir) return NW_OK;
     NW_TRY(nw_path_join(&path, r->options->run_dir, NW_RUN_BEST));
     enter(r, NW_PHASE_CHECKPOINT);
     nw_status status = write_best(r, judged, path);
     leave(r, NW_PHASE_CHECKPOINT);
-    free(path);
     return status;
 }
 
@@ -210,25 +199,22 @@ static nw_status load_best(run *r, const nw_checkpoint *c)
 nw_status nw_run_roll_back(run *r, const char *why)
 {
     const nw_run_options *o = r->options;
-    nw_checkpoint *c;
-    char text[1024], *path;
+    NW_CLEANUP(nw_checkpoint_autoclose) nw_checkpoint *c = NULL;
+    NW_AUTOFREE char *path = NULL;
+    char text[1024];
     double factor = pow(o->rollback_lr, ++r->rolled_back);
     int64_t step = nw_crew_updates(r->crew);
     r->again = step > r->diverged_step ? 0 : r->again + 1;
     if (step > r->diverged_step) r->diverged_step = step;
     int back = r->again < r->saved_count ? r->again : r->saved_count - 1;
     NW_TRY(nw_checkpoint_step_path(&path, o->run_dir, r->saved[back]));
-    nw_status opened = nw_checkpoint_open(&c, path);
-    free(path);
-    NW_TRY(opened);
+    NW_TRY(nw_checkpoint_open(&c, path));
     snprintf(text, sizeof text, "%s; went back to step %lld, with learning rates times %g", why,
              (long long)nw_checkpoint_get_info(c)->step, factor);
     nw_run_tell_fault(r, "rollback", text);
     nw_observers_message(&r->observers, text);
-    nw_status status = nw_crew_go_back(r->crew, c, factor);
-    if (status == NW_OK) status = load_best(r, c);
-    nw_checkpoint_close(c);
-    NW_TRY(status);
+    NW_TRY(nw_crew_go_back(r->crew, c, factor));
+    NW_TRY(load_best(r, c));
     nw_run_forget_cases(r);
     r->saved_step = -1;
     r->saved_count -= back; /* the newer ones will be written again */
@@ -240,11 +226,10 @@ nw_status nw_run_roll_back(run *r, const char *why)
 /* A checkpoint that the run continues from is its own if it lies in its directory. */
 static void note_own_checkpoint(run *r, const nw_checkpoint *c)
 {
-    char *path;
+    NW_AUTOFREE char *path = NULL;
     int64_t step = nw_checkpoint_get_info(c)->step;
     if (nw_checkpoint_step_path(&path, r->options->run_dir, step) != NW_OK) return;
     if (nw_checkpoint_exists(path)) note_saved(r, step);
-    free(path);
 }
 
 nw_status nw_run_load(run *r, nw_checkpoint *c)

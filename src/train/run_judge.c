@@ -175,12 +175,10 @@ static void name_case(int index, char prefix[32], char file[48])
 static nw_status save_copy(const run *r, const nw_case *c, nw_checkpoint_writer *w, const char *file)
 {
     const nw_params *p = &first(r)->net->model.params;
-    nw_saved_list list = {0};
-    nw_status status = nw_saved_list_add_segments(&list, "", &p->learned, c->values);
-    if (status == NW_OK) status = nw_saved_list_add_segments(&list, "", &p->running, c->buffers);
-    if (status == NW_OK) status = nw_checkpoint_add_tensors(w, file, &list, NULL, 0);
-    nw_saved_list_free(&list);
-    return status;
+    NW_CLEANUP(nw_saved_list_free) nw_saved_list list = {0};
+    NW_TRY(nw_saved_list_add_segments(&list, "", &p->learned, c->values));
+    NW_TRY(nw_saved_list_add_segments(&list, "", &p->running, c->buffers));
+    return nw_checkpoint_add_tensors(w, file, &list, NULL, 0);
 }
 
 static nw_status save_case(const run *r, const nw_case *c, nw_checkpoint_writer *w, int index)

@@ -12,6 +12,7 @@
 #include "base/half.h"
 #include "base/json.h"
 #include "base/json_read.h"
+#include "base/text.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -97,18 +98,13 @@ nw_status nw_saved_list_add(nw_saved_list *list, const char *name, nw_saved_type
 {
     NW_FAIL_IF(dims < 0 || dims > NW_SAVED_DIMS, NW_E_ARGUMENT,
                "the tensor '%s' has %d dimensions; 0 to %d can be saved", name, dims, NW_SAVED_DIMS);
-    if (list->count == list->capacity) {
-        int capacity = list->capacity ? 2 * list->capacity : 64;
-        nw_saved_tensor *grown = realloc(list->at, (size_t)capacity * sizeof *grown);
-        NW_FAIL_IF(!grown, NW_E_MEMORY, "no memory for a list of %d tensors", capacity);
-        list->at = grown;
-        list->capacity = capacity;
-    }
-    nw_saved_tensor *tensor = &list->at[list->count];
-    *tensor = (nw_saved_tensor){.name = strdup(name), .type = type, .dims = dims, .data = data};
-    NW_FAIL_IF(!tensor->name, NW_E_MEMORY, "no memory for the name '%s'", name);
+    char *copy;
+    NW_FAIL_IF(!nw_grow(&list->at, (size_t)list->count, sizeof *list->at), NW_E_MEMORY,
+               "no memory for a list of %d tensors", list->count + 1);
+    NW_TRY(nw_text_copy(&copy, name));
+    nw_saved_tensor *tensor = &list->at[list->count++];
+    *tensor = (nw_saved_tensor){.name = copy, .type = type, .dims = dims, .data = data};
     for (int d = 0; d < dims; d++) tensor->shape[d] = shape[d];
-    list->count++;
     return NW_OK;
 }
 
@@ -193,41 +189,31 @@ static void write_header(FILE *out, const nw_saved_tensor *const *order, int cou
 static nw_status write_ordered(nw_file_writer *out, const nw_saved_tensor *const *order, int count,
                                const nw_saved_note *notes, int note_count)
 {
-    char *header = NULL;
-    size_t size = 0;
-    FILE *memory = open_memstream(&header, &size);
-    NW_FAIL_IF(!memory, NW_E_MEMORY, "no memory for the header of '%s'", out->path);
-    write_header(memory, order, count, notes, note_count);
-    bool failed = ferror(memory) != 0;
-    failed |= fclose(memory) != 0;
-    if (failed) free(header);
-    NW_FAIL_IF(failed, NW_E_MEMORY, "no memory for the header of '%s'", out->path);
-    size--; /* the newline that ends a document: readers may not expect one */
+    NW_CLEANUP(nw_text_free) nw_text header = {0};
+    NW_TRY(nw_text_begin(&header));
+    write_header(header.out, order, count, notes, note_count);
+    NW_TRY(nw_text_end(&header));
+    size_t size = header.size - 1; /* the newline that ends a document: readers may not expect one */
     size_t padded = (size + 7) / 8 * 8;
-    nw_status status = nw_file_write(out, &(uint64_t){padded}, 8);
-    if (status == NW_OK) status = nw_file_write(out, header, size);
-    if (status == NW_OK) status = nw_file_write(out, "       ", padded - size);
-    free(header);
+    NW_TRY(nw_file_write(out, &(uint64_t){padded}, 8));
+    NW_TRY(nw_file_write(out, header.text, size));
+    NW_TRY(nw_file_write(out, "       ", padded - size));
     uint64_t bytes;
-    for (int i = 0; i < count && status == NW_OK; i++) {
+    for (int i = 0; i < count; i++) {
         tensor_bytes(order[i], &bytes);
-        status = nw_file_write(out, order[i]->data, (size_t)bytes);
+        NW_TRY(nw_file_write(out, order[i]->data, (size_t)bytes));
     }
-    return status;
+    return NW_OK;
 }
 
 nw_status nw_safetensors_write(nw_file_writer *out, const nw_saved_list *list, const nw_saved_note *notes,
                                int note_count)
 {
-    const nw_saved_tensor **order = malloc((size_t)(list->count + 1) * sizeof *order);
+    NW_AUTOFREE const nw_saved_tensor **order = malloc((size_t)(list->count + 1) * sizeof *order);
     NW_FAIL_IF(!order, NW_E_MEMORY, "no memory to order the %d tensors of '%s'", list->count, out->path);
-    nw_status status = check_list(list, order);
-    if (status == NW_OK) {
-        order_by_width(list, order);
-        status = write_ordered(out, order, list->count, notes, note_count);
-    }
-    free(order);
-    return status;
+    NW_TRY(check_list(list, order));
+    order_by_width(list, order);
+    return write_ordered(out, order, list->count, notes, note_count);
 }
 
 /* ---- reading ---- */
@@ -385,18 +371,11 @@ static nw_status read_header(nw_safetensors *file)
                "; the file is truncated: copy it again",
                file->path, length, file->size);
     file->data = 8 + length;
-    char *text = malloc((size_t)length + 1);
+    NW_AUTOFREE char *text = malloc((size_t)length + 1), *name = NULL;
     NW_FAIL_IF(!text, NW_E_MEMORY, "no memory for the header of '%s'", file->path);
-    nw_status status = fetch(file, 8, text, (size_t)length);
-    char *name = NULL;
-    if (status == NW_OK && asprintf(&name, "header of '%s'", file->path) < 0) {
-        name = NULL;
-        status = NW_FAIL(NW_E_MEMORY, "no memory for the header of '%s'", file->path);
-    }
-    if (status == NW_OK) status = nw_json_parse(&file->header, text, (size_t)length, name);
-    free(name);
-    free(text);
-    NW_TRY(status);
+    NW_TRY(fetch(file, 8, text, (size_t)length));
+    NW_TRY(nw_text_print(&name, "header of '%s'", file->path));
+    NW_TRY(nw_json_parse(&file->header, text, (size_t)length, name));
     return read_table(file);
 }
 
@@ -418,18 +397,15 @@ static nw_status open_any(nw_safetensors **out, const char *path, const void *me
     nw_safetensors *file = calloc(1, sizeof *file);
     NW_FAIL_IF(!file, NW_E_MEMORY, "no memory to open '%s'", path);
     file->fd = -1;
-    file->path = strdup(path);
     file->memory = memory;
     file->size = size;
-    nw_status status = !file->path ? NW_FAIL(NW_E_MEMORY, "no memory to open '%s'", path)
-                       : memory    ? read_header(file)
-                                   : open_file(file);
-    if (status != NW_OK) {
+    nw_status status = nw_text_copy(&file->path, path);
+    if (status == NW_OK) status = memory ? read_header(file) : open_file(file);
+    if (status == NW_OK)
+        *out = file;
+    else
         nw_safetensors_close(file);
-        return status;
-    }
-    *out = file;
-    return NW_OK;
+    return status;
 }
 
 nw_status nw_safetensors_open(nw_safetensors **file, const char *path) { return open_any(file, path, NULL, 0); }

@@ -61,7 +61,7 @@ void nw_saved_tensor_text(const nw_saved_tensor *tensor, char *text, size_t size
 /* A growing list of tensors to write. Names are copied, data are not. */
 typedef struct nw_saved_list {
     nw_saved_tensor *at;
-    int count, capacity;
+    int count;
 } nw_saved_list;
 
 nw_status nw_saved_list_add(nw_saved_list *list, const char *name, nw_saved_type type, int dims, const int64_t *shape,
