@@ -64,8 +64,7 @@ void nw_histogram_json(nw_json *json, const nw_histogram *h)
     nw_json_put_int(json, "count", h->count);
     nw_json_put_double(json, "mean", nw_histogram_mean(h));
     nw_json_put_int(json, "max", h->max);
-    nw_json_key(json, "counts");
-    nw_json_object(json);
+    nw_json_put_object(json, "counts");
     for (int i = 0; i < NW_HISTOGRAM_BUCKETS; i++) {
         char name[64];
         if (h->counts[i] == 0) continue;

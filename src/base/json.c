@@ -200,3 +200,15 @@ void nw_json_put_bool(nw_json *json, const char *key, bool value)
     nw_json_key(json, key);
     nw_json_bool(json, value);
 }
+
+void nw_json_put_object(nw_json *json, const char *key)
+{
+    nw_json_key(json, key);
+    nw_json_object(json);
+}
+
+void nw_json_put_array(nw_json *json, const char *key)
+{
+    nw_json_key(json, key);
+    nw_json_array(json);
+}

@@ -36,10 +36,12 @@ void nw_json_int(nw_json *json, int64_t value);
 void nw_json_double(nw_json *json, double value); /* shortest text that reads back as the same double */
 void nw_json_bool(nw_json *json, bool value);
 
-/* A key and its value. */
+/* A key and its value, or what opens it. */
 void nw_json_put_string(nw_json *json, const char *key, const char *text);
 void nw_json_put_int(nw_json *json, const char *key, int64_t value);
 void nw_json_put_double(nw_json *json, const char *key, double value);
 void nw_json_put_bool(nw_json *json, const char *key, bool value);
+void nw_json_put_object(nw_json *json, const char *key);
+void nw_json_put_array(nw_json *json, const char *key);
 
 #endif

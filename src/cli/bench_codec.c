@@ -134,21 +134,18 @@ static void print_json(const bench *b, nw_cpu_ticks before)
     nw_json_put_string(&json, "benchmark", "codec");
     nw_json_put_string(&json, "halves_by", nw_half_set_best()->name);
     nw_json_put_int(&json, "repeats", b->settings->repeats);
-    nw_json_key(&json, "lengths");
-    nw_json_array(&json);
+    nw_json_put_array(&json, "lengths");
     for (int l = 0; l < LENGTHS; l++) {
         nw_json_object(&json);
         nw_json_put_int(&json, "floats", (int64_t)lengths[l]);
         nw_json_put_double(&json, "memcpy_gb_per_second", b->copy[l]);
-        nw_json_key(&json, "codecs");
-        nw_json_array(&json);
+        nw_json_put_array(&json, "codecs");
         for (int c = 0; c < b->codecs; c++) {
             nw_json_object(&json);
             nw_json_put_string(&json, "codec", b->codec[c]->ops->name);
             nw_json_put_double(&json, "bytes_per_float", bytes_per_float(b, l, c));
             for (int d = 0; d < DIRECTIONS; d++) {
-                nw_json_key(&json, direction_name[d]);
-                nw_json_object(&json);
+                nw_json_put_object(&json, direction_name[d]);
                 nw_json_put_double(&json, "gb_per_second", b->rate[l][c][d]);
                 nw_json_put_double(&json, "ratio_to_memcpy", b->rate[l][c][d] / b->copy[l]);
                 nw_json_object_end(&json);

@@ -214,8 +214,7 @@ static void print_json(const bench *b, nw_cpu_ticks before)
     nw_json_put_bool(&json, "fused", s->fused);
     nw_json_put_string(&json, "convolution", s->convolution);
     nw_json_put_double(&json, "peak_gflops", b->peak * 1e-9);
-    nw_json_key(&json, "layers");
-    nw_json_array(&json);
+    nw_json_put_array(&json, "layers");
     for (int i = 0; i < b->count; i++) {
         const layer *l = &b->layers[i];
         const nw_conv *v = &l->conv;
@@ -229,8 +228,7 @@ static void print_json(const bench *b, nw_cpu_ticks before)
             nw_json_put_int(&json, shape[j].key, shape[j].value);
         for (int d = 0; d < 3; d++) {
             double flops = nw_conv_flops(v, s->batch_size) / l->best[d];
-            nw_json_key(&json, key[d]);
-            nw_json_object(&json);
+            nw_json_put_object(&json, key[d]);
             nw_json_put_double(&json, "ms", l->best[d] * 1e3);
             nw_json_put_double(&json, "gflops", flops * 1e-9);
             nw_json_put_double(&json, "percent_of_peak", 100 * flops / b->peak);
@@ -240,8 +238,7 @@ static void print_json(const bench *b, nw_cpu_ticks before)
         nw_json_object_end(&json);
     }
     nw_json_array_end(&json);
-    nw_json_key(&json, "geometric_mean_percent_of_peak");
-    nw_json_object(&json);
+    nw_json_put_object(&json, "geometric_mean_percent_of_peak");
     for (int d = 0; d < 3; d++) nw_json_put_double(&json, key[d], 100 * mean_share(b, (nw_direction)d, false));
     nw_json_object_end(&json);
     nw_bench_machine_json(&json, before);

@@ -121,15 +121,8 @@ static nw_status make_rank(bench *b, const nw_exchange_options *options, nw_rank
 static nw_status prepare(bench *b)
 {
     const nw_settings *s = b->settings;
-    nw_net_options o = nw_net_options_default();
-    o.model = s->model;
-    o.batch_size = s->batch_size;
-    o.base_width = s->width;
+    nw_net_options o = nw_plan_net_alone(s, s->batch_size);
     o.classes = s->classes ? s->classes : 10;
-    o.threads = s->threads;
-    o.precision = nw_settings_precision(s);
-    o.direct_convolution = nw_settings_direct(s);
-    o.seed = (uint64_t)s->seed;
     if (s->image_size) o.height = o.width = s->image_size;
     NW_TRY(nw_mpi_start((int64_t)(s->timeout * 1e9), &b->rank, &b->size));
     NW_FAIL_IF(b->size < 2, NW_E_ARGUMENT, "an exchange needs two ranks; run 'mpirun -np 2 nowait bench exchange'");

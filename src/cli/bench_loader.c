@@ -139,12 +139,11 @@ static nw_status run(const nw_settings *s, const nw_dataset *d, nw_loader *loade
 nw_status nw_bench_loader(const nw_settings *s)
 {
     nw_dataset_options options = {.name = s->dataset, .dir = s->data_dir, .seed = (uint64_t)s->seed};
-    nw_dataset *dataset;
+    NW_CLEANUP(nw_dataset_autoclose) nw_dataset *dataset = NULL;
     NW_TRY(nw_dataset_open(&dataset, &options));
     nw_loader *loaders[2] = {NULL, NULL};
     nw_status status = run(s, dataset, loaders);
     nw_loader_free(loaders[0]);
     nw_loader_free(loaders[1]);
-    nw_dataset_close(dataset);
     return status;
 }

@@ -65,8 +65,7 @@ static void print_json(const nw_settings *s, const nw_net *net, const measuremen
     nw_json_put_int(&json, "batch_size", s->batch_size);
     nw_json_put_double(&json, "images_per_second", m->images_per_second);
     nw_json_put_double(&json, "images_per_second_best", m->best);
-    nw_json_key(&json, "step_seconds");
-    nw_json_array(&json);
+    nw_json_put_array(&json, "step_seconds");
     for (int i = 0; i < s->steps; i++) nw_json_double(&json, seconds[i]);
     nw_json_array_end(&json);
     nw_json_put_double(&json, "peak_gflops", m->peak * 1e-9);
@@ -78,10 +77,8 @@ static void print_json(const nw_settings *s, const nw_net *net, const measuremen
     nw_json_put_int(&json, "peak_memory_bytes", (int64_t)nw_machine_peak_memory());
     nw_json_put_int(&json, "arena_bytes", (int64_t)nw_net_memory(net));
     if (s->profile) {
-        nw_json_key(&json, "profile");
-        nw_json_object(&json);
-        for (int w = 0; w < NW_WORK_KINDS; w++)
-            nw_json_key(&json, nw_work_text((nw_work)w)), nw_json_double(&json, m->work_share[w]);
+        nw_json_put_object(&json, "profile");
+        for (int w = 0; w < NW_WORK_KINDS; w++) nw_json_put_double(&json, nw_work_text((nw_work)w), m->work_share[w]);
         nw_json_put_double(&json, "other", m->other_share);
         nw_json_object_end(&json);
         nw_json_put_double(&json, "update_ns_per_parameter", m->update_ns);
@@ -113,49 +110,28 @@ static void print_table(const nw_settings *s, const nw_net *net, const measureme
 
 nw_status nw_bench_train(const nw_settings *s)
 {
-    nw_net_options o = nw_net_options_default();
-    o.model = s->model;
-    o.batch_size = s->batch_size;
+    nw_net_options o = nw_plan_net_alone(s, s->batch_size);
+    NW_CLEANUP(nw_drill_free) nw_drill drill = {0};
+    NW_AUTOFREE double *seconds = malloc((size_t)s->steps * sizeof *seconds);
+    NW_FAIL_IF(!seconds, NW_E_MEMORY, "no memory for the times of %d steps", s->steps);
     o.height = o.width = s->image_size;
     o.channels = 0; /* the model's own */
     o.classes = s->classes;
-    o.base_width = s->width;
-    o.precision = nw_settings_precision(s);
-    o.direct_convolution = nw_settings_direct(s);
-    o.threads = s->threads;
-    o.seed = (uint64_t)s->seed;
     o.learning_rate = 0.01f;
-    nw_net *net;
     nw_status made = nw_plan_variant(s, &o.variant);
-    if (made == NW_OK) made = nw_net_create(&net, &o);
+    if (made == NW_OK) made = nw_drill_create(&drill, &o);
     nw_plan_variant_free(&o.variant);
     NW_TRY(made);
-    o = net->options;
+    nw_net *net = drill.net;
     if (nw_net_note(net)) fprintf(stderr, "nowait: %s\n", nw_net_note(net));
     net->model.pass.exec.profile = s->profile;
 
     nw_cpu_ticks before = nw_machine_ticks();
-    size_t pixels = (size_t)o.channels * (size_t)o.height * (size_t)o.width;
-    float *images = malloc((size_t)o.batch_size * pixels * sizeof *images);
-    int32_t *labels = malloc((size_t)o.batch_size * sizeof *labels);
-    double *seconds = malloc((size_t)s->steps * sizeof *seconds);
     measurement m = {0};
-    nw_status status = NW_OK;
-    if (!images || !labels || !seconds) {
-        status = NW_FAIL(NW_E_MEMORY, "no memory for a batch of %d images; use a smaller --batch-size", o.batch_size);
-    } else {
-        nw_drill_fill(images, labels, &o);
-        status = run_steps(net, images, labels, s->steps, seconds, &m);
-    }
-    if (status == NW_OK) {
-        if (strcmp(s->format, "json") == 0)
-            print_json(s, net, &m, seconds, before);
-        else
-            print_table(s, net, &m, before);
-    }
-    free(images);
-    free(labels);
-    free(seconds);
-    nw_net_free(net);
-    return status;
+    NW_TRY(run_steps(net, drill.images, drill.labels, s->steps, seconds, &m));
+    if (strcmp(s->format, "json") == 0)
+        print_json(s, net, &m, seconds, before);
+    else
+        print_table(s, net, &m, before);
+    return NW_OK;
 }

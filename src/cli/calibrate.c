@@ -52,43 +52,37 @@ static void take_step(const times *t, int step, int64_t begin, int64_t end, cons
 
 static nw_status measure_steps(nw_drill *d, times *t)
 {
-    int64_t *marks = calloc(2 * (size_t)t->stages, sizeof *marks);
+    NW_AUTOFREE int64_t *marks = calloc(2 * (size_t)t->stages, sizeof *marks);
     NW_FAIL_IF(!marks, NW_E_MEMORY, "no memory for the times of %d stages", t->stages);
-    nw_status status = NW_OK;
-    for (int i = -WARM; i < STEPS && status == NW_OK; i++) {
+    for (int i = -WARM; i < STEPS; i++) {
         int64_t begin = nw_now_ns();
-        status = nw_drill_compute(d, marks);
+        NW_TRY(nw_drill_compute(d, marks));
         int64_t computed = nw_now_ns();
-        if (status == NW_OK) status = nw_net_apply(d->net, 1e-6, 1.0);
-        if (i < 0 || status != NW_OK) continue;
+        NW_TRY(nw_net_apply(d->net, 1e-6, 1.0));
+        if (i < 0) continue;
         take_step(t, i, begin, computed, marks);
         column(t, 2 * t->stages + 1)[i] = (double)(nw_now_ns() - computed);
     }
-    free(marks);
-    return status;
+    return NW_OK;
 }
 
 /* Adding what a message holds to a vector. */
 static nw_status measure_touch(double *bytes_per_second)
 {
-    float *sum = calloc(TOUCHED, sizeof *sum), *in = calloc(TOUCHED, sizeof *in);
-    nw_block block = {0};
+    NW_AUTOFREE float *sum = calloc(TOUCHED, sizeof *sum), *in = calloc(TOUCHED, sizeof *in);
+    NW_FAIL_IF(!sum || !in, NW_E_MEMORY, "no memory to measure memory");
+    NW_CLEANUP(nw_block_free) nw_block block = {0};
+    NW_TRY(nw_block_make(&block, &nw_codec_plain, &(nw_extent){0, TOUCHED, 0, 1}, 1, (size_t[]){0, TOUCHED}, 1, 0));
     double seconds[STEPS];
-    nw_status status = sum && in ? NW_OK : NW_FAIL(NW_E_MEMORY, "no memory to measure memory");
-    if (status == NW_OK)
-        status = nw_block_make(&block, &nw_codec_plain, &(nw_extent){0, TOUCHED, 0, 1}, 1, (size_t[]){0, TOUCHED}, 1, 0);
-    for (size_t i = 0; i < TOUCHED && status == NW_OK; i++) sum[i] = in[i] = 1e-6f; /* memory of their own */
+    for (size_t i = 0; i < TOUCHED; i++) sum[i] = in[i] = 1e-6f; /* memory of their own */
     nw_decoding d = {.block = &block, .codec = block.codec, .in = (uint8_t *)in, .bytes = TOUCHED * sizeof *in};
-    for (int i = -WARM; i < STEPS && status == NW_OK; i++) {
+    for (int i = -WARM; i < STEPS; i++) {
         int64_t begin = nw_now_ns();
-        status = nw_codec_decode(&d, sum, NW_AT_FIRST, true, NULL);
+        NW_TRY(nw_codec_decode(&d, sum, NW_AT_FIRST, true, NULL));
         if (i >= 0) seconds[i] = nw_seconds(nw_now_ns() - begin);
     }
-    if (status == NW_OK) *bytes_per_second = 3.0 * TOUCHED * sizeof(float) / nw_median(seconds, STEPS);
-    nw_block_free(&block);
-    free(sum);
-    free(in);
-    return status;
+    *bytes_per_second = 3.0 * TOUCHED * sizeof(float) / nw_median(seconds, STEPS);
+    return NW_OK;
 }
 
 static nw_status measure_link(nw_measured *c)
@@ -157,22 +151,17 @@ static nw_status measure_times(const nw_world *w, nw_drill *d, nw_measured *c)
 {
     times t = {.stages = d->net->model.count};
     size_t count = (size_t)columns(&t) * STEPS, ranks = (size_t)w->size;
-    t.at = calloc(count, sizeof *t.at);
-    pooled p = {.ranks = w->size,
-                .at = calloc(ranks * count, sizeof *p.at),
-                .samples = calloc(ranks * STEPS, sizeof *p.samples)};
-    nw_status status = t.at && p.at && p.samples
-                           ? measure_steps(d, &t)
-                           : NW_FAIL(NW_E_MEMORY, "no memory for the times of %d stages", t.stages);
-    if (status == NW_OK && w->place == NW_CREW_MPI)
-        status = nw_mpi_gather(t.at, count * sizeof *t.at, p.at);
-    else if (status == NW_OK)
-        memcpy(p.at, t.at, count * sizeof *t.at);
-    if (status == NW_OK) find_times(&p, &t, &d->net->model, c);
-    free(t.at);
-    free(p.at);
-    free(p.samples);
-    return status;
+    NW_AUTOFREE double *own = calloc(count, sizeof *own), *all = calloc(ranks * count, sizeof *all);
+    NW_AUTOFREE double *samples = calloc(ranks * STEPS, sizeof *samples);
+    NW_FAIL_IF(!own || !all || !samples, NW_E_MEMORY, "no memory for the times of %d stages", t.stages);
+    t.at = own;
+    NW_TRY(measure_steps(d, &t));
+    if (w->place == NW_CREW_MPI)
+        NW_TRY(nw_mpi_gather(own, count * sizeof *own, all));
+    else
+        memcpy(all, own, count * sizeof *own);
+    find_times(&(pooled){w->size, all, samples}, &t, &d->net->model, c);
+    return NW_OK;
 }
 
 static nw_status fill(const nw_world *w, nw_drill *d, nw_measured *c)
@@ -184,19 +173,10 @@ static nw_status fill(const nw_world *w, nw_drill *d, nw_measured *c)
 
 /* ---- the file ---- */
 
-static nw_status write_file(const nw_measured *m, const char *path)
+static nw_status fill_file(FILE *out, void *measured)
 {
-    char *text = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&text, &size);
-    NW_FAIL_IF(!out, NW_E_MEMORY, "no memory left for a cluster file");
-    nw_measured_print(m, out);
-    bool failed = ferror(out) != 0;
-    failed = fclose(out) != 0 || failed;
-    nw_status status =
-        failed ? NW_FAIL(NW_E_MEMORY, "no memory left for a cluster file") : nw_file_replace(path, text, size);
-    free(text);
-    return status;
+    nw_measured_print(measured, out);
+    return NW_OK;
 }
 
 static void say(const nw_measured *m, const char *path)
@@ -212,7 +192,7 @@ static void say(const nw_measured *m, const char *path)
 
 nw_status nw_calibrate(const nw_settings *s, const nw_world *w, const nw_net_options *net)
 {
-    nw_drill d;
+    NW_CLEANUP(nw_drill_free) nw_drill d = {0};
     const char *end = strrchr(s->calibrate, '.');
     NW_FAIL_IF(w->place == NW_CREW_VIRTUAL, NW_E_ARGUMENT,
                "--calibrate measures a real machine; leave --virtual and --cluster away");
@@ -220,26 +200,22 @@ nw_status nw_calibrate(const nw_settings *s, const nw_world *w, const nw_net_opt
                "--calibrate writes a cluster file, whose name ends in .yaml: --calibrate %s.yaml", s->calibrate);
     nw_net_options options = *net;
     options.batch_size = s->batch_size;
-    nw_status status = nw_drill_create(&d, &options);
-    nw_measured m = {.batch = s->batch_size, .ranks = w->size};
-    if (status == NW_OK) {
-        m.stages = d.net->model.count;
-        m.stage = calloc((size_t)m.stages, sizeof *m.stage);
-        if (!m.stage) status = NW_FAIL(NW_E_MEMORY, "no memory for the times of %d stages", m.stages);
-    }
-    if (status == NW_OK) {
-        nw_machine_cpu_name(m.machine, sizeof m.machine);
-        m.isa = nw_net_isa(d.net);
-        m.precision = nw_net_precision(d.net);
-        m.model = d.net->model.options.name;
-        m.threads = nw_net_threads(d.net);
-        status = fill(w, &d, &m);
-    }
-    if (status == NW_OK && nw_world_leads(w)) {
-        status = write_file(&m, s->calibrate);
-        if (status == NW_OK && !s->quiet) say(&m, s->calibrate);
-    }
-    free(m.stage);
-    nw_drill_free(&d);
-    return status;
+    NW_TRY(nw_drill_create(&d, &options));
+    int stages = d.net->model.count;
+    NW_AUTOFREE nw_measured_stage *stage = calloc((size_t)stages, sizeof *stage);
+    NW_FAIL_IF(!stage, NW_E_MEMORY, "no memory for the times of %d stages", stages);
+    nw_measured m = {.isa = nw_net_isa(d.net),
+                     .precision = nw_net_precision(d.net),
+                     .model = d.net->model.options.name,
+                     .batch = s->batch_size,
+                     .threads = nw_net_threads(d.net),
+                     .ranks = w->size,
+                     .stages = stages,
+                     .stage = stage};
+    nw_machine_cpu_name(m.machine, sizeof m.machine);
+    NW_TRY(fill(w, &d, &m));
+    if (!nw_world_leads(w)) return NW_OK;
+    NW_TRY(nw_file_replace_by(s->calibrate, fill_file, &m));
+    if (!s->quiet) say(&m, s->calibrate);
+    return NW_OK;
 }

@@ -495,36 +495,30 @@ static nw_status read_cluster(reader *r, const nw_yaml *root, int wanted, uint64
     return read_network(r, root, switches, rules);
 }
 
+static void free_reader(reader *r)
+{
+    nw_region_free(&r->region);
+    nw_cluster_free(r->cluster);
+}
+
 nw_status nw_cluster_parse(nw_cluster **cluster, const char *name, const void *data, size_t size, int world,
                            uint64_t seed)
 {
-    reader r = {.file = name};
+    NW_CLEANUP(free_reader) reader r = {.file = name};
     nw_yaml *root;
     *cluster = NULL;
-    nw_status status = nw_yaml_parse(name, data, size, &r.region, &root);
-    if (status == NW_OK) status = read_cluster(&r, root, world, seed);
-    nw_region_free(&r.region);
-    if (status != NW_OK) {
-        nw_cluster_free(r.cluster);
-        return nw_trace_at(status, __FILE__, __LINE__);
-    }
+    NW_TRY(nw_yaml_parse(name, data, size, &r.region, &root));
+    NW_TRY(read_cluster(&r, root, world, seed));
     *cluster = r.cluster;
+    r.cluster = NULL;
     return NW_OK;
-}
-
-static nw_status load_file(nw_cluster **cluster, const char *path, int world, uint64_t seed)
-{
-    char *data;
-    size_t size;
-    NW_TRY(nw_file_read(path, NW_YAML_BYTES, &data, &size));
-    nw_status status = nw_cluster_parse(cluster, path, data, size, world, seed);
-    free(data);
-    return status;
 }
 
 nw_status nw_cluster_load(nw_cluster **cluster, const char *name, int world, uint64_t seed)
 {
+    NW_AUTOFREE char *data = NULL;
     char path[NW_PATH_MOST];
+    size_t size;
     *cluster = NULL;
     if (nw_cluster_is_builtin(name)) {
         NW_FAIL_IF(world == 0, NW_E_ARGUMENT,
@@ -538,7 +532,8 @@ nw_status nw_cluster_load(nw_cluster **cluster, const char *name, int world, uin
                "%s: cluster files are YAML; where it is an old calibration, calibrate again with --calibrate FILE.yaml",
                name);
     NW_TRY(nw_share_named("clusters", "cluster", "ideal, 1g, 10g and 100g need no file", name, path));
-    return load_file(cluster, path, world, seed);
+    NW_TRY(nw_file_read(path, NW_YAML_BYTES, &data, &size));
+    return nw_cluster_parse(cluster, path, data, size, world, seed);
 }
 
 /* ---- writing ---- */

@@ -88,14 +88,11 @@ nw_status nw_command_bench(int argc, char **argv)
                "say what to measure: 'nowait bench train', 'conv', 'codec', 'exchange' or 'loader'");
     for (int i = 0; i < BENCHMARKS; i++) {
         if (strcmp(argv[0], benchmarks[i].name) != 0) continue;
-        nw_settings settings;
+        NW_CLEANUP(nw_settings_free) nw_settings settings = {0};
         int positional;
-        nw_status status = nw_options_parse(benchmarks[i].command, argc - 1, argv + 1, &settings, &positional);
-        if (status == NW_OK && positional)
-            status = NW_FAIL(NW_E_ARGUMENT, "'%s' is not understood here; --help lists the options", argv[1]);
-        if (status == NW_OK) status = benchmarks[i].run(&settings);
-        nw_settings_free(&settings);
-        return status;
+        NW_TRY(nw_options_parse(benchmarks[i].command, argc - 1, argv + 1, &settings, &positional));
+        NW_FAIL_IF(positional, NW_E_ARGUMENT, "'%s' is not understood here; --help lists the options", argv[1]);
+        return benchmarks[i].run(&settings);
     }
     return NW_FAIL(NW_E_ARGUMENT, "there is no benchmark '%s': it is train, conv, codec, exchange or loader", argv[0]);
 }

@@ -98,7 +98,7 @@ static void print_facts(const nw_dataset *d, const nw_data_facts *f)
 
 static void json_numbers(nw_json *json, const char *key, const double *values, int count)
 {
-    nw_json_key(json, key), nw_json_array(json);
+    nw_json_put_array(json, key);
     for (int c = 0; c < count; c++) nw_json_double(json, values[c]);
     nw_json_array_end(json);
 }
@@ -115,9 +115,9 @@ static void json_facts(const nw_dataset *d, const nw_data_facts *f)
     const int pixels[] = {f->least_height, f->most_height, f->least_width, f->most_width};
     for (int i = 0; i < 4; i++) nw_json_put_int(&json, sizes[i], pixels[i]);
     for (int s = 0; s < NW_SPLITS; s++) {
-        nw_json_key(&json, split_names[s]), nw_json_object(&json);
+        nw_json_put_object(&json, split_names[s]);
         nw_json_put_int(&json, "images", d->split[s].count);
-        nw_json_key(&json, "per_class"), nw_json_array(&json);
+        nw_json_put_array(&json, "per_class");
         for (int c = 0; c < d->classes; c++) nw_json_int(&json, f->per_class[s][c]);
         nw_json_array_end(&json);
         nw_json_object_end(&json);
@@ -125,13 +125,12 @@ static void json_facts(const nw_dataset *d, const nw_data_facts *f)
     nw_json_put_int(&json, "measured_images", f->measured);
     json_numbers(&json, "mean", f->mean, d->channels);
     json_numbers(&json, "deviation", f->deviation, d->channels);
-    nw_json_key(&json, "class_names");
     if (d->class_names) {
-        nw_json_array(&json);
+        nw_json_put_array(&json, "class_names");
         for (int c = 0; c < d->classes; c++) nw_json_string(&json, d->class_names[c]);
         nw_json_array_end(&json);
     } else {
-        nw_json_string(&json, NULL);
+        nw_json_put_string(&json, "class_names", NULL);
     }
     nw_json_object_end(&json);
     nw_json_end(&json);
@@ -149,25 +148,21 @@ static nw_dataset_options options_of(const char *name, const nw_settings *s)
 
 static nw_status info(const char *name, const nw_settings *s)
 {
-    nw_dataset *d;
-    nw_data_facts facts;
+    NW_CLEANUP(nw_dataset_autoclose) nw_dataset *d = NULL;
+    NW_CLEANUP(nw_data_facts_free) nw_data_facts facts = {0};
     nw_dataset_options o = options_of(name, s);
     NW_TRY(nw_dataset_open(&d, &o));
-    nw_status status = nw_data_measure(&facts, d);
-    if (status == NW_OK) {
-        if (strcmp(s->format, "json") == 0)
-            json_facts(d, &facts);
-        else
-            print_facts(d, &facts);
-        nw_data_facts_free(&facts);
-    }
-    nw_dataset_close(d);
-    return status;
+    NW_TRY(nw_data_measure(&facts, d));
+    if (strcmp(s->format, "json") == 0)
+        json_facts(d, &facts);
+    else
+        print_facts(d, &facts);
+    return NW_OK;
 }
 
 static nw_status import(const char *name, const nw_settings *s)
 {
-    nw_dataset *d;
+    NW_CLEANUP(nw_dataset_autoclose) nw_dataset *d = NULL;
     char path[NW_PATH_SIZE], file[64];
     nw_dataset_options o = options_of(name, s);
     o.published = true;
@@ -175,32 +170,26 @@ static nw_status import(const char *name, const nw_settings *s)
     NW_TRY(nw_path_put(path, s->data_dir, file));
     const char *to = s->output[0] ? s->output : path;
     NW_TRY(nw_dataset_open(&d, &o));
-    nw_status status = nw_data_import(d, to);
-    if (status == NW_OK) printf("%s is now in %s\n", name, to);
-    nw_dataset_close(d);
-    return status;
+    NW_TRY(nw_data_import(d, to));
+    printf("%s is now in %s\n", name, to);
+    return NW_OK;
 }
 
 nw_status nw_command_data(int argc, char **argv)
 {
     static nw_status (*const run[])(const char *dataset, const nw_settings *settings) = {fetch, info, import};
     const char *names[] = {"fetch", "info", "import"};
-    nw_settings settings;
-    int positional;
+    NW_CLEANUP(nw_settings_free) nw_settings settings = {0};
+    int positional, verb = 0;
     if (nw_wants_help(argc, argv)) {
         usage();
         return NW_OK;
     }
-    nw_status status = nw_options_parse(NW_COMMAND_DATA, argc, argv, &settings, &positional);
-    int verb = 0;
-    while (status == NW_OK && positional > 0 && verb < 3 && strcmp(argv[0], names[verb])) verb++;
-    if (status == NW_OK && positional != 2)
-        status = NW_FAIL(NW_E_ARGUMENT, "say what to do and with which dataset: 'nowait data fetch|info|import "
-                                        "DATASET'; --help lists them");
-    if (status == NW_OK && verb == 3)
-        status = NW_FAIL(NW_E_ARGUMENT, "there is no 'nowait data %s'; the nearest is '%s'", argv[0],
-                         nw_suggest(argv[0], names, 3));
-    if (status == NW_OK) status = run[verb](argv[1], &settings);
-    nw_settings_free(&settings);
-    return status;
+    NW_TRY(nw_options_parse(NW_COMMAND_DATA, argc, argv, &settings, &positional));
+    NW_FAIL_IF(positional != 2, NW_E_ARGUMENT,
+               "say what to do and with which dataset: 'nowait data fetch|info|import DATASET'; --help lists them");
+    while (verb < 3 && strcmp(argv[0], names[verb])) verb++;
+    NW_FAIL_IF(verb == 3, NW_E_ARGUMENT, "there is no 'nowait data %s'; the nearest is '%s'", argv[0],
+               nw_suggest(argv[0], names, 3));
+    return run[verb](argv[1], &settings);
 }

@@ -11,16 +11,12 @@ nw_status nw_command_eval(int argc, char **argv)
         nw_options_help(NW_COMMAND_EVAL, stdout);
         return NW_OK;
     }
-    nw_settings settings;
+    NW_CLEANUP(nw_settings_free) nw_settings settings = {0};
     int positional;
-    nw_status status = nw_session_parse(NW_COMMAND_EVAL, argc, argv, &settings, &positional);
-    if (status == NW_OK && positional != 1)
-        status = NW_FAIL(NW_E_ARGUMENT, "'nowait eval' takes one checkpoint, not %d; --help tells more", positional);
-    if (status == NW_OK) {
-        nw_session_notes(&settings);
-        nw_session_catch_signals();
-        status = nw_session_evaluate(&settings, argv[0]);
-    }
-    nw_settings_free(&settings);
-    return status;
+    NW_TRY(nw_session_parse(NW_COMMAND_EVAL, argc, argv, &settings, &positional));
+    NW_FAIL_IF(positional != 1, NW_E_ARGUMENT, "'nowait eval' takes one checkpoint, not %d; --help tells more",
+               positional);
+    nw_session_notes(&settings);
+    nw_session_catch_signals();
+    return nw_session_evaluate(&settings, argv[0]);
 }

@@ -274,27 +274,22 @@ static void print_markdown(FILE *out)
 
 static nw_status show_recipes(void)
 {
-    nw_region region = {0};
+    NW_CLEANUP(nw_region_free) nw_region region = {0};
     nw_text_list names = {0};
-    nw_status status = nw_share_names("recipes", &region, &names);
-    for (int i = 0; status == NW_OK && i < names.count; i++) printf("%s\n", names.at[i]);
-    nw_region_free(&region);
-    return status;
+    NW_TRY(nw_share_names("recipes", &region, &names));
+    for (int i = 0; i < names.count; i++) printf("%s\n", names.at[i]);
+    return NW_OK;
 }
 
 static nw_status show_config(int argc, char **argv)
 {
-    nw_settings settings;
+    NW_CLEANUP(nw_settings_free) nw_settings settings = {0};
     int positional;
-    nw_status status = nw_options_parse(NW_COMMAND_TRAIN, argc, argv, &settings, &positional);
-    if (status == NW_OK) {
-        for (int i = 0; i < nw_settings_notes(&settings); i++)
-            fprintf(stderr, "nowait: %s\n", nw_settings_note(&settings, i));
-        printf("# run: runs/%s\n", settings.run_name);
-        status = nw_config_write(&settings, stdout);
-    }
-    nw_settings_free(&settings);
-    return status;
+    NW_TRY(nw_options_parse(NW_COMMAND_TRAIN, argc, argv, &settings, &positional));
+    for (int i = 0; i < nw_settings_notes(&settings); i++)
+        fprintf(stderr, "nowait: %s\n", nw_settings_note(&settings, i));
+    printf("# run: runs/%s\n", settings.run_name);
+    return nw_config_write(&settings, stdout);
 }
 
 static nw_status show_completion(int argc, char **argv)

@@ -172,15 +172,11 @@ nw_status nw_command_info(int argc, char **argv)
         usage();
         return NW_OK;
     }
-    nw_settings settings;
+    NW_CLEANUP(nw_settings_free) nw_settings settings = {0};
     int positional;
-    nw_status status = nw_options_parse(NW_COMMAND_INFO, argc, argv, &settings, &positional);
-    if (status == NW_OK && positional > 1)
-        status = NW_FAIL(NW_E_ARGUMENT, "'nowait info' takes one model, not %d", positional);
-    if (status == NW_OK && settings.models)
-        show_models();
-    else if (status == NW_OK)
-        status = positional ? show_model(argv[0], &settings) : show_machine();
-    nw_settings_free(&settings);
-    return status;
+    NW_TRY(nw_options_parse(NW_COMMAND_INFO, argc, argv, &settings, &positional));
+    NW_FAIL_IF(positional > 1, NW_E_ARGUMENT, "'nowait info' takes one model, not %d", positional);
+    if (!settings.models) return positional ? show_model(argv[0], &settings) : show_machine();
+    show_models();
+    return NW_OK;
 }

@@ -26,6 +26,7 @@
 #include "base/machine.h"
 #include "net/launchers.h"
 #include "observe/append.h"
+#include "train/checkpoint_steps.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -63,9 +64,7 @@ static void tell(const char *format, ...)
 /* ---- the log ----------------------------------------------------------------------------------------------------- */
 
 typedef struct entry {
-    char *text;
-    size_t size;
-    FILE *out;
+    nw_text line;
     nw_json json;
 } entry;
 
@@ -74,24 +73,13 @@ static bool log_begin(const launch *l, entry *e, const char *event)
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     double milliseconds = (double)(now.tv_nsec / 1000000);
-    e->out = open_memstream(&e->text, &e->size);
-    if (!e->out) return false;
-    e->json = nw_json_begin(e->out, false);
+    if (nw_text_begin(&e->line) != NW_OK) return false;
+    e->json = nw_json_begin(e->line.out, false);
     nw_json_object(&e->json);
-    nw_json_key(&e->json, "event"), nw_json_string(&e->json, event);
-    nw_json_key(&e->json, "time"), nw_json_double(&e->json, (double)now.tv_sec + milliseconds / 1000);
-    nw_json_key(&e->json, "attempt"), nw_json_int(&e->json, l->attempt);
+    nw_json_put_string(&e->json, "event", event);
+    nw_json_put_double(&e->json, "time", (double)now.tv_sec + milliseconds / 1000);
+    nw_json_put_int(&e->json, "attempt", l->attempt);
     return true;
-}
-
-static void add_int(entry *e, const char *key, int64_t value)
-{
-    nw_json_key(&e->json, key), nw_json_int(&e->json, value);
-}
-
-static void add_text(entry *e, const char *key, const char *text)
-{
-    nw_json_key(&e->json, key), nw_json_string(&e->json, text);
 }
 
 /* A log that cannot be written is said once, and no reason to stop. */
@@ -99,26 +87,23 @@ static void log_end(launch *l, entry *e)
 {
     nw_json_object_end(&e->json);
     nw_json_end(&e->json);
-    bool whole = fclose(e->out) == 0;
-    if (whole && l->log.file >= 0 && nw_append_write(&l->log, e->text, e->size) != NW_OK) {
+    bool whole = nw_text_end(&e->line) == NW_OK;
+    if (whole && l->log.file >= 0 && nw_append_write(&l->log, e->line.text, e->line.size) != NW_OK) {
         tell("%s", nw_error_message());
         nw_append_close(&l->log);
     }
-    free(e->text);
+    nw_text_free(&e->line);
 }
 
 static nw_status log_open(launch *l)
 {
-    char *path;
+    NW_AUTOFREE char *path = NULL;
     NW_TRY(nw_directory_make(l->run_dir));
     NW_TRY(nw_path_join(&path, l->run_dir, "launch.log"));
-    nw_status status = nw_append_open(&l->log, path, NW_APPEND_CONTINUE);
-    if (status == NW_OK && flock(l->log.file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-        status = NW_FAIL(NW_E_ARGUMENT,
-                         "another 'nowait launch' supervises %s; wait until it ends, or choose another --run-dir",
-                         l->run_dir);
-    free(path);
-    return status;
+    NW_TRY(nw_append_open(&l->log, path, NW_APPEND_CONTINUE));
+    NW_FAIL_IF(flock(l->log.file, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK, NW_E_ARGUMENT,
+               "another 'nowait launch' supervises %s; wait until it ends, or choose another --run-dir", l->run_dir);
+    return NW_OK;
 }
 
 /* ---- what is to be started --------------------------------------------------------------------------------------- */
@@ -137,16 +122,14 @@ static nw_status take_train(launch *l, int count, char **arguments)
 /* Reads the arguments as train will, so that mistakes are found before anything is started. */
 static nw_status read_train(const launch *l, nw_settings *settings)
 {
-    char **copy = calloc((size_t)l->train.count + 1, sizeof *copy);
+    NW_AUTOFREE char **copy = calloc((size_t)l->train.count + 1, sizeof *copy);
     NW_FAIL_IF(!copy, NW_E_MEMORY, "no memory for the arguments");
     for (int i = 0; i < l->train.count; i++) copy[i] = l->train.at[i];
     int positional = 0;
-    nw_status status = nw_session_parse(NW_COMMAND_TRAIN, l->train.count, copy, settings, &positional);
-    if (status == NW_OK && (settings->print_config || settings->evaluate || strcmp(settings->recipe, "list") == 0))
-        status = NW_FAIL(NW_E_ARGUMENT, "'nowait launch' is for training; to look at something, call 'nowait train' "
-                                        "itself");
-    free(copy);
-    return status;
+    NW_TRY(nw_session_parse(NW_COMMAND_TRAIN, l->train.count, copy, settings, &positional));
+    NW_FAIL_IF(settings->print_config || settings->evaluate || strcmp(settings->recipe, "list") == 0, NW_E_ARGUMENT,
+               "'nowait launch' is for training; to look at something, call 'nowait train' itself");
+    return NW_OK;
 }
 
 static bool find_in_path(const char *name)
@@ -234,10 +217,8 @@ static nw_status make_plan(launch *l)
     NW_TRY(check_alone());
     NW_TRY(choose_launcher(l));
     choose_threads(l);
-    nw_words line = {0};
-    nw_status status = attempt_line(l, false, &line); /* mistakes in it are found before anything is made */
-    nw_words_free(&line);
-    return status;
+    NW_CLEANUP(nw_words_free) nw_words line = {0};
+    return attempt_line(l, false, &line); /* mistakes in it are found before anything is made */
 }
 
 /* The arguments of one attempt: the user's, and ours before whatever ends the options. The last of repeated ones
@@ -256,11 +237,9 @@ static nw_status attempt_arguments(const launch *l, bool resume, nw_words *words
 
 static nw_status attempt_line(const launch *l, bool resume, nw_words *line)
 {
-    nw_words words = {0};
-    nw_status status = attempt_arguments(l, resume, &words);
-    if (status == NW_OK) status = nw_launch_line(&l->plan, &words, line);
-    nw_words_free(&words);
-    return status;
+    NW_CLEANUP(nw_words_free) nw_words words = {0};
+    NW_TRY(attempt_arguments(l, resume, &words));
+    return nw_launch_line(&l->plan, &words, line);
 }
 
 /* ---- what happened ----------------------------------------------------------------------------------------------- */
@@ -268,19 +247,11 @@ static nw_status attempt_line(const launch *l, bool resume, nw_words *line)
 /* The highest step of RUN/checkpoints; -1: none. */
 static int64_t newest_checkpoint(const char *run_dir)
 {
-    char *dir = NULL;
-    nw_names names = {0};
-    int64_t newest = -1;
-    if (nw_checkpoint_exists(run_dir) && nw_path_join(&dir, run_dir, "checkpoints") == NW_OK &&
-        nw_directory_list(&names, dir) == NW_OK)
-        for (int i = 0; i < names.count; i++) {
-            const char *name = names.at[i];
-            bool digits = name[0] && name[strspn(name, "0123456789")] == 0 && strlen(name) < 19;
-            if (digits && atoll(name) > newest) newest = atoll(name);
-        }
-    nw_names_free(&names);
-    free(dir);
-    return newest;
+    NW_AUTOFREE char *dir = NULL;
+    NW_CLEANUP(nw_steps_free) nw_steps steps = {0};
+    bool listed = nw_checkpoint_exists(run_dir) && nw_path_join(&dir, run_dir, "checkpoints") == NW_OK &&
+                  nw_steps_list(&steps, dir) == NW_OK;
+    return listed && steps.count > 0 ? steps.at[0] : -1;
 }
 
 static void tell_death(launch *l, int exit_code)
@@ -295,8 +266,8 @@ static void tell_death(launch *l, int exit_code)
     else
         tell("a machine was lost: so says exit code %d", exit_code);
     if (!log_begin(l, &e, "death")) return;
-    add_int(&e, "exit_code", exit_code);
-    if (number > 0) add_int(&e, "signal", number);
+    nw_json_put_int(&e.json, "exit_code", exit_code);
+    if (number > 0) nw_json_put_int(&e.json, "signal", number);
     log_end(l, &e);
 }
 
@@ -304,31 +275,26 @@ static void tell_death(launch *l, int exit_code)
 
 static nw_status run_attempt(launch *l, nw_supervisor *supervisor, bool resume, int *exit_code)
 {
-    nw_words line = {0};
-    char *text = NULL;
+    NW_CLEANUP(nw_words_free) nw_words line = {0};
+    NW_AUTOFREE char *text = NULL;
     entry e;
-    nw_status status = attempt_line(l, resume, &line);
-    if (status == NW_OK) status = nw_words_quote(&line, &text);
-    if (status == NW_OK) {
-        nw_launcher launcher = l->plan.launcher;
-        bool mpirun = launcher == NW_LAUNCHER_OPEN_MPI || launcher == NW_LAUNCHER_MPICH;
-        nw_launch_job job = {.line = &line,
-                             .stop_signal = launcher == NW_LAUNCHER_SRUN ? SIGTERM : SIGUSR1,
-                             .kill_signal = launcher == NW_LAUNCHER_DIRECT ? SIGKILL : SIGTERM,
-                             .root = mpirun && geteuid() == 0};
-        l->saved = newest_checkpoint(l->run_dir);
-        if (l->attempt == 1 && !l->own->quiet)
-            tell("%d rank%s in %s", l->plan.ranks, l->plan.ranks == 1 ? "" : "s", l->run_dir);
-        if (log_begin(l, &e, "start")) {
-            add_int(&e, "ranks", l->plan.ranks);
-            add_text(&e, "command", text);
-            log_end(l, &e);
-        }
-        status = nw_launch_run(supervisor, &job, exit_code);
+    NW_TRY(attempt_line(l, resume, &line));
+    NW_TRY(nw_words_quote(&line, &text));
+    nw_launcher launcher = l->plan.launcher;
+    bool mpirun = launcher == NW_LAUNCHER_OPEN_MPI || launcher == NW_LAUNCHER_MPICH;
+    nw_launch_job job = {.line = &line,
+                         .stop_signal = launcher == NW_LAUNCHER_SRUN ? SIGTERM : SIGUSR1,
+                         .kill_signal = launcher == NW_LAUNCHER_DIRECT ? SIGKILL : SIGTERM,
+                         .root = mpirun && geteuid() == 0};
+    l->saved = newest_checkpoint(l->run_dir);
+    if (l->attempt == 1 && !l->own->quiet)
+        tell("%d rank%s in %s", l->plan.ranks, l->plan.ranks == 1 ? "" : "s", l->run_dir);
+    if (log_begin(l, &e, "start")) {
+        nw_json_put_int(&e.json, "ranks", l->plan.ranks);
+        nw_json_put_string(&e.json, "command", text);
+        log_end(l, &e);
     }
-    free(text);
-    nw_words_free(&line);
-    return status;
+    return nw_launch_run(supervisor, &job, exit_code);
 }
 
 /* Uses up one restart; false if there is none left. */
@@ -344,8 +310,8 @@ static bool take_restart(launch *l)
          l->own->max_restarts);
     entry e;
     if (log_begin(l, &e, "restart")) {
-        add_int(&e, "from_step", now < 0 ? 0 : now);
-        add_int(&e, "restarts_left", l->restarts_left);
+        nw_json_put_int(&e.json, "from_step", now < 0 ? 0 : now);
+        nw_json_put_int(&e.json, "restarts_left", l->restarts_left);
         log_end(l, &e);
     }
     return true;
@@ -418,8 +384,8 @@ static nw_status supervise(launch *l)
     }
     entry e;
     if (l->log.file >= 0 && log_begin(l, &e, "end")) {
-        add_int(&e, "exit_code", nw_status_exit_code(status));
-        add_text(&e, "message", status == NW_OK ? "done" : nw_error_message());
+        nw_json_put_int(&e.json, "exit_code", nw_status_exit_code(status));
+        nw_json_put_string(&e.json, "message", status == NW_OK ? "done" : nw_error_message());
         log_end(l, &e);
     }
     nw_append_close(&l->log);
@@ -431,35 +397,32 @@ static nw_status supervise(launch *l)
 
 static nw_status print_line(const launch *l)
 {
-    nw_words line = {0};
-    char *text = NULL;
-    nw_status status = attempt_line(l, false, &line);
-    if (status == NW_OK) status = nw_words_quote(&line, &text);
-    if (status == NW_OK) printf("%s\n", text);
-    free(text);
-    nw_words_free(&line);
-    return status;
+    NW_CLEANUP(nw_words_free) nw_words line = {0};
+    NW_AUTOFREE char *text = NULL;
+    NW_TRY(attempt_line(l, false, &line));
+    NW_TRY(nw_words_quote(&line, &text));
+    printf("%s\n", text);
+    return NW_OK;
+}
+
+static void free_launch(launch *l)
+{
+    nw_words_free(&l->train);
+    free(l->run_dir);
 }
 
 static nw_status launch_with(const nw_settings *own, int count, char **arguments)
 {
-    nw_settings train = {0};
-    launch l = {.own = own, .train_settings = &train, .log = {.file = -1}};
-    char *resume = NULL;
-    nw_status status = take_train(&l, count, arguments);
-    if (status == NW_OK) status = read_train(&l, &train);
-    if (status == NW_OK) {
-        train.quiet = true; /* train itself will say what there is to say */
-        status = nw_settings_name_run(&train, own->ranks);
-    }
-    if (status == NW_OK) status = nw_train_place(&train, &l.run_dir, &resume);
-    if (status == NW_OK) status = make_plan(&l);
-    if (status == NW_OK) status = own->dry_run ? print_line(&l) : supervise(&l);
-    nw_words_free(&l.train);
-    nw_settings_free(&train);
-    free(l.run_dir);
-    free(resume);
-    return status;
+    NW_CLEANUP(nw_settings_free) nw_settings train = {0};
+    NW_CLEANUP(free_launch) launch l = {.own = own, .train_settings = &train, .log = {.file = -1}};
+    NW_AUTOFREE char *resume = NULL;
+    NW_TRY(take_train(&l, count, arguments));
+    NW_TRY(read_train(&l, &train));
+    train.quiet = true; /* train itself will say what there is to say */
+    NW_TRY(nw_settings_name_run(&train, own->ranks));
+    NW_TRY(nw_train_place(&train, &l.run_dir, &resume));
+    NW_TRY(make_plan(&l));
+    return own->dry_run ? print_line(&l) : supervise(&l);
 }
 
 static nw_status print_help(void)
@@ -481,13 +444,10 @@ nw_status nw_command_launch(int argc, char **argv)
                "say what to train behind two dashes, for instance: nowait launch -n 2 -- train --recipe demo");
     NW_FAIL_IF(nw_wants_help(argc - dashes, argv + dashes), NW_E_ARGUMENT,
                "for help on training call 'nowait train --help'");
-    nw_settings own;
+    NW_CLEANUP(nw_settings_free) nw_settings own = {0};
     int positional;
-    nw_status status = nw_options_parse(NW_COMMAND_LAUNCH, dashes, argv, &own, &positional);
-    if (status == NW_OK && positional > 0)
-        status =
-            NW_FAIL(NW_E_ARGUMENT, "'%s' is not understood before the two dashes; options begin with dashes", argv[0]);
-    if (status == NW_OK) status = launch_with(&own, argc - dashes - 2, argv + dashes + 2);
-    nw_settings_free(&own);
-    return status;
+    NW_TRY(nw_options_parse(NW_COMMAND_LAUNCH, dashes, argv, &own, &positional));
+    NW_FAIL_IF(positional > 0, NW_E_ARGUMENT, "'%s' is not understood before the two dashes; options begin with dashes",
+               argv[0]);
+    return launch_with(&own, argc - dashes - 2, argv + dashes + 2);
 }

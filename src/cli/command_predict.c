@@ -87,11 +87,9 @@ static nw_status read_dataset(predictor *p, nw_checkpoint *c)
 
 static nw_status prepare(predictor *p, const char *checkpoint)
 {
-    nw_checkpoint *c;
+    NW_CLEANUP(nw_checkpoint_autoclose) nw_checkpoint *c = NULL;
     NW_TRY(nw_checkpoint_open(&c, checkpoint));
-    nw_status status = read_dataset(p, c);
-    nw_checkpoint_close(c);
-    NW_TRY(status);
+    NW_TRY(read_dataset(p, c));
 
     nw_augment augment;
     nw_net_options options;
@@ -157,8 +155,8 @@ static void print_answer(predictor *p, const char *path)
     softmax(p->logits, classes);
     if (as_json) {
         nw_json_object(&p->json);
-        nw_json_key(&p->json, "image"), nw_json_string(&p->json, path);
-        nw_json_key(&p->json, "classes"), nw_json_array(&p->json);
+        nw_json_put_string(&p->json, "image", path);
+        nw_json_put_array(&p->json, "classes");
     } else {
         printf("%s\n", path);
     }
@@ -172,9 +170,9 @@ static void print_answer(predictor *p, const char *path)
         double share = (double)p->logits[best];
         if (as_json) {
             nw_json_object(&p->json);
-            nw_json_key(&p->json, "class"), nw_json_int(&p->json, best);
-            nw_json_key(&p->json, "name"), nw_json_string(&p->json, name);
-            nw_json_key(&p->json, "probability"), nw_json_double(&p->json, share);
+            nw_json_put_int(&p->json, "class", best);
+            nw_json_put_string(&p->json, "name", name);
+            nw_json_put_double(&p->json, "probability", share);
             nw_json_object_end(&p->json);
         } else {
             printf("  %6.2f %%  %s\n", 100 * share, name);
@@ -207,6 +205,17 @@ static nw_status predict(predictor *p, int count, char **paths)
     return status;
 }
 
+static void free_predictor(predictor *p)
+{
+    nw_photo_free(&p->photo);
+    nw_net_free(p->net);
+    free(p->colour);
+    free(p->input);
+    free(p->logits);
+    free(p->names);
+    free(p->name);
+}
+
 nw_status nw_command_predict(int argc, char **argv)
 {
     if (nw_wants_help(argc, argv)) {
@@ -215,21 +224,11 @@ nw_status nw_command_predict(int argc, char **argv)
         nw_options_help(NW_COMMAND_PREDICT, stdout);
         return NW_OK;
     }
-    nw_settings settings;
+    NW_CLEANUP(nw_settings_free) nw_settings settings = {0};
+    NW_CLEANUP(free_predictor) predictor p = {.settings = &settings};
     int positional;
-    predictor p = {.settings = &settings};
-    nw_status status = nw_session_parse(NW_COMMAND_PREDICT, argc, argv, &settings, &positional);
-    if (status == NW_OK && positional < 2)
-        status =
-            NW_FAIL(NW_E_ARGUMENT, "'nowait predict' takes a checkpoint and at least one image; --help tells more");
-    if (status == NW_OK) status = predict(&p, positional, argv);
-    nw_photo_free(&p.photo);
-    nw_net_free(p.net);
-    free(p.colour);
-    free(p.input);
-    free(p.logits);
-    free(p.names);
-    free(p.name);
-    nw_settings_free(&settings);
-    return status;
+    NW_TRY(nw_session_parse(NW_COMMAND_PREDICT, argc, argv, &settings, &positional));
+    NW_FAIL_IF(positional < 2, NW_E_ARGUMENT,
+               "'nowait predict' takes a checkpoint and at least one image; --help tells more");
+    return predict(&p, positional, argv);
 }

@@ -36,14 +36,15 @@ typedef struct replay {
 /* Its options are in the file beside its schedule; those of this command that decide no numbers replace them. */
 static nw_status parse_part(const replay *r, const nw_schedule_part *part, nw_settings *s)
 {
-    char *config, sha256[65], threads[16];
+    NW_AUTOFREE char *config = NULL;
+    char sha256[65], threads[16];
     int positional, count = 0;
     uint64_t bytes;
     const char *arguments[16];
     NW_TRY(nw_path_join(&config, part->dir, NW_SCHEDULE_CONFIG));
-    nw_status status = nw_file_hash(config, &bytes, sha256);
-    if (status == NW_OK && strcmp(sha256, part->header.config_sha256) != 0)
-        status = NW_FAIL(NW_E_FILE, "%s was changed since the run was recorded; restore it from a copy", config);
+    NW_TRY(nw_file_hash(config, &bytes, sha256));
+    NW_FAIL_IF(strcmp(sha256, part->header.config_sha256) != 0, NW_E_FILE,
+               "%s was changed since the run was recorded; restore it from a copy", config);
     snprintf(threads, sizeof threads, "%d", r->asked->threads);
     arguments[count++] = "--recipe";
     arguments[count++] = config;
@@ -51,9 +52,7 @@ static nw_status parse_part(const replay *r, const nw_schedule_part *part, nw_se
     if (nw_settings_is_set(r->asked, "data-dir"))
         arguments[count++] = "--data-dir", arguments[count++] = r->asked->data_dir;
     if (r->asked->quiet) arguments[count++] = "--quiet";
-    if (status == NW_OK) status = nw_options_parse(NW_COMMAND_TRAIN, count, (char **)arguments, s, &positional);
-    free(config);
-    return status;
+    return nw_options_parse(NW_COMMAND_TRAIN, count, (char **)arguments, s, &positional);
 }
 
 /* Other kernels give other bits. */
@@ -75,95 +74,73 @@ static nw_status train_part(replay *r, const nw_settings *s, const nw_dataset *d
                             bool last)
 {
     nw_world world = {.place = NW_CREW_REPLAY, .size = part->header.world};
-    nw_run_options o;
+    NW_CLEANUP(nw_plan_free) nw_run_options o = {0};
+    NW_CLEANUP(nw_text_free) nw_text config = {0};
     nw_stopwatch watch = nw_stopwatch_start(NULL, nw_now_ns());
     nw_stopwatch_enter(&watch, NW_PHASE_PREPROCESS, nw_now_ns());
-    char *config = NULL;
-    size_t bytes;
     bool shows = !s->quiet;
-    nw_status status = nw_plan_run(s, d, &world, &o);
-    if (status == NW_OK) status = nw_session_config_text(s, &config, &bytes);
-    if (status == NW_OK) {
-        o.crew.schedule = part;
-        o.run_dir = r->asked->run_dir[0] ? r->asked->run_dir : NULL;
-        o.config = config;
-        o.resume = r->from;
-        o.rollbacks = 0; /* where the run went back, another part begins */
-        o.name_checkpoint = last ? NULL : r->between;
-        o.stop = nw_session_stop();
-        o.watch = &watch;
-        o.observe =
-            (nw_observe_options){.run_dir = o.run_dir, .progress = shows ? stderr : NULL, .print_every = s->print_freq};
-        status = nw_run_train(&o, &r->result);
-        bool ends = status == NW_E_INTERRUPTED && !*nw_session_stop(); /* where the schedule ends */
-        if (ends) status = NW_OK;
-    }
-    nw_plan_free(&o);
-    free(config);
-    return status;
+    NW_TRY(nw_plan_run(s, d, &world, &o));
+    NW_TRY(nw_session_config_text(s, &config));
+    o.crew.schedule = part;
+    o.run_dir = r->asked->run_dir[0] ? r->asked->run_dir : NULL;
+    o.config = config.text;
+    o.resume = r->from;
+    o.rollbacks = 0; /* where the run went back, another part begins */
+    o.name_checkpoint = last ? NULL : r->between;
+    o.stop = nw_session_stop();
+    o.watch = &watch;
+    o.observe =
+        (nw_observe_options){.run_dir = o.run_dir, .progress = shows ? stderr : NULL, .print_every = s->print_freq};
+    nw_status status = nw_run_train(&o, &r->result);
+    bool ends = status == NW_E_INTERRUPTED && !*nw_session_stop(); /* where the schedule ends */
+    return ends ? NW_OK : status;
 }
 
 static nw_status replay_part(replay *r, const nw_schedule_part *part, bool last)
 {
-    nw_settings s = {0};
-    nw_dataset *dataset = NULL;
-    nw_status status = parse_part(r, part, &s);
-    if (status == NW_OK) status = check_machine(part, &s);
-    if (status == NW_OK && part->first_step > 0 && !r->from) { /* it began with the checkpoint of another run */
-        if (!s.resume[0])
-            status =
-                NW_FAIL(NW_E_ARGUMENT,
-                        "the schedule of %s begins at step %" PRId64 "; give the checkpoint of that step with --from",
-                        r->run, part->first_step);
-        else if (!(r->from = strdup(s.resume)))
-            status = NW_FAIL(NW_E_MEMORY, "no memory for a path");
+    NW_CLEANUP(nw_settings_free) nw_settings s = {0};
+    NW_CLEANUP(nw_dataset_autoclose) nw_dataset *dataset = NULL;
+    NW_TRY(parse_part(r, part, &s));
+    NW_TRY(check_machine(part, &s));
+    if (part->first_step > 0 && !r->from) { /* it began with the checkpoint of another run */
+        NW_FAIL_IF(!s.resume[0], NW_E_ARGUMENT,
+                   "the schedule of %s begins at step %" PRId64 "; give the checkpoint of that step with --from",
+                   r->run, part->first_step);
+        NW_TRY(nw_text_copy(&r->from, s.resume));
     }
-    if (status == NW_OK) status = nw_plan_dataset(&s, &dataset);
-    if (status == NW_OK) status = train_part(r, &s, dataset, part, last);
-    nw_dataset_close(dataset);
-    nw_settings_free(&s);
-    return status;
+    NW_TRY(nw_plan_dataset(&s, &dataset));
+    return train_part(r, &s, dataset, part, last);
 }
 
 /* ---- comparing --------------------------------------------------------------------------------------------------- */
 
 static nw_status summary_hash(const char *run, char sha256[65])
 {
-    char *path, *text = NULL;
+    NW_AUTOFREE char *path = NULL, *text = NULL;
+    NW_CLEANUP(nw_json_free) nw_json_document json = {0};
     size_t size;
     const char *hash;
-    nw_json_document json;
     sha256[0] = '\0';
     NW_TRY(nw_path_join(&path, run, "summary.json"));
-    nw_status status = NW_OK;
-    if (nw_file_is_regular(path)) {
-        status = nw_file_read(path, NW_JSON_READ_BYTES, &text, &size);
-        if (status == NW_OK) status = nw_json_parse(&json, text, size, path);
-        if (status == NW_OK) {
-            status = nw_json_get_text(&json, json.values, "weights_sha256", &hash);
-            if (status == NW_OK) snprintf(sha256, 65, "%s", hash);
-            nw_json_free(&json);
-        }
-        free(text);
-    }
-    free(path);
-    return status;
+    if (!nw_file_is_regular(path)) return NW_OK;
+    NW_TRY(nw_file_read(path, NW_JSON_READ_BYTES, &text, &size));
+    NW_TRY(nw_json_parse(&json, text, size, path));
+    NW_TRY(nw_json_get_text(&json, json.values, "weights_sha256", &hash));
+    snprintf(sha256, 65, "%s", hash);
+    return NW_OK;
 }
 
 /* What the checkpoint of a step says; "" where there is none. */
 static nw_status checkpoint_hash(const char *run, int64_t step, char sha256[65])
 {
-    char *path;
-    nw_checkpoint *c;
+    NW_AUTOFREE char *path = NULL;
+    NW_CLEANUP(nw_checkpoint_autoclose) nw_checkpoint *c = NULL;
     sha256[0] = '\0';
     NW_TRY(nw_checkpoint_step_path(&path, run, step));
-    nw_status status = NW_OK;
-    if (nw_checkpoint_exists(path) && (status = nw_checkpoint_open(&c, path)) == NW_OK) {
-        snprintf(sha256, 65, "%s", nw_checkpoint_get_info(c)->weights_sha256);
-        nw_checkpoint_close(c);
-    }
-    free(path);
-    return status;
+    if (!nw_checkpoint_exists(path)) return NW_OK;
+    NW_TRY(nw_checkpoint_open(&c, path));
+    snprintf(sha256, 65, "%s", nw_checkpoint_get_info(c)->weights_sha256);
+    return NW_OK;
 }
 
 static nw_status compare(const replay *r, const nw_schedule_part *part, bool last)
@@ -198,54 +175,44 @@ static nw_status compare(const replay *r, const nw_schedule_part *part, bool las
 
 static nw_status start_from(replay *r, const char *path)
 {
-    nw_checkpoint *c;
+    NW_CLEANUP(nw_checkpoint_autoclose) nw_checkpoint *c = NULL;
     NW_TRY(nw_checkpoint_open(&c, path));
     const nw_checkpoint_info *info = nw_checkpoint_get_info(c);
-    nw_status status = nw_checkpoint_is_bare(c)
-                           ? NW_FAIL(NW_E_ARGUMENT, "%s holds weights only; --from takes a checkpoint of the run", path)
-                           : nw_recording_start(&r->recording, info->step, info->epoch);
-    if (status == NW_OK && !(r->from = strdup(nw_checkpoint_path(c))))
-        status = NW_FAIL(NW_E_MEMORY, "no memory for a path");
-    nw_checkpoint_close(c);
-    return status;
+    NW_FAIL_IF(nw_checkpoint_is_bare(c), NW_E_ARGUMENT, "%s holds weights only; --from takes a checkpoint of the run",
+               path);
+    NW_TRY(nw_recording_start(&r->recording, info->step, info->epoch));
+    return nw_text_copy(&r->from, nw_checkpoint_path(c));
 }
 
 /* The first part may have begun with a checkpoint that the run still has, when steps before it were not recorded. */
 static nw_status find_beginning(replay *r)
 {
     const nw_schedule_part *part = &r->recording.parts[0];
-    char *path;
+    NW_AUTOFREE char *path = NULL;
     if (r->from || part->first_step == 0) return NW_OK;
     NW_TRY(nw_checkpoint_step_path(&path, r->run, part->first_step));
-    if (nw_checkpoint_exists(path))
-        r->from = path;
-    else
-        free(path);
-    return NW_OK;
+    return nw_checkpoint_exists(path) ? nw_text_copy(&r->from, path) : NW_OK;
 }
 
 static nw_status make_folder(replay *r)
 {
     const char *root = getenv("TMPDIR");
-    NW_TRY(nw_path_join(&r->folder, root && root[0] ? root : "/tmp", "nowait-replay-XXXXXX"));
-    if (!mkdtemp(r->folder)) {
-        nw_status status =
-            NW_FAIL(NW_E_SYSTEM, "cannot make a folder like %s; set TMPDIR to one that is writable", r->folder);
-        free(r->folder);
-        r->folder = NULL;
-        return status;
-    }
+    NW_AUTOFREE char *folder = NULL;
+    NW_TRY(nw_path_join(&folder, root && root[0] ? root : "/tmp", "nowait-replay-XXXXXX"));
+    NW_FAIL_IF(!mkdtemp(folder), NW_E_SYSTEM, "cannot make a folder like %s; set TMPDIR to one that is writable",
+               folder);
+    r->folder = folder;
+    folder = NULL;
     return nw_path_join(&r->between, r->folder, "state");
 }
 
 static nw_status check_run_dir(const replay *r)
 {
-    char *config;
+    NW_AUTOFREE char *config = NULL;
     if (!r->asked->run_dir[0]) return NW_OK;
     NW_TRY(nw_path_join(&config, r->asked->run_dir, NW_CHECKPOINT_CONFIG));
-    bool holds = nw_file_is_regular(config);
-    free(config);
-    NW_FAIL_IF(holds, NW_E_ARGUMENT, "%s holds a run already; choose another --run-dir, or none", r->asked->run_dir);
+    NW_FAIL_IF(nw_file_is_regular(config), NW_E_ARGUMENT, "%s holds a run already; choose another --run-dir, or none",
+               r->asked->run_dir);
     return NW_OK;
 }
 
@@ -269,8 +236,7 @@ static nw_status replay_all(replay *r)
         NW_TRY(compare(r, part, last));
         if (last) break;
         free(r->from);
-        r->from = strdup(r->between);
-        NW_FAIL_IF(!r->from, NW_E_MEMORY, "no memory for a path");
+        NW_TRY(nw_text_copy(&r->from, r->between));
     }
     return NW_OK;
 }
@@ -298,16 +264,11 @@ nw_status nw_command_replay(int argc, char **argv)
         nw_options_help(NW_COMMAND_REPLAY, stdout);
         return NW_OK;
     }
-    nw_settings settings;
+    NW_CLEANUP(nw_settings_free) nw_settings settings = {0};
     int positional;
-    nw_status status = nw_options_parse(NW_COMMAND_REPLAY, argc, argv, &settings, &positional);
-    if (status == NW_OK && positional != 1)
-        status =
-            NW_FAIL(NW_E_ARGUMENT, "'nowait replay' takes one run's directory, not %d; --help tells more", positional);
-    if (status == NW_OK) {
-        nw_session_catch_signals();
-        status = replay_run(&settings, argv[0]);
-    }
-    nw_settings_free(&settings);
-    return status;
+    NW_TRY(nw_options_parse(NW_COMMAND_REPLAY, argc, argv, &settings, &positional));
+    NW_FAIL_IF(positional != 1, NW_E_ARGUMENT, "'nowait replay' takes one run's directory, not %d; --help tells more",
+               positional);
+    nw_session_catch_signals();
+    return replay_run(&settings, argv[0]);
 }

@@ -17,9 +17,9 @@
 
 static nw_status list_one(const char *name, bool several)
 {
-    nw_paper paper;
-    nw_status status = nw_paper_read(&paper, name);
-    for (int i = 0; i < paper.count && status == NW_OK; i++) {
+    NW_CLEANUP(nw_paper_free) nw_paper paper = {0};
+    NW_TRY(nw_paper_read(&paper, name));
+    for (int i = 0; i < paper.count; i++) {
         const nw_experiment *e = &paper.at[i];
         char published[16] = "-";
         if (!isnan(e->published)) snprintf(published, sizeof published, "%.2f%%", e->published);
@@ -27,21 +27,19 @@ static nw_status list_one(const char *name, bool several)
         if (!several && e->recipe)
             printf("%-28s %-36s %8lld %10s  %s\n", e->name, e->recipe, (long long)e->epochs, published, e->what);
     }
-    nw_paper_free(&paper);
-    return status;
+    return NW_OK;
 }
 
 static nw_status list(void)
 {
-    nw_region region = {0};
+    NW_CLEANUP(nw_region_free) nw_region region = {0};
     nw_text_list names;
-    nw_status status = nw_paper_names(&region, &names);
-    if (status == NW_OK) printf("%-28s %-36s %8s %10s  %s\n", "experiment", "recipe", "epochs", "published", "what");
-    for (int i = 0; status == NW_OK && i < names.count; i++) status = list_one(names.at[i], false);
-    if (status == NW_OK) printf("\n%-28s %4s  %s\n", "experiments of several runs", "runs", "what");
-    for (int i = 0; status == NW_OK && i < names.count; i++) status = list_one(names.at[i], true);
-    nw_region_free(&region);
-    return status;
+    NW_TRY(nw_paper_names(&region, &names));
+    printf("%-28s %-36s %8s %10s  %s\n", "experiment", "recipe", "epochs", "published", "what");
+    for (int i = 0; i < names.count; i++) NW_TRY(list_one(names.at[i], false));
+    printf("\n%-28s %4s  %s\n", "experiments of several runs", "runs", "what");
+    for (int i = 0; i < names.count; i++) NW_TRY(list_one(names.at[i], true));
+    return NW_OK;
 }
 
 /* ---- doing them -------------------------------------------------------------------------------------------------- */
@@ -93,10 +91,9 @@ static nw_status run_matching(const nw_paper *paper, const char *wanted, const n
     if (single && !s->dry_run) printf("%-28s %10s %10s %6s %s\n", "experiment", "published", "here", "epochs", "what");
     for (int i = 0; i < paper->count; i++) {
         if (!wants(&paper->at[i], wanted, &run)) continue;
+        NW_CLEANUP(nw_trials_free)
         nw_trials trials = {.settings = s, .given = given, .given_count = count, .given_wins = true};
-        nw_status status = reproduce(&paper->at[i], run, &trials);
-        nw_trials_free(&trials);
-        NW_TRY(status);
+        NW_TRY(reproduce(&paper->at[i], run, &trials));
     }
     return NW_OK;
 }
@@ -119,18 +116,12 @@ nw_status nw_command_reproduce(int argc, char **argv)
                "name a paper or an experiment first; 'nowait reproduce list' shows all");
     if (strcmp(argv[0], "list") == 0) return list();
     const char *wanted = argv[0];
-    char **kept = calloc((size_t)argc + 1, sizeof *kept), *name = strndup(wanted, strcspn(wanted, "/"));
-    nw_paper paper = {0};
-    nw_settings settings = {0};
-    int positional, count = 0;
-    nw_status status = kept && name ? NW_OK : NW_FAIL(NW_E_MEMORY, "no memory for the arguments");
-    if (status == NW_OK) count = nw_child_keep(NW_COMMAND_REPRODUCE, own, argc - 1, argv + 1, kept);
-    if (status == NW_OK) status = nw_options_parse(NW_COMMAND_REPRODUCE, argc, argv, &settings, &positional);
-    if (status == NW_OK) status = nw_paper_read(&paper, name);
-    if (status == NW_OK) status = run_matching(&paper, wanted, &settings, kept, count);
-    nw_paper_free(&paper);
-    nw_settings_free(&settings);
-    free(kept);
-    free(name);
-    return status;
+    NW_AUTOFREE char **kept = calloc((size_t)argc + 1, sizeof *kept), *name = strndup(wanted, strcspn(wanted, "/"));
+    NW_FAIL_IF(!kept || !name, NW_E_MEMORY, "no memory for the arguments");
+    NW_CLEANUP(nw_paper_free) nw_paper paper = {0};
+    NW_CLEANUP(nw_settings_free) nw_settings settings = {0};
+    int positional, count = nw_child_keep(NW_COMMAND_REPRODUCE, own, argc - 1, argv + 1, kept);
+    NW_TRY(nw_options_parse(NW_COMMAND_REPRODUCE, argc, argv, &settings, &positional));
+    NW_TRY(nw_paper_read(&paper, name));
+    return run_matching(&paper, wanted, &settings, kept, count);
 }

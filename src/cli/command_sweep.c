@@ -8,6 +8,7 @@
  * deviation over the seeds.
  */
 #define _GNU_SOURCE 1
+#include "base/text.h"
 #include "cli/command.h"
 #include "experiment/trials.h"
 
@@ -16,17 +17,14 @@
 
 static nw_status sweep(const nw_settings *s, char *const *given, int count)
 {
-    nw_trials trials = {.settings = s, .given = given, .given_count = count};
+    NW_CLEANUP(nw_trials_free) nw_trials trials = {.settings = s, .given = given, .given_count = count};
     NW_FAIL_IF(s->grid.count == 0 && s->seeds < 2, NW_E_ARGUMENT,
                "a sweep needs --grid OPTION=VALUE,VALUE or --seeds N; --help tells more");
     bool named = s->run_dir[0];
-    int length = asprintf(&trials.dir, "%s%s", named ? "" : "runs/sweep-", named ? s->run_dir : s->run_name);
-    NW_FAIL_IF(length < 0, NW_E_MEMORY, "no memory for the folder of the sweep");
-    nw_status status = nw_trials_add_grid(&trials, &s->grid);
-    if (status == NW_OK) status = nw_trials_run(&trials, NULL);
-    if (status == NW_OK) status = nw_trials_report(&trials);
-    nw_trials_free(&trials);
-    return status;
+    NW_TRY(nw_text_print(&trials.dir, "%s%s", named ? "" : "runs/sweep-", named ? s->run_dir : s->run_name));
+    NW_TRY(nw_trials_add_grid(&trials, &s->grid));
+    NW_TRY(nw_trials_run(&trials, NULL));
+    return nw_trials_report(&trials);
 }
 
 nw_status nw_command_sweep(int argc, char **argv)
@@ -38,15 +36,11 @@ nw_status nw_command_sweep(int argc, char **argv)
                "after an interruption. Results: a table, and sweep.tsv and sweep.json in RUN_DIR.\n");
         return NW_OK;
     }
-    char **kept = calloc((size_t)argc + 1, sizeof *kept);
+    NW_AUTOFREE char **kept = calloc((size_t)argc + 1, sizeof *kept);
     NW_FAIL_IF(!kept, NW_E_MEMORY, "no memory for the arguments");
     int positional, count = nw_child_keep(NW_COMMAND_SWEEP, own, argc, argv, kept); /* parsing changes their order */
-    nw_settings settings;
-    nw_status status = nw_options_parse(NW_COMMAND_SWEEP, argc, argv, &settings, &positional);
-    if (status == NW_OK && positional > 0)
-        status = NW_FAIL(NW_E_ARGUMENT, "'nowait sweep' takes options only, not '%s'", argv[0]);
-    if (status == NW_OK) status = sweep(&settings, kept, count);
-    free(kept);
-    nw_settings_free(&settings);
-    return status;
+    NW_CLEANUP(nw_settings_free) nw_settings settings = {0};
+    NW_TRY(nw_options_parse(NW_COMMAND_SWEEP, argc, argv, &settings, &positional));
+    NW_FAIL_IF(positional > 0, NW_E_ARGUMENT, "'nowait sweep' takes options only, not '%s'", argv[0]);
+    return sweep(&settings, kept, count);
 }

@@ -16,6 +16,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/machine.h"
+#include "base/text.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -26,36 +27,18 @@
 /* The directory of checkpoints that lie in RUN/checkpoints/STEP; NULL for one that lies elsewhere. */
 static nw_status run_around(const char *path, char **run_dir)
 {
-    char *parent = NULL, *name = NULL, *root = NULL, *folder = NULL;
+    NW_AUTOFREE char *parent = NULL, *name = NULL, *root = NULL, *folder = NULL;
     *run_dir = NULL;
-    nw_status status = nw_path_split(path, &parent, &name);
-    bool named = status == NW_OK && nw_path_split(parent, &root, &folder) == NW_OK; /* "." and ".." have no name */
-    if (named && strcmp(folder, "checkpoints") == 0) {
-        *run_dir = root;
-        root = NULL;
-    }
-    free(parent);
-    free(name);
-    free(root);
-    free(folder);
-    return status;
+    NW_TRY(nw_path_split(path, &parent, &name));
+    if (nw_path_split(parent, &root, &folder) != NW_OK) return NW_OK; /* "." and ".." have no name */
+    return strcmp(folder, "checkpoints") == 0 ? nw_text_copy(run_dir, root) : NW_OK;
 }
 
 static nw_status holds_run(const char *dir, bool *holds)
 {
-    char *path;
-    *holds = false;
-    if (!nw_file_is_directory(dir)) return NW_OK;
-    NW_TRY(nw_path_join(&path, dir, "config.yaml"));
+    NW_AUTOFREE char *path = NULL;
+    NW_TRY(nw_path_join(&path, dir, NW_CHECKPOINT_CONFIG));
     *holds = nw_file_is_regular(path);
-    free(path);
-    return NW_OK;
-}
-
-static nw_status copied(const char *text, char **copy)
-{
-    *copy = strdup(text);
-    NW_FAIL_IF(!*copy, NW_E_MEMORY, "no memory for a path");
     return NW_OK;
 }
 
@@ -69,21 +52,18 @@ static nw_status run_of_checkpoint(nw_checkpoint *c, char **run_dir)
     if (*run_dir || !nw_checkpoint_has(c, "run_dir")) return NW_OK;
     NW_TRY(nw_checkpoint_get_text(c, "run_dir", &writer));
     NW_TRY(holds_run(writer, &holds));
-    return holds ? copied(writer, run_dir) : NW_OK;
+    return holds ? nw_text_copy(run_dir, writer) : NW_OK;
 }
 
 /* runs/NAME, or the first of runs/NAME-2, runs/NAME-3, ... that is free. */
 static nw_status free_run_dir(const char *name, char **run_dir)
 {
-    char text[4096];
     for (int i = 1; i < 100000; i++) {
+        NW_AUTOFREE char *text = NULL;
         bool holds;
-        if (i == 1)
-            snprintf(text, sizeof text, "runs/%s", name);
-        else
-            snprintf(text, sizeof text, "runs/%s-%d", name, i);
+        NW_TRY(nw_text_print(&text, i == 1 ? "runs/%s" : "runs/%s-%d", name, i));
         NW_TRY(holds_run(text, &holds));
-        if (!holds) return copied(text, run_dir);
+        if (!holds) return nw_text_copy(run_dir, text);
     }
     return NW_FAIL(NW_E_ARGUMENT, "there are 100000 runs named '%s'; give --run-dir", name);
 }
@@ -159,18 +139,15 @@ static nw_status compare_options(const nw_settings *s, const nw_settings *earlie
 
 static nw_status compare_with_run(const nw_settings *s, const char *dir)
 {
-    char *path;
+    NW_AUTOFREE char *path = NULL;
+    NW_CLEANUP(nw_settings_free) nw_settings earlier = {0};
     bool holds;
-    nw_settings earlier = {0};
     NW_TRY(holds_run(dir, &holds));
     if (!holds) return NW_OK;
-    NW_TRY(nw_path_join(&path, dir, "config.yaml"));
-    nw_status status = nw_settings_begin(&earlier, NW_COMMAND_TRAIN);
-    if (status == NW_OK) status = nw_config_apply(&earlier, path, NW_LAYER_RECIPE);
-    if (status == NW_OK) status = compare_options(s, &earlier, dir);
-    nw_settings_free(&earlier);
-    free(path);
-    return status;
+    NW_TRY(nw_path_join(&path, dir, NW_CHECKPOINT_CONFIG));
+    NW_TRY(nw_settings_begin(&earlier, NW_COMMAND_TRAIN));
+    NW_TRY(nw_config_apply(&earlier, path, NW_LAYER_RECIPE));
+    return compare_options(s, &earlier, dir);
 }
 
 nw_status nw_train_place(const nw_settings *s, char **run_dir, char **resume)
@@ -178,28 +155,26 @@ nw_status nw_train_place(const nw_settings *s, char **run_dir, char **resume)
     *run_dir = *resume = NULL;
     bool holds, elsewhere = s->run_dir[0] && strcmp(nw_settings_origin(s, "run-dir"), "command line") == 0;
     if (s->resume[0] && nw_checkpoint_exists(s->resume)) {
-        NW_TRY(copied(s->resume, resume));
-        nw_checkpoint *c;
+        NW_CLEANUP(nw_checkpoint_autoclose) nw_checkpoint *c = NULL;
+        NW_TRY(nw_text_copy(resume, s->resume));
         NW_TRY(nw_checkpoint_open(&c, s->resume));
-        nw_status status = elsewhere ? NW_OK : run_of_checkpoint(c, run_dir);
-        nw_checkpoint_close(c);
-        NW_TRY(status);
+        if (!elsewhere) NW_TRY(run_of_checkpoint(c, run_dir));
         if (*run_dir) return NW_OK;
     } else if (s->resume[0]) {
         fprintf(stderr, "nowait: there is no checkpoint at %s; starting anew\n", s->resume);
         NW_TRY(holds_run(s->resume, &holds));
-        if (holds && !elsewhere) return copied(s->resume, run_dir);
+        if (holds && !elsewhere) return nw_text_copy(run_dir, s->resume);
     }
     char composed[4096];
     snprintf(composed, sizeof composed, "runs/%s", s->run_name);
     const char *wanted = s->run_dir[0] ? s->run_dir : s->configs.count > 0 ? composed : NULL;
     if (!wanted) return free_run_dir(s->run_name, run_dir);
-    NW_TRY(copied(wanted, run_dir));
+    NW_TRY(nw_text_copy(run_dir, wanted));
     if (*resume || !nw_file_is_directory(wanted) || !nw_checkpoint_exists(wanted)) return NW_OK;
     NW_FAIL_IF(s->configs.count == 0, NW_E_ARGUMENT,
                "%s holds a run already; continue it with --resume %s, or choose another --run-dir", wanted, wanted);
     NW_TRY(compare_with_run(s, wanted));
-    return copied(wanted, resume);
+    return nw_text_copy(resume, wanted);
 }
 
 /* ---- what the user sees ------------------------------------------------------------------------------------------ */
@@ -276,74 +251,56 @@ static void print_result(const nw_settings *s, const nw_run_result *r, const cha
 static nw_status train_in(const nw_settings *s, const nw_dataset *d, const nw_world *world, const char *run_dir,
                           const char *resume, nw_stopwatch *watch)
 {
-    nw_run_options o;
-    char *config = NULL;
+    NW_CLEANUP(nw_plan_free) nw_run_options o = {0};
+    NW_CLEANUP(nw_text_free) nw_text config = {0};
     nw_session_origin origin;
-    size_t bytes;
+    nw_run_result result;
     bool speaks = nw_world_leads(world), shows = speaks && !s->quiet;
-    nw_status status = nw_plan_run(s, d, world, &o);
-    if (status == NW_OK && s->calibrate[0]) {
-        status = nw_calibrate(s, world, &o.crew.replica.net);
-        nw_plan_free(&o);
-        return status;
-    }
-    if (status == NW_OK) status = nw_session_config_text(s, &config, &bytes);
-    if (status == NW_OK) {
-        nw_session_find_origin(&origin, &o.record);
-        o.run_dir = run_dir;
-        o.config = config;
-        o.resume = resume;
-        o.stop = nw_session_stop();
-        o.watch = watch;
-        o.observe = nw_session_observe(s, run_dir, shows);
-        o.observe.table = shows ? stdout : NULL;
-        if (speaks) warn_of_threads(world);
-        if (shows) print_start(s, &o, world, d, run_dir);
-        nw_run_result result;
-        status = nw_run_train(&o, &result);
-        if (status == NW_OK && result.nothing_to_do && speaks)
-            printf("nothing to do: %s has reached the end asked for (%d epochs)\n", resume, s->epochs);
-        else if (status == NW_OK && speaks)
-            print_result(s, &result, run_dir);
-    }
-    nw_plan_free(&o);
-    free(config);
-    return status;
+    NW_TRY(nw_plan_run(s, d, world, &o));
+    if (s->calibrate[0]) return nw_calibrate(s, world, &o.crew.replica.net);
+    NW_TRY(nw_session_config_text(s, &config));
+    nw_session_find_origin(&origin, &o.record);
+    o.run_dir = run_dir;
+    o.config = config.text;
+    o.resume = resume;
+    o.stop = nw_session_stop();
+    o.watch = watch;
+    o.observe = nw_session_observe(s, run_dir, shows);
+    o.observe.table = shows ? stdout : NULL;
+    if (speaks) warn_of_threads(world);
+    if (shows) print_start(s, &o, world, d, run_dir);
+    NW_TRY(nw_run_train(&o, &result));
+    if (result.nothing_to_do && speaks)
+        printf("nothing to do: %s has reached the end asked for (%d epochs)\n", resume, s->epochs);
+    else if (speaks)
+        print_result(s, &result, run_dir);
+    return NW_OK;
 }
 
 static nw_status train(nw_settings *s)
 {
     nw_stopwatch watch = nw_stopwatch_start(NULL, nw_now_ns());
-    char *run_dir = NULL, *resume = NULL;
-    nw_dataset *dataset = NULL;
-    nw_world world;
+    NW_AUTOFREE char *run_dir = NULL, *resume = NULL;
+    NW_CLEANUP(nw_dataset_autoclose) nw_dataset *dataset = NULL;
+    NW_CLEANUP(nw_world_close) nw_world world = {0};
     nw_stopwatch_enter(&watch, NW_PHASE_PREPROCESS, nw_now_ns());
-    nw_status status = nw_world_open(&world, s);
-    if (status == NW_OK) { /* rank 0 decides for all where the run lives */
-        status = nw_settings_name_run(s, world.size);
-        if (status == NW_OK && nw_world_leads(&world)) status = nw_train_place(s, &run_dir, &resume);
-        status = nw_world_tell(&world, status, &run_dir);
-        if (status == NW_OK) status = nw_world_tell(&world, NW_OK, &resume);
-    }
-    if (status == NW_OK) status = nw_plan_dataset(s, &dataset);
-    if (status == NW_OK) status = nw_world_check(&world, s, dataset);
-    if (status == NW_OK) status = train_in(s, dataset, &world, run_dir, resume, &watch);
-    nw_world_close(&world);
-    nw_dataset_close(dataset);
-    free(run_dir);
-    free(resume);
-    return status;
+    NW_TRY(nw_world_open(&world, s));
+    nw_status status = nw_settings_name_run(s, world.size); /* rank 0 decides for all where the run lives */
+    if (status == NW_OK && nw_world_leads(&world)) status = nw_train_place(s, &run_dir, &resume);
+    NW_TRY(nw_world_tell(&world, status, &run_dir));
+    NW_TRY(nw_world_tell(&world, NW_OK, &resume));
+    NW_TRY(nw_plan_dataset(s, &dataset));
+    NW_TRY(nw_world_check(&world, s, dataset));
+    return train_in(s, dataset, &world, run_dir, resume, &watch);
 }
 
 /* Whether a checkpoint is there, whole, and of that step. */
 static bool is_of_step(const char *path, int64_t step)
 {
-    nw_checkpoint *c;
+    NW_CLEANUP(nw_checkpoint_autoclose) nw_checkpoint *c = NULL;
     if (!nw_checkpoint_exists(path) || nw_checkpoint_open(&c, path) != NW_OK) return false;
     const nw_checkpoint_info *info = nw_checkpoint_get_info(c);
-    bool is_it = info && info->step == step;
-    nw_checkpoint_close(c);
-    return is_it;
+    return info && info->step == step;
 }
 
 /* Of a run's best step, to be freed: among its checkpoints, or kept aside; NULL: neither is there. */
@@ -362,52 +319,41 @@ static nw_status find_best(const char *run_dir, int64_t step, char **best)
 /* The best checkpoint of the run that `path` means, to be freed; where none is known, `path` itself. */
 static nw_status best_checkpoint(const char *path, char **best)
 {
-    nw_checkpoint *c;
-    char *run_dir = NULL;
+    NW_CLEANUP(nw_checkpoint_autoclose) nw_checkpoint *c = NULL;
+    NW_AUTOFREE char *run_dir = NULL;
     int64_t step = -1;
     *best = NULL;
     NW_TRY(nw_checkpoint_open(&c, path));
-    nw_status status = nw_checkpoint_is_bare(c) ? NW_OK : run_of_checkpoint(c, &run_dir);
-    if (status == NW_OK && run_dir && nw_checkpoint_has(c, "best_step"))
-        status = nw_checkpoint_get_int(c, "best_step", &step);
-    nw_checkpoint_close(c);
-    if (status == NW_OK && step >= 0) status = find_best(run_dir, step, best);
-    free(run_dir);
-    NW_TRY(status);
+    if (!nw_checkpoint_is_bare(c)) NW_TRY(run_of_checkpoint(c, &run_dir));
+    if (run_dir && nw_checkpoint_has(c, "best_step")) NW_TRY(nw_checkpoint_get_int(c, "best_step", &step));
+    if (step >= 0) NW_TRY(find_best(run_dir, step, best));
     if (*best) return NW_OK;
     if (step >= 0)
         fprintf(stderr, "nowait: the best checkpoint of %s, of step %lld, is not there; this is its newest\n", path,
                 (long long)step);
-    return copied(path, best);
+    return nw_text_copy(best, path);
 }
 
 static nw_status evaluate_best(const nw_settings *s)
 {
-    char named[4096], *best;
+    NW_AUTOFREE char *best = NULL;
+    char named[4096];
     snprintf(named, sizeof named, "runs/%s", s->run_name);
     NW_TRY(best_checkpoint(s->resume[0] ? s->resume : s->run_dir[0] ? s->run_dir : named, &best));
-    nw_status status = nw_session_evaluate(s, best);
-    free(best);
-    return status;
+    return nw_session_evaluate(s, best);
 }
 
 nw_status nw_command_train(int argc, char **argv)
 {
     if (nw_wants_help(argc, argv)) return nw_session_print_help(NW_COMMAND_TRAIN, argc, argv);
-    nw_settings settings;
+    NW_CLEANUP(nw_settings_free) nw_settings settings = {0};
     int positional;
-    nw_status status = nw_session_parse(NW_COMMAND_TRAIN, argc, argv, &settings, &positional);
-    if (status == NW_OK && positional > 0)
-        status = NW_FAIL(NW_E_ARGUMENT, "'nowait train' takes options only, not '%s'", argv[0]);
-    if (status == NW_OK && strcmp(settings.recipe, "list") == 0) {
-        status = nw_recipe_list(stdout);
-    } else if (status == NW_OK && settings.print_config) {
-        status = nw_config_write(&settings, stdout);
-    } else if (status == NW_OK && (status = nw_settings_check(&settings)) == NW_OK) {
-        nw_session_notes(&settings);
-        nw_session_catch_signals();
-        status = settings.evaluate ? evaluate_best(&settings) : train(&settings);
-    }
-    nw_settings_free(&settings);
-    return status;
+    NW_TRY(nw_session_parse(NW_COMMAND_TRAIN, argc, argv, &settings, &positional));
+    NW_FAIL_IF(positional > 0, NW_E_ARGUMENT, "'nowait train' takes options only, not '%s'", argv[0]);
+    if (strcmp(settings.recipe, "list") == 0) return nw_recipe_list(stdout);
+    if (settings.print_config) return nw_config_write(&settings, stdout);
+    NW_TRY(nw_settings_check(&settings));
+    nw_session_notes(&settings);
+    nw_session_catch_signals();
+    return settings.evaluate ? evaluate_best(&settings) : train(&settings);
 }

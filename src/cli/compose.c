@@ -1,6 +1,7 @@
 /* compose.c - the files of a composed run, in their order, and the run's name; see compose.h. */
 #include "cli/compose.h"
 
+#include "base/text.h"
 #include "cli/config.h"
 #include "cli/recipe.h"
 
@@ -28,10 +29,9 @@ typedef struct composition {
 /* Sets the options of a file, unless it already was there. */
 static nw_status load(composition *c, const char *path)
 {
-    char *real = realpath(path, NULL);
+    NW_AUTOFREE char *real = realpath(path, NULL);
     NW_FAIL_IF(!real, NW_E_FILE, "%s cannot be opened", path);
     const char *name = nw_region_text(c->region, real, strlen(real));
-    free(real);
     NW_TRY_MEMORY(name);
     for (int i = 0; i < c->count; i++)
         if (strcmp(c->loaded[i], name) == 0) return NW_OK;
@@ -124,15 +124,11 @@ static void print_names(const part *above, FILE *out)
 
 static nw_status make_name(composition *c)
 {
-    char *buffer = NULL;
-    size_t size = 0;
-    FILE *out = open_memstream(&buffer, &size);
-    NW_TRY_MEMORY(out);
-    print_names(&c->names, out);
-    bool failed = ferror(out) != 0;
-    failed = fclose(out) != 0 || failed;
-    c->settings->memory->composed_name = failed ? NULL : nw_region_text(c->region, buffer, size);
-    free(buffer);
+    NW_CLEANUP(nw_text_free) nw_text name = {0};
+    NW_TRY(nw_text_begin(&name));
+    print_names(&c->names, name.out);
+    NW_TRY(nw_text_end(&name));
+    c->settings->memory->composed_name = nw_region_text(c->region, name.text, name.size);
     NW_TRY_MEMORY(c->settings->memory->composed_name);
     return NW_OK;
 }

@@ -113,21 +113,20 @@ static nw_status find_base(const char *path, const nw_yaml *base, char found[NW_
 static nw_status apply_file(nw_settings *s, const char *path, nw_layer layer, const chain *above)
 {
     nw_yaml *root;
-    char found[NW_PATH_MOST], *real = realpath(path, NULL);
+    NW_AUTOFREE char *real = realpath(path, NULL), *of_base = NULL;
     NW_FAIL_IF(!real, NW_E_FILE, "%s cannot be opened", path);
-    const chain here = {nw_region_text(&s->memory->region, real, strlen(real)), above};
+    const chain here = {real, above};
     const char *name = nw_region_text(&s->memory->region, path, strlen(path));
-    free(real);
-    NW_TRY_MEMORY(here.path && name ? name : NULL);
+    NW_TRY_MEMORY(name);
     NW_TRY(nw_yaml_read(path, &s->memory->region, &root));
     const nw_yaml *base = root->kind == NW_YAML_MAP ? nw_yaml_find(root, "base") : NULL;
     if (base) {
         int depth = 0;
+        char found[NW_PATH_MOST];
         NW_TRY(find_base(path, base, found));
-        real = realpath(found, NULL);
+        of_base = realpath(found, NULL);
         bool circle = false;
-        for (const chain *c = &here; c; c = c->above, depth++) circle = circle || (real && strcmp(real, c->path) == 0);
-        free(real);
+        for (const chain *c = &here; c; c = c->above, depth++) circle |= of_base && strcmp(of_base, c->path) == 0;
         NW_FAIL_IF(circle, NW_E_FILE, "%s:%d:%d: base '%s' leads back to itself; break the circle", path, base->line,
                    base->column, base->text);
         NW_FAIL_IF(depth > BASES_MOST, NW_E_FILE, "%s:%d:%d: a file has at most %d bases, one below the other", path,

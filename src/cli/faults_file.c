@@ -165,23 +165,20 @@ static nw_status read_faults(nw_faults **faults, const char *file, const nw_yaml
 
 nw_status nw_faults_parse(nw_faults **faults, const char *name, const void *data, size_t size, int world)
 {
-    nw_region region = {0};
+    NW_CLEANUP(nw_region_free) nw_region region = {0};
     nw_yaml *root;
     *faults = NULL;
-    nw_status status = nw_yaml_parse(name, data, size, &region, &root);
-    if (status == NW_OK) status = read_faults(faults, name, root, &region, world);
-    nw_region_free(&region);
-    return status;
+    NW_TRY(nw_yaml_parse(name, data, size, &region, &root));
+    return read_faults(faults, name, root, &region, world);
 }
 
 nw_status nw_faults_load(nw_faults **faults, const char *name, int world)
 {
-    char path[NW_PATH_MOST], *data;
+    NW_AUTOFREE char *data = NULL;
+    char path[NW_PATH_MOST];
     size_t size;
     *faults = NULL;
     NW_TRY(nw_share_named("clusters/faults", "script of faults", "docs/cluster.md tells how to write one", name, path));
     NW_TRY(nw_file_read(path, NW_YAML_BYTES, &data, &size));
-    nw_status status = nw_faults_parse(faults, path, data, size, world);
-    free(data);
-    return status;
+    return nw_faults_parse(faults, path, data, size, world);
 }

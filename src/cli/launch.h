@@ -27,7 +27,7 @@ typedef struct nw_launch_plan {
 /* Words for exec, with a NULL at the end; to be freed with nw_words_free. */
 typedef struct nw_words {
     char **at;
-    int count, capacity;
+    int count;
 } nw_words;
 
 nw_status nw_words_add(nw_words *words, const char *text); /* copied */

@@ -9,6 +9,8 @@
 #define _GNU_SOURCE 1
 #include "cli/launch.h"
 
+#include "base/text.h"
+
 #include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -20,18 +22,9 @@
 /* Takes over `text`; NULL is no memory. */
 static nw_status take(nw_words *words, char *text)
 {
-    if (text && words->count + 1 >= words->capacity) {
-        int capacity = words->capacity ? 2 * words->capacity : 32;
-        char **grown = realloc(words->at, (size_t)capacity * sizeof *grown);
-        if (!grown) {
-            free(text);
-            text = NULL;
-        } else {
-            words->at = grown;
-            words->capacity = capacity;
-        }
-    }
-    NW_FAIL_IF(!text, NW_E_MEMORY, "no memory for the command line");
+    bool room = text && nw_grow(&words->at, (size_t)words->count + 1, sizeof *words->at);
+    if (!room) free(text);
+    NW_FAIL_IF(!room, NW_E_MEMORY, "no memory for the command line");
     words->at[words->count++] = text;
     words->at[words->count] = NULL;
     return NW_OK;
@@ -83,22 +76,22 @@ void nw_words_free(nw_words *words)
 nw_status nw_words_quote(const nw_words *words, char **text)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+./,:@%";
-    size_t size;
-    FILE *out = open_memstream(text, &size);
-    NW_FAIL_IF(!out, NW_E_MEMORY, "no memory for the command line");
+    nw_text line;
+    NW_TRY(nw_text_begin(&line));
     for (int i = 0; i < words->count; i++) {
         const char *word = words->at[i];
-        if (i > 0) fputc(' ', out);
+        if (i > 0) fputc(' ', line.out);
         if (*word && word[strspn(word, plain)] == 0) {
-            fputs(word, out);
+            fputs(word, line.out);
             continue;
         }
-        fputc('\'', out);
-        for (; *word; word++) fputs(*word == '\'' ? "'\\''" : (char[]){*word, 0}, out);
-        fputc('\'', out);
+        fputc('\'', line.out);
+        for (; *word; word++) fputs(*word == '\'' ? "'\\''" : (char[]){*word, 0}, line.out);
+        fputc('\'', line.out);
     }
-    NW_FAIL_IF(fclose(out) != 0, NW_E_MEMORY, "no memory for the command line");
-    return NW_OK;
+    nw_status status = nw_text_end(&line);
+    *text = line.text;
+    return status;
 }
 
 /* ---- the line ---------------------------------------------------------------------------------------------------- */
@@ -162,11 +155,9 @@ static nw_status add_starter(const nw_launch_plan *plan, const nw_words *own, nw
 nw_status nw_launch_line(const nw_launch_plan *plan, const nw_words *train, nw_words *line)
 {
     if (plan->launcher != NW_LAUNCHER_DIRECT) {
-        nw_words own = {0};
-        nw_status status = nw_words_add_cut(&own, plan->launcher_args);
-        if (status == NW_OK) status = add_starter(plan, &own, line);
-        nw_words_free(&own);
-        NW_TRY(status);
+        NW_CLEANUP(nw_words_free) nw_words own = {0};
+        NW_TRY(nw_words_add_cut(&own, plan->launcher_args));
+        NW_TRY(add_starter(plan, &own, line));
     }
     NW_TRY(nw_words_add(line, plan->program));
     NW_TRY(nw_words_add(line, "train"));

@@ -123,22 +123,28 @@ void nw_plan_variant_free(nw_model_variant *v)
     free((void *)v->extra_layers);
 }
 
+nw_net_options nw_plan_net_alone(const nw_settings *s, int batch_size)
+{
+    nw_net_options o = nw_net_options_default();
+    o.model = s->model;
+    o.batch_size = batch_size;
+    o.base_width = s->width;
+    o.precision = nw_settings_precision(s);
+    o.direct_convolution = nw_settings_direct(s);
+    o.threads = s->threads;
+    o.seed = (uint64_t)s->seed;
+    return o;
+}
+
 nw_status nw_plan_net(const nw_settings *s, const nw_dataset *d, const nw_augment *augment, int batch_size,
                       nw_net_options *o)
 {
     int side = augment->crop, photograph = 224;
-    *o = nw_net_options_default();
-    o->model = s->model;
-    o->batch_size = batch_size;
+    *o = nw_plan_net_alone(s, batch_size);
     o->channels = d->channels;
     o->height = side ? side : d->height ? d->height : photograph;
     o->width = side ? side : d->height ? d->width : photograph;
     o->classes = d->classes;
-    o->base_width = s->width;
-    o->precision = nw_settings_precision(s);
-    o->direct_convolution = nw_settings_direct(s);
-    o->threads = s->threads;
-    o->seed = (uint64_t)s->seed;
     o->label_smoothing = (float)s->label_smoothing;
     o->loss_sum = is(s->loss_reduction, "sum");
     return nw_plan_variant(s, &o->variant);

@@ -21,6 +21,8 @@ nw_status nw_plan_augment(const nw_settings *settings, const nw_dataset *dataset
 nw_status nw_plan_variant(const nw_settings *settings, nw_model_variant *variant);
 void nw_plan_variant_free(nw_model_variant *variant);
 
+/* The network without its images and variant, for those who have no dataset. */
+nw_net_options nw_plan_net_alone(const nw_settings *settings, int batch_size);
 /* The network for images that the augmentation makes out of the dataset. batch_size images at most. */
 nw_status nw_plan_net(const nw_settings *settings, const nw_dataset *dataset, const nw_augment *augment, int batch_size,
                       nw_net_options *options);

@@ -83,17 +83,13 @@ nw_status nw_share_names(const char *where, nw_region *region, nw_text_list *lis
 
 static nw_status unknown_name(const char *folder, const char *what, const char *hint, const char *name)
 {
-    nw_region region = {0};
+    NW_CLEANUP(nw_region_free) nw_region region = {0};
     nw_text_list names;
-    nw_status status = nw_share_names(folder, &region, &names);
-    if (status == NW_OK && names.count == 0)
-        status = NW_FAIL(NW_E_ARGUMENT, "there is no %s '%s', and no folder '%s' here or beside the program", what,
-                         name, folder);
-    else if (status == NW_OK)
-        status = NW_FAIL(NW_E_ARGUMENT, "there is no %s '%s'; the nearest is '%s', and %s", what, name,
-                         nw_suggest(name, names.at, names.count), hint);
-    nw_region_free(&region);
-    return status;
+    NW_TRY(nw_share_names(folder, &region, &names));
+    NW_FAIL_IF(names.count == 0, NW_E_ARGUMENT, "there is no %s '%s', and no folder '%s' here or beside the program",
+               what, name, folder);
+    return NW_FAIL(NW_E_ARGUMENT, "there is no %s '%s'; the nearest is '%s', and %s", what, name,
+                   nw_suggest(name, names.at, names.count), hint);
 }
 
 nw_status nw_share_named(const char *folder, const char *what, const char *hint, const char *name,
@@ -116,25 +112,18 @@ nw_status nw_recipe_find(const char *name, char path[NW_PATH_MOST])
     return nw_share_named("recipes", "recipe", "--recipe list shows all", name, path);
 }
 
-static nw_status list_all(nw_region *region, FILE *out)
+nw_status nw_recipe_list(FILE *out)
 {
+    NW_CLEANUP(nw_region_free) nw_region region = {0};
     nw_text_list names;
-    NW_TRY(nw_share_names("recipes", region, &names));
+    NW_TRY(nw_share_names("recipes", &region, &names));
     for (int i = 0; i < names.count; i++) {
         char path[NW_PATH_MOST];
         nw_yaml *root;
         NW_TRY(nw_recipe_find(names.at[i], path));
-        NW_TRY(nw_yaml_read(path, region, &root));
+        NW_TRY(nw_yaml_read(path, &region, &root));
         const nw_yaml *about = root->kind == NW_YAML_MAP ? nw_yaml_find(root, "about") : NULL;
         fprintf(out, "%-36s %s\n", names.at[i], about ? about->text : "");
     }
     return NW_OK;
-}
-
-nw_status nw_recipe_list(FILE *out)
-{
-    nw_region region = {0};
-    nw_status status = list_all(&region, out);
-    nw_region_free(&region);
-    return status;
 }

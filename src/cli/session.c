@@ -47,18 +47,11 @@ void nw_session_notes(const nw_settings *s)
     for (int i = 0; i < nw_settings_notes(s); i++) fprintf(stderr, "nowait: %s\n", nw_settings_note(s, i));
 }
 
-nw_status nw_session_config_text(const nw_settings *s, char **text, size_t *bytes)
+nw_status nw_session_config_text(const nw_settings *s, nw_text *text)
 {
-    *text = NULL;
-    FILE *out = open_memstream(text, bytes);
-    NW_FAIL_IF(!out, NW_E_MEMORY, "no memory for config.yaml");
-    nw_status status = nw_config_write(s, out);
-    if (fclose(out) != 0 && status == NW_OK) status = NW_FAIL(NW_E_MEMORY, "no memory for config.yaml");
-    if (status != NW_OK) {
-        free(*text);
-        *text = NULL;
-    }
-    return status;
+    NW_TRY(nw_text_begin(text));
+    NW_TRY(nw_config_write(s, text->out));
+    return nw_text_end(text);
 }
 
 /* ---- what a run tells -------------------------------------------------------------------------------------------- */
@@ -88,71 +81,50 @@ nw_observe_options nw_session_observe(const nw_settings *s, const char *run_dir,
 
 /* ---- settings of a checkpoint ------------------------------------------------------------------------------------ */
 
-/* config.yaml of a run that has no checkpoint yet; NULL if there is none. */
-static nw_status config_of_beginning(const char *run_dir, char **config)
-{
-    if (!nw_file_is_directory(run_dir)) return NW_OK;
-    NW_TRY(nw_path_join(config, run_dir, NW_CHECKPOINT_CONFIG));
-    if (nw_file_is_regular(*config)) return NW_OK;
-    free(*config);
-    *config = NULL;
-    return NW_OK;
-}
-
-/* config.yaml of the checkpoint at `path`, to be freed; NULL if there is none. */
+/* config.yaml of the checkpoint at `path`, or of a run there that has none yet, to be freed; NULL if there is none. */
 static nw_status config_of(const char *path, char **config)
 {
-    nw_checkpoint *c;
+    NW_CLEANUP(nw_checkpoint_autoclose) nw_checkpoint *c = NULL;
+    NW_AUTOFREE char *beside = NULL;
     *config = NULL;
-    if (!nw_checkpoint_exists(path)) return config_of_beginning(path, config);
+    if (!nw_checkpoint_exists(path)) {
+        NW_TRY(nw_path_join(&beside, path, NW_CHECKPOINT_CONFIG));
+        return nw_file_is_regular(beside) ? nw_text_copy(config, beside) : NW_OK;
+    }
     NW_TRY(nw_checkpoint_open(&c, path));
-    nw_status status = NW_OK;
-    if (!nw_checkpoint_is_bare(c) && nw_checkpoint_has_file(c, NW_CHECKPOINT_CONFIG))
-        status = nw_path_join(config, nw_checkpoint_path(c), NW_CHECKPOINT_CONFIG);
-    nw_checkpoint_close(c);
-    return status;
+    if (nw_checkpoint_is_bare(c) || !nw_checkpoint_has_file(c, NW_CHECKPOINT_CONFIG)) return NW_OK;
+    return nw_path_join(config, nw_checkpoint_path(c), NW_CHECKPOINT_CONFIG);
 }
 
 /* Parses again with a file of settings in the place of the recipe. */
 static nw_status parse_with_config(unsigned command, int argc, char **argv, const char *config, nw_settings *settings,
                                    int *positional)
 {
-    char **longer = calloc((size_t)argc + 3, sizeof *longer);
+    NW_AUTOFREE char **longer = calloc((size_t)argc + 3, sizeof *longer);
     NW_FAIL_IF(!longer, NW_E_MEMORY, "no memory for the arguments");
     longer[0] = (char *)"--recipe";
     longer[1] = (char *)config;
     for (int i = 0; i < argc; i++) longer[i + 2] = argv[i];
     nw_settings_free(settings);
-    nw_status status = nw_options_parse(command, argc + 2, longer, settings, positional);
-    for (int i = 0; i < *positional && status == NW_OK; i++) argv[i] = longer[i];
-    free(longer);
-    return status;
+    NW_TRY(nw_options_parse(command, argc + 2, longer, settings, positional));
+    for (int i = 0; i < *positional; i++) argv[i] = longer[i];
+    return NW_OK;
 }
 
 nw_status nw_session_parse(unsigned command, int argc, char **argv, nw_settings *settings, int *positional)
 {
-    char **copy = calloc((size_t)argc + 1, sizeof *copy);
+    NW_AUTOFREE char **copy = calloc((size_t)argc + 1, sizeof *copy), *config = NULL;
     NW_FAIL_IF(!copy, NW_E_MEMORY, "no memory for the arguments");
     for (int i = 0; i < argc; i++) copy[i] = argv[i];
     bool looks = command != NW_COMMAND_TRAIN; /* at a run, whose settings are train's */
     command |= NW_COMMAND_TRAIN;
-    nw_status status = nw_options_parse(command, argc, argv, settings, positional);
-    const char *path = "";
-    if (status == NW_OK && !nw_settings_is_set(settings, "recipe") && settings->configs.count == 0) {
-        if (!looks)
-            path = settings->resume;
-        else if (*positional > 0)
-            path = argv[0];
-    }
-    char *config = NULL;
-    if (status == NW_OK && path[0]) status = config_of(path, &config);
-    if (status == NW_OK && config) {
-        for (int i = 0; i < argc; i++) argv[i] = copy[i];
-        status = parse_with_config(command, argc, argv, config, settings, positional);
-    }
-    free(config);
-    free(copy);
-    return status;
+    NW_TRY(nw_options_parse(command, argc, argv, settings, positional));
+    if (nw_settings_is_set(settings, "recipe") || settings->configs.count > 0) return NW_OK;
+    const char *path = !looks ? settings->resume : *positional > 0 ? argv[0] : "";
+    if (path[0]) NW_TRY(config_of(path, &config));
+    if (!config) return NW_OK;
+    for (int i = 0; i < argc; i++) argv[i] = copy[i];
+    return parse_with_config(command, argc, argv, config, settings, positional);
 }
 
 /* ---- evaluation -------------------------------------------------------------------------------------------------- */
@@ -166,19 +138,13 @@ static nw_status read_weights(nw_checkpoint *c, const char *model, nw_net *net, 
 
 nw_status nw_session_load(const char *path, const nw_net_options *options, nw_net **net, bool *averaged)
 {
-    nw_checkpoint *c;
+    NW_CLEANUP(nw_checkpoint_autoclose) nw_checkpoint *c = NULL;
     *net = NULL;
     NW_FAIL_IF(!path[0], NW_E_ARGUMENT, "no checkpoint is named; give a run's directory or a checkpoint's");
     NW_TRY(nw_checkpoint_open(&c, path));
     if (nw_checkpoint_note(c)) fprintf(stderr, "nowait: %s\n", nw_checkpoint_note(c));
-    nw_status status = nw_net_create(net, options);
-    if (status == NW_OK) status = read_weights(c, options->model, *net, averaged);
-    nw_checkpoint_close(c);
-    if (status != NW_OK) {
-        nw_net_free(*net);
-        *net = NULL;
-    }
-    return status;
+    NW_TRY(nw_net_create(net, options));
+    return read_weights(c, options->model, *net, averaged);
 }
 
 static void print_score(const nw_settings *s, const nw_dataset *d, const char *split, const nw_tally *tally,
@@ -211,38 +177,31 @@ static nw_status evaluate_on(const nw_settings *s, const nw_dataset *d, const ch
                      : strcmp(name, "val") == 0 ? NW_SPLIT_VALID
                                                 : NW_SPLIT_TEST;
     NW_FAIL_IF(d->split[split].count == 0, NW_E_ARGUMENT, "%s has no images in its %s split", d->name, name);
-    nw_run_options plan;
-    nw_net *net = NULL;
-    nw_loader *loader = NULL;
+    NW_CLEANUP(nw_plan_free) nw_run_options plan = {0};
+    NW_CLEANUP(nw_net_autofree) nw_net *net = NULL;
+    NW_CLEANUP(nw_loader_autofree) nw_loader *loader = NULL;
     bool averaged = false, complete = false;
     nw_tally tally = {0};
     int64_t start = nw_now_ns();
-    nw_status status = nw_plan_run(s, d, NULL, &plan);
-    if (status == NW_OK) status = nw_session_load(checkpoint, &plan.crew.replica.net, &net, &averaged);
-    if (status == NW_OK) {
-        nw_loader_options options = plan.crew.replica.loader;
-        options.split = split;
-        options.batch_size = plan.test_batch_size;
-        options.shuffle = options.drop_last = options.augmented = false;
-        options.augment = plan.test_augment;
-        status = nw_loader_create(&loader, &options);
-    }
-    if (status == NW_OK) status = nw_evaluate(net, loader, plan.both_views, nw_session_stop(), &tally, &complete);
-    if (status == NW_OK && !complete) status = NW_FAIL(NW_E_INTERRUPTED, "the evaluation was interrupted");
-    if (status == NW_OK) print_score(s, d, name, &tally, averaged, (double)(nw_now_ns() - start) * 1e-9);
-    if (loader) nw_loader_free(loader);
-    nw_net_free(net);
-    nw_plan_free(&plan);
-    return status;
+    NW_TRY(nw_plan_run(s, d, NULL, &plan));
+    NW_TRY(nw_session_load(checkpoint, &plan.crew.replica.net, &net, &averaged));
+    nw_loader_options options = plan.crew.replica.loader;
+    options.split = split;
+    options.batch_size = plan.test_batch_size;
+    options.shuffle = options.drop_last = options.augmented = false;
+    options.augment = plan.test_augment;
+    NW_TRY(nw_loader_create(&loader, &options));
+    NW_TRY(nw_evaluate(net, loader, plan.both_views, nw_session_stop(), &tally, &complete));
+    NW_FAIL_IF(!complete, NW_E_INTERRUPTED, "the evaluation was interrupted");
+    print_score(s, d, name, &tally, averaged, (double)(nw_now_ns() - start) * 1e-9);
+    return NW_OK;
 }
 
 nw_status nw_session_evaluate(const nw_settings *s, const char *checkpoint)
 {
-    nw_dataset *dataset = NULL;
+    NW_CLEANUP(nw_dataset_autoclose) nw_dataset *dataset = NULL;
     NW_TRY(nw_plan_dataset(s, &dataset));
-    nw_status status = evaluate_on(s, dataset, checkpoint);
-    nw_dataset_close(dataset);
-    return status;
+    return evaluate_on(s, dataset, checkpoint);
 }
 
 nw_status nw_session_print_help(unsigned command, int argc, char **argv)

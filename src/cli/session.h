@@ -5,6 +5,7 @@
 #ifndef NW_CLI_SESSION_H
 #define NW_CLI_SESSION_H
 
+#include "base/text.h"
 #include "cli/options.h"
 #include "train/run.h"
 
@@ -21,8 +22,8 @@ void nw_session_notes(const nw_settings *settings);
 void nw_session_catch_signals(void);
 const volatile sig_atomic_t *nw_session_stop(void);
 
-/* The text of config.yaml, to be freed. */
-nw_status nw_session_config_text(const nw_settings *settings, char **text, size_t *bytes);
+/* The text of config.yaml. */
+nw_status nw_session_config_text(const nw_settings *settings, nw_text *text);
 
 /* When and where a run is made; *record, which is filled with it, points into it. */
 typedef struct nw_session_origin {
@@ -33,7 +34,8 @@ void nw_session_find_origin(nw_session_origin *origin, nw_run_record *record);
 /* Who hears of a run, as the settings say; `shows`: progress goes to stderr. */
 nw_observe_options nw_session_observe(const nw_settings *settings, const char *run_dir, bool shows);
 
-/* A network with the weights of a checkpoint: of their average where it has one, which *averaged tells. */
+/* A network with the weights of a checkpoint: of their average where it has one, which *averaged tells. To be freed,
+ * also after a failure. */
 nw_status nw_session_load(const char *checkpoint, const nw_net_options *options, nw_net **net, bool *averaged);
 
 /* Evaluates a checkpoint on the split of the settings and prints the result to stdout. */

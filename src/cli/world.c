@@ -101,13 +101,10 @@ void nw_world_close(nw_world *w)
 
 static nw_status digest_config(const nw_settings *s, char *text, size_t size)
 {
-    char *config, hex[65];
-    size_t bytes;
-    NW_TRY(nw_session_config_text(s, &config, &bytes));
-    nw_sha256 hash = nw_sha256_begin();
-    nw_sha256_add(&hash, config, bytes);
-    nw_sha256_end(&hash, hex);
-    free(config);
+    NW_CLEANUP(nw_text_free) nw_text config = {0};
+    char hex[65];
+    NW_TRY(nw_session_config_text(s, &config));
+    nw_sha256_of(config.text, config.size, hex);
     snprintf(text, size, "%.16s", hex);
     return NW_OK;
 }
@@ -131,21 +128,19 @@ static nw_status fill_facts(const nw_world *w, const nw_settings *s, const nw_da
 nw_status nw_world_check(const nw_world *w, const nw_settings *s, const nw_dataset *d)
 {
     if (!nw_mpi_launched() || w->place == NW_CREW_VIRTUAL) return NW_OK;
-    nw_rank_facts mine = {0}, *all = calloc((size_t)w->size, sizeof *all);
+    NW_AUTOFREE nw_rank_facts *all = calloc((size_t)w->size, sizeof *all);
     NW_FAIL_IF(!all, NW_E_MEMORY, "no memory for facts about %d ranks", w->size);
+    nw_rank_facts mine = {0};
     nw_findings findings;
-    nw_status status = fill_facts(w, s, d, &mine);
-    if (status == NW_OK) status = nw_mpi_gather(&mine, sizeof mine, all);
-    if (status == NW_OK) {
-        nw_preflight_facts facts = {.world = w->size, .library = nw_mpi_library(), .ranks = all};
-        nw_preflight(&facts, &findings);
-        for (int i = 0; i < findings.count && nw_preflight_speaks(&facts, w->rank); i++)
-            if (findings.at[i].severity != NW_SEVERITY_REFUSE && !s->quiet)
-                fprintf(stderr, "nowait: %s: %s\n", nw_severity_name(findings.at[i].severity), findings.at[i].text);
-        if (nw_findings_refuse(&findings)) status = NW_FAIL(NW_E_ARGUMENT, "%s", findings.at[0].text);
-    }
-    free(all);
-    return status;
+    NW_TRY(fill_facts(w, s, d, &mine));
+    NW_TRY(nw_mpi_gather(&mine, sizeof mine, all));
+    nw_preflight_facts facts = {.world = w->size, .library = nw_mpi_library(), .ranks = all};
+    nw_preflight(&facts, &findings);
+    for (int i = 0; i < findings.count && nw_preflight_speaks(&facts, w->rank); i++)
+        if (findings.at[i].severity != NW_SEVERITY_REFUSE && !s->quiet)
+            fprintf(stderr, "nowait: %s: %s\n", nw_severity_name(findings.at[i].severity), findings.at[i].text);
+    NW_FAIL_IF(nw_findings_refuse(&findings), NW_E_ARGUMENT, "%s", findings.at[0].text);
+    return NW_OK;
 }
 
 /* ---- one word for all -------------------------------------------------------------------------------------------- */
@@ -158,20 +153,18 @@ typedef struct word {
 nw_status nw_world_tell(const nw_world *w, nw_status status, char **text)
 {
     if (w->place != NW_CREW_MPI) return status;
-    word mine = {.status = (int32_t)status}, *all = calloc((size_t)w->size, sizeof *all);
+    NW_AUTOFREE word *all = calloc((size_t)w->size, sizeof *all);
     NW_FAIL_IF(!all, NW_E_MEMORY, "no memory for the words of %d ranks", w->size);
+    word mine = {.status = (int32_t)status};
     if (nw_world_leads(w)) {
         mine.present = *text != NULL;
         snprintf(mine.text, sizeof mine.text, "%s", status != NW_OK ? nw_error_message() : *text ? *text : "");
     }
-    nw_status shared = nw_mpi_gather(&mine, sizeof mine, all);
-    word first = all[0];
-    free(all);
-    NW_TRY(shared);
-    if (first.status != NW_OK) return NW_FAIL((nw_status)first.status, "%s", first.text);
+    NW_TRY(nw_mpi_gather(&mine, sizeof mine, all));
+    const word *first = &all[0];
+    NW_FAIL_IF(first->status != NW_OK, (nw_status)first->status, "%s", first->text);
     if (nw_world_leads(w)) return NW_OK;
     free(*text);
-    *text = first.present ? strdup(first.text) : NULL;
-    NW_FAIL_IF(first.present && !*text, NW_E_MEMORY, "no memory for a path");
-    return NW_OK;
+    *text = NULL;
+    return first->present ? nw_text_copy(text, first->text) : NW_OK;
 }

@@ -150,7 +150,7 @@ nw_status nw_yaml_parse(const char *name, const void *data, size_t size, nw_regi
         yaml_event_delete(&event);
     }
     yaml_parser_delete(&parser);
-    if (status != NW_OK) return nw_trace_at(status, __FILE__, __LINE__);
+    NW_TRY(status);
     if (!b.root) {
         b.root = nw_region_alloc(region, sizeof *b.root);
         NW_TRY_MEMORY(b.root);
@@ -178,12 +178,10 @@ nw_status nw_yaml_parse(const char *name, const void *data, size_t size, nw_regi
 nw_status nw_yaml_read(const char *path, nw_region *region, nw_yaml **root)
 {
     *root = NULL;
-    char *data;
+    NW_AUTOFREE char *data = NULL;
     size_t size;
     NW_TRY(nw_file_read(path, NW_YAML_BYTES, &data, &size));
-    nw_status status = nw_yaml_parse(path, data, size, region, root);
-    free(data);
-    return status;
+    return nw_yaml_parse(path, data, size, region, root);
 }
 
 nw_yaml *nw_yaml_find(const nw_yaml *map, const char *key)

@@ -54,6 +54,7 @@ typedef struct nw_dataset_options {
  * which files were expected and how to get them. A file written by 'nowait data import' is preferred. */
 nw_status nw_dataset_open(nw_dataset **dataset, const nw_dataset_options *options);
 void nw_dataset_close(nw_dataset *dataset);
+static inline void nw_dataset_autoclose(nw_dataset **dataset) { nw_dataset_close(*dataset); }
 
 /* Deals the images of a split out to `parts` owners, unequally: of each class in turn, owners get shares that are drawn
  * from a symmetric Dirichlet distribution, large `alpha` for equal ones; an owner that has as many images as an equal

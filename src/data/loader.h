@@ -62,6 +62,7 @@ nw_augment nw_augment_plain(const nw_dataset *dataset);
 nw_status nw_loader_create(nw_loader **loader, const nw_loader_options *options);
 /* At any time, also with batches under way. */
 void nw_loader_free(nw_loader *loader);
+static inline void nw_loader_autofree(nw_loader **loader) { nw_loader_free(*loader); }
 
 int64_t nw_loader_batches(const nw_loader *loader); /* of an epoch */
 void nw_loader_shape(const nw_loader *loader, int *channels, int *height, int *width);

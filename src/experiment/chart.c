@@ -220,20 +220,20 @@ static void print_chart(FILE *out, const chart *c)
     if (c->source) fprintf(out, "published: %s\n", c->source);
 }
 
-static void write_table(const void *context, FILE *out)
+static nw_status write_table(FILE *out, void *context)
 {
     const charts *all = context;
     fprintf(out, "%s, scale %s\n", all->experiment->name, all->trials->settings->scale);
     if (all->trials->remark) fprintf(out, "note: %s\n", all->trials->remark);
     for (int i = 0; i < all->count; i++) print_chart(out, &all->at[i]);
+    return NW_OK;
 }
 
 /* ---- JSON -------------------------------------------------------------------------------------------------------- */
 
 static void put_curve(nw_json *json, const char *key, const nw_curve *curve)
 {
-    nw_json_key(json, key);
-    nw_json_array(json);
+    nw_json_put_array(json, key);
     for (int i = 0; i < curve->count; i++) {
         nw_json_array(json);
         nw_json_double(json, curve->x[i]);
@@ -250,8 +250,7 @@ static void put_chart(nw_json *json, const chart *c)
     nw_json_put_string(json, "title", c->title);
     nw_json_put_string(json, "x", c->x);
     nw_json_put_string(json, "y", c->y);
-    nw_json_key(json, "lines");
-    nw_json_array(json);
+    nw_json_put_array(json, "lines");
     for (int i = 0; i < c->count; i++) {
         const line *l = &c->lines[i];
         nw_json_object(json);
@@ -265,7 +264,7 @@ static void put_chart(nw_json *json, const chart *c)
     nw_json_object_end(json);
 }
 
-static void write_json(const void *context, FILE *out)
+static nw_status write_json(FILE *out, void *context)
 {
     const charts *all = context;
     nw_json json = nw_json_begin(out, true);
@@ -273,12 +272,12 @@ static void write_json(const void *context, FILE *out)
     nw_json_put_string(&json, "experiment", all->experiment->name);
     nw_json_put_string(&json, "scale", all->trials->settings->scale);
     nw_json_put_string(&json, "remark", all->trials->remark);
-    nw_json_key(&json, "charts");
-    nw_json_array(&json);
+    nw_json_put_array(&json, "charts");
     for (int i = 0; i < all->count; i++) put_chart(&json, &all->at[i]);
     nw_json_array_end(&json);
     nw_json_object_end(&json);
     nw_json_end(&json);
+    return NW_OK;
 }
 
 /* ---- drawings ---------------------------------------------------------------------------------------------------- */
@@ -287,14 +286,17 @@ static nw_status draw(const charts *all, const chart *c)
 {
     char note[640], path[4096];
     const char *remark = all->trials->remark;
-    nw_plot_curve *curves = calloc((size_t)c->count * 2, sizeof *curves);
-    char(*names)[96] = calloc((size_t)c->count, sizeof *names);
+    snprintf(note, sizeof note, "scale %s%s%s", all->trials->settings->scale, remark ? "; " : "", remark ? remark : "");
+    snprintf(path, sizeof path, "%s/%s.svg", all->trials->dir, c->file);
+    NW_AUTOFREE nw_plot_curve *curves = calloc((size_t)c->count * 2, sizeof *curves);
+    NW_AUTOFREE char(*names)[96] = calloc((size_t)c->count, sizeof *names);
+    NW_FAIL_IF(!curves || !names, NW_E_MEMORY, "no memory for the drawing %s", path);
     nw_plot plot = {.title = c->title,
                     .note = note,
                     .x = {.label = c->x, .logarithmic = c->by_epoch}, /* most happens in the first epochs */
                     .y = {.label = c->y},
                     .curves = curves};
-    for (int i = 0; i < c->count && curves && names; i++) {
+    for (int i = 0; i < c->count; i++) {
         const line *l = &c->lines[i];
         const nw_curve *both[] = {&l->here, &l->published};
         snprintf(names[i], sizeof names[i], "%s, published", l->name);
@@ -312,39 +314,31 @@ static nw_status draw(const charts *all, const chart *c)
                     .dots = !c->by_epoch,
                 };
     }
-    snprintf(note, sizeof note, "scale %s%s%s", all->trials->settings->scale, remark ? "; " : "", remark ? remark : "");
-    snprintf(path, sizeof path, "%s/%s.svg", all->trials->dir, c->file);
-    nw_status status =
-        curves && names ? nw_plot_write(&plot, path) : NW_FAIL(NW_E_MEMORY, "no memory for the drawing %s", path);
-    free(curves);
-    free(names);
-    return status;
+    return nw_plot_write(&plot, path);
 }
 
 /* ------------------------------------------------------------------------------------------------------------------ */
 
-static nw_status report(charts *all)
+static void free_charts(charts *all)
 {
-    NW_TRY(make(all));
-    NW_TRY(nw_trials_save(all->trials, "table.txt", write_table, all));
-    NW_TRY(nw_trials_save(all->trials, "table.json", write_json, all));
-    for (int i = 0; i < all->count; i++) NW_TRY(draw(all, &all->at[i]));
-    write_table(all, stdout);
-    printf("\ntable.txt, table.json and drawings are in %s\n", all->trials->dir);
-    return NW_OK;
+    for (int i = 0; i < all->count; i++) {
+        for (int k = 0; k < all->at[i].count; k++) {
+            nw_curve_free(&all->at[i].lines[k].here);
+            nw_curve_free(&all->at[i].lines[k].published);
+        }
+        free(all->at[i].lines);
+    }
+    free(all->at);
 }
 
 nw_status nw_experiment_report(const nw_experiment *experiment, const nw_trials *trials)
 {
-    charts all = {.experiment = experiment, .trials = trials};
-    nw_status status = report(&all);
-    for (int i = 0; i < all.count; i++) {
-        for (int k = 0; k < all.at[i].count; k++) {
-            nw_curve_free(&all.at[i].lines[k].here);
-            nw_curve_free(&all.at[i].lines[k].published);
-        }
-        free(all.at[i].lines);
-    }
-    free(all.at);
-    return status;
+    NW_CLEANUP(free_charts) charts all = {.experiment = experiment, .trials = trials};
+    NW_TRY(make(&all));
+    NW_TRY(nw_trials_save(trials, "table.txt", write_table, &all));
+    NW_TRY(nw_trials_save(trials, "table.json", write_json, &all));
+    for (int i = 0; i < all.count; i++) NW_TRY(draw(&all, &all.at[i]));
+    NW_TRY(write_table(stdout, &all));
+    printf("\ntable.txt, table.json and drawings are in %s\n", trials->dir);
+    return NW_OK;
 }

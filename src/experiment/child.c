@@ -39,24 +39,15 @@ static nw_status read_field(const nw_json_document *d, bool *done, const char *f
 
 nw_status nw_child_done(const char *dir, bool *done, const char *field, double *value)
 {
-    char *path, *text = NULL;
+    NW_AUTOFREE char *path = NULL, *text = NULL;
+    NW_CLEANUP(nw_json_free) nw_json_document document = {0};
     size_t size;
     *done = false;
     NW_TRY(nw_path_join(&path, dir, "summary.json"));
-    if (!nw_file_is_regular(path)) {
-        free(path);
-        return NW_OK;
-    }
-    nw_json_document document;
-    nw_status status = nw_file_read(path, MOST_SUMMARY, &text, &size);
-    if (status == NW_OK) status = nw_json_parse(&document, text, size, path);
-    if (status == NW_OK) {
-        status = read_field(&document, done, field, value);
-        nw_json_free(&document);
-    }
-    free(text);
-    free(path);
-    return status;
+    if (!nw_file_is_regular(path)) return NW_OK;
+    NW_TRY(nw_file_read(path, MOST_SUMMARY, &text, &size));
+    NW_TRY(nw_json_parse(&document, text, size, path));
+    return read_field(&document, done, field, value);
 }
 
 /* ---- the process ------------------------------------------------------------------------------------------------- */

@@ -3,6 +3,7 @@
 #include "experiment/trials.h"
 
 #include "base/json.h"
+#include "base/text.h"
 #include "cli/option_table.h"
 
 #include <stdlib.h>
@@ -15,15 +16,12 @@ enum { MOST_RUNS = 100000, MOST_VALUES = 256 };
 /* A name with one more "option=value"; a slash would be a folder. */
 static nw_status add_combination(nw_trials *trials, const nw_trial *before, const char *option, const char *value)
 {
-    char *name;
+    NW_AUTOFREE char *name = NULL;
     nw_trial *trial;
     bool first = before->options.count == 0;
-    int length = asprintf(&name, "%s%s%s=%s", first ? "" : before->name, first ? "" : ",", option, value);
-    NW_FAIL_IF(length < 0, NW_E_MEMORY, "no memory for a combination");
+    NW_TRY(nw_text_print(&name, "%s%s%s=%s", first ? "" : before->name, first ? "" : ",", option, value));
     for (char *at = name; (at = strchr(at, '/'));) *at = '_';
-    nw_status status = nw_trials_add(trials, name, &trial);
-    free(name);
-    NW_TRY(status);
+    NW_TRY(nw_trials_add(trials, name, &trial));
     for (int i = 0; i < before->options.count; i++) NW_TRY(nw_words_add(&trial->options, before->options.at[i]));
     return nw_words_add_format(&trial->options, "--%s=%s", option, value);
 }
@@ -54,12 +52,11 @@ static nw_status add_grid(nw_trials *trials, char *copy, const char *text)
     NW_FAIL_IF(nw_option_find(copy, NW_COMMAND_TRAIN).index < 0, NW_E_ARGUMENT,
                "--grid %s: 'nowait train' has no option --%s; the nearest is --%s", text, copy,
                nw_option_nearest(copy, NW_COMMAND_TRAIN));
+    NW_CLEANUP(nw_trials_free)
     nw_trials before = {.settings = trials->settings, .at = trials->at, .count = trials->count};
     trials->at = NULL;
-    trials->count = trials->capacity = 0;
-    nw_status status = multiply(trials, &before, copy, equals + 1, text);
-    nw_trials_free(&before);
-    return status;
+    trials->count = 0;
+    return multiply(trials, &before, copy, equals + 1, text);
 }
 
 nw_status nw_trials_add_grid(nw_trials *trials, const nw_text_list *grids)
@@ -67,11 +64,9 @@ nw_status nw_trials_add_grid(nw_trials *trials, const nw_text_list *grids)
     nw_trial *all;
     NW_TRY(nw_trials_add(trials, "all", &all));
     for (int i = 0; i < grids->count; i++) {
-        char *copy = strdup(grids->at[i]);
-        NW_FAIL_IF(!copy, NW_E_MEMORY, "no memory for a grid");
-        nw_status status = add_grid(trials, copy, grids->at[i]);
-        free(copy);
-        NW_TRY(status);
+        NW_AUTOFREE char *copy = NULL;
+        NW_TRY(nw_text_copy(&copy, grids->at[i]));
+        NW_TRY(add_grid(trials, copy, grids->at[i]));
     }
     return NW_OK;
 }
@@ -83,16 +78,17 @@ typedef struct table {
     nw_sample *top1, *seconds; /* one a trial */
 } table;
 
-static void write_tsv(const void *context, FILE *out)
+static nw_status write_tsv(FILE *out, void *context)
 {
     const table *t = context;
     fprintf(out, "combination\truns\ttest_top1_mean\ttest_top1_std\ttest_top1_best\ttrain_seconds_mean\n");
     for (int i = 0; i < t->trials->count; i++)
         fprintf(out, "%s\t%d\t%.4f\t%.4f\t%.4f\t%.3f\n", t->trials->at[i].name, t->top1[i].runs, t->top1[i].mean,
                 t->top1[i].deviation, t->top1[i].best, t->seconds[i].mean);
+    return NW_OK;
 }
 
-static void write_json(const void *context, FILE *out)
+static nw_status write_json(FILE *out, void *context)
 {
     const table *t = context;
     nw_json json = nw_json_begin(out, true);
@@ -114,6 +110,7 @@ static void write_json(const void *context, FILE *out)
     }
     nw_json_array_end(&json);
     nw_json_end(&json);
+    return NW_OK;
 }
 
 static void print_table(const table *t)
@@ -124,28 +121,19 @@ static void print_table(const table *t)
                t->top1[i].deviation, t->top1[i].best, t->seconds[i].mean);
 }
 
-static nw_status report(table *t)
+nw_status nw_trials_report(const nw_trials *trials)
 {
-    const nw_trials *trials = t->trials;
-    NW_FAIL_IF(!t->top1 || !t->seconds, NW_E_MEMORY, "no memory for the results");
+    NW_AUTOFREE nw_sample *top1 = calloc((size_t)trials->count, sizeof *top1);
+    NW_AUTOFREE nw_sample *seconds = calloc((size_t)trials->count, sizeof *seconds);
+    NW_FAIL_IF(!top1 || !seconds, NW_E_MEMORY, "no memory for the results");
+    table *t = &(table){trials, top1, seconds};
     for (int i = 0; i < trials->count; i++) {
         NW_TRY(nw_trial_sample(trials, &trials->at[i], "test_top1", &t->top1[i]));
         NW_TRY(nw_trial_sample(trials, &trials->at[i], "train_seconds", &t->seconds[i]));
     }
     NW_TRY(nw_trials_save(trials, "sweep.tsv", write_tsv, t));
     NW_TRY(nw_trials_save(trials, "sweep.json", write_json, t));
-    if (strcmp(trials->settings->format, "json") == 0)
-        write_json(t, stdout);
-    else
-        print_table(t);
+    if (strcmp(trials->settings->format, "json") == 0) return write_json(stdout, t);
+    print_table(t);
     return NW_OK;
-}
-
-nw_status nw_trials_report(const nw_trials *trials)
-{
-    table t = {trials, calloc((size_t)trials->count, sizeof *t.top1), calloc((size_t)trials->count, sizeof *t.top1)};
-    nw_status status = report(&t);
-    free(t.top1);
-    free(t.seconds);
-    return status;
 }

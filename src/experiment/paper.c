@@ -7,6 +7,7 @@
 #include "experiment/paper.h"
 
 #include "base/machine.h"
+#include "base/text.h"
 #include "cli/recipe.h"
 #include "cli/yaml_get.h"
 #include "data/dataset.h"
@@ -259,8 +260,7 @@ static nw_status add_run(const block_run *r, nw_trials *trials, const char *shar
                     "a run's name is that of a folder, without slashes; not '%.60s'", name);
     if (!worth_it(ranks)) return NW_OK;
     NW_TRY(nw_trials_add(trials, name, &trial));
-    trial->line = strdup(line);
-    NW_TRY_MEMORY(trial->line);
+    NW_TRY(nw_text_copy(&trial->line, line));
     trial->x = x;
     trial->ranks = (int)ranks;
     NW_TRY(add_words(r, trial, shared));
@@ -271,22 +271,16 @@ static nw_status add_run(const block_run *r, nw_trials *trials, const char *shar
 
 static nw_status add_remark(nw_trials *trials, const char *text)
 {
-    char *before = trials->remark;
-    int length = asprintf(&trials->remark, "%s%s%s", before ? before : "", before ? "; " : "", text);
-    free(before);
-    if (length < 0) trials->remark = NULL;
-    NW_TRY_MEMORY(trials->remark);
-    return NW_OK;
+    NW_AUTOFREE char *before = trials->remark;
+    return nw_text_print(&trials->remark, "%s%s%s", before ? before : "", before ? "; " : "", text);
 }
 
 static bool lacks_images(const nw_settings *s, const char *dataset)
 {
-    nw_dataset *d;
+    NW_CLEANUP(nw_dataset_autoclose) nw_dataset *d = NULL;
     if (nw_settings_is_set(s, "dataset")) return false;
     if (nw_dataset_open(&d, &(nw_dataset_options){.name = dataset, .dir = s->data_dir}) != NW_OK) return true;
-    bool lacks = d->split[NW_SPLIT_TRAIN].count == 0;
-    nw_dataset_close(d);
-    return lacks;
+    return d->split[NW_SPLIT_TRAIN].count == 0;
 }
 
 static nw_status add_blocks(block_run *r, const nw_setup *setup, nw_trials *trials)
@@ -307,16 +301,11 @@ nw_status nw_experiment_plan(const nw_experiment *e, nw_trials *trials)
 {
     const nw_settings *s = trials->settings;
     NW_FAIL_IF(s->real && !e->real.blocks, NW_E_ARGUMENT, "%s has no runs of --real ranks; do it without", e->name);
-    int length = asprintf(&trials->dir, "%s/%s-%s%s", s->run_dir[0] ? s->run_dir : "runs/reproduce", e->name, s->scale,
-                          s->real ? "-real" : "");
-    if (length < 0) trials->dir = NULL;
-    NW_TRY_MEMORY(trials->dir);
+    NW_TRY(nw_text_print(&trials->dir, "%s/%s-%s%s", s->run_dir[0] ? s->run_dir : "runs/reproduce", e->name, s->scale,
+                         s->real ? "-real" : ""));
     if (!e->recipe) {
-        nw_region region = {0};
-        nw_status status =
-            add_blocks(&(block_run){.experiment = e, .region = &region}, s->real ? &e->real : &e->here, trials);
-        nw_region_free(&region);
-        return status;
+        NW_CLEANUP(nw_region_free) nw_region region = {0};
+        return add_blocks(&(block_run){.experiment = e, .region = &region}, s->real ? &e->real : &e->here, trials);
     }
     nw_trial *trial;
     NW_TRY(nw_trials_add(trials, "", &trial));

@@ -3,6 +3,7 @@
 #include "experiment/trials.h"
 
 #include "base/file.h"
+#include "base/text.h"
 #include "train/checkpoint.h"
 
 #include <math.h>
@@ -11,18 +12,11 @@
 
 nw_status nw_trials_add(nw_trials *trials, const char *name, nw_trial **trial)
 {
-    if (trials->count == trials->capacity) {
-        int capacity = trials->capacity ? 2 * trials->capacity : 16;
-        nw_trial *grown = realloc(trials->at, (size_t)capacity * sizeof *grown);
-        NW_FAIL_IF(!grown, NW_E_MEMORY, "no memory for %d trials", capacity);
-        trials->at = grown;
-        trials->capacity = capacity;
-    }
-    *trial = &trials->at[trials->count];
-    **trial = (nw_trial){.name = strdup(name)};
-    NW_FAIL_IF(!(*trial)->name, NW_E_MEMORY, "no memory for the trial %s", name);
-    trials->count++;
-    return NW_OK;
+    NW_FAIL_IF(!nw_grow(&trials->at, (size_t)trials->count, sizeof *trials->at), NW_E_MEMORY, "no memory for %d trials",
+               trials->count + 1);
+    *trial = &trials->at[trials->count++];
+    **trial = (nw_trial){0};
+    return nw_text_copy(&(*trial)->name, name);
 }
 
 void nw_trials_free(nw_trials *trials)
@@ -43,10 +37,8 @@ void nw_trials_free(nw_trials *trials)
 /* The folder of a trial's run with the k-th seed, to be freed. */
 static nw_status run_dir(const nw_trials *trials, const nw_trial *trial, int k, char **dir)
 {
-    int length = asprintf(dir, "%s/%s%sseed%lld", trials->dir, trial->name, *trial->name ? "/" : "",
-                          (long long)(trials->settings->seed + k));
-    NW_FAIL_IF(length < 0, NW_E_MEMORY, "no memory for the folder of %s", trial->name);
-    return NW_OK;
+    return nw_text_print(dir, "%s/%s%sseed%lld", trials->dir, trial->name, *trial->name ? "/" : "",
+                         (long long)(trials->settings->seed + k));
 }
 
 static nw_status add_words(nw_words *words, char *const *at, int count)
@@ -75,10 +67,9 @@ static nw_status make_line(const nw_trials *trials, const nw_trial *trial, int k
 static nw_status train_or_print(const nw_settings *s, const nw_words *line, const char *dir)
 {
     if (s->dry_run) {
-        char *text;
+        NW_AUTOFREE char *text = NULL;
         NW_TRY(nw_words_quote(line, &text));
         printf("%s\n", text);
-        free(text);
         return NW_OK;
     }
     bool done;
@@ -93,14 +84,11 @@ static nw_status train_or_print(const nw_settings *s, const nw_words *line, cons
 
 static nw_status visit(const nw_trials *trials, const nw_trial *trial, int k)
 {
-    char *dir;
-    nw_words line = {0};
+    NW_AUTOFREE char *dir = NULL;
+    NW_CLEANUP(nw_words_free) nw_words line = {0};
     NW_TRY(run_dir(trials, trial, k, &dir));
-    nw_status status = make_line(trials, trial, k, dir, &line);
-    if (status == NW_OK) status = train_or_print(trials->settings, &line, dir);
-    nw_words_free(&line);
-    free(dir);
-    return status;
+    NW_TRY(make_line(trials, trial, k, dir, &line));
+    return train_or_print(trials->settings, &line, dir);
 }
 
 nw_status nw_trials_run(const nw_trials *trials, const char *only)
@@ -124,13 +112,11 @@ nw_status nw_trial_sample(const nw_trials *trials, const nw_trial *trial, const 
     double sum = 0, squares = 0;
     *sample = (nw_sample){.best = NAN};
     for (int k = 0; k < trials->settings->seeds; k++) {
-        char *dir;
+        NW_AUTOFREE char *dir = NULL;
         bool done;
         double value = NAN;
         NW_TRY(run_dir(trials, trial, k, &dir));
-        nw_status status = nw_child_done(dir, &done, field, &value);
-        free(dir);
-        NW_TRY(status);
+        NW_TRY(nw_child_done(dir, &done, field, &value));
         if (!done) continue;
         sum += value;
         squares += value * value;
@@ -146,35 +132,22 @@ nw_status nw_trial_sample(const nw_trials *trials, const nw_trial *trial, const 
 nw_status nw_trial_curve(const nw_trials *trials, const nw_trial *trial, const char *field, nw_curve *mean)
 {
     int seeds = trials->settings->seeds;
-    nw_status status = NW_OK;
-    for (int k = 0; k < seeds && status == NW_OK; k++) {
-        char *dir;
-        nw_curve curve = {0};
+    for (int k = 0; k < seeds; k++) {
+        NW_AUTOFREE char *dir = NULL;
+        NW_CLEANUP(nw_curve_free) nw_curve curve = {0};
         NW_TRY(run_dir(trials, trial, k, &dir));
-        status = nw_curve_read(k == 0 ? mean : &curve, dir, field);
+        NW_TRY(nw_curve_read(k == 0 ? mean : &curve, dir, field));
         for (int i = 0; k > 0 && i < mean->count; i++) mean->y[i] += nw_curve_at(&curve, mean->x[i]);
-        nw_curve_free(&curve);
-        free(dir);
     }
     for (int i = 0; i < mean->count; i++) mean->y[i] /= seeds;
-    return status;
+    return NW_OK;
 }
 
-nw_status nw_trials_save(const nw_trials *trials, const char *name, void (*write)(const void *context, FILE *out),
-                         const void *context)
+nw_status nw_trials_save(const nw_trials *trials, const char *name, nw_status (*fill)(FILE *out, void *context),
+                         void *context)
 {
-    char *path, *text = NULL;
-    size_t size;
+    NW_AUTOFREE char *path = NULL;
     NW_TRY(nw_directory_make(trials->dir));
     NW_TRY(nw_path_join(&path, trials->dir, name));
-    FILE *out = open_memstream(&text, &size);
-    nw_status status = out ? NW_OK : NW_FAIL(NW_E_MEMORY, "no memory for %s", path);
-    if (out) {
-        write(context, out);
-        if (fclose(out) != 0) status = NW_FAIL(NW_E_MEMORY, "no memory for %s", path);
-    }
-    if (status == NW_OK) status = nw_file_replace(path, text, size);
-    free(text);
-    free(path);
-    return status;
+    return nw_file_replace_by(path, fill, context);
 }

@@ -29,7 +29,7 @@ typedef struct nw_trials {
     int given_count;
     bool given_wins; /* over the options of a trial; otherwise those win */
     nw_trial *at;
-    int count, capacity;
+    int count;
 } nw_trials;
 
 /* A new trial at the end, to be filled; the name is copied. It moves with the next call. */
@@ -49,9 +49,9 @@ nw_status nw_trial_sample(const nw_trials *trials, const nw_trial *trial, const 
 /* A field of the records by epoch, the mean at the epochs that all seeds have; added to an empty curve. */
 nw_status nw_trial_curve(const nw_trials *trials, const nw_trial *trial, const char *field, nw_curve *mean);
 
-/* The file DIR/name, written by `write`. */
-nw_status nw_trials_save(const nw_trials *trials, const char *name, void (*write)(const void *context, FILE *out),
-                         const void *context);
+/* The file DIR/name, written by `fill`. */
+nw_status nw_trials_save(const nw_trials *trials, const char *name, nw_status (*fill)(FILE *out, void *context),
+                         void *context);
 
 /* ---- sweeps (grid.c) --------------------------------------------------------------------------------------------- */
 

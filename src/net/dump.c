@@ -33,14 +33,12 @@ void nw_dump_write(nw_driver *d, const nw_rank *p, const char *reason, FILE *out
     nw_json_put_string(&j, "reason", reason);
     nw_json_put_int(&j, "step", p->step);
     nw_json_put_string(&j, "state", !p->busy ? "waiting" : p->task.kind == NW_TASK_PASS ? "computing" : "updating");
-    nw_json_key(&j, "waits_for");
-    nw_json_array(&j);
+    nw_json_put_array(&j, "waits_for");
     for (int i = 0; i < wait.count && i < NW_WAIT_MOST; i++) nw_json_int(&j, wait.ranks[i]);
     nw_json_array_end(&j);
     nw_json_put_string(&j, "waits_for_what", wait.what);
     nw_json_put_int(&j, "messages_in_memory_bytes", (int64_t)nw_message_pool_bytes(d->pool));
-    nw_json_key(&j, "peers");
-    nw_json_array(&j);
+    nw_json_put_array(&j, "peers");
     for (int r = 0; r < d->size; r++) write_peer(d, &j, r);
     nw_json_array_end(&j);
     nw_json_object_end(&j);

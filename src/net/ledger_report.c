@@ -75,11 +75,7 @@ static int by_bytes(const void *a, const void *b)
 
 /* ---- ledger.json ---- */
 
-static void json_count(nw_json *json, const char *key, uint64_t value)
-{
-    nw_json_key(json, key);
-    nw_json_int(json, (int64_t)value);
-}
+static void json_count(nw_json *json, const char *key, uint64_t value) { nw_json_put_int(json, key, (int64_t)value); }
 
 static void json_account(nw_json *json, const nw_account *account)
 {
@@ -103,8 +99,7 @@ static void json_totals(nw_json *json, const nw_ledger *ledger, nw_ledger_run ru
     json_count(json, "images", (uint64_t)run.images);
     for (int d = 0; d < NW_DIRECTIONS; d++) {
         nw_account total = nw_ledger_total(ledger, (nw_traffic)d);
-        nw_json_key(json, names[d]);
-        nw_json_object(json);
+        nw_json_put_object(json, names[d]);
         json_account(json, &total);
         json_count(json, "transport_bytes", nw_ledger_transported(ledger, (nw_traffic)d));
         nw_json_object_end(json);
@@ -122,8 +117,7 @@ static void json_links(nw_json *json, entries *links)
         qsort(links->list, links->count, sizeof *links->list, by_bytes);
         qsort(links->list, listed, sizeof *links->list, by_place);
     }
-    nw_json_key(json, "links");
-    nw_json_array(json);
+    nw_json_put_array(json, "links");
     for (size_t i = 0; i < listed; i++) {
         nw_json_object(json);
         json_count(json, "from", (uint64_t)links->list[i].at);
@@ -137,8 +131,7 @@ static void json_links(nw_json *json, entries *links)
 
 static void json_segments(nw_json *json, const nw_ledger *ledger, const entries *segments)
 {
-    nw_json_key(json, "segments");
-    nw_json_array(json);
+    nw_json_put_array(json, "segments");
     for (size_t i = 0; i < segments->count; i++) {
         nw_json_object(json);
         nw_json_put_string(json, "name", nw_ledger_segment_name(ledger, segments->list[i].at));

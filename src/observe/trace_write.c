@@ -131,25 +131,19 @@ static void put_microseconds(nw_json *json, const char *key, int64_t ns)
     nw_json_put_double(json, key, (double)ns / 1000);
 }
 
-static void begin_arguments(nw_json *json)
-{
-    nw_json_key(json, "args");
-    nw_json_object(json);
-}
-
 /* The name of a process or thread, and its place among the others. */
 static void print_name(printing *p, const char *what, int thread, const char *name, int place)
 {
     char kind[32];
     snprintf(kind, sizeof kind, "%s_name", what);
     nw_json json = begin_event(p, "M", kind, thread);
-    begin_arguments(&json);
+    nw_json_put_object(&json, "args");
     nw_json_put_string(&json, "name", name);
     nw_json_object_end(&json);
     end_event(&json);
     snprintf(kind, sizeof kind, "%s_sort_index", what);
     json = begin_event(p, "M", kind, thread);
-    begin_arguments(&json);
+    nw_json_put_object(&json, "args");
     nw_json_put_int(&json, "sort_index", place);
     nw_json_object_end(&json);
     end_event(&json);
@@ -171,7 +165,7 @@ static void print_counter(printing *p, const nw_trace_event *event)
     memcpy(&value, &event->value, sizeof value);
     nw_json json = begin_event(p, "C", p->trace->names[event->name], -1);
     put_microseconds(&json, "ts", event->start_ns + p->shift_ns);
-    begin_arguments(&json);
+    nw_json_put_object(&json, "args");
     nw_json_put_double(&json, "value", value);
     nw_json_object_end(&json);
     end_event(&json);
@@ -200,7 +194,7 @@ static void print_slice(printing *p, const slice *s)
     nw_json_put_string(&json, "cat", thread_names[event->thread]);
     put_microseconds(&json, "ts", s->start_ns + p->shift_ns);
     put_microseconds(&json, "dur", s->end_ns - s->start_ns);
-    begin_arguments(&json);
+    nw_json_put_object(&json, "args");
     nw_json_put_int(&json, "step", event->step);
     if (message) {
         nw_json_put_int(&json, event->kind == NW_TRACE_SEND ? "to" : "from", event->peer);

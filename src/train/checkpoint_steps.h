@@ -1,5 +1,6 @@
 /*
- * checkpoint_steps.h - the directory `checkpoints` of a run: which steps it holds. For checkpoint*.c only.
+ * checkpoint_steps.h - the directory `checkpoints` of a run: which steps it holds. For checkpoint*.c, and whoever
+ * counts them.
  */
 #ifndef NW_TRAIN_CHECKPOINT_STEPS_H
 #define NW_TRAIN_CHECKPOINT_STEPS_H

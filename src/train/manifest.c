@@ -163,15 +163,12 @@ static void put_manifest(nw_json *json, const nw_manifest *m)
     nw_json_put_string(json, "precision", m->info.precision);
     nw_json_put_string(json, "isa", m->info.isa);
     nw_json_put_string(json, "weights_sha256", m->info.weights_sha256);
-    nw_json_key(json, "state");
-    nw_json_object(json);
+    nw_json_put_object(json, "state");
     for (int i = 0; i < m->state_count; i++) put_state(json, &m->state[i]);
     nw_json_object_end(json);
-    nw_json_key(json, "files");
-    nw_json_object(json);
+    nw_json_put_object(json, "files");
     for (int i = 0; i < m->file_count; i++) {
-        nw_json_key(json, m->files[i].name);
-        nw_json_object(json);
+        nw_json_put_object(json, m->files[i].name);
         nw_json_put_int(json, "bytes", (int64_t)m->files[i].bytes);
         nw_json_put_string(json, "sha256", m->files[i].sha256);
         nw_json_object_end(json);

@@ -41,6 +41,8 @@ nw_status nw_net_create_with(nw_net **net, const nw_net_options *options, const 
 
 /* Who is called now and then during updates; NULL: nobody. */
 void nw_net_announce(nw_net *net, nw_announce *announce);
+static inline void nw_net_autofree(nw_net **net) { nw_net_free(*net); }
+
 /* The update with the gradient times gradient_scale: 1 / k for the mean of k accumulated gradients. */
 nw_status nw_net_apply(nw_net *net, double learning_rate, double gradient_scale);
 

@@ -155,11 +155,9 @@ static void write_header(FILE *out, const nw_saved_tensor *const *order, int cou
     nw_json json = nw_json_begin(out, false);
     nw_json_object(&json);
     if (note_count > 0) {
-        nw_json_key(&json, metadata_key);
-        nw_json_object(&json);
+        nw_json_put_object(&json, metadata_key);
         for (int i = 0; i < note_count; i++) {
-            nw_json_key(&json, notes[i].key);
-            nw_json_string(&json, notes[i].text);
+            nw_json_put_string(&json, notes[i].key, notes[i].text);
         }
         nw_json_object_end(&json);
     }
@@ -167,15 +165,12 @@ static void write_header(FILE *out, const nw_saved_tensor *const *order, int cou
     for (int i = 0; i < count; i++) {
         const nw_saved_tensor *t = order[i];
         tensor_bytes(t, &bytes);
-        nw_json_key(&json, t->name);
-        nw_json_object(&json);
+        nw_json_put_object(&json, t->name);
         nw_json_put_string(&json, "dtype", nw_saved_type_name(t->type));
-        nw_json_key(&json, "shape");
-        nw_json_array(&json);
+        nw_json_put_array(&json, "shape");
         for (int d = 0; d < t->dims; d++) nw_json_int(&json, t->shape[d]);
         nw_json_array_end(&json);
-        nw_json_key(&json, "data_offsets");
-        nw_json_array(&json);
+        nw_json_put_array(&json, "data_offsets");
         nw_json_int(&json, (int64_t)at);
         nw_json_int(&json, (int64_t)(at + bytes));
         nw_json_array_end(&json);
