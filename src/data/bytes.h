@@ -33,7 +33,7 @@ static inline uint32_t nw_get_be32(const uint8_t *p)
 
 /* Decompresses gzip (whole file, members in a row) or a raw deflate stream into memory that the caller frees. More than
  * `most` bytes is NW_E_FILE: no input decides how much memory is taken. `name` is for messages. */
-nw_status nw_gunzip(const uint8_t *data, size_t size, const char *name, size_t most, uint8_t **out, size_t *out_size);
-nw_status nw_inflate(const uint8_t *data, size_t size, const char *name, uint8_t *out, size_t out_size);
+nw_status nw_unpack(const uint8_t *data, size_t size, const char *name, bool gzip, size_t most, uint8_t **out,
+                    size_t *out_size);
 
 #endif

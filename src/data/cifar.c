@@ -69,39 +69,26 @@ static bool cifar100_present(const char *dir) { return find_version(versions[1],
 static nw_status count_file(const version *v, const char *path, uint64_t *count)
 {
     *count = 0;
-    if (!v->label_key) {
-        nw_file file;
-        NW_TRY(nw_file_map(&file, path));
-        nw_status status = nw_cifar_count(file.size, path, v->label_bytes, count);
-        nw_file_unmap(&file);
-        return status;
-    }
-    nw_python_batch batch;
-    NW_TRY(nw_python_batch_open(&batch, path, v->label_key));
-    *count = batch.count;
-    nw_python_batch_close(&batch);
-    return NW_OK;
+    if (v->label_key) return nw_python_batch_count(path, v->label_key, count);
+    NW_CLEANUP(nw_file_unmap) nw_file file = {0};
+    NW_TRY(nw_file_map(&file, path));
+    return nw_cifar_count(file.size, path, v->label_bytes, count);
 }
 
 static nw_status read_file(const version *v, const char *path, uint64_t count, int32_t *labels, uint8_t *pixels)
 {
-    nw_status status;
-    if (!v->label_key) {
-        nw_file file;
-        NW_TRY(nw_file_map(&file, path));
-        NW_FAIL_IF(file.size / (size_t)(v->label_bytes + NW_CIFAR_PIXELS) != count, NW_E_FILE,
-                   "%s changes while it is read", path);
-        status = nw_cifar_parse(file.data, file.size, path, v->label_bytes, v->classes, labels, pixels);
-        nw_file_unmap(&file);
-        return status;
+    NW_CLEANUP(nw_file_unmap) nw_file file = {0};
+    NW_CLEANUP(nw_python_batch_close) nw_python_batch batch = {0};
+    if (v->label_key) {
+        NW_TRY(nw_python_batch_open(&batch, path, v->label_key));
+        NW_FAIL_IF(batch.count != count, NW_E_FILE, "%s changes while it is read", path);
+        NW_TRY(nw_python_batch_labels(&batch, 0, v->classes, labels));
+        return nw_python_batch_pixels(&batch, NW_CIFAR_PIXELS, pixels);
     }
-    nw_python_batch batch;
-    NW_TRY(nw_python_batch_open(&batch, path, v->label_key));
-    status = batch.count == count ? NW_OK : NW_FAIL(NW_E_FILE, "%s changes while it is read", path);
-    if (status == NW_OK) status = nw_python_batch_labels(&batch, 0, v->classes, labels);
-    if (status == NW_OK) status = nw_python_batch_pixels(&batch, NW_CIFAR_PIXELS, pixels);
-    nw_python_batch_close(&batch);
-    return status;
+    NW_TRY(nw_file_map(&file, path));
+    NW_FAIL_IF(file.size / (size_t)(v->label_bytes + NW_CIFAR_PIXELS) != count, NW_E_FILE,
+               "%s changes while it is read", path);
+    return nw_cifar_parse(file.data, file.size, path, v->label_bytes, v->classes, labels, pixels);
 }
 
 static nw_status read_split(nw_dataset *d, nw_split split, const version *v, const char *dir, const char *const *files)
@@ -132,13 +119,6 @@ typedef struct name_lines {
     const char *at[128];
     size_t length[128];
 } name_lines;
-
-static const char *line_at(void *context, int index, size_t *length)
-{
-    name_lines *lines = context;
-    *length = lines->length[index];
-    return lines->at[index];
-}
 
 static int split_lines(name_lines *lines, const nw_file *file)
 {
@@ -171,7 +151,7 @@ static int list_names(name_lines *lines, const nw_pickle *pickle, const char *ke
 static nw_status read_names(nw_dataset *d, const version *v, const char *dir)
 {
     char path[NW_PATH_SIZE];
-    nw_file file;
+    NW_CLEANUP(nw_file_unmap) nw_file file = {0};
     nw_pickle *pickle = NULL;
     name_lines lines;
     NW_TRY(nw_path_put(path, dir, v->names));
@@ -183,9 +163,8 @@ static nw_status read_names(nw_dataset *d, const version *v, const char *dir)
     else if (nw_pickle_read(&pickle, file.data, file.size, path) == NW_OK)
         count = list_names(&lines, pickle, v->names_key);
     nw_status status = NW_OK;
-    if (count == v->classes) status = nw_dataset_set_class_names(d, count, line_at, &lines);
+    if (count == v->classes) status = nw_dataset_set_class_names(d, count, lines.at, lines.length);
     nw_pickle_free(pickle);
-    nw_file_unmap(&file);
     return status;
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/machine.h"
 #include "base/suggest.h"
+#include "base/text.h"
 #include "data/fetch.h"
 #include "data/raw.h"
 #include "data/reader.h"
@@ -32,7 +33,7 @@ const char *nw_dataset_kind_summary(int index) { return readers[index]->summary;
 struct nw_dataset_memory {
     void **blocks;
     nw_file *files;
-    size_t block_count, block_capacity, file_count, file_capacity;
+    size_t block_count, file_count;
 };
 
 static nw_status no_memory(const nw_dataset *d, uint64_t count, size_t item)
@@ -46,15 +47,9 @@ static nw_status no_memory(const nw_dataset *d, uint64_t count, size_t item)
 nw_status nw_dataset_adopt(nw_dataset *d, void *block)
 {
     struct nw_dataset_memory *m = d->memory;
-    if (m->block_count == m->block_capacity) {
-        size_t wanted = m->block_capacity ? m->block_capacity * 2 : 16;
-        void **more = realloc(m->blocks, wanted * sizeof *more);
-        if (!more) {
-            free(block);
-            return no_memory(d, wanted, sizeof *more);
-        }
-        m->blocks = more;
-        m->block_capacity = wanted;
+    if (!nw_grow(&m->blocks, m->block_count, sizeof *m->blocks)) {
+        free(block);
+        return no_memory(d, m->block_count + 1, sizeof *m->blocks);
     }
     m->blocks[m->block_count++] = block;
     return NW_OK;
@@ -89,13 +84,7 @@ nw_status nw_dataset_map(nw_dataset *d, const char *path, nw_file *file)
 {
     struct nw_dataset_memory *m = d->memory;
     *file = (nw_file){0};
-    if (m->file_count == m->file_capacity) {
-        size_t wanted = m->file_capacity ? m->file_capacity * 2 : 8;
-        nw_file *more = realloc(m->files, wanted * sizeof *more);
-        if (!more) return no_memory(d, wanted, sizeof *more);
-        m->files = more;
-        m->file_capacity = wanted;
-    }
+    if (!nw_grow(&m->files, m->file_count, sizeof *m->files)) return no_memory(d, m->file_count + 1, sizeof *m->files);
     NW_TRY(nw_file_map(file, path));
     m->files[m->file_count++] = *file;
     return NW_OK;
@@ -114,25 +103,21 @@ nw_status nw_dataset_room(nw_dataset *d, nw_split split, uint64_t count, int32_t
     return NW_OK;
 }
 
-nw_status nw_dataset_set_class_names(nw_dataset *d, int count, const char *(*name_at)(void *, int, size_t *),
-                                     void *context)
+nw_status nw_dataset_set_class_names(nw_dataset *d, int count, const char *const *names, const size_t *lengths)
 {
-    size_t bytes = 0, length;
+    size_t bytes = 0;
     void *block = NULL;
-    for (int i = 0; i < count; i++) {
-        name_at(context, i, &length);
-        bytes += length + 1;
-    }
+    for (int i = 0; i < count; i++) bytes += (lengths ? lengths[i] : strlen(names[i])) + 1;
     NW_TRY(nw_dataset_alloc(d, 1, (size_t)count * sizeof(char *) + bytes, &block));
-    char **names = block, *at = (char *)(names + count);
+    char **copies = block, *at = (char *)(copies + count);
     for (int i = 0; i < count; i++) {
-        const char *text = name_at(context, i, &length);
-        names[i] = at;
-        memcpy(at, text, length);
+        size_t length = lengths ? lengths[i] : strlen(names[i]);
+        copies[i] = at;
+        memcpy(at, names[i], length);
         at[length] = 0;
         at += length + 1;
     }
-    d->class_names = names;
+    d->class_names = copies;
     return NW_OK;
 }
 

@@ -35,18 +35,16 @@ static void note_size(nw_data_facts *f, int height, int width)
 
 static nw_status add_files(nw_data_facts *f, const nw_images *images, histogram h)
 {
-    nw_bitmap bitmap = {0};
-    nw_status status = NW_OK;
+    NW_CLEANUP(nw_bitmap_free) nw_bitmap bitmap = {0};
     f->measured = images->count < MOST_DECODED ? images->count : MOST_DECODED;
-    for (int64_t i = 0; i < f->measured && status == NW_OK; i++) {
-        status = nw_image_decode(images->paths[i * images->count / f->measured], 0, &bitmap, NULL, NULL);
-        size_t pixels = status == NW_OK ? (size_t)bitmap.height * (size_t)bitmap.width : 0;
-        if (pixels) note_size(f, bitmap.height, bitmap.width);
+    for (int64_t i = 0; i < f->measured; i++) {
+        NW_TRY(nw_image_decode(images->paths[i * images->count / f->measured], 0, &bitmap, NULL, NULL));
+        size_t pixels = (size_t)bitmap.height * (size_t)bitmap.width;
+        note_size(f, bitmap.height, bitmap.width);
         for (size_t p = 0; p < pixels; p++)
             for (int c = 0; c < 3; c++) h[c][bitmap.pixels[3 * p + (size_t)c]]++;
     }
-    nw_bitmap_free(&bitmap);
-    return status;
+    return NW_OK;
 }
 
 static void finish(nw_data_facts *f, int channels, histogram h)
@@ -79,12 +77,10 @@ static nw_status count_classes(nw_data_facts *f, const nw_dataset *d)
 static nw_status verify_raw(const nw_dataset *d)
 {
     size_t length = strlen(d->source);
-    nw_file file;
+    NW_CLEANUP(nw_file_unmap) nw_file file = {0};
     if (length < 6 || strcmp(d->source + length - 6, ".nwraw") != 0) return NW_OK;
     NW_TRY(nw_file_map(&file, d->source));
-    nw_status status = nw_raw_verify(file.data, file.size, d->source);
-    nw_file_unmap(&file);
-    return status;
+    return nw_raw_verify(file.data, file.size, d->source);
 }
 
 nw_status nw_data_measure(nw_data_facts *f, const nw_dataset *d)
@@ -92,18 +88,14 @@ nw_status nw_data_measure(nw_data_facts *f, const nw_dataset *d)
     histogram h = {{0}};
     *f = (nw_data_facts){0};
     const nw_images *images = &d->split[d->split[NW_SPLIT_TRAIN].count ? NW_SPLIT_TRAIN : NW_SPLIT_TEST];
-    nw_status status = verify_raw(d);
-    if (status == NW_OK) status = count_classes(f, d);
-    if (status == NW_OK && images->pixels) {
+    NW_TRY(verify_raw(d));
+    NW_TRY(count_classes(f, d));
+    if (images->pixels) {
         add_planes(d, images, h);
         f->measured = images->count;
         note_size(f, d->height, d->width);
-    } else if (status == NW_OK && images->count) {
-        status = add_files(f, images, h);
-    }
-    if (status != NW_OK) {
-        nw_data_facts_free(f);
-        return status;
+    } else if (images->count) {
+        NW_TRY(add_files(f, images, h));
     }
     finish(f, d->channels, h);
     return NW_OK;
@@ -118,11 +110,10 @@ void nw_data_facts_free(nw_data_facts *f)
 /* The size of the first photograph becomes the dataset's. */
 static nw_status decode_photographs(nw_dataset *d)
 {
-    nw_bitmap bitmap = {0};
+    NW_CLEANUP(nw_bitmap_free) nw_bitmap bitmap = {0};
     int height = 0, width = 0;
     const nw_images *images = &d->split[d->split[NW_SPLIT_TRAIN].count ? NW_SPLIT_TRAIN : NW_SPLIT_TEST];
     NW_TRY(nw_image_decode(images->paths[0], 0, &bitmap, &height, &width));
-    nw_bitmap_free(&bitmap);
     NW_FAIL_IF(
         height > MOST_SIDE || width > MOST_SIDE, NW_E_ARGUMENT,
         "%s has %d x %d pixels; only images of up to %d x %d can be imported, larger ones are best left as files",
@@ -145,13 +136,12 @@ nw_status nw_data_mean_image(const nw_dataset *d, float *mean)
     NW_FAIL_IF(!train->pixels || train->count == 0, NW_E_ARGUMENT,
                "a mean image needs small images of one size; %s has none in memory", d->source);
     size_t pixels = (size_t)d->channels * (size_t)d->height * (size_t)d->width;
-    uint64_t *sums = calloc(pixels, sizeof *sums);
+    NW_AUTOFREE uint64_t *sums = calloc(pixels, sizeof *sums);
     NW_FAIL_IF(!sums, NW_E_MEMORY, "no memory for a mean image");
     for (int64_t i = 0; i < train->count; i++) {
         const uint8_t *image = train->pixels + (size_t)i * pixels;
         for (size_t k = 0; k < pixels; k++) sums[k] += image[k];
     }
     for (size_t k = 0; k < pixels; k++) mean[k] = (float)((double)sums[k] / (255.0 * (double)train->count));
-    free(sums);
     return NW_OK;
 }

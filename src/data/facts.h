@@ -13,7 +13,7 @@ typedef struct nw_data_facts {
     int least_height, most_height, least_width, most_width;
 } nw_data_facts;
 
-/* Also checks the pixels of a nowait-raw file against their digest. */
+/* Also checks the pixels of a nowait-raw file against their digest. To be freed, also after a failure. */
 nw_status nw_data_measure(nw_data_facts *facts, const nw_dataset *dataset);
 void nw_data_facts_free(nw_data_facts *facts);
 

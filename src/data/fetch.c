@@ -112,19 +112,16 @@ static nw_status install(const char *unpack, const char *folder)
     if (rename(unpack, folder) == 0) return NW_OK;
     NW_FAIL_IF(errno != EEXIST && errno != ENOTEMPTY, NW_E_SYSTEM, "%s cannot be renamed to %s: %s", unpack, folder,
                strerror(errno));
-    nw_names names;
+    NW_CLEANUP(nw_names_free) nw_names names = {0};
     NW_TRY(nw_directory_list(&names, unpack));
-    nw_status status = NW_OK;
-    for (int i = 0; status == NW_OK && i < names.count; i++) {
+    for (int i = 0; i < names.count; i++) {
         char from[NW_PATH_SIZE], to[NW_PATH_SIZE];
-        status = nw_path_put(from, unpack, names.at[i]);
-        if (status == NW_OK) status = nw_path_put(to, folder, names.at[i]);
-        if (status == NW_OK && rename(from, to) != 0)
-            status = NW_FAIL(NW_E_SYSTEM, "%s cannot be renamed to %s: %s", from, to, strerror(errno));
+        NW_TRY(nw_path_put(from, unpack, names.at[i]));
+        NW_TRY(nw_path_put(to, folder, names.at[i]));
+        NW_FAIL_IF(rename(from, to) != 0, NW_E_SYSTEM, "%s cannot be renamed to %s: %s", from, to, strerror(errno));
     }
-    nw_names_free(&names);
     rmdir(unpack);
-    return status;
+    return NW_OK;
 }
 
 /* Waits for other fetches into the same root; the lock goes when the descriptor is closed. */

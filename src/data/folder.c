@@ -13,9 +13,8 @@
 
 #include "base/machine.h"
 #include "base/pool.h"
+#include "base/text.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,36 +23,15 @@
 
 enum { MOST_DEPTH = 4, TEXT_CHUNK = 1 << 20 };
 
-/* A growing list of names; the texts live in blocks of the dataset. */
-typedef struct names {
-    char **at;
-    size_t count, capacity;
-} names;
-
+/* The images of a split, as they are found. */
 typedef struct walk {
     nw_dataset *dataset;
-    char *text; /* the current block of texts */
-    size_t text_left;
-    names paths;
+    char *text; /* the current block of texts, which is the dataset's */
+    size_t text_left, count;
+    char **paths;
     int32_t *labels; /* beside paths */
-    size_t label_capacity;
     int64_t ignored;
 } walk;
-
-static nw_status no_memory(const char *what) { return NW_FAIL(NW_E_MEMORY, "no memory for the names in %s", what); }
-
-static nw_status add_name(names *list, char *name, const char *where)
-{
-    if (list->count == list->capacity) {
-        size_t wanted = list->capacity ? list->capacity * 2 : 256;
-        char **more = realloc(list->at, wanted * sizeof *more);
-        if (!more) return no_memory(where);
-        list->at = more;
-        list->capacity = wanted;
-    }
-    list->at[list->count++] = name;
-    return NW_OK;
-}
 
 /* A copy of dir/name that lives as long as the dataset. */
 static nw_status keep_path(walk *w, const char *dir, const char *name, char **out)
@@ -73,151 +51,97 @@ static nw_status keep_path(walk *w, const char *dir, const char *name, char **ou
     return NW_OK;
 }
 
-static int by_bytes(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
-
-static void free_names(names *list)
-{
-    for (size_t i = 0; i < list->count; i++) free(list->at[i]);
-    free(list->at);
-    *list = (names){0};
-}
-
-/* All entries of a folder but hidden ones, sorted. */
-static nw_status list_folder(const char *dir, names *list)
-{
-    nw_status status = NW_OK;
-    *list = (names){0};
-    DIR *d = opendir(dir);
-    NW_FAIL_IF(!d, NW_E_FILE, "the folder %s cannot be read: %s", dir, strerror(errno));
-    for (struct dirent *e; status == NW_OK && (e = readdir(d));) {
-        if (e->d_name[0] == '.') continue;
-        char *name = strdup(e->d_name);
-        status = name ? add_name(list, name, dir) : no_memory(dir);
-    }
-    closedir(d);
-    if (status != NW_OK)
-        free_names(list);
-    else if (list->count)
-        qsort(list->at, list->count, sizeof *list->at, by_bytes);
-    return status;
-}
+static bool is_hidden(const char *name) { return name[0] == '.'; }
 
 static bool is_image_name(const char *name)
 {
     static const char *const endings[] = {".jpg", ".jpeg", ".png"};
     const char *dot = strrchr(name, '.');
-    for (size_t i = 0; dot && i < sizeof endings / sizeof endings[0]; i++)
+    for (size_t i = 0; dot && !is_hidden(name) && i < sizeof endings / sizeof endings[0]; i++)
         if (strcasecmp(dot, endings[i]) == 0) return true;
     return false;
 }
 
 static nw_status add_image(walk *w, const char *dir, const char *name, int32_t label)
 {
-    char *path = NULL;
-    NW_TRY(keep_path(w, dir, name, &path));
-    if (w->paths.count == w->label_capacity) {
-        size_t wanted = w->label_capacity ? w->label_capacity * 2 : 256;
-        int32_t *more = realloc(w->labels, wanted * sizeof *more);
-        if (!more) return no_memory(dir);
-        w->labels = more;
-        w->label_capacity = wanted;
-    }
-    w->labels[w->paths.count] = label;
-    return add_name(&w->paths, path, dir);
+    NW_FAIL_IF(!nw_grow(&w->labels, w->count, sizeof *w->labels) || !nw_grow(&w->paths, w->count, sizeof *w->paths),
+               NW_E_MEMORY, "no memory for the names in %s", dir);
+    NW_TRY(keep_path(w, dir, name, &w->paths[w->count]));
+    w->labels[w->count++] = label;
+    return NW_OK;
 }
 
 /* The images of one class: files first, then folders. Names that look like images need no look at the disk. */
 static nw_status walk_class(walk *w, const char *dir, int32_t label, int depth)
 {
-    names list;
-    nw_status status = NW_OK;
-    NW_TRY(list_folder(dir, &list));
-    for (size_t i = 0; i < list.count && status == NW_OK; i++)
-        if (is_image_name(list.at[i])) status = add_image(w, dir, list.at[i], label);
-    for (size_t i = 0; i < list.count && status == NW_OK; i++) {
+    NW_CLEANUP(nw_names_free) nw_names list = {0};
+    NW_TRY(nw_directory_list(&list, dir));
+    for (int i = 0; i < list.count; i++)
+        if (is_image_name(list.at[i])) NW_TRY(add_image(w, dir, list.at[i], label));
+    for (int i = 0; i < list.count; i++) {
         char path[NW_PATH_SIZE];
-        if (is_image_name(list.at[i])) continue;
-        status = nw_path_put(path, dir, list.at[i]);
-        if (status == NW_OK && depth < MOST_DEPTH && nw_file_is_directory(path))
-            status = walk_class(w, path, label, depth + 1);
+        if (is_image_name(list.at[i]) || is_hidden(list.at[i])) continue;
+        NW_TRY(nw_path_put(path, dir, list.at[i]));
+        if (depth < MOST_DEPTH && nw_file_is_directory(path))
+            NW_TRY(walk_class(w, path, label, depth + 1));
         else
             w->ignored++;
     }
-    free_names(&list);
-    return status;
-}
-
-/* The names of the class folders in dir. */
-static nw_status list_classes(const char *dir, names *classes, int64_t *ignored)
-{
-    names list;
-    size_t kept = 0;
-    NW_TRY(list_folder(dir, &list));
-    for (size_t i = 0; i < list.count; i++) {
-        char path[NW_PATH_SIZE];
-        if (nw_path_put(path, dir, list.at[i]) == NW_OK && nw_file_is_directory(path)) {
-            list.at[kept++] = list.at[i];
-        } else {
-            free(list.at[i]);
-            ++*ignored;
-        }
-    }
-    list.count = kept;
-    *classes = list;
     return NW_OK;
 }
 
-static int32_t class_index(const names *classes, const char *name)
+/* The names of the class folders in dir. */
+static nw_status list_classes(const char *dir, nw_names *classes, int64_t *ignored)
 {
-    char *const *found = bsearch(&name, classes->at, classes->count, sizeof *classes->at, by_bytes);
+    int kept = 0;
+    NW_TRY(nw_directory_list(classes, dir));
+    for (int i = 0; i < classes->count; i++) {
+        char path[NW_PATH_SIZE], *name = classes->at[i];
+        bool class = !is_hidden(name) && nw_path_put(path, dir, name) == NW_OK && nw_file_is_directory(path);
+        *ignored += !class && !is_hidden(name);
+        if (class)
+            classes->at[kept++] = name;
+        else
+            free(name);
+    }
+    classes->count = kept;
+    return NW_OK;
+}
+
+static int by_bytes(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+
+static int32_t class_index(const nw_names *classes, const char *name)
+{
+    char *const *found = bsearch(&name, classes->at, (size_t)classes->count, sizeof *classes->at, by_bytes);
     return found ? (int32_t)(found - classes->at) : -1;
 }
 
 /* Hands what was gathered over to the dataset. */
 static nw_status finish_split(walk *w, nw_split split, const char *dir)
 {
-    NW_FAIL_IF(w->paths.count == 0, NW_E_FILE, "%s has class folders, but no .jpg, .jpeg or .png file in them", dir);
+    NW_FAIL_IF(w->count == 0, NW_E_FILE, "%s has class folders, but no .jpg, .jpeg or .png file in them", dir);
     int32_t *labels = w->labels;
-    char **paths = w->paths.at;
-    size_t count = w->paths.count;
+    char **paths = w->paths;
+    w->dataset->split[split] = (nw_images){.count = (int64_t)w->count, .labels = labels, .paths = paths};
     w->labels = NULL;
-    w->label_capacity = 0;
-    w->paths = (names){0};
-    nw_status status = nw_dataset_adopt(w->dataset, labels);
-    if (status != NW_OK) free(paths);
-    if (status == NW_OK) status = nw_dataset_adopt(w->dataset, paths);
-    w->dataset->split[split] = (nw_images){.count = (int64_t)count, .labels = labels, .paths = paths};
-    return status;
+    NW_TRY(nw_dataset_adopt(w->dataset, labels));
+    w->paths = NULL;
+    w->count = 0;
+    return nw_dataset_adopt(w->dataset, paths);
 }
 
-static nw_status walk_split(walk *w, nw_split split, const char *dir, const names *classes)
+static nw_status walk_split(walk *w, nw_split split, const char *dir, const nw_names *classes)
 {
-    names here;
-    nw_status status = NW_OK;
+    NW_CLEANUP(nw_names_free) nw_names here = {0};
     NW_TRY(list_classes(dir, &here, &w->ignored));
-    for (size_t i = 0; i < here.count && status == NW_OK; i++) {
+    for (int i = 0; i < here.count; i++) {
         char path[NW_PATH_SIZE];
         int32_t label = class_index(classes, here.at[i]);
-        if (label < 0)
-            status = NW_FAIL(NW_E_FILE, "%s has a class '%s' that the training images do not have", dir, here.at[i]);
-        if (status == NW_OK) status = nw_path_put(path, dir, here.at[i]);
-        if (status == NW_OK) status = walk_class(w, path, label, 1);
+        NW_FAIL_IF(label < 0, NW_E_FILE, "%s has a class '%s' that the training images do not have", dir, here.at[i]);
+        NW_TRY(nw_path_put(path, dir, here.at[i]));
+        NW_TRY(walk_class(w, path, label, 1));
     }
-    free_names(&here);
-    if (status == NW_OK) status = finish_split(w, split, dir);
-    free(w->labels);
-    free(w->paths.at);
-    w->labels = NULL;
-    w->label_capacity = 0;
-    w->paths = (names){0};
-    return status;
-}
-
-static const char *class_at(void *context, int index, size_t *length)
-{
-    const names *classes = context;
-    *length = strlen(classes->at[index]);
-    return classes->at[index];
+    return finish_split(w, split, dir);
 }
 
 /* The folder of a split in one of its spellings; empty if there is none. */
@@ -233,16 +157,14 @@ static bool find_split(char path[NW_PATH_SIZE], const char *dir, nw_split split)
 
 static bool present(const char *dir)
 {
+    NW_CLEANUP(nw_names_free) nw_names classes = {0};
     char path[NW_PATH_SIZE];
-    names classes;
     int64_t ignored = 0;
     if (!find_split(path, dir, NW_SPLIT_TRAIN) || list_classes(path, &classes, &ignored) != NW_OK) return false;
-    bool some = classes.count > 0;
-    free_names(&classes);
-    return some;
+    return classes.count > 0;
 }
 
-static nw_status read_splits(walk *w, const char *dir, const names *classes)
+static nw_status read_splits(walk *w, const char *dir, const nw_names *classes)
 {
     char train[NW_PATH_SIZE], valid[NW_PATH_SIZE], test[NW_PATH_SIZE];
     find_split(train, dir, NW_SPLIT_TRAIN);
@@ -251,29 +173,33 @@ static nw_status read_splits(walk *w, const char *dir, const names *classes)
     NW_TRY(walk_split(w, NW_SPLIT_TRAIN, train, classes));
     if (test[0]) NW_TRY(walk_split(w, NW_SPLIT_TEST, test, classes));
     if (valid[0]) NW_TRY(walk_split(w, test[0] ? NW_SPLIT_VALID : NW_SPLIT_TEST, valid, classes));
-    return nw_dataset_set_class_names(w->dataset, (int)classes->count, class_at, (void *)classes);
+    return nw_dataset_set_class_names(w->dataset, classes->count, (const char *const *)classes->at, NULL);
+}
+
+static void free_walk(walk *w)
+{
+    free(w->labels);
+    free(w->paths);
 }
 
 static nw_status read_tree(nw_dataset *d, const nw_dataset_options *o, const char *dir)
 {
     char train[NW_PATH_SIZE];
-    walk w = {.dataset = d};
-    names classes;
+    NW_CLEANUP(free_walk) walk w = {.dataset = d};
+    NW_CLEANUP(nw_names_free) nw_names classes = {0};
     (void)o;
     find_split(train, dir, NW_SPLIT_TRAIN);
     NW_TRY(list_classes(train, &classes, &w.ignored));
     d->channels = 3;
-    d->classes = (int)classes.count;
+    d->classes = classes.count;
     w.ignored = 0; /* the walk counts them again */
-    nw_status status = classes.count < 2 || classes.count > 1 << 20
-                           ? NW_FAIL(NW_E_FILE, "%s has %zu class folders; at least 2 are needed", train, classes.count)
-                           : read_splits(&w, dir, &classes);
-    free_names(&classes);
-    if (status == NW_OK && w.ignored > 0) {
-        size_t used = strlen(d->source);
+    NW_FAIL_IF(classes.count < 2 || classes.count > 1 << 20, NW_E_FILE,
+               "%s has %d class folders; at least 2 are needed", train, classes.count);
+    NW_TRY(read_splits(&w, dir, &classes));
+    size_t used = strlen(d->source);
+    if (w.ignored > 0)
         snprintf(d->source + used, sizeof d->source - used, " (%lld other files ignored)", (long long)w.ignored);
-    }
-    return status;
+    return NW_OK;
 }
 
 /* ---- Decoding into memory ---------------------------------------------------------------------------------------- */

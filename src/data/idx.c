@@ -47,14 +47,13 @@ nw_status nw_idx_read_packed(nw_array *array, const uint8_t *data, size_t size, 
 {
     *owned = NULL;
     if (size < 2 || data[0] != 0x1f || data[1] != 0x8b) return nw_idx_read(array, data, size, name);
+    NW_AUTOFREE uint8_t *plain = NULL;
     size_t unpacked;
-    NW_TRY(nw_gunzip(data, size, name, most, owned, &unpacked));
-    nw_status status = nw_idx_read(array, *owned, unpacked, name);
-    if (status != NW_OK) {
-        free(*owned);
-        *owned = NULL;
-    }
-    return status;
+    NW_TRY(nw_unpack(data, size, name, true, most, &plain, &unpacked));
+    NW_TRY(nw_idx_read(array, plain, unpacked, name));
+    *owned = plain;
+    plain = NULL;
+    return NW_OK;
 }
 
 /* ---- The two datasets -------------------------------------------------------------------------------------------- */
@@ -145,19 +144,12 @@ static nw_status read_both(nw_dataset *d, const nw_dataset_options *o, const cha
     return read_split(d, NW_SPLIT_TEST, dir, "t10k");
 }
 
-static const char *fashion_name(void *context, int index, size_t *length)
+static nw_status read_fashion(nw_dataset *d, const nw_dataset_options *o, const char *dir)
 {
     static const char *const names[] = {"T-shirt/top", "Trouser", "Pullover", "Dress", "Coat",
                                         "Sandal",      "Shirt",   "Sneaker",  "Bag",   "Ankle boot"};
-    (void)context;
-    *length = strlen(names[index]);
-    return names[index];
-}
-
-static nw_status read_fashion(nw_dataset *d, const nw_dataset_options *o, const char *dir)
-{
     NW_TRY(read_both(d, o, dir));
-    return nw_dataset_set_class_names(d, 10, fashion_name, NULL);
+    return nw_dataset_set_class_names(d, 10, names, NULL);
 }
 
 #define FILES "{train,t10k}-{images-idx3,labels-idx1}-ubyte, each with or without .gz"

@@ -3,12 +3,10 @@
  */
 #include "data/image.h"
 
-#include <errno.h>
-#include <fcntl.h>
+#include "base/file.h"
+
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 void nw_bitmap_free(nw_bitmap *bitmap)
 {
@@ -57,38 +55,10 @@ nw_status nw_image_decode_memory(const uint8_t *data, size_t size, const char *n
 }
 
 /* Read, not mapped: for small files that is faster, and a file that shrinks meanwhile is an error, not a signal. */
-static nw_status read_whole(int fd, const char *path, uint8_t **data, size_t *size)
-{
-    struct stat facts;
-    NW_FAIL_IF(fstat(fd, &facts) != 0 || !S_ISREG(facts.st_mode), NW_E_FILE, "%s is not a regular file", path);
-    NW_FAIL_IF(facts.st_size > NW_IMAGE_BYTES, NW_E_FILE, "%s has more than %d MB", path, NW_IMAGE_BYTES >> 20);
-    size_t wanted = (size_t)facts.st_size, got = 0;
-    uint8_t *bytes = malloc(wanted ? wanted : 1);
-    NW_FAIL_IF(!bytes, NW_E_MEMORY, "%s: no memory for its %zu bytes", path, wanted);
-    while (got < wanted) {
-        ssize_t n = read(fd, bytes + got, wanted - got);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) {
-            free(bytes);
-            return NW_FAIL(NW_E_FILE, "%s: reading stopped at offset %zu: %s", path, got,
-                           n < 0 ? strerror(errno) : "the file became shorter");
-        }
-        got += (size_t)n;
-    }
-    *data = bytes;
-    *size = wanted;
-    return NW_OK;
-}
-
 nw_status nw_image_decode(const char *path, int least_side, nw_bitmap *bitmap, int *full_height, int *full_width)
 {
-    uint8_t *data = NULL;
+    NW_AUTOFREE char *data = NULL;
     size_t size = 0;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    NW_FAIL_IF(fd < 0, NW_E_FILE, "%s cannot be opened: %s", path, strerror(errno));
-    nw_status status = read_whole(fd, path, &data, &size);
-    close(fd);
-    if (status == NW_OK) status = nw_image_decode_memory(data, size, path, least_side, bitmap, full_height, full_width);
-    free(data);
-    return status;
+    NW_TRY(nw_file_read(path, NW_IMAGE_BYTES, &data, &size));
+    return nw_image_decode_memory((const uint8_t *)data, size, path, least_side, bitmap, full_height, full_width);
 }

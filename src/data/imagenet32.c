@@ -54,24 +54,12 @@ static nw_status read_mean(nw_dataset *d, const nw_python_batch *batch)
 
 static nw_status read_file(nw_dataset *d, const char *path, uint64_t expected, int32_t *labels, uint8_t *pixels)
 {
-    nw_python_batch batch;
+    NW_CLEANUP(nw_python_batch_close) nw_python_batch batch = {0};
     NW_TRY(nw_python_batch_open(&batch, path, "labels"));
-    nw_status status = batch.count == expected ? NW_OK : NW_FAIL(NW_E_FILE, "%s changes while it is read", path);
-    if (status == NW_OK) status = nw_python_batch_labels(&batch, 1, CLASSES, labels);
-    if (status == NW_OK) status = nw_python_batch_pixels(&batch, nw_dataset_image_bytes(d), pixels);
-    if (status == NW_OK && !d->mean_image) status = read_mean(d, &batch);
-    nw_python_batch_close(&batch);
-    return status;
-}
-
-static nw_status count_file(const char *path, uint64_t *count)
-{
-    nw_python_batch batch;
-    *count = 0;
-    NW_TRY(nw_python_batch_open(&batch, path, "labels"));
-    *count = batch.count;
-    nw_python_batch_close(&batch);
-    return NW_OK;
+    NW_FAIL_IF(batch.count != expected, NW_E_FILE, "%s changes while it is read", path);
+    NW_TRY(nw_python_batch_labels(&batch, 1, CLASSES, labels));
+    NW_TRY(nw_python_batch_pixels(&batch, nw_dataset_image_bytes(d), pixels));
+    return d->mean_image ? NW_OK : read_mean(d, &batch);
 }
 
 static nw_status read_split(nw_dataset *d, nw_split split, const char *dir, int first, int last)
@@ -91,7 +79,7 @@ static nw_status read_split(nw_dataset *d, nw_split split, const char *dir, int 
                dir, there, gap);
     for (int n = first; n <= last; n++) {
         find_file(path, dir, n);
-        NW_TRY(count_file(path, &counts[n]));
+        NW_TRY(nw_python_batch_count(path, "labels", &counts[n]));
         total += counts[n];
     }
     NW_FAIL_IF(total == 0, NW_E_FILE, "%s: its files have no images", dir);

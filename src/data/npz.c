@@ -198,13 +198,13 @@ nw_status nw_npz_read(nw_array *array, const uint8_t *data, size_t size, const c
     /* Deflate makes at most 1032 bytes of one, so a larger promise is a lie that need not be tried. */
     NW_FAIL_IF(m.size / 1032 > m.packed + 1, NW_E_FILE, "%s: %llu bytes cannot unpack to %llu", label,
                (unsigned long long)m.packed, (unsigned long long)m.size);
-    *owned = malloc(m.size ? (size_t)m.size : 1);
-    NW_FAIL_IF(!*owned, NW_E_MEMORY, "%s: no memory for its %llu bytes", label, (unsigned long long)m.size);
-    nw_status status = nw_inflate(p, (size_t)m.packed, label, *owned, (size_t)m.size);
-    if (status == NW_OK) status = nw_npy_read(array, *owned, (size_t)m.size, label);
-    if (status != NW_OK) {
-        free(*owned);
-        *owned = NULL;
-    }
-    return status;
+    NW_AUTOFREE uint8_t *plain = NULL;
+    size_t unpacked;
+    NW_TRY(nw_unpack(p, (size_t)m.packed, label, false, (size_t)m.size, &plain, &unpacked));
+    NW_FAIL_IF(unpacked != m.size, NW_E_FILE, "%s: unpacks to %zu bytes instead of the %llu it promises; get it again",
+               label, unpacked, (unsigned long long)m.size);
+    NW_TRY(nw_npy_read(array, plain, unpacked, label));
+    *owned = plain;
+    plain = NULL;
+    return NW_OK;
 }

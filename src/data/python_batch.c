@@ -47,15 +47,21 @@ nw_status nw_python_batch_open_memory(nw_python_batch *b, const uint8_t *data, s
 
 nw_status nw_python_batch_open(nw_python_batch *b, const char *name, const char *label_key)
 {
-    nw_file file;
+    NW_CLEANUP(nw_file_unmap) nw_file file = {0};
     *b = (nw_python_batch){0};
     NW_TRY(nw_file_map(&file, name));
-    nw_status status = nw_python_batch_open_memory(b, file.data, file.size, name, label_key);
-    if (status == NW_OK)
-        b->mapped = true;
-    else
-        nw_file_unmap(&file);
-    return status;
+    NW_TRY(nw_python_batch_open_memory(b, file.data, file.size, name, label_key));
+    b->mapped = true;
+    file = (nw_file){0};
+    return NW_OK;
+}
+
+nw_status nw_python_batch_count(const char *name, const char *label_key, uint64_t *count)
+{
+    NW_CLEANUP(nw_python_batch_close) nw_python_batch batch = {0};
+    NW_TRY(nw_python_batch_open(&batch, name, label_key));
+    *count = batch.count;
+    return NW_OK;
 }
 
 void nw_python_batch_close(nw_python_batch *b)
@@ -117,7 +123,7 @@ nw_status nw_python_batch_pixels(const nw_python_batch *b, size_t bytes, uint8_t
 {
     if (b->data && b->data->kind == NW_PICKLE_LIST) return copy_rows(b, bytes, pixels);
     nw_array array;
-    uint8_t *owned = NULL;
+    NW_AUTOFREE uint8_t *owned = NULL;
     if (b->data) {
         NW_FAIL_IF(b->data->kind != NW_PICKLE_ARRAY, NW_E_FILE, "%s: 'data' is neither an array nor a list", b->name);
         array = *b->data->array;
@@ -126,16 +132,15 @@ nw_status nw_python_batch_pixels(const nw_python_batch *b, size_t bytes, uint8_t
         NW_TRY(nw_npz_read(&array, b->file.data, b->file.size, b->name, "data", &found, &owned));
         NW_FAIL_IF(!found, NW_E_FILE, "%s has no array 'data'", b->name);
     }
-    nw_status status = check_pixels(b, &array, b->count, bytes);
-    if (status == NW_OK && array.size) memcpy(pixels, array.data, array.size);
-    free(owned);
-    return status;
+    NW_TRY(check_pixels(b, &array, b->count, bytes));
+    if (array.size) memcpy(pixels, array.data, array.size);
+    return NW_OK;
 }
 
 nw_status nw_python_batch_mean(const nw_python_batch *b, size_t count, float *mean, bool *found)
 {
     nw_array array = {0};
-    uint8_t *owned = NULL;
+    NW_AUTOFREE uint8_t *owned = NULL;
     *found = false;
     if (b->pickle) {
         const nw_pickle_value *v = nw_pickle_find(nw_pickle_root(b->pickle), "mean");
@@ -145,13 +150,9 @@ nw_status nw_python_batch_mean(const nw_python_batch *b, size_t count, float *me
     } else {
         NW_TRY(nw_npz_read(&array, b->file.data, b->file.size, b->name, "mean", found, &owned));
     }
-    if (*found && array.count != count) {
-        free(owned);
-        return NW_FAIL(NW_E_FILE, "%s: 'mean' has %llu numbers; an image has %zu", b->name,
-                       (unsigned long long)array.count, count);
-    }
-    if (*found)
-        for (size_t i = 0; i < count; i++) mean[i] = (float)nw_array_float(&array, i);
-    free(owned);
+    if (!*found) return NW_OK;
+    NW_FAIL_IF(array.count != count, NW_E_FILE, "%s: 'mean' has %llu numbers; an image has %zu", b->name,
+               (unsigned long long)array.count, count);
+    for (size_t i = 0; i < count; i++) mean[i] = (float)nw_array_float(&array, i);
     return NW_OK;
 }

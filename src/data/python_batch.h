@@ -28,6 +28,8 @@ nw_status nw_python_batch_open(nw_python_batch *batch, const char *name, const c
 nw_status nw_python_batch_open_memory(nw_python_batch *batch, const uint8_t *data, size_t size, const char *name,
                                       const char *label_key);
 void nw_python_batch_close(nw_python_batch *batch);
+/* How many labels a file has. */
+nw_status nw_python_batch_count(const char *name, const char *label_key, uint64_t *count);
 
 /* Labels minus `first`, each checked against `classes`; and the pixels, `bytes` an image. */
 nw_status nw_python_batch_labels(const nw_python_batch *batch, int first, int classes, int32_t *labels);

@@ -36,9 +36,8 @@ static inline size_t nw_dataset_image_bytes(const nw_dataset *dataset)
     return (size_t)dataset->channels * (size_t)dataset->height * (size_t)dataset->width;
 }
 
-/* A copy of some class names, given as pointers with lengths through `name_at`. */
-nw_status nw_dataset_set_class_names(nw_dataset *dataset, int count, const char *(*name_at)(void *, int, size_t *),
-                                     void *context);
+/* A copy of some class names, with their lengths; NULL: they end with zeros. */
+nw_status nw_dataset_set_class_names(nw_dataset *dataset, int count, const char *const *names, const size_t *lengths);
 
 /* Decodes all files of a split that has only paths into memory, in parallel; each must have the dataset's shape. */
 nw_status nw_dataset_decode_split(nw_dataset *dataset, nw_split split);

@@ -58,21 +58,26 @@ static nw_status new_index(const nw_dataset *d, int64_t count, int64_t **index)
     return NW_OK;
 }
 
+/* The split has these images alone from now on. */
+static nw_status keep(nw_dataset *d, nw_images *images, const int64_t *index, int64_t count, const int32_t *map)
+{
+    nw_images kept;
+    NW_TRY(gather(d, images, index, count, map, &kept));
+    give_back(d, images);
+    *images = kept;
+    return NW_OK;
+}
+
 /* ---- Classes ----------------------------------------------------------------------------------------------------- */
 
 static nw_status keep_in_split(nw_dataset *d, nw_images *images, const int32_t *map)
 {
-    nw_images kept;
-    int64_t *index, count = 0;
+    NW_AUTOFREE int64_t *index = NULL;
+    int64_t count = 0;
     NW_TRY(new_index(d, images->count, &index));
     for (int64_t i = 0; i < images->count; i++)
         if (map[images->labels[i]] >= 0) index[count++] = i;
-    nw_status status = gather(d, images, index, count, map, &kept);
-    free(index);
-    if (status != NW_OK) return status;
-    give_back(d, images);
-    *images = kept;
-    return NW_OK;
+    return keep(d, images, index, count, map);
 }
 
 nw_status nw_dataset_keep_classes(nw_dataset *d, int classes)
@@ -157,18 +162,12 @@ nw_status nw_dataset_split_validation(nw_dataset *d, double ratio)
     const nw_images *train = &d->split[NW_SPLIT_TRAIN];
     NW_FAIL_IF(d->split[NW_SPLIT_VALID].count > 0, NW_E_ARGUMENT,
                "%s has validation images of its own; leave the validation ratio 0", d->name);
-    int64_t *starts = malloc(((size_t)d->classes + 1) * sizeof *starts), *order = NULL;
-    uint8_t *chosen = calloc((size_t)train->count + 1, 1);
-    nw_status status = starts && chosen ? new_index(d, train->count, &order)
-                                        : NW_FAIL(NW_E_MEMORY, "no memory to split the images of %s", d->name);
-    if (status == NW_OK) {
-        choose(d, train, ratio, starts, order, chosen);
-        status = divide(d, chosen, order);
-    }
-    free(starts);
-    free(order);
-    free(chosen);
-    return status;
+    NW_AUTOFREE int64_t *starts = malloc(((size_t)d->classes + 1) * sizeof *starts), *order = NULL;
+    NW_AUTOFREE uint8_t *chosen = calloc((size_t)train->count + 1, 1);
+    NW_FAIL_IF(!starts || !chosen, NW_E_MEMORY, "no memory to split the images of %s", d->name);
+    NW_TRY(new_index(d, train->count, &order));
+    choose(d, train, ratio, starts, order, chosen);
+    return divide(d, chosen, order);
 }
 
 /* ---- Fewer images ------------------------------------------------------------------------------------------------ */
@@ -184,20 +183,16 @@ static bool is_sorted(const nw_images *images)
 nw_status nw_dataset_limit(nw_dataset *d, int64_t limit)
 {
     for (int s = 0; s < NW_SPLITS; s++) {
-        nw_images *images = &d->split[s], fewer;
+        nw_images *images = &d->split[s];
         if (images->count <= limit) continue;
         if (!is_sorted(images)) {
             images->count = limit;
             continue;
         }
-        int64_t *index;
+        NW_AUTOFREE int64_t *index = NULL;
         NW_TRY(new_index(d, limit, &index));
         for (int64_t i = 0; i < limit; i++) index[i] = (int64_t)((__int128)i * images->count / limit);
-        nw_status status = gather(d, images, index, limit, NULL, &fewer);
-        free(index);
-        if (status != NW_OK) return status;
-        give_back(d, images);
-        *images = fewer;
+        NW_TRY(keep(d, images, index, limit, NULL));
     }
     return NW_OK;
 }
