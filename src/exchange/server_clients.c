@@ -94,13 +94,13 @@ static nw_status tell_fellows(server *s, nw_actions *actions, int kind, int memb
     return NW_OK;
 }
 
-static bool may_permit(const server *s, const client *c)
+static bool may_permit(const server *s)
 {
     const master *m = &s->master;
     bool waits = s->o.max_staleness >= 0 && s->o.staleness == NW_STALE_WAIT;
-    if (!is_first(s) || !m->active || c->dropped || c->permits >= s->o.in_flight) return false;
-    if (s->sync) return m->version < m->until && m->permits < s->workers;
-    return m->version + m->permits < m->until && (!waits || m->permits <= s->o.max_staleness);
+    if (!is_first(s) || !m->active) return false;
+    if (s->sync) return m->version < m->until && m->permits.out < s->workers;
+    return m->version + m->permits.out < m->until && (!waits || m->permits.out <= s->o.max_staleness);
 }
 
 static nw_status give_permit(server *s, nw_actions *actions, client *c)
@@ -108,9 +108,9 @@ static nw_status give_permit(server *s, nw_actions *actions, client *c)
     master *m = &s->master;
     NW_TRY(tell_fellows(s, actions, GIVE, c->member, m->serial));
     NW_TRY(nw_clients_update(s, actions, c));
-    if (c->permits == c->waiting) c->heard_ns = s->now_ns;
-    c->handed[c->permits++] = m->version;
-    m->permits++;
+    if (permits_of(s, c) == c->waiting) c->heard_ns = s->now_ns;
+    nw_credits_give(&m->permits, number_of(s, c), m->version);
+    m->owed++;
     return nw_server_tell(s, actions, c->member, PERMIT, m->serial++, m->version);
 }
 
@@ -119,12 +119,14 @@ nw_status nw_clients_permit(server *s, nw_actions *actions)
 {
     master *m = &s->master;
     bool changing = actions->running && actions->running->kind == NW_TASK_UPDATE; /* what would be sent */
-    if (changing || (s->sync && (m->permits > 0 || m->applying))) return NW_OK;
-    for (int round = 0; round < s->o.in_flight; round++)
-        for (int i = 0; i < s->workers; i++) {
-            client *c = &m->clients[(m->turn + i) % s->workers];
-            if (c->permits == round && may_permit(s, c)) NW_TRY(give_permit(s, actions, c));
-        }
+    if (changing || (s->sync && (m->permits.out > 0 || m->applying))) return NW_OK;
+    for (int round = 0; round < s->o.in_flight && may_permit(s);) {
+        int next = nw_credits_next(&m->permits, m->turn, round);
+        if (next < 0)
+            round++;
+        else
+            NW_TRY(give_permit(s, actions, &m->clients[next]));
+    }
     return NW_OK;
 }
 
@@ -220,12 +222,13 @@ nw_status nw_clients_forget(server *s, nw_actions *actions, client *c)
 
 nw_status nw_clients_join(server *s, nw_actions *actions, client *c, int64_t least)
 {
+    nw_turns_purge(s, c);
     c->dropped = c->joins = false;
+    if (is_first(s)) nw_credits_open(&s->master.permits, number_of(s, c));
     c->has = -1;
     c->least = least;
     c->heard_ns = s->now_ns;
     forget_work(s, c);
-    nw_turns_purge(s, c);
     nw_clients_drop_backups(s, c, INT64_MAX);
     if (!is_own(s, c)) nw_actions_add(actions, (nw_action){.kind = NW_ACTION_BACK, .to = rank_of(s, c->member)});
     return NW_OK;
@@ -252,8 +255,8 @@ static nw_status drop_worker(server *s, nw_actions *actions, client *c)
 {
     master *m = &s->master;
     int living = 0;
-    m->permits -= c->permits - c->waiting; /* what is here is still applied */
-    c->permits = c->waiting;
+    m->owed -= permits_of(s, c) - c->waiting;
+    nw_credits_close(&m->permits, number_of(s, c), c->waiting); /* what is here is still applied */
     NW_TRY(nw_clients_forget(s, actions, c));
     NW_TRY(tell_fellows(s, actions, CANCEL, c->member, 0));
     for (int i = 0; i < s->workers; i++) living += !m->clients[i].dropped;
@@ -278,8 +281,8 @@ static int server_behind(const server *s, int64_t version)
  * something instead. */
 static int64_t deadline_of(const server *s, const client *c, int *server_index)
 {
-    if (c->dropped || is_own(s, c) || c->permits == c->waiting) return NW_NO_TIMER;
-    *server_index = server_behind(s, c->handed[c->permits - 1]);
+    if (c->dropped || is_own(s, c) || permits_of(s, c) == c->waiting) return NW_NO_TIMER;
+    *server_index = server_behind(s, nw_credits_last(&s->master.permits, number_of(s, c)));
     return s->o.deadline_ns + (*server_index ? s->master.fellows[*server_index].heard_ns : c->heard_ns);
 }
 
@@ -290,7 +293,7 @@ void nw_clients_hear_server(server *s, int server_index, int64_t version)
     m->fellows[server_index] = (fellow){version, s->now_ns};
     for (int i = 0; i < s->workers; i++) { /* those that waited for it have their time from now on */
         client *c = &m->clients[i];
-        if (c->permits > 0 && c->handed[c->permits - 1] > before) c->heard_ns = s->now_ns;
+        if (permits_of(s, c) > 0 && nw_credits_last(&m->permits, i) > before) c->heard_ns = s->now_ns;
     }
 }
 
@@ -312,17 +315,20 @@ nw_status nw_clients_rang(server *s, nw_actions *actions)
     return NW_OK;
 }
 
+/* Workers' deadlines only move on: a timer that is set rings early enough, and then they are looked at again. Those of
+ * other servers may be nearer. */
 void nw_clients_set_timer(server *s, nw_actions *actions)
 {
     master *m = &s->master;
     int64_t first = NW_NO_TIMER;
     int behind;
-    for (int i = 0; s->o.deadline_ns > 0 && m->active && is_first(s) && i < s->workers; i++) {
+    bool needed = s->o.deadline_ns > 0 && m->active && is_first(s) && m->owed > 0;
+    if (s->servers == 1 && needed == (m->timer != NW_NO_TIMER)) return;
+    for (int i = 0; needed && i < s->workers; i++) {
         int64_t deadline = deadline_of(s, &m->clients[i], &behind);
         if (deadline < first) first = deadline;
     }
-    bool later = m->timer != NW_NO_TIMER && first >= m->timer && first != NW_NO_TIMER;
-    if (first == m->timer || later) return; /* when it rings, it is set anew */
+    if (first == m->timer || (first > m->timer && first != NW_NO_TIMER)) return;
     m->timer = first;
     nw_actions_add(actions, (nw_action){.kind = NW_ACTION_TIMER, .at_ns = first});
 }
@@ -335,7 +341,7 @@ void nw_clients_waits(const server *s, nw_wait *wait)
     if (behind) nw_wait_add(wait, &s->base.group, behind);
     for (int i = 0; m->active && wait->count == 0 && i < s->workers; i++) {
         const client *c = &m->clients[i];
-        bool owes = is_first(s) ? c->permits > c->waiting : c->waiting == 0;
+        bool owes = is_first(s) ? permits_of(s, c) > c->waiting : c->waiting == 0;
         if (owes && !c->dropped && !is_own(s, c)) nw_wait_add(wait, &s->base.group, c->member);
     }
     snprintf(wait->what, sizeof wait->what, "gradients, after %" PRId64 " updates of %" PRId64, m->version, m->until);
@@ -350,6 +356,7 @@ nw_status nw_clients_make(server *s)
     m->clients = calloc((size_t)s->workers, sizeof *m->clients);
     m->fellows = calloc((size_t)s->servers, sizeof *m->fellows);
     NW_FAIL_IF(!m->clients || !m->fellows, NW_E_MEMORY, "no memory for %d workers", s->workers);
+    NW_TRY(nw_credits_make(&m->permits, s->workers, s->o.in_flight));
     NW_TRY(nw_pieces_make(&m->model, s->piece_count));
     for (int i = 0; i < s->workers; i++) {
         client *c = &m->clients[i];
@@ -371,6 +378,7 @@ void nw_clients_free(server *s)
         for (int b = 0; b < IN_FLIGHT_MOST + 2; b++) nw_pieces_free(&c->backups[b], s->piece_count);
     }
     nw_pieces_free(&m->model, s->piece_count);
+    nw_credits_free(&m->permits);
     free(m->clients);
     free(m->fellows);
 }

@@ -37,6 +37,7 @@
 #define NW_EXCHANGE_SERVER_PRIVATE_H
 
 #include "exchange/channel.h"
+#include "exchange/credits.h"
 #include "exchange/exchange.h"
 
 enum {
@@ -116,7 +117,6 @@ typedef struct client {
     bool dropped;
     bool told;        /* ... and was told so, since it said something */
     bool joins;       /* it wants to come back, and will when the next run begins */
-    int permits;      /* that were given and whose gradients are not applied; server 0 */
     int waiting;      /* gradients that are here and wait */
     int64_t has;      /* the version that was last sent to it; -1: none that it can use */
     int64_t heard_ns; /* when it last said something, or was given something to do */
@@ -125,7 +125,6 @@ typedef struct client {
     gradient coming;
     pieces backups[IN_FLIGHT_MOST + 2]; /* models that it may have computed from, for dc-asgd; in order of version */
     int backup_count;
-    int64_t handed[IN_FLIGHT_MOST]; /* versions that its permits were given at, the oldest first */
 } client;
 
 /* Another server, as the first sees it. */
@@ -149,9 +148,10 @@ typedef struct master {
     fellow *fellows;  /* the first server: by server */
     int64_t version;  /* updates made */
     int64_t until;
-    int64_t serial; /* the next permit's number */
-    int permits;    /* of all clients */
-    int turn;       /* the client that is served first when there is not enough for all */
+    int64_t serial;     /* the next permit's number */
+    nw_credits permits; /* that were given and whose gradients are not applied, by client; server 0 */
+    int owed;           /* gradients that permits were given for and that are not here */
+    int turn;           /* the client that is served first when there is not enough for all */
     client *clients;
     gradient *queue; /* complete, in the order in which they came */
     int queue_count;
@@ -288,6 +288,9 @@ void nw_copies_waits(const server *s, nw_wait *wait);
 
 static inline bool is_first(const server *s) { return s->base.group.me == 0; }
 static inline client *client_of(server *s, int member) { return &s->master.clients[member - s->first_worker]; }
+static inline int number_of(const server *s, const client *c) { return c->member - s->first_worker; }
+/* Permits of a client that are out, at the first server. */
+static inline int permits_of(const server *s, const client *c) { return s->master.permits.count[number_of(s, c)]; }
 static inline bool is_own(const server *s, const client *c) { return c->member == s->base.group.me; }
 static inline int server_of(const server *s, int index) { return s->pieces[index].server; }
 static inline const nw_block *block_of(const server *s, int index)

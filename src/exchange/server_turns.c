@@ -6,12 +6,7 @@
  * updates" means the same everywhere; a worker's next model, too, is given in this order (GIVE) and is of one version
  * in all ranges.
  *
- * Waiting for old gradients (staleness wait, bound N). Let the permits that are out be sorted by the version v_1 <= v_2
- * <= ... at which they were given, and V the present version. If they are used in this order, the i-th misses V + i - 1
- * - v_i updates; its slack is N minus that. Giving a permit when at most N are out gives it slack >= 0. Using the j-th
- * out of turn takes one from the slack of those before it and nothing from those behind. So a gradient may be applied
- * if all before it have slack >= 1, and the oldest always may: nobody waits for ever, and no gradient misses more than
- * N updates.
+ * Where old gradients are waited for (staleness wait), credits.h says which may be applied.
  */
 #include "exchange/server_private.h"
 
@@ -46,8 +41,10 @@ static void put_back(server *s, gradient *g)
 }
 
 /* The whole gradient is here: it waits in the queue, and the client gets another list for the next one. */
-static void enqueue(master *m, client *c)
+static void enqueue(server *s, client *c)
 {
+    master *m = &s->master;
+    if (is_first(s)) m->owed--;
     m->queue[m->queue_count++] = c->coming;
     c->coming = (gradient){.from = c->member, .pieces = m->spare[--m->spare_count]};
     c->waiting++;
@@ -61,9 +58,9 @@ void nw_turns_purge(server *s, client *c)
         gradient g = take_out(m, i);
         put_back(s, &g);
     }
+    if (is_first(s)) m->owed -= permits_of(s, c) - c->waiting;
     c->waiting = 0;
-    m->permits -= c->permits;
-    c->permits = 0;
+    if (is_first(s)) nw_credits_close(&m->permits, number_of(s, c), 0);
 }
 
 static nw_status take_gradient(server *s, nw_actions *actions, nw_message *message, int from)
@@ -73,7 +70,7 @@ static nw_status take_gradient(server *s, nw_actions *actions, nw_message *messa
     gradient *g = &c->coming;
     if (c->dropped) return is_first(s) ? nw_clients_return(s, actions, c, false) : NW_OK;
     if ((int64_t)h->step < c->least) return NW_OK; /* of before it was dropped */
-    NW_FAIL_IF(!s->master.active || c->waiting == most_waiting(s) || (is_first(s) && c->permits == c->waiting),
+    NW_FAIL_IF(!s->master.active || c->waiting == most_waiting(s) || (is_first(s) && permits_of(s, c) == c->waiting),
                NW_E_MESSAGE, "rank %u sent a gradient of version %" PRIu64 " that nobody asked it for", h->from,
                h->version);
     c->heard_ns = s->now_ns;
@@ -90,7 +87,7 @@ static nw_status take_gradient(server *s, nw_actions *actions, nw_message *messa
     NW_FAIL_IF(complete && g->pieces.version > s->master.version, NW_E_MESSAGE,
                "rank %u sent a gradient of version %" PRId64 ", and there are %" PRId64, h->from, g->pieces.version,
                s->master.version);
-    if (complete) enqueue(&s->master, c);
+    if (complete) enqueue(s, c);
     return NW_OK;
 }
 
@@ -140,34 +137,12 @@ nw_status nw_turns_take(server *s, nw_actions *actions, nw_message *message, int
 
 /* ---- updates ----------------------------------------------------------------------------------------------------- */
 
-/* The version at which a client's permit of the oldest gradient not applied was given, and those behind it. */
-static int64_t slack_of(const server *s, int64_t handed, int before)
-{
-    return s->o.max_staleness - (s->master.version + before - handed);
-}
-
-/* Whether a gradient may be applied now: all permits given before its own have slack left. */
+/* Whether a gradient may be applied now. */
 static bool is_in_turn(const server *s, const gradient *g)
 {
     const master *m = &s->master;
     if (s->o.max_staleness < 0 || s->o.staleness != NW_STALE_WAIT) return true;
-    int64_t own = m->clients[g->from - s->first_worker].handed[0];
-    for (int i = 0; i < s->workers; i++) {
-        const client *c = &m->clients[i];
-        for (int k = 0; k < c->permits; k++) {
-            bool earlier = c->handed[k] < own || (c->handed[k] == own && c->member < g->from);
-            int before = 0; /* permits given before this one */
-            if (!earlier || c->dropped) continue;
-            for (int j = 0; j < s->workers; j++)
-                for (int n = 0; n < m->clients[j].permits && !m->clients[j].dropped; n++) {
-                    int64_t v = m->clients[j].handed[n];
-                    before += v < c->handed[k] || (v == c->handed[k] && m->clients[j].member < c->member) ||
-                              (v == c->handed[k] && j == i && n < k);
-                }
-            if (slack_of(s, c->handed[k], before) < 1) return false;
-        }
-    }
-    return true;
+    return nw_credits_may_use(&m->permits, g->from - s->first_worker, m->version, s->o.max_staleness);
 }
 
 static void compensate_tile(const server *s, const nw_tile *tile, float lambda)
@@ -209,13 +184,11 @@ static float weight_of(const server *s, int64_t delay)
 /* A permit has been used. */
 static void settle(server *s, client *c)
 {
-    master *m = &s->master;
     c->waiting--;
-    if (!is_first(s)) return;
-    c->permits--;
-    m->permits--;
-    memmove(c->handed, c->handed + 1, (size_t)c->permits * sizeof c->handed[0]);
+    if (is_first(s)) nw_credits_use(&s->master.permits, number_of(s, c));
 }
+
+static int by_member(const void *a, const void *b) { return ((const gradient *)a)->from - ((const gradient *)b)->from; }
 
 /* The next gradients that make an update, out of the queue; none: taken_count stays 0. */
 static void choose(server *s)
@@ -227,16 +200,11 @@ static void choose(server *s)
             if (is_in_turn(s, &m->queue[i])) m->taken[m->taken_count++] = take_out(m, i);
         return;
     }
-    int expected = 0;
-    for (int i = 0; i < s->workers; i++)
-        expected += m->clients[i].permits > 0; /* one that has come back waits for the next */
-    if (m->queue_count < expected) return;
-    for (int w = 0; w < s->workers; w++) /* in the order of ranks */
-        for (int i = 0; i < m->queue_count; i++)
-            if (m->queue[i].from == m->clients[w].member) {
-                m->taken[m->taken_count++] = take_out(m, i);
-                break;
-            }
+    if (m->queue_count < m->permits.out) return; /* one each; who has come back waits for the next */
+    m->taken_count = m->queue_count;
+    memcpy(m->taken, m->queue, (size_t)m->queue_count * sizeof *m->taken);
+    m->queue_count = 0;
+    qsort(m->taken, (size_t)m->taken_count, sizeof *m->taken, by_member);
 }
 
 /* Asks for the update that the taken gradients make. */
@@ -453,7 +421,7 @@ nw_status nw_turns_go_on(server *s, nw_actions *actions)
     NW_TRY(choose_next(s, actions, &chosen));
     NW_TRY(nw_clients_permit(s, actions));
     if (chosen) NW_TRY(tell_turn(s, actions, m->counted[m->version & 1].delay, false));
-    bool over = !m->applying && m->queue_count == 0 && m->permits == 0 && m->version >= m->until;
+    bool over = !m->applying && m->queue_count == 0 && m->permits.out == 0 && m->version >= m->until;
     if (over) return nw_clients_rest(s, actions);
     nw_clients_set_timer(s, actions);
     return NW_OK;
@@ -472,7 +440,7 @@ nw_status nw_turns_go(server *s, nw_actions *actions, int64_t until)
 void nw_turns_stop(server *s)
 {
     master *m = &s->master;
-    int64_t least = m->version + (s->sync ? m->permits > 0 : m->permits);
+    int64_t least = m->version + (s->sync ? m->permits.out > 0 : m->permits.out);
     if (m->active && least < m->until) m->until = least;
 }
 
