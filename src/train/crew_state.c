@@ -10,6 +10,7 @@
  * Each rank lists what it has (nw_rank_state). Rank 0 writes everything; what is elsewhere comes to it rank by rank: the
  * list, then what it lists. Every rank reads for itself.
  */
+#define _GNU_SOURCE 1
 #include "train/crew.h"
 
 #include <stdio.h>
@@ -27,6 +28,18 @@ static bool is_common(const nw_state_entry *e) { return e->rule == NW_STATE_KEPT
 static bool is_exchanges(const nw_state_entry *e)
 {
     return strncmp(e->name, NW_STATE_EXCHANGE, strlen(NW_STATE_EXCHANGE)) == 0;
+}
+
+/* Adds the names of tensors that an exchange has: "exchange.delayed", of "exchange.memory.3" the first part. */
+static void name_held(const nw_state *list, char *held, size_t size)
+{
+    for (int i = 0; i < list->count; i++) {
+        char name[NW_STATE_NAME];
+        size_t prefix = strlen(NW_STATE_EXCHANGE);
+        if (list->at[i].dims == 0 || !is_exchanges(&list->at[i])) continue;
+        snprintf(name, sizeof name, "%.*s", (int)(prefix + strcspn(list->at[i].name + prefix, ".")), list->at[i].name);
+        nw_state_lose(held, size, name);
+    }
 }
 
 static void name_file(char *file, size_t size, int rank) { snprintf(file, size, "replica%d.safetensors", rank); }
@@ -63,8 +76,8 @@ typedef struct saving {
     nw_crew *crew;
     nw_checkpoint_writer *w; /* NULL: rank 0 is elsewhere */
     nw_saved_list shared;
-    nw_state joined;          /* vectors put together of ranges: their floats, and then a byte for each: it is there */
-    char held[NW_STATE_NAME]; /* tensors that the exchange has, for people */
+    nw_state joined; /* vectors put together of ranges: their floats, and then a byte for each: it is there */
+    char held[256];  /* tensors that the exchange has */
 } saving;
 
 /* A vector is one tensor a parameter. */
@@ -76,6 +89,7 @@ static nw_status add_entry(const saving *s, nw_saved_list *list, const nw_state_
     return nw_saved_list_add(list, e->name, types[e->type], e->dims, e->shape, e->data);
 }
 
+/* What nobody has is 0. */
 static nw_status join(saving *s, int rank, const nw_state_entry *e)
 {
     size_t floats = segments_of(s->crew, e)->floats, count = nw_state_count(e);
@@ -100,13 +114,7 @@ static nw_status join(saving *s, int rank, const nw_state_entry *e)
 
 static nw_status save_shared(saving *s)
 {
-    for (int i = 0; i < s->joined.count; i++) {
-        const nw_state_entry *e = &s->joined.at[i];
-        size_t floats = nw_state_count(e);
-        NW_FAIL_IF(memchr((float *)e->data + floats, 0, floats), NW_E_MESSAGE, "no rank has some of %zu elements of %s",
-                   floats, e->name);
-        NW_TRY(add_entry(s, &s->shared, e));
-    }
+    for (int i = 0; i < s->joined.count; i++) NW_TRY(add_entry(s, &s->shared, &s->joined.at[i]));
     NW_TRY(nw_checkpoint_add_text(s->w, "exchange_has", s->held));
     return nw_checkpoint_add_tensors(s->w, SHARED_FILE, &s->shared, NULL, 0);
 }
@@ -118,9 +126,9 @@ static nw_status take(saving *s, int rank, const nw_state *list)
     nw_status status = NW_OK;
     char file[64];
     name_file(file, sizeof file, rank);
+    name_held(list, s->held, sizeof s->held);
     for (int i = 0; i < list->count && status == NW_OK; i++) {
         const nw_state_entry *e = &list->at[i];
-        if (e->dims > 0 && is_exchanges(e)) nw_state_lose(s->held, sizeof s->held, e->name);
         if (e->rule == NW_STATE_RANGE && (rank > 0 || !is_whole(s->crew, e)))
             status = join(s, rank, e);
         else if (!is_common(e))
@@ -351,6 +359,30 @@ static nw_status load_ledger(nw_crew *crew, nw_checkpoint *c)
     return status;
 }
 
+/* What the checkpoint's exchange had and this one has not, as far as this process knows. */
+static nw_status note_unread(const reading *r, const char *had, char *lost, size_t size)
+{
+    const nw_crew *crew = r->crew;
+    char has[512] = "", names[256], *rest = names;
+    if (r->same_kind && crew->options.place == NW_CREW_MPI && !nw_crew_lockstep(crew)) return NW_OK;
+    for (int i = 0; r->same_kind && i < crew->count; i++) {
+        nw_state s = {0};
+        nw_state_owner owner = nw_rank_state(&crew->ranks[i]);
+        owner.list(owner.whose, &s);
+        nw_status status = s.status;
+        name_held(&s, has, sizeof has);
+        nw_state_free(&s);
+        NW_TRY(status);
+    }
+    snprintf(names, sizeof names, "%s", had);
+    for (char *name; (name = strsep(&rest, ", "));) {
+        size_t before = strlen(has);
+        if (*name) nw_state_lose(has, sizeof has, name);
+        if (strlen(has) > before) nw_state_lose(lost, size, name);
+    }
+    return NW_OK;
+}
+
 /* What the user is told. */
 static void make_note(nw_crew *crew, bool same_world, const char *lost)
 {
@@ -383,7 +415,7 @@ nw_status nw_crew_load(nw_crew *crew, nw_checkpoint *c, const char **note)
     reading r = {crew, c, (int)world, strcmp(kind, crew->members[0].machine->ops->name) == 0};
     for (int i = 0; i < crew->count; i++) NW_TRY(load_member(&r, i, lost, sizeof lost));
     if (handed) NW_TRY(load_place(crew, c, same));
-    if (!r.same_kind && had[0]) nw_state_lose(lost, sizeof lost, had);
+    NW_TRY(note_unread(&r, had, lost, sizeof lost));
     make_note(crew, same, lost);
     if (crew->note[0]) *note = crew->note;
     if (crew->driver->generation > 0) return NW_OK; /* time and bytes go on when all go back */
