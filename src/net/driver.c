@@ -328,14 +328,151 @@ nw_status nw_driver_run(nw_driver *d, nw_rank *ranks, const nw_go *go)
     return tell_failure(d, status);
 }
 
+/* ---- between runs ------------------------------------------------------------------------------------------------ */
+
+/* Where all ranks are here, what they would send to each other elsewhere is counted. */
+static void count_word(nw_driver *d, int from, int to, size_t bytes)
+{
+    nw_header h = {.kind = NW_KIND_CONTROL, .bytes = (uint32_t)bytes}; /* in the drivers' channel */
+    nw_ledger *ledger = d->options.ledger;
+    if (!ledger || from == to || d->dropped[from] || d->dropped[to]) return;
+    nw_ledger_sent(ledger, from, to, &h);
+    nw_ledger_received(ledger, from, to, &h);
+    nw_ledger_transport(ledger, NW_SENT, NW_HEADER_BYTES + bytes);
+    nw_ledger_transport(ledger, NW_RECEIVED, NW_HEADER_BYTES + bytes);
+}
+
+static nw_status share(nw_driver *d, const void *mine, size_t bytes, void *all)
+{
+    d->in_turn = true;
+    for (int i = 1; i < d->size; i++) {
+        int to = (d->first + i) % d->size;
+        if (!d->dropped[to]) NW_TRY(d->ops->say(d, to, mine, bytes));
+    }
+    memcpy((char *)all + (size_t)d->first * bytes, mine, bytes);
+    for (int from = 0; from < d->size; from++) {
+        char *at = (char *)all + (size_t)from * bytes;
+        if (d->dropped[from]) memset(at, 0, bytes);
+        if (from != d->first && !d->dropped[from]) NW_TRY(d->ops->hear(d, from, at, bytes));
+    }
+    return d->ops->finish(d);
+}
+
 nw_status nw_driver_share(nw_driver *d, const void *mine, size_t bytes, void *all)
 {
-    return tell_failure(d, d->ops->share(d, mine, bytes, all));
+    NW_FAIL_IF(bytes > NW_SHARE_MOST, NW_E_INTERNAL, "%zu bytes of each rank are to be shared; at most %d may be",
+               bytes, NW_SHARE_MOST);
+    if (d->ops->say) return tell_failure(d, share(d, mine, bytes, all));
+    memcpy(all, mine, bytes * (size_t)d->size);
+    for (int from = 0; from < d->size; from++)
+        for (int to = 0; to < d->size; to++) count_word(d, from, to, bytes);
+    return NW_OK;
 }
+
+/* In pieces that fit into messages. */
+static nw_status collect(nw_driver *d, int from, char *data, size_t bytes)
+{
+    const size_t most = (size_t)64 << 20;
+    d->in_turn = false;
+    for (size_t at = 0; at < bytes; at += most) {
+        size_t piece = bytes - at < most ? bytes - at : most;
+        if (d->first == from) NW_TRY(d->ops->say(d, 0, data + at, piece));
+        if (d->first == 0) NW_TRY(d->ops->hear(d, from, data + at, piece));
+        NW_TRY(d->ops->finish(d));
+    }
+    return NW_OK;
+}
+
 nw_status nw_driver_collect(nw_driver *d, int from, void *data, size_t bytes)
 {
-    return tell_failure(d, d->ops->collect(d, from, data, bytes));
+    if (!d->ops->say || from == 0 || d->dropped[from]) return NW_OK;
+    return tell_failure(d, collect(d, from, data, bytes));
 }
+
+/* ---- means ---- */
+
+/* The part whose mean a rank makes; dropped ones make none. */
+typedef struct part {
+    size_t begin, count;
+} part;
+
+static part part_of(const nw_driver *d, int rank, size_t floats)
+{
+    size_t owners = 0, before = 0;
+    for (int r = 0; r < d->size; r++) {
+        owners += !d->dropped[r];
+        before += r < rank && !d->dropped[r];
+    }
+    size_t begin = floats * before / owners, end = d->dropped[rank] ? begin : floats * (before + 1) / owners;
+    return (part){begin, end - begin};
+}
+
+static void mean_here(nw_driver *d, float *const *vectors, size_t floats, const bool *gives)
+{
+    for (size_t i = 0; i < floats; i++) {
+        float sum = 0;
+        int givers = 0;
+        for (int r = 0; r < d->size; r++)
+            if (gives[r]) sum = givers++ ? sum + vectors[r][i] : vectors[r][i];
+        for (int r = 0; r < d->size; r++) vectors[r][i] = sum / (float)givers;
+    }
+    for (int owner = 0; owner < d->size; owner++)
+        for (int r = 0; r < d->size; r++) {
+            size_t bytes = part_of(d, owner, floats).count * sizeof(float);
+            if (gives[r]) count_word(d, r, owner, bytes);
+            count_word(d, owner, r, bytes);
+        }
+}
+
+/* Over parts; `sum` has room for two of this rank's. */
+static nw_status mean(nw_driver *d, float *vector, size_t floats, const bool *gives, float *sum)
+{
+    int me = d->first, givers = 0;
+    part own = part_of(d, me, floats), p;
+    float *mine = vector + own.begin, *theirs = sum + own.count;
+    d->in_turn = true;
+    for (int i = 1; i < d->size && gives[me]; i++) {
+        int to = (me + i) % d->size;
+        p = part_of(d, to, floats);
+        if (!d->dropped[to]) NW_TRY(d->ops->say(d, to, vector + p.begin, p.count * sizeof *sum));
+    }
+    for (int from = 0; from < d->size; from++) {
+        if (!gives[from]) continue;
+        if (from != me) NW_TRY(d->ops->hear(d, from, theirs, own.count * sizeof *sum));
+        const float *add = from == me ? mine : theirs;
+        for (size_t i = 0; i < own.count; i++) sum[i] = givers ? sum[i] + add[i] : add[i];
+        givers++;
+    }
+    for (size_t i = 0; i < own.count; i++) mine[i] = sum[i] / (float)givers;
+    for (int i = 1; i < d->size; i++) {
+        int to = (me + i) % d->size;
+        if (!d->dropped[to]) NW_TRY(d->ops->say(d, to, mine, own.count * sizeof *sum));
+    }
+    for (int from = 0; from < d->size; from++) {
+        p = part_of(d, from, floats);
+        if (from != me && !d->dropped[from]) NW_TRY(d->ops->hear(d, from, vector + p.begin, p.count * sizeof *sum));
+    }
+    return d->ops->finish(d);
+}
+
+nw_status nw_driver_mean(nw_driver *d, float *const *vectors, size_t floats, const bool *gives)
+{
+    bool any = false;
+    for (int r = 0; r < d->size; r++) any |= gives[r];
+    NW_FAIL_IF(!any, NW_E_INTERNAL, "a mean of %zu floats is asked for, and nobody gives any", floats);
+    if (!d->ops->say) {
+        mean_here(d, vectors, floats, gives);
+        return NW_OK;
+    }
+    float *sum = malloc((2 * part_of(d, d->first, floats).count + 1) * sizeof *sum);
+    NW_FAIL_IF(!sum, NW_E_MEMORY, "no memory for a mean of %zu floats", floats);
+    nw_status status = tell_failure(d, mean(d, vectors[0], floats, gives, sum));
+    free(sum);
+    return status;
+}
+
+/* ---- and life ---------------------------------------------------------------------------------------------------- */
+
 void nw_driver_fail(nw_driver *d, nw_status status, const char *reason)
 {
     if (d->ops->fail) d->ops->fail(d, status, reason);

@@ -56,8 +56,11 @@ typedef struct nw_driver_options {
 typedef struct nw_driver_ops {
     const char *name;
     nw_status (*run)(nw_driver *driver, const nw_go *go);
-    nw_status (*share)(nw_driver *driver, const void *mine, size_t bytes, void *all);
-    nw_status (*collect)(nw_driver *driver, int from, void *data, size_t bytes);
+    /* Between runs: a few bytes to another rank, and the next of one, which must be so many; then until all are sent.
+     * NULL where all ranks are in this process. */
+    nw_status (*say)(nw_driver *driver, int to, const void *data, size_t bytes);
+    nw_status (*hear)(nw_driver *driver, int from, void *data, size_t bytes);
+    nw_status (*finish)(nw_driver *driver);
     void (*fail)(nw_driver *driver, nw_status status, const char *reason);
     void (*reset)(nw_driver *driver); /* may be NULL */
     int64_t (*now)(nw_driver *driver, int rank);
@@ -82,6 +85,7 @@ struct nw_driver {
     bool *dropped;       /* by rank: nobody waits for it */
     bool pauses;         /* set by the run, in COUNT or SNAPSHOT: this run shall end soon */
     bool stopping;       /* the machines were told to stop in this run */
+    bool in_turn;        /* between runs: all ranks are heard, one after the other */
     bool over;           /* there is nothing more to run: a log has ended */
     int64_t waited_ns;   /* that local ranks had nothing to do but wait */
 };
@@ -89,12 +93,17 @@ struct nw_driver {
 /* Runs the local ranks (`count` of them) until all rest. */
 nw_status nw_driver_run(nw_driver *driver, nw_rank *ranks, const nw_go *go);
 
-/* Every rank gives `bytes`; all get those of all ranks in the order of ranks. `mine` holds those of the local ranks.
- * Between runs only. */
+/* Every rank gives `bytes`, at most NW_SHARE_MOST; all get those of all ranks in the order of ranks, zeros of dropped
+ * ones elsewhere. `mine` holds those of the local ranks. Between runs only, as the next two. */
+enum { NW_SHARE_MOST = 256 };
 nw_status nw_driver_share(nw_driver *driver, const void *mine, size_t bytes, void *all);
 /* Brings data of rank `from` to rank 0, in place: on `from` it is read, on rank 0 written (in one process: nothing to
- * do, and `data` is what it is). All ranks call it. */
+ * do, and `data` is what it is). Both call it; others may. */
 nw_status nw_driver_collect(nw_driver *driver, int from, void *data, size_t bytes);
+/* Makes the vectors of all ranks the mean over those that give (by rank; the same on all), added in the order of ranks:
+ * the same bits by every driver. `vectors` are those of the local ranks. Each rank owns a part: it gets the others'
+ * contributions to it, and sends the mean to all. */
+nw_status nw_driver_mean(nw_driver *driver, float *const *vectors, size_t floats, const bool *gives);
 /* Tells the others that this process gives up, and why. They fail with NW_E_NUMERIC where this one does, so that all
  * can go back to a checkpoint, otherwise with NW_E_PEER. */
 void nw_driver_fail(nw_driver *driver, nw_status status, const char *reason);

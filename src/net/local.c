@@ -1,11 +1,17 @@
 /*
- * local.c - the driver of a world of one: no messages, real time. Events follow each other as calls do.
+ * local.c - the driver of a world of one: no messages, the time in which it ran. Events follow each other as calls do.
  */
 #include "base/clock.h"
 #include "net/driver.h"
 
 #include <stdlib.h>
-#include <string.h>
+
+typedef struct local_driver {
+    nw_driver base;
+    nw_own_clock clock; /* what machines are told */
+} local_driver;
+
+static int64_t own_now(nw_driver *d) { return nw_own_clock_now(&((local_driver *)d)->clock); }
 
 static int64_t now(nw_driver *d, int rank)
 {
@@ -26,7 +32,7 @@ static nw_status check_actions(nw_driver *d, nw_status status)
 
 static nw_status tell(nw_driver *d, nw_event event)
 {
-    event.now_ns = nw_now_ns();
+    event.now_ns = own_now(d);
     return check_actions(d, nw_rank_tell(d, d->ranks, event));
 }
 
@@ -38,39 +44,29 @@ static nw_status do_task(nw_driver *d, nw_rank *r)
     int64_t end = nw_now_ns();
     nw_span span = r->task.kind == NW_TASK_PASS ? NW_SPAN_COMPUTE : NW_SPAN_UPDATE;
     if (taps->span) taps->span(taps->context, 0, span, begin, end, r->step);
-    return check_actions(d, nw_rank_done(d, r, end));
+    return check_actions(d, nw_rank_done(d, r, own_now(d)));
 }
 
 static nw_status run(nw_driver *d, const nw_go *go)
 {
     nw_rank *r = d->ranks;
+    own_now(d);
+    ((local_driver *)d)->clock.own_ns = r->elapsed_ns; /* what lay between two runs does not count */
     NW_TRY(tell(d, (nw_event){.kind = NW_EVENT_GO, .go = go}));
     while (nw_rank_next(d, r)) {
         NW_TRY(do_task(d, r));
         if (nw_driver_shall_stop(d)) NW_TRY(tell(d, (nw_event){.kind = NW_EVENT_STOP}));
     }
     NW_FAIL_IF(!nw_rank_rests(r), NW_E_INTERNAL, "%s waits for somebody in a world of one", r->machine->ops->name);
+    r->elapsed_ns = own_now(d);
     return NW_OK;
 }
 
-static nw_status share(nw_driver *d, const void *mine, size_t bytes, void *all)
-{
-    (void)d;
-    memcpy(all, mine, bytes);
-    return NW_OK;
-}
-
-static nw_status collect(nw_driver *d, int from, void *data, size_t bytes)
-{
-    (void)d, (void)from, (void)data, (void)bytes;
-    return NW_OK;
-}
-
-static const nw_driver_ops ops = {.name = "local", .run = run, .share = share, .collect = collect, .now = now};
+static const nw_driver_ops ops = {.name = "local", .run = run, .now = now};
 
 nw_status nw_local_create(nw_driver **out, const nw_driver_options *options)
 {
-    *out = calloc(1, sizeof **out);
+    *out = calloc(1, sizeof(local_driver));
     NW_FAIL_IF(!*out, NW_E_MEMORY, "no memory for a driver");
     nw_status status = nw_driver_init(*out, &ops, options, 1, 0, 1);
     if (status != NW_OK) {

@@ -5,7 +5,7 @@
  * exchange need not know beforehand what comes; the payload goes straight into memory of the pool. Messages of one
  * sender are handed on in the order in which they were sent.
  *
- * Between runs (nw_driver_share, nw_driver_collect) messages of exchanges that are ahead are put aside until the next
+ * Between runs (nw_driver_share and the like) messages of exchanges that are ahead are put aside until the next
  * run, so that what is saved or compared then does not change under its reader.
  */
 #include "net/mpi.h"
@@ -56,7 +56,6 @@ typedef struct mpi_driver {
     int64_t *heard_ns;   /* by rank: when it was last heard of */
     nw_header *heard;    /* by rank: the last that it said */
     int awaited;         /* the first rank whose word between runs is missing; -1: none */
-    bool sharing;        /* ... and those behind it may be missing, too */
     nw_status failure;   /* found in the middle of a computation */
     int64_t timer;       /* when it shall ring; NW_NO_TIMER: never */
     bool failing;
@@ -369,7 +368,7 @@ static void fail(nw_driver *d, nw_status failure, const char *reason)
 /* Whether a rank has not said what it should in this round, or does not take what it is sent. */
 static bool is_silent(const mpi_driver *m, int rank)
 {
-    bool awaited = m->awaited >= 0 && (m->sharing ? rank >= m->awaited : rank == m->awaited);
+    bool awaited = m->awaited >= 0 && (m->base.in_turn ? rank >= m->awaited : rank == m->awaited);
     for (const nw_message *message = m->control.first; message; message = message->next)
         if ((int)message->header->from == rank) awaited = false;
     for (int i = 0; i < m->send_count; i++) awaited |= m->sends[i].to == rank;
@@ -465,10 +464,11 @@ static nw_status run(nw_driver *d, const nw_go *go)
 
 /* ---- between runs ------------------------------------------------------------------------------------------------ */
 
-static nw_status post_control(mpi_driver *m, int to, const void *data, size_t bytes)
+static nw_status say(nw_driver *d, int to, const void *data, size_t bytes)
 {
+    mpi_driver *m = (mpi_driver *)d;
     nw_message *message;
-    NW_TRY(nw_message_take(m->base.pool, bytes, &message));
+    NW_TRY(nw_message_take(d->pool, bytes, &message));
     message->header->kind = NW_KIND_CONTROL;
     memcpy(message->payload, data, bytes);
     return post(m, to, message);
@@ -476,8 +476,9 @@ static nw_status post_control(mpi_driver *m, int to, const void *data, size_t by
 
 /* The next control message from that rank: ranks make the same rounds, but one that was away has missed some. Others
  * stay for later. */
-static nw_status take_control(mpi_driver *m, int from, size_t bytes, void *data)
+static nw_status hear(nw_driver *d, int from, void *data, size_t bytes)
 {
+    mpi_driver *m = (mpi_driver *)d;
     for (;;) {
         for (nw_message **at = &m->control.first; *at; at = &(*at)->next) {
             nw_message *message = *at;
@@ -500,42 +501,10 @@ static nw_status take_control(mpi_driver *m, int from, size_t bytes, void *data)
     }
 }
 
-static nw_status finish_sends(mpi_driver *m)
+static nw_status finish(nw_driver *d)
 {
+    mpi_driver *m = (mpi_driver *)d;
     while (m->send_count > 0) NW_TRY(wait_for_news(m));
-    return NW_OK;
-}
-
-static nw_status share(nw_driver *d, const void *mine, size_t bytes, void *all)
-{
-    mpi_driver *m = (mpi_driver *)d;
-    m->sharing = true;
-    for (int i = 1; i < d->size; i++) {
-        int to = (d->first + i) % d->size;
-        if (!d->dropped[to]) NW_TRY(post_control(m, to, mine, bytes));
-    }
-    memcpy((char *)all + (size_t)d->first * bytes, mine, bytes);
-    for (int from = 0; from < d->size; from++) {
-        char *at = (char *)all + (size_t)from * bytes;
-        if (d->dropped[from]) memset(at, 0, bytes);
-        if (from != d->first && !d->dropped[from]) NW_TRY(take_control(m, from, bytes, at));
-    }
-    return finish_sends(m);
-}
-
-/* In pieces that fit into messages. */
-static nw_status collect(nw_driver *d, int from, void *data, size_t bytes)
-{
-    mpi_driver *m = (mpi_driver *)d;
-    const size_t most = (size_t)64 << 20;
-    for (size_t at = 0; at < bytes; at += most) {
-        size_t piece = bytes - at < most ? bytes - at : most;
-        m->sharing = false;
-        if (from == 0 || d->dropped[from]) continue;
-        if (d->first == from) NW_TRY(post_control(m, 0, (char *)data + at, piece));
-        if (d->first == 0) NW_TRY(take_control(m, from, piece, (char *)data + at));
-        NW_TRY(finish_sends(m));
-    }
     return NW_OK;
 }
 
@@ -583,8 +552,9 @@ static void mpi_free(nw_driver *d)
 
 static const nw_driver_ops ops = {.name = "mpi",
                                   .run = run,
-                                  .share = share,
-                                  .collect = collect,
+                                  .say = say,
+                                  .hear = hear,
+                                  .finish = finish,
                                   .fail = fail,
                                   .now = now,
                                   .heard = heard,

@@ -295,18 +295,6 @@ static nw_status run(nw_driver *d, const nw_go *go)
 
 /* ---- between runs, and life -------------------------------------------------------------------------------------- */
 
-static nw_status share(nw_driver *d, const void *mine, size_t bytes, void *all)
-{
-    memcpy(all, mine, bytes * (size_t)d->size);
-    return NW_OK;
-}
-
-static nw_status collect(nw_driver *d, int from, void *data, size_t bytes)
-{
-    (void)d, (void)from, (void)data, (void)bytes;
-    return NW_OK;
-}
-
 static int64_t now(nw_driver *d, int rank) { return ((replay_driver *)d)->ranks[rank].cursor.now_ns; }
 
 static void replay_free(nw_driver *d)
@@ -325,8 +313,7 @@ static void replay_free(nw_driver *d)
     free(v->ranks);
 }
 
-static const nw_driver_ops ops = {
-    .name = "replay", .run = run, .share = share, .collect = collect, .now = now, .free = replay_free};
+static const nw_driver_ops ops = {.name = "replay", .run = run, .now = now, .free = replay_free};
 
 /* To the first record behind the runs that are left out. */
 static nw_status begin_rank(replay_driver *v, int rank)

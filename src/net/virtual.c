@@ -427,29 +427,6 @@ static nw_status run(nw_driver *d, const nw_go *go)
 
 /* ---- between runs ------------------------------------------------------------------------------------------------ */
 
-/* All are here. What MPI ranks would send is counted, so that the ledgers agree. */
-static nw_status share(nw_driver *d, const void *mine, size_t bytes, void *all)
-{
-    memcpy(all, mine, bytes * (size_t)d->size);
-    nw_header h = {.kind = NW_KIND_CONTROL, .bytes = (uint32_t)bytes}; /* in the drivers' channel */
-    for (int from = 0; d->options.ledger && from < d->size; from++) {
-        for (int to = 0; to < d->size; to++) {
-            if (from == to) continue;
-            nw_ledger_sent(d->options.ledger, from, to, &h);
-            nw_ledger_received(d->options.ledger, from, to, &h);
-            nw_ledger_transport(d->options.ledger, NW_SENT, NW_HEADER_BYTES + bytes);
-            nw_ledger_transport(d->options.ledger, NW_RECEIVED, NW_HEADER_BYTES + bytes);
-        }
-    }
-    return NW_OK;
-}
-
-static nw_status collect(nw_driver *d, int from, void *data, size_t bytes)
-{
-    (void)d, (void)from, (void)data, (void)bytes;
-    return NW_OK;
-}
-
 /* What happens now; between runs, when the rank was done. */
 static int64_t now(nw_driver *d, int rank)
 {
@@ -539,15 +516,8 @@ static void virtual_free(nw_driver *d)
     free(v->times);
 }
 
-static const nw_driver_ops ops = {.name = "virtual",
-                                  .run = run,
-                                  .share = share,
-                                  .collect = collect,
-                                  .now = now,
-                                  .save = save,
-                                  .load = load,
-                                  .reset = reset,
-                                  .free = virtual_free};
+static const nw_driver_ops ops = {
+    .name = "virtual", .run = run, .now = now, .save = save, .load = load, .reset = reset, .free = virtual_free};
 
 nw_status nw_virtual_create(nw_driver **out, const nw_driver_options *options, const nw_virtual_options *cluster)
 {

@@ -327,8 +327,6 @@ static nw_status create(nw_crew *crew)
     for (int i = 0; i < crew->count; i++) NW_TRY(make_member(crew, i, first + i));
     const nw_model *model = &crew->members[0].replica->net->model;
     NW_TRY(make_driver(crew, first, world));
-    crew->scratch = calloc((size_t)(world + 1) * model->params.running.floats + 1, sizeof *crew->scratch);
-    NW_FAIL_IF(!crew->scratch, NW_E_MEMORY, "no memory for the statistics of %d replicas", world);
     crew->dropped = crew->driver->dropped;
     crew->statistics = calloc((size_t)world * model->params.running.floats + 1, sizeof *crew->statistics);
     crew->reported = calloc((size_t)world, sizeof *crew->reported);
@@ -367,7 +365,6 @@ void nw_crew_free(nw_crew *crew)
     free(crew->earlier);
     nw_codec_free(crew->codec);
     nw_compute_cost_free(&crew->cost);
-    free(crew->scratch);
     free(crew->statistics);
     free(crew->reported);
     free(crew->members);
@@ -558,41 +555,18 @@ nw_status nw_crew_tally(nw_crew *crew, nw_tally *tally, int64_t *images)
     return status;
 }
 
-/* Running statistics of all ranks into the scratch vector, one after the other. */
-static nw_status gather_buffers(nw_crew *crew, float *const *mine)
-{
-    size_t floats = params_of(&crew->members[0])->running.floats;
-    float *packed = calloc((size_t)crew->count * floats + 1, sizeof *packed);
-    NW_FAIL_IF(!packed, NW_E_MEMORY, "no memory for the statistics of %d replicas", crew->count);
-    for (int i = 0; i < crew->count; i++) memcpy(packed + (size_t)i * floats, mine[i], floats * sizeof *packed);
-    nw_status status = nw_driver_share(crew->driver, packed, floats * sizeof *packed, crew->scratch);
-    free(packed);
-    return status;
-}
-
 /* Whether a rank has statistics of its own: servers that do not compute and ranks that are lost have none. */
 static bool has_statistics(const nw_crew *crew, int rank)
 {
     return nw_roles_of(&crew->roles, rank).replica >= 0 && !crew->dropped[rank];
 }
 
-/* Makes them the mean over all ranks that have some, in the order of ranks. */
+/* Makes running statistics the mean over all ranks that have some. */
 static nw_status average_buffers(nw_crew *crew, float *const *mine)
 {
-    size_t floats = params_of(&crew->members[0])->running.floats;
-    int world = nw_crew_world(crew), count = 0;
-    if (floats == 0 || world == 1) return NW_OK;
-    NW_TRY(gather_buffers(crew, mine));
-    float *sum = crew->scratch;
-    for (int r = 0; r < world; r++) {
-        const float *theirs = crew->scratch + (size_t)r * floats;
-        if (!has_statistics(crew, r)) continue;
-        for (size_t i = 0; i < floats; i++) sum[i] = count > 0 ? sum[i] + theirs[i] : theirs[i];
-        count++;
-    }
-    for (size_t i = 0; i < floats; i++) sum[i] /= (float)count;
-    for (int m = 0; m < crew->count; m++) memcpy(mine[m], sum, floats * sizeof *sum);
-    return NW_OK;
+    bool gives[NW_CLUSTER_RANKS];
+    for (int r = 0; r < nw_crew_world(crew); r++) gives[r] = has_statistics(crew, r);
+    return nw_driver_mean(crew->driver, mine, params_of(&crew->members[0])->running.floats, gives);
 }
 
 static nw_status recalibrate(const nw_crew *crew, const nw_replica *r)
@@ -622,11 +596,15 @@ nw_status nw_crew_sync_norms(nw_crew *crew)
     if (crew->options.norms == NW_NORMS_RECALIBRATE) NW_TRY(recalibrate_all(crew));
     float *mine[NW_CLUSTER_RANKS];
     for (int i = 0; i < crew->count; i++) mine[i] = params_of(&crew->members[i])->buffers;
-    nw_status status = average_buffers(crew, mine);
-    bool averaged = nw_crew_first(crew)->ema_running;
-    for (int i = 0; averaged && i < crew->count; i++) mine[i] = nw_net_average(crew->members[i].replica->net)->buffers;
-    if (status == NW_OK && averaged) status = average_buffers(crew, mine);
-    return status;
+    NW_TRY(average_buffers(crew, mine));
+    if (!nw_crew_first(crew)->ema_running) return NW_OK;
+    if (!nw_crew_lockstep(crew)) { /* only rank 0's average is looked at, with the statistics that workers have */
+        memcpy(nw_net_average(nw_crew_first(crew)->net)->buffers, mine[0],
+               params_of(&crew->members[0])->running.floats * sizeof(float));
+        return NW_OK;
+    }
+    for (int i = 0; i < crew->count; i++) mine[i] = nw_net_average(crew->members[i].replica->net)->buffers;
+    return average_buffers(crew, mine);
 }
 
 /* Under MPI every rank evaluates its share with what rank 0 has; its own statistics come back afterwards. */
@@ -636,14 +614,17 @@ static nw_status evaluate_with_first(nw_crew *crew, nw_loader *loader, bool both
     size_t floats = p->running.floats;
     bool borrows = crew->options.place == NW_CREW_MPI && floats > 0 && crew->options.norms == NW_NORMS_LOCAL;
     const volatile sig_atomic_t *stop = crew->options.place == NW_CREW_MPI ? NULL : crew->options.driver.stop;
-    float *own = crew->scratch + (size_t)nw_crew_world(crew) * floats;
+    float *own = borrows ? malloc(floats * sizeof *own) : NULL;
+    nw_status status = NW_OK;
     if (borrows) {
-        NW_TRY(gather_buffers(crew, &p->buffers));
+        const bool gives[NW_CLUSTER_RANKS] = {true}; /* rank 0 alone: a mean of one */
+        NW_FAIL_IF(!own, NW_E_MEMORY, "no memory for %zu running statistics", floats);
         memcpy(own, p->buffers, floats * sizeof *own);
-        memcpy(p->buffers, crew->scratch, floats * sizeof *own);
+        status = nw_driver_mean(crew->driver, &p->buffers, floats, gives);
     }
-    nw_status status = nw_evaluate(nw_crew_first(crew)->net, loader, both_views, stop, tally, complete);
+    if (status == NW_OK) status = nw_evaluate(nw_crew_first(crew)->net, loader, both_views, stop, tally, complete);
     if (borrows) memcpy(p->buffers, own, floats * sizeof *own);
+    free(own);
     return status;
 }
 

@@ -4,7 +4,7 @@
  * A world of N ranks trains one model. A process holds one of them (alone, or as a rank under MPI) or all (a virtual
  * cluster, a replay). nw_crew_advance lets them go as far as it says; then nothing is under way, and whoever called may
  * look, evaluate, save. What happens at such a rest is the same code everywhere: loops over the replicas here, and
- * nw_driver_share where all ranks must know something.
+ * nw_driver_share and nw_driver_mean where all ranks must know something.
  *
  * Where the exchange keeps replicas in lockstep, the world is where each replica is. Elsewhere (a parameter server)
  * replicas go through the data at their own pace: a worker whose epoch is over begins the next. The world's place is
@@ -95,7 +95,6 @@ struct nw_crew {
     uint16_t *owner;     /* of each training image, or NULL */
     nw_compute_cost cost;
     int64_t started_ns;
-    float *scratch; /* as long as the buffers, for each rank of the world */
     /* Without lockstep: */
     nw_place place;        /* of the world */
     int64_t epoch_batches; /* of all workers together */

@@ -10,6 +10,8 @@ balanced() {
     equal "$1: bytes and transport" "$(ledger "$1" sent bytes)" "$(ledger "$1" sent transport_bytes)"
     equal "$1: bytes and transport" "$(ledger "$1" received bytes)" "$(ledger "$1" received transport_bytes)"
 }
+# model DIR: parameters and running statistics of the last checkpoint, as one number.
+model() { sha256sum <"$runs/$1/checkpoints/$(ls "$runs/$1/checkpoints" | sort -n | tail -n 1)/model.safetensors"; }
 # both N NAME OPTIONS...: the same with mpirun and simulated.
 both() {
     world_of=$1 name=$2
@@ -17,6 +19,8 @@ both() {
     ranks "$world_of" "$name" "$@"
     simulated "$world_of" "$name-virtual" "$@"
     same_weights "$name" "$name-virtual"
+    equal "$name: the model with its statistics" "$(model "$name")" "$(model "$name-virtual")"
+    is "($(value "$name" test_loss) / $(value "$name-virtual" test_loss) - 1)^2 < 1e-18" "$name: the loss, but for the order of its sum"
     balanced "$name"
     balanced "$name-virtual"
     for key in values headers; do
@@ -45,11 +49,12 @@ print(len(ids["s"]), "arrows", ids["s"] == ids["f"], min(e["ts"] for e in events
 END
     out_has '^[1-9][0-9]+ arrows True True$'
 done
-both 3 bf16 --method bf16 --max-steps 15 --accumulation-steps 2 --ema-decay 0.9
+both 3 bf16 --method bf16 --max-steps 15 --accumulation-steps 2 --ema-decay 0.9 --bn-sync average
 is "$(ledger bf16 sent values) * 2 * 15 == $(ledger delayed sent values) * 15" "bf16 halves what values take"
 both 3 unequal --non-iid-data --max-steps 15
 differ "weights with equal shares" "$(weights unequal)" "$(simulated 3 equal --max-steps 15; weights equal)"
 both 2 recalibrated --bn-sync recalibrate --recalibrate-batches 2 --max-steps 6
+both 4 local --bn-sync local --max-steps 6
 
 # One rank under mpirun is a run alone.
 run 0 mpirun -np 1 "$NOWAIT" train $narrow --threads 1 --run-dir "$runs/one" --max-steps 8
