@@ -52,8 +52,8 @@ static nw_status counted(void *context, const nw_count *c)
     for (int i = 0; i < c->from_count; i++) {
         world_report said;
         int from = c->from[i];
+        if (w->o.damaged || w->o.make) continue;
         memcpy(&said, c->reports[i], sizeof said);
-        if (w->o.damaged) continue;
         world_require(i == 0 || from > c->from[i - 1]);
         world_require(said.member == from &&
                       said.count > w->last_said[from]); /* in order; some may have been dropped */
@@ -90,7 +90,7 @@ static void send(world *w, int from, int rank, nw_message *m)
 {
     nw_group group = {w->ranks, w->o.members, from};
     int to = nw_group_find(&group, rank), most = w->o.link_most ? w->o.link_most : WORLD_LINK;
-    world_require(to >= 0 && to != from && m->header->channel >= NW_CHANNEL_EXCHANGE && m->header->sequence > 0);
+    world_require(to >= 0 && to != from && m->header->channel > NW_CHANNEL_DRIVER && m->header->sequence > 0);
     world_ok(nw_message_check(m->header, nw_message_size(m), w->ranks[from], w->driver->size));
     world_link *link = &w->links[from][to];
     if (link->last - link->first == most) {
@@ -130,7 +130,7 @@ static int64_t tick(world *w, int member)
     return w->at[member].now += 10;
 }
 
-static nw_status tell(world *w, int member, nw_event event)
+nw_status world_tell(world *w, int member, nw_event event)
 {
     event.now_ns = tick(w, member);
     return answer(w, member, nw_rank_tell(w->driver, &w->at[member].rank, event));
@@ -151,9 +151,25 @@ static void draw_finals(world *w, world_member *m)
     }
 }
 
+static void note_between(nw_announce *a) { (void)a; }
+static void note(nw_announce *a, size_t first, nw_message *out)
+{
+    world_member *m = (world_member *)((char *)a - offsetof(world_member, announce));
+    world_require(m->final_count < WORLD_FINALS);
+    m->outs[m->final_count] = out;
+    m->finals[m->final_count++] = first;
+}
+static void note_final(nw_announce *a, size_t first) { note(a, first, NULL); }
+static void note_out(nw_announce *a, nw_message *message) { note(a, 0, message); }
+
 static void begin(world *w, world_member *m)
 {
     nw_task *t = &m->rank.task;
+    if (w->o.make) {
+        m->final = m->final_count = 0;
+        world_ok(m->rank.work->run(m->rank.worker, t, &m->announce));
+        return;
+    }
     float *values = m->params.values, *gradients = m->params.gradients;
     if (t->kind == NW_TASK_GRADIENT) {
         world_require(w->o.bare);
@@ -195,6 +211,7 @@ static nw_status finish(world *w, int member)
 {
     world_member *m = &w->at[member];
     nw_task *t = &m->rank.task;
+    if (w->o.make) return answer(w, member, nw_rank_done(w->driver, &m->rank, tick(w, member)));
     if (t->kind == NW_TASK_UPDATE) {
         memcpy(m->params.values + t->first, m->made + t->first, t->count * sizeof(float));
         keep_range(w, m);
@@ -220,8 +237,14 @@ nw_status world_local(world *w, int member)
         return m->rank.task.kind == NW_TASK_UPDATE && !w->o.interrupts ? finish(w, member) : NW_OK;
     }
     if (m->final == m->final_count || m->rank.task.kind == NW_TASK_UPDATE) return finish(w, member);
+    nw_message *out = m->outs[m->final];
     size_t first = m->finals[m->final++];
-    finalise(w, m, first);
+    if (out) {
+        nw_status status = world_tell(w, member, (nw_event){.kind = NW_EVENT_OUT, .message = out});
+        nw_message_drop(out);
+        return status;
+    }
+    if (!w->o.make) finalise(w, m, first);
     return answer(w, member, nw_rank_final(w->driver, &m->rank, first, tick(w, member)));
 }
 
@@ -242,7 +265,7 @@ uint64_t world_moves(const world *w)
 
 nw_status world_hand(world *w, int to, nw_message *m)
 {
-    return tell(w, to, (nw_event){.kind = NW_EVENT_MESSAGE, .message = m});
+    return world_tell(w, to, (nw_event){.kind = NW_EVENT_MESSAGE, .message = m});
 }
 
 nw_status world_deliver(world *w, int from, int to)
@@ -266,11 +289,11 @@ nw_status world_go(world *w, int64_t until, int64_t batches, bool drain)
     for (int64_t at = w->updates + 1; w->o.every > 0 && at <= until && go.snapshot_count < WORLD_DUE; at++)
         if (at % w->o.every == 0) w->due[go.snapshot_count++] = at;
     for (int i = 0; i < w->o.members; i++)
-        if (!w->at[i].dead) NW_TRY(tell(w, i, (nw_event){.kind = NW_EVENT_GO, .go = &go}));
+        if (!w->at[i].dead) NW_TRY(world_tell(w, i, (nw_event){.kind = NW_EVENT_GO, .go = &go}));
     return NW_OK;
 }
 
-nw_status world_stop(world *w, int member) { return tell(w, member, (nw_event){.kind = NW_EVENT_STOP}); }
+nw_status world_stop(world *w, int member) { return world_tell(w, member, (nw_event){.kind = NW_EVENT_STOP}); }
 
 bool world_ring(world *w, nw_status *status)
 {
@@ -281,7 +304,7 @@ bool world_ring(world *w, nw_status *status)
     if (next < 0) return false;
     if (w->at[next].timer > w->at[next].now) w->at[next].now = w->at[next].timer;
     w->at[next].timer = NW_NO_TIMER;
-    *status = tell(w, next, (nw_event){.kind = NW_EVENT_TIMER});
+    *status = world_tell(w, next, (nw_event){.kind = NW_EVENT_TIMER});
     return true;
 }
 
@@ -439,6 +462,12 @@ static nw_status make_member(world *w, int member)
     static const int uneven[] = {64, 5, 100, 33, 2, 250, 17, 0};
     world_member *m = &w->at[member];
     const int *sizes = w->o.segments ? w->o.segments : uneven;
+    m->timer = NW_NO_TIMER;
+    m->announce = (nw_announce){note_between, note_final, note_out};
+    if (w->o.make) {
+        w->o.make(w, member);
+        return NW_OK;
+    }
     for (int i = 0, index; sizes[i]; i++) {
         char name[16];
         snprintf(name, sizeof name, "s%d", i);
@@ -455,7 +484,6 @@ static nw_status make_member(world *w, int member)
     m->seen = m->made + w->floats;
     for (size_t i = 0; i < w->floats; i++) m->params.values[i] = world_start(i);
     m->said.member = member;
-    m->timer = NW_NO_TIMER;
     m->rank.index = w->ranks[member];
     nw_exchange_options e = w->o.exchange;
     e.group = (nw_group){w->ranks, w->o.members, member};

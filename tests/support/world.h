@@ -5,7 +5,8 @@
  * world plays. Messages lie in queues, one a link, first in, first out. At any moment some moves are possible:
  *
  *   f -> t   the oldest message of that link reaches member t
- *   r        (f = t) member r goes on: it begins the next of its tasks, or the one under way announces FINAL or is done
+ *   r        (f = t) member r goes on: it begins the next of its tasks, or the one under way announces FINAL or OUT or is
+ *            done
  *
  * and the test may tell GO and STOP, ring a timer, kill a member, or damage what lies in a queue. Moves on different
  * members commute, since one takes from the head of a queue what another adds to its end, and members have clocks of
@@ -16,6 +17,9 @@
  * them early is found out; nobody writes what a pass reads; messages are whole, and go to other members; links hold a
  * bounded number of them; updates are counted one by one, with the reports of those whose gradients they took;
  * snapshots are what the ranges were.
+ *
+ * The test may also make ranks of its own, with workers that do their tasks whole when they begin: then the world moves
+ * what these announce, and looks at the machines alone.
  *
  * A gradient is any bits, but depends on the weights, the member and its count of batches, so that every difference in
  * order or version shows. Failing is fatal: it prints why and aborts, so that fuzz targets can use it too.
@@ -29,6 +33,8 @@
 
 enum { WORLD_MOST = 8, WORLD_LINK = 512, WORLD_FINALS = 8, WORLD_FLOATS = 1024, WORLD_DUE = 1024, WORLD_KEPT = 64 };
 
+struct world;
+
 typedef struct world_report {
     int32_t member, count; /* gradients computed, with this one */
 } world_report;
@@ -36,6 +42,7 @@ typedef struct world_report {
 typedef struct world_options {
     nw_exchange_options exchange; /* all but the group, params, codec and report, which are the world's */
     nw_status (*create)(nw_machine **, const nw_exchange_options *); /* NULL: by its name */
+    void (*make)(struct world *, int member); /* fills in the machine and the worker of a rank; NULL: as above */
     int members;
     const uint16_t *ranks; /* of the members, ascending; NULL: 0, 1, ... */
     int ranks_in_world;    /* 0: as many as members */
@@ -58,7 +65,9 @@ typedef struct world_member {
     nw_task gradient;   /* bare: what was asked for, while the pass runs that stands for it */
     float *made, *seen; /* what the task under way will have written; the values that a pass reads */
     size_t finals[WORLD_FINALS];
+    nw_message *outs[WORLD_FINALS]; /* or what is sent up or down instead */
     int final, final_count;
+    nw_announce announce; /* of a worker of the test's own */
     world_report said;
     int64_t batches, now, timer;
     int given;   /* snapshots of its range */
@@ -118,7 +127,8 @@ static inline uint64_t world_bit(int from, int to) { return (uint64_t)1 << (from
 uint64_t world_moves(const world *w); /* that are possible now */
 nw_status world_deliver(world *w, int from, int to);
 nw_status world_local(world *w, int member);
-nw_status world_move(world *w, uint64_t bit); /* one of these */
+nw_status world_move(world *w, uint64_t bit);               /* one of these */
+nw_status world_tell(world *w, int member, nw_event event); /* now */
 /* A message that the test brings. Not taken over. */
 nw_status world_hand(world *w, int to, nw_message *message);
 /* To all that live; batches 0: any number. */
