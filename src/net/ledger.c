@@ -176,7 +176,8 @@ void nw_ledger_sent(nw_ledger *ledger, int from, int to, const nw_header *header
     account_add(&ledger->step, &account);
     if (header->channel == NW_CHANNEL_DRIVER) return;
     uint32_t most = (uint32_t)ledger->segment_count;
-    account_add(&ledger->segments[header->bucket < most ? header->bucket : most], &account);
+    bool placed = header->channel >= NW_CHANNEL_EXCHANGE && header->bucket < most;
+    account_add(&ledger->segments[placed ? header->bucket : most], &account);
 }
 
 void nw_ledger_received(nw_ledger *ledger, int from, int to, const nw_header *header)

@@ -57,7 +57,7 @@ enum {
 typedef struct nw_ledger_options {
     int world;
     int first_rank, ranks;            /* those whose traffic this process counts */
-    int segments;                     /* ids in headers; larger ones are counted together as "other" */
+    int segments;                     /* ids in exchanges' headers; all else is counted together as "other" */
     const char *const *segment_names; /* copied; NULL, or NULL in it: "segment 3" */
 } nw_ledger_options;
 
@@ -92,7 +92,7 @@ const char *nw_ledger_segment_name(const nw_ledger *ledger, int segment); /* "ot
 nw_account nw_ledger_total(const nw_ledger *ledger, nw_traffic direction);
 /* Zero where the end that counts it (from if sent, to if received) is not a rank here. */
 nw_account nw_ledger_link(const nw_ledger *ledger, nw_traffic direction, int from, int to);
-/* segment == segments: those with larger ids. */
+/* segment == segments: those with larger ids, and messages of pipelines. */
 nw_account nw_ledger_segment(const nw_ledger *ledger, int segment);
 
 uint64_t nw_ledger_transported(const nw_ledger *ledger, nw_traffic direction);

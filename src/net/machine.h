@@ -10,7 +10,7 @@
  * of events by tests.
  *
  *   event      what has happened                                       who cares
- *   GO         a run begins: how far it goes                           all
+ *   GO         a run begins: how far it goes                           all; an exchange also when its pipeline drains
  *   STOP       this rank was asked to stop; once in a run              all: the run ends as soon as it can
  *   MESSAGE    `message` of member `from` has arrived                  the machine that owns its channel
  *   TIMER      the time asked for has come                             who asked
@@ -33,7 +33,8 @@
  *
  * Pace. GO says how many updates the world shall have made when the run ends (`until`), and a machine stops by itself;
  * it `rests` when nobody can need this rank before the next GO and nothing of its own is on the wire. Then everything
- * can be saved.
+ * can be saved. All ranks of the world rest before any of them begins the next run: those who run a driver again let
+ * them agree first (nw_driver_share), since a STOP is about one run.
  *
  * Groups. A machine sees the members of its group and its own index among them, never ranks of the world:
  * nw_machine_send and event.from translate.

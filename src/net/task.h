@@ -24,7 +24,7 @@ typedef enum nw_task_kind { NW_TASK_GRADIENT, NW_TASK_PASS, NW_TASK_UPDATE } nw_
 
 typedef struct nw_task {
     nw_task_kind kind;
-    int64_t number;         /* GRADIENT: of this rank; PASS: the gradient that it is a part of; UPDATE: of this range */
+    int64_t number;         /* GRADIENT: of this rank; PASS: the gradient under way; UPDATE: of this range */
     int64_t batch;          /* PASS: the micro-batch, in a pipeline of several ranks */
     bool forward, backward; /* PASS; both: with the loss between */
     bool adds;              /* PASS: to the gradient that is there; else it begins one */
@@ -33,7 +33,7 @@ typedef struct nw_task {
     bool copy;      /* PASS: the exchange moves the values at any time, so it reads a copy made at its start */
     nw_message *in; /* PASS: what the rank below or above sent, in plain f32; NULL: the loader has it */
     int64_t clock;  /* the batch whose learning rate counts: a PASS says which it is before it announces
-                       anything, an UPDATE is told */
+                       anything, or its pipeline does; an UPDATE is told */
     float *values, *also; /* also: NULL, or what moves with the values */
     float *gradient;
     size_t first, count; /* the range of the vectors */
