@@ -204,6 +204,16 @@ bool nw_rank_next(nw_driver *d, nw_rank *r)
     return true;
 }
 
+/* The copy of a gradient of several passes is still needed, for the next of them. */
+nw_status nw_rank_do(nw_rank *r, nw_announce *announce)
+{
+    bool copy = r->task.copy;
+    r->task.copy = copy && (r->task.adds || !r->task.completes);
+    nw_status status = r->work->run(r->worker, &r->task, announce);
+    r->task.copy = copy; /* others may move the values from now on */
+    return status;
+}
+
 nw_status nw_rank_done(nw_driver *d, nw_rank *r, int64_t now_ns)
 {
     nw_task task = r->task;

@@ -127,6 +127,8 @@ nw_status nw_driver_init(nw_driver *driver, const nw_driver_ops *ops, const nw_d
 nw_status nw_rank_tell(nw_driver *driver, nw_rank *rank, nw_event event);
 /* Takes the next task, which is under way then; false: there is none, or one is under way already. */
 bool nw_rank_next(nw_driver *driver, nw_rank *rank);
+/* Lets the worker do the task under way, whole: before anybody can move what it reads. */
+nw_status nw_rank_do(nw_rank *rank, nw_announce *announce);
 /* The task under way is done. */
 nw_status nw_rank_done(nw_driver *driver, nw_rank *rank, int64_t now_ns);
 /* The task under way has announced that its gradient is final from there on. */

@@ -152,7 +152,7 @@ static nw_status begin_task(replay_driver *v, int rank)
     if (!nw_rank_next(&v->base, p)) return diverged(v, rank, "it has nothing to do");
     if ((p->task.kind == NW_TASK_PASS) != passes) return diverged(v, rank, "it is %s", doing(p));
     v->beginning = rank;
-    return p->work->run(p->worker, &p->task, &v->announce);
+    return nw_rank_do(p, &v->announce);
 }
 
 static void hear_between(nw_announce *a) { (void)a; }

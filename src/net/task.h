@@ -30,7 +30,7 @@ typedef struct nw_task {
     bool adds;              /* PASS: to the gradient that is there; else it begins one */
     bool completes; /* PASS: its gradient is complete with it. Of a GRADIENT that is done: false where the batches of
                        the run ended before; then no other is asked for in this run, and the next goes on with it */
-    bool copy;      /* PASS: the exchange moves the values at any time, so it reads a copy made at its start */
+    bool copy;      /* PASS: the exchange may move the values meanwhile: it reads a copy made when the gradient began */
     nw_message *in; /* PASS: what the rank below or above sent, in plain f32; NULL: the loader has it */
     int64_t clock;  /* the batch whose learning rate counts: a PASS says which it is before it announces
                        anything, or its pipeline does; an UPDATE is told */

@@ -203,7 +203,7 @@ static void note_out(nw_announce *a, nw_message *message) { add_note(a, (note){.
 static nw_status schedule_task(virtual_driver *v, nw_rank *p, int64_t start)
 {
     int rank = p->index, count = p->work->cost(p->worker, &p->task, v->times, NOTES_MOST + 1);
-    int64_t step = step_of(v, rank);
+    int64_t step = step_of(v, rank), copying = 0;
     double factor = factor_of(v, rank);
     NW_FAIL_IF(count != v->note_count + 1 || count > NOTES_MOST + 1, NW_E_INTERNAL,
                "a task of rank %d made %d announcements, and tells the times of %d", rank, v->note_count, count - 1);
@@ -212,9 +212,12 @@ static nw_status schedule_task(virtual_driver *v, nw_rank *p, int64_t start)
         v->ranks[rank].paused += pause;
         start = nw_time_add(start, pause);
     }
+    if (p->task.copy && !p->task.adds) /* what a real rank reads and writes first */
+        copying = nw_cluster_touch_ns(v->cluster.cluster, v->cluster.touch_bytes_per_second, rank,
+                                      2.0 * sizeof(float) * (double)p->task.count);
     for (int i = 0; i < count; i++) {
         entry e = {.rank = rank, .kind = i + 1 < count ? NOTE : DONE};
-        e.time = nw_faults_finish(v->cluster.faults, rank, step, start, nw_time_scale(v->times[i], factor));
+        e.time = nw_faults_finish(v->cluster.faults, rank, step, start, nw_time_scale(copying + v->times[i], factor));
         if (e.kind == NOTE) {
             e.first = v->notes[i].first;
             e.message = v->notes[i].message;
@@ -261,7 +264,7 @@ static nw_status go_on(virtual_driver *v, int rank)
     r->computing = p->task.kind == NW_TASK_PASS;
     r->stolen = 0;
     v->note_count = 0;
-    NW_TRY(p->work->run(p->worker, &p->task, &v->announce));
+    NW_TRY(nw_rank_do(p, &v->announce));
     return schedule_task(v, p, r->clock);
 }
 

@@ -166,6 +166,52 @@ static void test_drivers_watch_over_the_task_under_way(void **state)
     ok(try_to_touch(0, NW_EVENT_FINAL, true, gradient, WIDTH, false));
 }
 
+/* ---- passes that read a copy ---- */
+
+static bool copied[3]; /* by pass: the worker was told to */
+
+static nw_status note_copy(void *worker, nw_task *task, nw_announce *announce)
+{
+    (void)worker, (void)announce;
+    copied[task->number] = task->copy;
+    return NW_OK;
+}
+static int cost_of_pass(void *worker, const nw_task *task, int64_t *ns, int most)
+{
+    (void)worker, (void)task, (void)most;
+    ns[0] = 1000;
+    return 1;
+}
+
+/* A gradient of one pass, and one of two. */
+static void pass_three_times(toy *t, const nw_event *e, nw_actions *actions)
+{
+    (void)t;
+    int next = e->kind == NW_EVENT_GO ? 0 : (int)e->task->number + 1;
+    nw_task p = {.kind = NW_TASK_PASS, .number = next, .copy = true, .values = values, .count = WIDTH};
+    p.adds = next == 2;
+    p.completes = next != 1;
+    if (next < 3) nw_actions_task(actions, p);
+    assert_true(next == 0 || e->task->copy); /* for others the values are free */
+}
+
+/* A simulated pass is done before anybody can move its values, so no copy is made, but it takes the time that one does;
+ * unless there are more passes of its gradient, which read it later. */
+static void test_copies_are_made_where_they_are_needed(void **state)
+{
+    static const nw_worker_ops work = {.run = note_copy, .cost = cost_of_pass};
+    stage s;
+    (void)state;
+    open_stage(&s, 1);
+    make_virtual(&s);
+    fill_ranks(&s, pass_three_times);
+    s.ranks[0].work = &work;
+    ok(run_until(&s, 1));
+    check_log(&s, "0 r0 go\n1800 r0 computed\n3600 r0 computed\n4600 r0 computed\n"); /* 800 bytes at one a ns */
+    assert_true(!copied[0] && copied[1] && copied[2]);
+    close_stage(&s);
+}
+
 /* ---- messages up and down ---- */
 
 /* Two stages of a pipeline, two micro-batches. Rank 0 computes forward passes of both in one task and sends one
@@ -444,6 +490,7 @@ int main(void)
         cmocka_unit_test(test_an_update_owns_its_range),
         cmocka_unit_test(test_a_trespass_is_not_forgotten),
         cmocka_unit_test(test_drivers_watch_over_the_task_under_way),
+        cmocka_unit_test(test_copies_are_made_where_they_are_needed),
         cmocka_unit_test_setup_teardown(test_passes_send_messages_up_and_down, set_up, tear_down),
         cmocka_unit_test(test_a_rank_with_all_stages_sends_nothing_up_or_down),
         cmocka_unit_test(test_announcements_must_have_their_times),
