@@ -282,6 +282,18 @@ nw_status nw_driver_init(nw_driver *d, const nw_driver_ops *ops, const nw_driver
     return NW_OK;
 }
 
+bool nw_rank_is_late(const nw_driver *d, const nw_rank *r, int64_t now_ns, int64_t idle_ns, const int64_t *heard_ns)
+{
+    nw_wait wait = {0};
+    int64_t limit = d->options.timeout_ns * (r->machine->drops ? 2 : 1);
+    if (limit == 0 || now_ns - idle_ns <= limit) return false;
+    r->machine->ops->waits(r->machine, &wait);
+    bool silent = wait.count == 0; /* it names nobody: then all are */
+    for (int i = 0; i < wait.count && i < NW_WAIT_MOST; i++) silent |= now_ns - heard_ns[wait.ranks[i]] > limit;
+    for (int i = 0; i < d->size && wait.count == 0; i++) silent &= now_ns - heard_ns[i] > limit;
+    return silent;
+}
+
 nw_status nw_driver_timed_out(const nw_rank *r, int64_t waited_ns)
 {
     nw_wait wait = {0};

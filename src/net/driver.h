@@ -6,8 +6,8 @@
  * happen between (evaluation, checkpoints, comparing replicas) is written once, as loops over the local ranks with
  * nw_driver_share where ranks must know of each other.
  *
- * Nothing waits for ever: a rank that hears nothing of those it waits for within `timeout_ns` fails with NW_E_PEER,
- * names them and what they last did, and, where a directory for dumps is given, every living rank writes what it knows
+ * Nothing waits for ever: a rank that hears nothing of one it waits for within `timeout_ns` fails with NW_E_PEER, names
+ * them and what they last did, and, where a directory for dumps is given, every living rank writes what it knows
  * to it (docs/running.md). A rank that fails tells the others first.
  *
  * Stopping: when *stop becomes non-zero, or whoever runs it wants a rest (`pauses`), the machines of this process hear
@@ -90,7 +90,8 @@ struct nw_driver {
     int64_t waited_ns;   /* that local ranks had nothing to do but wait */
 };
 
-/* Runs the local ranks (`count` of them) until all rest. */
+/* Runs the local ranks (`count` of them) until all rest. Before the next run all must have met (nw_driver_share), or a
+ * rank that is still in this one may hear what belongs to the next. */
 nw_status nw_driver_run(nw_driver *driver, nw_rank *ranks, const nw_go *go);
 
 /* Every rank gives `bytes`, at most NW_SHARE_MOST; all get those of all ranks in the order of ranks, zeros of dropped
@@ -143,6 +144,10 @@ void nw_driver_stamp(nw_driver *driver, int from, int to, nw_message *message);
 void nw_driver_accept(nw_driver *driver, int from, int to, const nw_message *message);
 /* DROP and BACK: a machine of rank `by` does not wait for `rank` any more, or does so again. */
 void nw_driver_drop(nw_driver *driver, int by, int rank, bool back);
+/* Whether a rank that has had nothing to do since `idle_ns` waits for one that it has not heard for too long; `heard_ns`
+ * is by rank. All in its own time. Timers are no news: those of an exchange may ring for ever. */
+bool nw_rank_is_late(const nw_driver *driver, const nw_rank *rank, int64_t now_ns, int64_t idle_ns,
+                     const int64_t *heard_ns);
 /* NW_E_PEER: `waited_ns` have passed, and the rank still waits. */
 nw_status nw_driver_timed_out(const nw_rank *rank, int64_t waited_ns);
 nw_status nw_wait_failed(const nw_wait *wait, int rank, int64_t waited_ns);

@@ -58,6 +58,8 @@ typedef struct mpi_driver {
     int awaited;         /* the first rank whose word between runs is missing; -1: none */
     nw_status failure;   /* found in the middle of a computation */
     int64_t timer;       /* when it shall ring; NW_NO_TIMER: never */
+    int64_t idle;        /* own time since when it has nothing to do */
+    int64_t *spoke;      /* own time at which a rank was last heard in this run */
     bool failing;
 } mpi_driver;
 
@@ -194,6 +196,7 @@ static nw_status deliver(mpi_driver *m, nw_message *message, int from, size_t si
         return status;
     }
     m->heard_ns[from] = nw_now_ns();
+    m->spoke[from] = own_now(m);
     m->heard[from] = *message->header;
     if (message->header->generation != m->base.generation) { /* of before we went back, or of one who went first */
         bool newer = (int16_t)(message->header->generation - m->base.generation) > 0;
@@ -310,14 +313,16 @@ static nw_status wait_for_news(mpi_driver *m)
 {
     int64_t begin = nw_now_ns(), since = own_now(m), limit = m->base.options.timeout_ns;
     if (m->rank && m->rank->machine->drops) limit *= 2;
+    bool needs = m->rank && !nw_rank_rests(m->rank); /* others; or its own messages have to leave */
     for (int turns = 0;; turns++) {
         bool moved;
         NW_TRY(progress(m, &moved));
         bool asked = m->rank && nw_driver_is_asked(&m->base);
         if (moved || asked || (m->rank && is_time(m))) break;
         nw_mpi_rest(turns);
-        int64_t waited = own_now(m) - since;
-        if (limit > 0 && waited > limit) return give_up(m, waited);
+        int64_t now = own_now(m);
+        if (needs && nw_rank_is_late(&m->base, m->rank, now, m->idle, m->spoke)) return give_up(m, now - m->idle);
+        if (!needs && limit > 0 && now - since > limit) return give_up(m, now - since);
     }
     m->base.waited_ns += nw_now_ns() - begin;
     tap(m, NW_SPAN_WAIT, begin);
@@ -389,9 +394,12 @@ static nw_status give_up(mpi_driver *m, int64_t waited)
 
 /* ---- running ----------------------------------------------------------------------------------------------------- */
 
-/* After a look at the network found nothing more. */
+/* Tells that the time asked for has come. What has arrived by then is told first: it may be what was waited for. */
 static nw_status ring(mpi_driver *m)
 {
+    bool moved = true;
+    while (moved && is_time(m)) NW_TRY(progress(m, &moved));
+    if (!is_time(m)) return NW_OK;
     m->timer = NW_NO_TIMER;
     return tell(m, (nw_event){.kind = NW_EVENT_TIMER});
 }
@@ -402,7 +410,7 @@ static void look_between(nw_announce *a)
     mpi_driver *m = (mpi_driver *)((char *)a - offsetof(mpi_driver, announce));
     bool moved;
     if (m->failure == NW_OK) m->failure = progress(m, &moved);
-    if (m->failure == NW_OK && is_time(m)) m->failure = ring(m);
+    if (m->failure == NW_OK) m->failure = ring(m);
 }
 
 static void tell_final(nw_announce *a, size_t first)
@@ -428,7 +436,8 @@ static nw_status do_task(mpi_driver *m)
     tap(m, span, begin);
     NW_TRY(status);
     NW_TRY(m->failure);
-    NW_TRY(nw_rank_done(&m->base, r, own_now(m)));
+    m->idle = own_now(m);
+    NW_TRY(nw_rank_done(&m->base, r, m->idle));
     return post_all(m);
 }
 
@@ -439,7 +448,7 @@ static nw_status run_rank(mpi_driver *m, const nw_go *go)
     NW_TRY(tell(m, (nw_event){.kind = NW_EVENT_GO, .go = go})); /* before what others, who began earlier, have sent */
     while ((message = mail_take(&m->early))) NW_TRY(give_to_machine(m, message));
     for (;;) {
-        if (is_time(m)) NW_TRY(ring(m));
+        NW_TRY(ring(m));
         if (nw_driver_shall_stop(&m->base)) NW_TRY(tell(m, (nw_event){.kind = NW_EVENT_STOP}));
         if (nw_rank_next(&m->base, m->rank))
             NW_TRY(do_task(m));
@@ -455,7 +464,8 @@ static nw_status run(nw_driver *d, const nw_go *go)
     mpi_driver *m = (mpi_driver *)d;
     m->rank = d->ranks;
     own_now(m);
-    m->clock.own_ns = m->rank->elapsed_ns; /* what lay between two runs does not count */
+    m->clock.own_ns = m->idle = m->rank->elapsed_ns; /* what lay between two runs does not count */
+    memset(m->spoke, 0, (size_t)d->size * sizeof *m->spoke);
     nw_status status = run_rank(m, go);
     m->rank->elapsed_ns = own_now(m);
     m->rank = NULL;
@@ -548,6 +558,7 @@ static void mpi_free(nw_driver *d)
     free(m->sends);
     free(m->heard);
     free(m->heard_ns);
+    free(m->spoke);
 }
 
 static const nw_driver_ops ops = {.name = "mpi",
@@ -576,7 +587,9 @@ nw_status nw_mpi_create(nw_driver **out, const nw_driver_options *options)
     nw_status status = nw_driver_init(&m->base, &ops, options, size, rank, 1);
     m->heard = calloc((size_t)size, sizeof *m->heard);
     m->heard_ns = calloc((size_t)size, sizeof *m->heard_ns);
-    if (status == NW_OK && (!m->heard || !m->heard_ns)) status = NW_FAIL(NW_E_MEMORY, "no memory for %d ranks", size);
+    m->spoke = calloc((size_t)size, sizeof *m->spoke);
+    if (status == NW_OK && (!m->heard || !m->heard_ns || !m->spoke))
+        status = NW_FAIL(NW_E_MEMORY, "no memory for %d ranks", size);
     if (status == NW_OK) status = nw_mpi_duplicate(&m->comm);
     if (status != NW_OK) {
         nw_driver_free(&m->base);

@@ -49,6 +49,7 @@ typedef struct virtual_driver {
     nw_links *links;
     virtual_rank *ranks;
     uint64_t *sent; /* messages of each pair */
+    int64_t *heard; /* [to * size + from]: own time of the last message that came */
     entry *heap;
     int count, capacity;
     uint64_t sequence;
@@ -291,6 +292,7 @@ static nw_status arrive(virtual_driver *v, entry *e)
 {
     if (v->base.options.ledger) nw_ledger_transport(v->base.options.ledger, NW_RECEIVED, nw_message_size(e->message));
     nw_driver_accept(&v->base, e->from, e->to, e->message);
+    v->heard[(size_t)e->to * (size_t)v->base.size + (size_t)e->from] = own_time(v, e->to, e->time);
     nw_status status = tell(v, e->to, (nw_event){.kind = NW_EVENT_MESSAGE, .message = e->message}, e->time);
     nw_message_drop(e->message);
     return status;
@@ -354,9 +356,10 @@ static nw_status dispatch(virtual_driver *v, entry *e)
         if (e->message) nw_message_drop(e->message);
         return NW_OK;
     }
-    int64_t limit = v->base.options.timeout_ns * (v->base.ranks[e->rank].machine->drops ? 2 : 1);
-    int64_t waited = r->waiting < 0 ? 0 : own_time(v, e->rank, e->time) - own_time(v, e->rank, r->waiting);
-    if (limit > 0 && e->kind != TIMER && waited > limit) return nw_driver_timed_out(&v->base.ranks[e->rank], waited);
+    nw_rank *p = &v->base.ranks[e->rank];
+    int64_t now = own_time(v, e->rank, e->time), idle = r->waiting < 0 ? now : own_time(v, e->rank, r->waiting);
+    bool late = nw_rank_is_late(&v->base, p, now, idle, v->heard + (size_t)e->rank * (size_t)v->base.size);
+    if (late && e->kind != TIMER) return nw_driver_timed_out(p, now - idle);
     switch (e->kind) {
     case ARRIVE:
         NW_TRY(arrive(v, e));
@@ -374,7 +377,9 @@ static nw_status dispatch(virtual_driver *v, entry *e)
     case DEPART:
         break;
     }
-    return go_on(v, e->rank);
+    NW_TRY(go_on(v, e->rank));
+    bool waits = r->waiting >= 0; /* still, although its time has come */
+    return late && waits ? nw_driver_timed_out(p, now - idle) : NW_OK;
 }
 
 /* GO and STOP take no time. */
@@ -515,6 +520,7 @@ static void virtual_free(nw_driver *d)
     free(v->heap);
     free(v->ranks);
     free(v->sent);
+    free(v->heard);
     free(v->notes);
     free(v->times);
 }
@@ -532,10 +538,11 @@ nw_status nw_virtual_create(nw_driver **out, const nw_driver_options *options, c
     nw_status status = nw_driver_init(&v->base, &ops, options, world, 0, world);
     v->ranks = calloc((size_t)world, sizeof *v->ranks);
     v->sent = calloc((size_t)world * (size_t)world, sizeof *v->sent);
+    v->heard = calloc((size_t)world * (size_t)world, sizeof *v->heard);
     v->notes = calloc(NOTES_MOST, sizeof *v->notes);
     v->times = calloc(NOTES_MOST + 1, sizeof *v->times);
     v->announce = (nw_announce){note_between, note_final, note_out};
-    if (status == NW_OK && (!v->ranks || !v->sent || !v->notes || !v->times))
+    if (status == NW_OK && (!v->ranks || !v->sent || !v->heard || !v->notes || !v->times))
         status = NW_FAIL(NW_E_MEMORY, "no memory for %d virtual ranks", world);
     if (status == NW_OK) status = nw_links_create(&v->links, cluster->cluster, cluster->faults);
     if (status != NW_OK) {
