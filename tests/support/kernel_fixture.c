@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/machine.h"
-
 /* ---- failures and memory --------------------------------------------------------------------------------------- */
 
 static char description[512];
@@ -87,7 +85,7 @@ void fx_check_guards(void)
 /* Pools live as long as the program: starting a thread for each of thousands of runs would cost more than they do. */
 static nw_pool *pool_of(int threads)
 {
-    static nw_pool *pools[3];
+    static nw_pool *pools[FX_MOST_THREADS + 1];
     if (!pools[threads]) assert_int_equal(nw_pool_create(&pools[threads], threads), NW_OK);
     return pools[threads];
 }
@@ -108,14 +106,22 @@ static bool usable(int index)
     return known[index] > 0;
 }
 
+/* More than the machine has CPUs, too: what a thread count changes is how work is divided. In turn, so that every test
+ * meets all of them, if not in every combination. */
+static int other_count(void)
+{
+    static const int counts[] = {2, 3, FX_MOST_THREADS};
+    static int turn;
+    return counts[turn++ % 3];
+}
+
 void fx_for_runs(nw_dtype table, fx_body body, void *context)
 {
-    int most_threads = nw_min(2, nw_machine_allowed_cpus());
     for (int i = 0; i < nw_isa_count(); i++) {
         if (nw_isa_kernels(i)->dtype != table || !usable(i)) continue;
         for (int block = 16; block <= 32; block += 16) {
             uint64_t first = 0;
-            for (int threads = 1; threads <= most_threads; threads++) {
+            for (int other = other_count(), threads = 1; threads <= other; threads += other - 1) {
                 fx_run run = {nw_isa_kernels(i), block, threads};
                 snprintf(running, sizeof running, "%s, block %d, %d thread%s: ", run.kernels->isa, block, threads,
                          threads > 1 ? "s" : "");

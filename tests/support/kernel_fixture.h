@@ -2,9 +2,9 @@
  * kernel_fixture.h - what the kernel tests share: runs over every table, guarded memory, random sources and sinks.
  *
  * A test makes its values and the twin's answer once, as plain NCHW arrays of double, and gives a body to fx_for_runs,
- * which calls it for every usable table of a type, blocks of 16 and 32 images, and 1 and 2 threads. The body builds
- * tensors, calls the kernel, compares, and returns a hash of every byte the kernel wrote; the hashes of the two thread
- * counts must agree.
+ * which calls it for every usable table of a type, blocks of 16 and 32 images, and one thread and 2, 3 or 7 in turn.
+ * The body builds tensors, calls the kernel, compares, and returns a hash of every byte the kernel wrote; the hashes of
+ * both thread counts must agree.
  *
  * Numbers. For f32 tables inputs are normal deviates. For bf16 tables they are multiples of a power of two with few
  * bits, scales and shifts are eighths: then every source is exact in f32, whether or not the compiler fuses, and its
@@ -52,6 +52,7 @@ typedef struct fx_run {
     int block, threads;
 } fx_run;
 
+enum { FX_MOST_THREADS = 7 };
 typedef uint64_t (*fx_body)(const fx_run *run, void *context);
 
 void fx_for_runs(nw_dtype table, fx_body body, void *context);

@@ -29,6 +29,15 @@ static inline bool is_tested(int table)
         for (const nw_kernels *k = nw_isa_kernels(table_); k && is_tested(table_); k = NULL) \
             if (k->dtype == (type))
 
+/* Thread counts to compare with one thread, whatever the machine has: what they change is how work is divided. In turn,
+ * so that a test of many networks and tables meets all of them. */
+static inline int other_threads(void)
+{
+    static const int counts[] = {2, 3, 7};
+    static int turn;
+    return counts[turn++ % 3];
+}
+
 static inline nw_net_options narrow(const char *model, int batch, int threads)
 {
     nw_net_options o = nw_net_options_default();

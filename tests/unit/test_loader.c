@@ -139,8 +139,8 @@ static void test_any_number_of_workers(void **state)
     for (int kind = 0; kind < 2; kind++) {
         nw_loader_options o = options_of(&sets[kind]);
         nw_loader *alone = make_loader(&o);
-        static const int counts[] = {1, 2, 5};
-        for (int w = 0; w < 3; w++) {
+        static const int counts[] = {1, 2, 3, 7};
+        for (int w = 0; w < 4; w++) {
             o.workers = counts[w];
             nw_loader *many = make_loader(&o);
             for (int epoch = 0; epoch < 3; epoch++) {

@@ -9,7 +9,6 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "base/machine.h"
 #include "param/init.h"
 #include "support/allocations.h"
 #include "support/net_fixture.h"
@@ -428,13 +427,12 @@ static void train(nw_net *net, int n, int steps, char hash[65])
 
 static void test_any_number_of_threads_gives_the_same_bits(void **state)
 {
-    int threads[2] = {1, nw_machine_allowed_cpus() < 3 ? nw_machine_allowed_cpus() : 3};
     (void)state;
     for (nw_dtype type = NW_F32; type <= NW_BF16; type++)
         FOR_EACH_TABLE(k, type)
             for (int i = 0; i < KINDS; i++) {
                 char hash[2][65];
-                int n = i % 2 ? 5 : 19;
+                int n = i % 2 ? 5 : 19, threads[2] = {1, other_threads()};
                 for (int t = 0; t < 2; t++) {
                     nw_net *net = make_net(k, kinds[i].model, n, kinds[i].side, threads[t], kinds[i].variant);
                     train(net, n, 2, hash[t]);
