@@ -17,3 +17,11 @@ nw_status nw_number_convert(const char *text, double *value)
     *value = strtod_l(text, NULL, plain_locale);
     return NW_OK;
 }
+
+bool nw_number_of_name(const char *name, int64_t *number)
+{
+    size_t digits = strspn(name, "0123456789");
+    if (digits == 0 || digits > 18 || name[digits] != '\0' || (name[0] == '0' && digits > 1)) return false;
+    *number = strtoll(name, NULL, 10);
+    return true;
+}

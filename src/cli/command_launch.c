@@ -25,7 +25,7 @@
 #include "base/json.h"
 #include "base/machine.h"
 #include "net/launchers.h"
-#include "observe/append.h"
+#include "base/append.h"
 #include "train/checkpoint_steps.h"
 
 #include <errno.h>

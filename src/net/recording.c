@@ -8,7 +8,8 @@
 #include "net/schedule.h"
 
 #include "base/file.h"
-#include "net/schedule_format.h"
+#include "base/number.h"
+#include "base/text.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -20,19 +21,15 @@ static const size_t MOST_BYTES = (size_t)4 << 30; /* of a file */
 
 static nw_status read_file(nw_schedule_part *p, int rank, nw_schedule_file *file)
 {
-    char name[32], *path, *data = NULL;
+    NW_AUTOFREE char *path = NULL, *data = NULL;
     size_t size;
-    snprintf(name, sizeof name, "rank%d.log", rank);
-    NW_TRY(nw_path_join(&path, p->dir, name));
-    nw_status status = nw_file_is_regular(path)
-                           ? nw_file_read(path, MOST_BYTES, &data, &size)
-                           : NW_FAIL(NW_E_FILE,
-                                     "%s is missing: the schedule of rank %d; ranks on machines without a common file "
-                                     "system leave theirs there, and they have to be brought together",
-                                     path, rank);
-    if (status == NW_OK) status = nw_schedule_file_parse(file, path, (uint8_t *)data, size);
-    free(path);
-    return status;
+    NW_TRY(nw_text_print(&path, "%s/rank%d.log", p->dir, rank));
+    NW_FAIL_IF(!nw_file_is_regular(path), NW_E_FILE,
+               "%s is missing: the schedule of rank %d; ranks on machines without a common file system leave theirs "
+               "there, and they have to be brought together",
+               path, rank);
+    NW_TRY(nw_file_read(path, MOST_BYTES, &data, &size));
+    return nw_schedule_file_parse(file, path, data, size);
 }
 
 static nw_status check_file(const nw_schedule_part *p, const nw_schedule_file *f, int rank)
@@ -53,18 +50,13 @@ static nw_status check_file(const nw_schedule_part *p, const nw_schedule_file *f
 
 static nw_status read_files(nw_schedule_part *p)
 {
-    nw_schedule_file first;
-    NW_TRY(read_file(p, 0, &first));
-    p->header = first.header;
-    p->files = calloc((size_t)first.header.world, sizeof *p->files);
-    if (!p->files) {
-        nw_schedule_file_free(&first);
-        return NW_FAIL(NW_E_MEMORY, "no memory for the schedules of %d ranks", p->header.world);
-    }
-    p->files[p->file_count++] = first;
-    for (int rank = first.header.ranks; rank < p->header.world;) {
+    for (int rank = 0, world = 1; rank < world;) {
+        NW_FAIL_IF(!nw_grow(&p->files, (size_t)p->file_count, sizeof *p->files), NW_E_MEMORY,
+                   "no memory for the schedules of %d ranks", world);
         NW_TRY(read_file(p, rank, &p->files[p->file_count]));
         rank += p->files[p->file_count++].header.ranks;
+        p->header = p->files[0].header;
+        world = p->header.world;
     }
     for (int i = 0, rank = 0; i < p->file_count; rank += p->files[i++].header.ranks) {
         NW_TRY(check_file(p, &p->files[i], rank));
@@ -82,11 +74,7 @@ const nw_schedule_file *nw_schedule_file_of(const nw_schedule_part *p, int rank)
 
 static nw_status add_mark(nw_schedule_mark **marks, int *count, nw_schedule_mark mark)
 {
-    if ((*count & (*count + 1)) == 0) { /* of 2^n - 1, room for twice as many and one */
-        nw_schedule_mark *grown = realloc(*marks, ((size_t)*count * 2 + 2) * sizeof *grown);
-        NW_FAIL_IF(!grown, NW_E_MEMORY, "no memory for the rests of a schedule");
-        *marks = grown;
-    }
+    NW_FAIL_IF(!nw_grow(marks, (size_t)*count, sizeof **marks), NW_E_MEMORY, "no memory for the rests of a schedule");
     (*marks)[(*count)++] = mark;
     return NW_OK;
 }
@@ -125,10 +113,8 @@ static nw_status scan(nw_schedule_part *p)
         nw_schedule_cursor c;
         int rests = 0;
         bool ended = false;
-        nw_status status = nw_schedule_begin(&c, nw_schedule_file_of(p, rank), rank);
-        if (status == NW_OK) status = scan_rank(p, &c, &rests, &ended);
-        nw_schedule_end(&c);
-        NW_TRY(status);
+        nw_schedule_begin(&c, nw_schedule_file_of(p, rank), rank);
+        NW_TRY(scan_rank(p, &c, &rests, &ended));
         p->ended = p->ended && ended;
         if (rests < p->runs) p->runs = rests;
     }
@@ -183,17 +169,12 @@ static nw_status find_parts(nw_recording *r, const char *schedule, const nw_name
     NW_FAIL_IF(!r->parts, NW_E_MEMORY, "no memory for the parts of a schedule");
     for (int i = 0; i < names->count; i++) {
         nw_schedule_part *p = &r->parts[r->count];
-        char *first;
-        if (!nw_schedule_part_name(names->at[i], &p->first_step)) continue;
+        NW_AUTOFREE char *first = NULL;
+        if (!nw_number_of_name(names->at[i], &p->first_step)) continue;
+        NW_TRY(nw_text_print(&first, "%s/%s/rank0.log", schedule, names->at[i]));
+        if (!nw_file_is_regular(first)) continue;
         NW_TRY(nw_path_join(&p->dir, schedule, names->at[i]));
         r->count++;
-        NW_TRY(nw_path_join(&first, p->dir, "rank0.log"));
-        if (!nw_file_is_regular(first)) {
-            free_part(p);
-            *p = (nw_schedule_part){0};
-            r->count--;
-        }
-        free(first);
     }
     qsort(r->parts, (size_t)r->count, sizeof *r->parts, by_step);
     return NW_OK;
@@ -201,11 +182,9 @@ static nw_status find_parts(nw_recording *r, const char *schedule, const nw_name
 
 static nw_status load(nw_recording *r, const char *run_dir, const char *schedule)
 {
-    nw_names names = {0};
+    NW_CLEANUP(nw_names_free) nw_names names = {0};
     if (nw_file_is_directory(schedule)) NW_TRY(nw_directory_list(&names, schedule));
-    nw_status status = find_parts(r, schedule, &names);
-    nw_names_free(&names);
-    NW_TRY(status);
+    NW_TRY(find_parts(r, schedule, &names));
     NW_FAIL_IF(r->count == 0, NW_E_FILE,
                "%s has no schedule: runs of one rank have none and repeat themselves, others have one unless "
                "--no-record-schedule was given",
@@ -222,11 +201,10 @@ static nw_status load(nw_recording *r, const char *run_dir, const char *schedule
 
 nw_status nw_recording_load(nw_recording *r, const char *run_dir)
 {
-    char *schedule;
+    NW_AUTOFREE char *schedule = NULL;
     *r = (nw_recording){0};
     NW_TRY(nw_path_join(&schedule, run_dir, NW_SCHEDULE_DIR));
     nw_status status = load(r, run_dir, schedule);
-    free(schedule);
     if (status != NW_OK) nw_recording_free(r);
     return status;
 }
@@ -273,14 +251,14 @@ static nw_status print_rank(const nw_schedule_part *p, int rank, FILE *out)
 {
     nw_schedule_cursor c;
     nw_schedule_record r;
-    nw_status status = nw_schedule_begin(&c, nw_schedule_file_of(p, rank), rank);
-    while (status == NW_OK && (status = nw_schedule_next(&c, &r)) == NW_OK && !c.ended) {
+    nw_schedule_begin(&c, nw_schedule_file_of(p, rank), rank);
+    for (;;) {
         char text[160];
+        NW_TRY(nw_schedule_next(&c, &r));
+        if (c.ended) return NW_OK;
         nw_schedule_text(&r, text, sizeof text);
         fprintf(out, "rank %d, %" PRId64 ": %s\n", rank, c.number, text);
     }
-    nw_schedule_end(&c);
-    return status;
 }
 
 nw_status nw_recording_print(const nw_recording *recording, FILE *out)

@@ -307,7 +307,6 @@ static void replay_free(nw_driver *d)
             next = m->next;
             nw_message_drop(m);
         }
-        nw_schedule_end(&r->cursor);
         free(r->mail);
     }
     free(v->ranks);
@@ -319,7 +318,7 @@ static const nw_driver_ops ops = {.name = "replay", .run = run, .now = now, .fre
 static nw_status begin_rank(replay_driver *v, int rank)
 {
     replay_rank *r = &v->ranks[rank];
-    NW_TRY(nw_schedule_begin(&r->cursor, nw_schedule_file_of(v->part, rank), rank));
+    nw_schedule_begin(&r->cursor, nw_schedule_file_of(v->part, rank), rank);
     NW_TRY(read_next(r));
     while (r->runs < v->part->skip && !r->cursor.ended) {
         if (r->next.kind == NW_SCHEDULE_REST) r->runs++;

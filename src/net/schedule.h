@@ -17,15 +17,13 @@
  *   SAVED    a checkpoint was written: step, epoch
  *   END      the process ended as it should, at that step
  *
- * On disk (little-endian): magic "NWSCHED", version 1 byte; then blocks: rank u32 (0xffffffff: the header), bytes u32,
- * nw_hash64 of them u64, bytes. The header comes first and once: the numbers of nw_schedule_header in its order (world,
- * first rank and ranks u32, the others 8 bytes), then its texts, each after its length as u16. In blocks of a rank a
- * record is a byte, its kind (nw_event_kind, nw_schedule_kind), and LEB128 numbers: times as zigzag differences from
- * the rank's last, sequences likewise from the last of that sender, the others as they are. The state of differences
- * goes on from block to block.
+ * On disk (little-endian): magic "NWSCHED", version 1 byte; then blocks, each packed by zlib for itself where that
+ * makes it smaller, with its sizes and a hash before it (schedule_format.h). The first holds nw_schedule_header as it
+ * lies in memory, the others entries of 24 bytes, those of all ranks of the process in the order of their making.
  *
- * Recording takes no memory after nw_recorder_open: a rank has a buffer, which is written when it is full and at every
- * rest. So what a kill leaves is complete up to the last rest before it; a torn last block is noticed and left out.
+ * Recording takes no memory after nw_recorder_open: entries gather in a buffer, which is written when it is full and at
+ * every rest. So what a kill leaves is complete up to the last rest before it; a torn last block is noticed and left
+ * out.
  *
  * Threads: a recorder and a recording belong to one thread.
  */
@@ -38,15 +36,15 @@
 
 #define NW_SCHEDULE_DIR    "schedule"
 #define NW_SCHEDULE_CONFIG "config.yaml"
-enum { NW_SCHEDULE_VERSION = 2, NW_SCHEDULE_RANKS = 1024 /* at most */ };
+enum { NW_SCHEDULE_VERSION = 3, NW_SCHEDULE_RANKS = 1024 /* at most */ };
 
 typedef struct nw_schedule_header {
-    int world, first_rank, ranks; /* ranks: in this file, from first_rank on */
+    int world, first_rank, ranks, unused; /* ranks: in this file, from first_rank on */
     int64_t first_step, first_epoch;
     uint64_t seed;
     double lr_factor; /* on what the schedule of learning rates says: below 1 where a run went back; not 0 */
     char exchange[64], codec[64], isa[32], precision[16], version[32], commit[64];
-    char config_sha256[65]; /* of config.yaml; "": there is none */
+    char config_sha256[72]; /* of config.yaml; "": there is none */
 } nw_schedule_header;
 
 typedef enum nw_schedule_kind { /* the first ones are nw_event_kind's */
@@ -101,32 +99,29 @@ void nw_recorder_saved(nw_recorder *recorder, int64_t step, int64_t epoch); /* o
 /* One file, read whole and checked. */
 typedef struct nw_schedule_file {
     char *name; /* for messages */
-    uint8_t *data;
-    size_t size; /* up to a torn block */
-    bool torn;
+    struct nw_schedule_entry *entries;
+    size_t count;
+    bool torn; /* something followed that is not whole */
     nw_schedule_header header;
 } nw_schedule_file;
 
-/* Takes over `data`, also when it fails. NW_E_FILE names the byte at which it is no schedule. */
-nw_status nw_schedule_file_parse(nw_schedule_file *file, const char *name, uint8_t *data, size_t size);
+/* `data` are not needed afterwards. NW_E_FILE names the byte at which it is no schedule. */
+nw_status nw_schedule_file_parse(nw_schedule_file *file, const char *name, const void *data, size_t size);
 void nw_schedule_file_free(nw_schedule_file *file);
 
 /* A place in a rank's records. */
 typedef struct nw_schedule_cursor {
     const nw_schedule_file *file;
     int rank;
-    size_t block, at, end; /* of the block: where the next begins; in it */
-    int64_t number;        /* of the record that was read last, from 1 */
+    size_t at;      /* in the entries */
+    int64_t number; /* of the record that was read last, from 1 */
     int64_t now_ns;
-    uint64_t *sequences; /* by sender */
-    bool ended;          /* no more records */
+    bool ended; /* no more records */
 } nw_schedule_cursor;
 
-/* Whatever happens, nw_schedule_end may follow. */
-nw_status nw_schedule_begin(nw_schedule_cursor *cursor, const nw_schedule_file *file, int rank);
+void nw_schedule_begin(nw_schedule_cursor *cursor, const nw_schedule_file *file, int rank);
 /* The next record; `ended` where there is none. A record that makes no sense is NW_E_FILE. */
 nw_status nw_schedule_next(nw_schedule_cursor *cursor, nw_schedule_record *record);
-void nw_schedule_end(nw_schedule_cursor *cursor);
 
 /* Where all ranks rested, or what was saved after how many rests. */
 typedef struct nw_schedule_mark {

@@ -19,7 +19,7 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "observe/append.h"
+#include "base/append.h"
 #include "observe/lines.h"
 #include "observe/observers.h"
 

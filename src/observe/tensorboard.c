@@ -38,7 +38,7 @@ nw_status nw_tensorboard_create(nw_observer **observer, const char *dir, const n
 #include "base/clock.h"
 #include "base/text.h"
 #include "events.pb-c.h"
-#include "observe/append.h"
+#include "base/append.h"
 #include "observe/crc32c.h"
 
 enum { BUFFER_SIZE = 64 << 10, MOST_SCALARS = 64, FRAME = 16, MOST_FILES = 1000 };

@@ -8,6 +8,7 @@
 #define _GNU_SOURCE 1
 #include "train/checkpoint.h"
 
+#include "base/number.h"
 #include "base/text.h"
 #include "train/checkpoint_steps.h"
 
@@ -64,8 +65,8 @@ static nw_status look_at(const char *target, occupant *found)
     const char *slash = strrchr(target, '/');
     if (names.count > 0)
         *found = is_pure_checkpoint(target, &names) ? OCCUPANT_CHECKPOINT
-                 : has_manifest || nw_step_of_name(slash ? slash + 1 : target, &step) ? OCCUPANT_DAMAGED
-                                                                                      : OCCUPANT_FOREIGN;
+                 : has_manifest || nw_number_of_name(slash ? slash + 1 : target, &step) ? OCCUPANT_DAMAGED
+                                                                                        : OCCUPANT_FOREIGN;
     return NW_OK;
 }
 
@@ -120,7 +121,7 @@ static nw_status begin(nw_checkpoint_writer *w, const char *target)
     NW_TRY(nw_path_join(&w->target, directory, name));
     NW_TRY(nw_directory_clean(w->target));
     int64_t step;
-    if (nw_step_of_name(name, &step)) NW_TRY(nw_steps_clean(directory));
+    if (nw_number_of_name(name, &step)) NW_TRY(nw_steps_clean(directory));
     occupant found;
     NW_TRY(look_at(w->target, &found));
     NW_FAIL_IF(found == OCCUPANT_FOREIGN, NW_E_ARGUMENT,

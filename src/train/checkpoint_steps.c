@@ -5,16 +5,10 @@
  */
 #include "train/checkpoint_steps.h"
 
+#include "base/number.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-bool nw_step_of_name(const char *name, int64_t *step)
-{
-    size_t digits = strspn(name, "0123456789");
-    if (digits == 0 || digits > 18 || name[digits] != '\0' || (name[0] == '0' && digits > 1)) return false;
-    *step = strtoll(name, NULL, 10);
-    return true;
-}
 
 static int highest_first(const void *a, const void *b)
 {
@@ -27,7 +21,7 @@ static nw_status is_step(const char *directory, const char *name, int64_t *step,
 {
     NW_AUTOFREE char *path = NULL;
     *yes = false;
-    if (!nw_step_of_name(name, step)) return NW_OK;
+    if (!nw_number_of_name(name, step)) return NW_OK;
     NW_TRY(nw_path_join(&path, directory, name));
     *yes = nw_file_is_directory(path);
     return NW_OK;
@@ -64,7 +58,7 @@ static nw_status clean_for(const char *directory, const char *name)
     if (length == 0 || length >= sizeof digits || name[1 + length] != '.') return NW_OK;
     memcpy(digits, name + 1, length);
     digits[length] = '\0';
-    if (!nw_step_of_name(digits, &step)) return NW_OK;
+    if (!nw_number_of_name(digits, &step)) return NW_OK;
     NW_TRY(nw_path_join(&target, directory, digits));
     return nw_directory_clean(target);
 }

@@ -7,9 +7,6 @@
 
 #include "train/checkpoint.h"
 
-/* Whether a name is that of a step as we write it: digits without zeros before them. */
-bool nw_step_of_name(const char *name, int64_t *step);
-
 typedef struct nw_steps {
     int64_t *at; /* highest first */
     int count;

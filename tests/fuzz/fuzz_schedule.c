@@ -21,7 +21,7 @@ static void seal(uint8_t *data, size_t size)
 {
     for (size_t at = MAGIC; at <= size && size - at >= HEAD;) {
         uint32_t bytes;
-        memcpy(&bytes, data + at + 4, sizeof bytes);
+        memcpy(&bytes, data + at, sizeof bytes); /* as they are in the file */
         if (bytes > size - at - HEAD) return;
         uint64_t hash = nw_hash64(data + at + HEAD, bytes);
         memcpy(data + at + 8, &hash, sizeof hash);
@@ -34,14 +34,13 @@ static void read_rank(const nw_schedule_file *file, int rank)
     nw_schedule_cursor c;
     nw_schedule_record r;
     char text[160];
-    require(nw_schedule_begin(&c, file, rank) == NW_OK);
+    nw_schedule_begin(&c, file, rank);
     while (nw_schedule_next(&c, &r) == NW_OK && !c.ended) {
-        require(c.at <= c.end && c.end <= file->size && (size_t)c.number <= file->size);
+        require(c.at <= file->count && (size_t)c.number <= c.at);
         require(r.from >= 0 && r.from < file->header.world && r.step >= 0 && r.epoch >= 0);
         nw_schedule_text(&r, text, sizeof text);
         require(text[0] != '\0');
     }
-    nw_schedule_end(&c);
 }
 
 static void try_bytes(const uint8_t *data, size_t size, bool sealed)
@@ -51,9 +50,10 @@ static void try_bytes(const uint8_t *data, size_t size, bool sealed)
     require(copy != NULL);
     if (size > 0) memcpy(copy, data, size);
     if (sealed) seal(copy, size);
-    if (nw_schedule_file_parse(&file, "fuzz", copy, size) != NW_OK) return;
-    require(file.size <= size && file.header.ranks >= 1 &&
-            file.header.first_rank + file.header.ranks <= file.header.world);
+    nw_status status = nw_schedule_file_parse(&file, "fuzz", copy, size);
+    free(copy);
+    if (status != NW_OK) return;
+    require(file.header.ranks >= 1 && file.header.first_rank + file.header.ranks <= file.header.world);
     for (int i = 0; i < file.header.ranks && i < 4; i++) read_rank(&file, file.header.first_rank + i);
     nw_schedule_file_free(&file);
 }

@@ -93,7 +93,7 @@ overwrite "$log" 300 XXXX
 refuses 3 'rank[02]\.log is damaged: the block at byte [0-9]+ is not what was written; restore it from a copy' "$run"
 cp "$work/log" "$log"
 overwrite "$log" 7 '\001'
-refuses 3 'a schedule of version 1, and this build replays version 2' "$run"
+refuses 3 'a schedule of version 1, and this build replays version 3' "$run"
 head -c "$(($(wc -c <"$work/log") - 3))" "$work/log" >"$log" # torn: the end is missing
 run 0 "$NOWAIT" replay "$runs/$run" --threads 1 --quiet
 err_has 'killed or failed and left a torn schedule'

@@ -187,10 +187,9 @@ TEST(what_is_recorded_comes_back)
     assert_int_equal(nw_schedule_end_step(p), 12);
     for (int rank = 0; rank < 3; rank++) {
         nw_schedule_cursor c;
-        ok(nw_schedule_begin(&c, nw_schedule_file_of(p, rank), rank));
+        nw_schedule_begin(&c, nw_schedule_file_of(p, rank), rank);
         expect_all_kinds(&c);
         assert_int_equal(c.number, 15);
-        nw_schedule_end(&c);
     }
     char *text = NULL;
     size_t size;
@@ -215,7 +214,7 @@ TEST(recording_allocates_nothing_and_is_small)
     nw_recorder_rest(r, 1, 1);
     close_recorder(r, true);
     bytes log = read_bytes("schedule/0/rank1.log");
-    assert_true(log.size < EVENTS * 6);
+    assert_true(log.size < EVENTS * (NW_HAVE_ZLIB ? 6 : 25));
     release(&log);
 }
 
@@ -251,6 +250,7 @@ TEST(a_torn_tail_is_left_out)
         bytes part = cut(whole, size);
         nw_schedule_file f;
         nw_status status = nw_schedule_file_parse(&f, "log", part.data, part.size);
+        release(&part);
         if (status != NW_OK) {
             refused(status, NW_E_FILE, size < 8 ? "no schedule" : "before it began");
             headless++;
@@ -260,12 +260,11 @@ TEST(a_torn_tail_is_left_out)
         nw_schedule_cursor c;
         nw_schedule_record record;
         int now = 0;
-        ok(nw_schedule_begin(&c, &f, 0));
+        nw_schedule_begin(&c, &f, 0);
         for (ok(nw_schedule_next(&c, &record)); !c.ended; ok(nw_schedule_next(&c, &record)))
             now += record.kind == NW_SCHEDULE_REST;
         assert_true(now == rests || (now == rests + 1 && !f.torn));
         rests = now;
-        nw_schedule_end(&c);
         nw_schedule_file_free(&f);
     }
     assert_int_equal(rests, 4);
@@ -279,6 +278,7 @@ static void parse_changed(bytes whole, size_t at, uint8_t to, nw_status want, co
     copy.data[at] = to;
     nw_schedule_file f;
     refused(nw_schedule_file_parse(&f, "log", copy.data, copy.size), want, part);
+    release(&copy);
 }
 
 TEST(damage_is_refused)
@@ -288,13 +288,14 @@ TEST(damage_is_refused)
     close_recorder(r, false);
     bytes whole = read_bytes("schedule/0/rank0.log");
     parse_changed(whole, 0, 'X', NW_E_FILE, "no schedule");
-    parse_changed(whole, 7, 1, NW_E_FILE, "a schedule of version 1, and this build replays version 2");
+    parse_changed(whole, 7, 2, NW_E_FILE, "a schedule of version 2, and this build replays version 3");
     parse_changed(whole, 30, 99, NW_E_FILE, "damaged: the block at byte 8 ");
     for (size_t at = 8; at + 120 < whole.size; at++) {
         bytes copy = cut(whole, whole.size);
         nw_schedule_file f;
         copy.data[at] ^= 0x55;
         nw_status status = nw_schedule_file_parse(&f, "log", copy.data, copy.size);
+        release(&copy);
         if (status == NW_OK) assert_true(f.torn); /* a length that leads behind the end */
         if (status == NW_OK) nw_schedule_file_free(&f);
     }
@@ -302,6 +303,7 @@ TEST(damage_is_refused)
     nw_schedule_file f;
     bytes copy = cut(whole, whole.size);
     ok(nw_schedule_file_parse(&f, "log", copy.data, copy.size));
+    release(&copy);
     assert_true(f.torn);
     nw_schedule_file_free(&f);
     release(&whole);

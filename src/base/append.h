@@ -1,6 +1,6 @@
-/* append.h - a file that grows at its end by whole pieces, for observers' files that are never rewritten. */
-#ifndef NW_OBSERVE_APPEND_H
-#define NW_OBSERVE_APPEND_H
+/* append.h - a file that grows at its end by whole pieces, for logs that are never rewritten. */
+#ifndef NW_BASE_APPEND_H
+#define NW_BASE_APPEND_H
 
 #include "base/status.h"
 

@@ -5,7 +5,7 @@
  * where the system itself took only a part; readers of the next run therefore still expect a torn end.
  */
 #define _GNU_SOURCE 1
-#include "observe/append.h"
+#include "base/append.h"
 
 #include "base/text.h"
 
