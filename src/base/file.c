@@ -149,11 +149,11 @@ nw_status nw_file_hash(const char *path, uint64_t *bytes, char sha256[65])
     NW_TRY(open_regular(path, &in, &expected));
     NW_AUTOFREE char *buffer = malloc(CHUNK);
     if (!buffer) return no_memory(path);
-    nw_sha256 hash = nw_sha256_begin();
-    for (size_t got; (got = fread(buffer, 1, CHUNK, in)) > 0;) nw_sha256_add(&hash, buffer, got);
+    nw_digest hash = nw_sha256_begin();
+    for (size_t got; (got = fread(buffer, 1, CHUNK, in)) > 0;) nw_digest_add(&hash, buffer, got);
     NW_FAIL_IF(ferror(in), NW_E_FILE, "cannot read '%s' to its end; check the disk", path);
     *bytes = hash.bytes;
-    nw_sha256_end(&hash, sha256);
+    nw_digest_end(&hash, sha256);
     return NW_OK;
 }
 
@@ -170,7 +170,7 @@ nw_status nw_file_write(nw_file_writer *writer, const void *data, size_t bytes)
 {
     if (bytes > 0 && fwrite(data, 1, bytes, writer->out) != bytes)
         return FAIL_ERRNO(NW_E_SYSTEM, "write", writer->path);
-    nw_sha256_add(&writer->hash, data, bytes);
+    nw_digest_add(&writer->hash, data, bytes);
     writer->bytes += bytes;
     return NW_OK;
 }
@@ -182,7 +182,7 @@ nw_status nw_file_finish(nw_file_writer *writer, char sha256[65])
     int closed = fclose(writer->out);
     writer->out = NULL;
     if (closed != 0) return FAIL_ERRNO(NW_E_SYSTEM, "close", writer->path);
-    if (sha256) nw_sha256_end(&writer->hash, sha256);
+    if (sha256) nw_digest_end(&writer->hash, sha256);
     free(writer->path);
     writer->path = NULL;
     return NW_OK;

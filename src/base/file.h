@@ -9,7 +9,7 @@
 #ifndef NW_BASE_FILE_H
 #define NW_BASE_FILE_H
 
-#include "base/sha256.h"
+#include "base/digest.h"
 #include "base/status.h"
 
 #include <stdio.h>
@@ -40,7 +40,7 @@ nw_status nw_file_replace_by(const char *path, nw_status (*fill)(FILE *out, void
 typedef struct nw_file_writer {
     FILE *out;
     char *path;
-    nw_sha256 hash;
+    nw_digest hash;
     uint64_t bytes;
 } nw_file_writer;
 

@@ -23,8 +23,8 @@ nw_status nw_fail_at(nw_status status, const char *file, int line, const char *f
  * last recorded failure is another one, starts a new trace with the general text of `status`. */
 nw_status nw_trace_at(nw_status status, const char *file, int line) __attribute__((cold));
 
-/* What a local variable owns is released when its block is left, by whatever return. `NW_AUTOFREE char *path = NULL;` is
- * freed; NW_CLEANUP(nw_names_free) calls that with the address of the variable, which begins empty. To keep what it
+/* What a local variable owns is released when its block is left, by whatever return. `NW_AUTOFREE char *path = NULL;`
+ * is freed; NW_CLEANUP(nw_names_free) calls that with the address of the variable, which begins empty. To keep what it
  * has, give it away and leave NULL. */
 static inline void nw_autofree(void *variable)
 {

@@ -2,7 +2,7 @@
 #include "cli/world.h"
 
 #include "base/machine.h"
-#include "base/sha256.h"
+#include "base/digest.h"
 #include "cli/cluster_file.h"
 #include "cli/session.h"
 #include "compute/isa.h"

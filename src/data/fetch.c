@@ -10,8 +10,7 @@
 #include "data/fetch.h"
 
 #include "base/clock.h"
-#include "base/md5.h"
-#include "base/sha256.h"
+#include "base/digest.h"
 #include "data/bytes.h"
 #include "data/download.h"
 #include "data/extract.h"
@@ -148,15 +147,11 @@ static nw_status lock_root(const nw_fetch_options *o, int *lock)
 
 static nw_status digest_file(const char *path, bool sha256, char text[65])
 {
-    nw_sha256 sha = nw_sha256_begin();
-    nw_md5 md5 = nw_md5_begin();
-    nw_file file;
+    nw_digest digest = sha256 ? nw_sha256_begin() : nw_md5_begin();
+    NW_CLEANUP(nw_file_unmap) nw_file file = {0};
     NW_TRY(nw_file_map(&file, path));
-    if (sha256)
-        nw_sha256_add(&sha, file.data, file.size), nw_sha256_end(&sha, text);
-    else
-        nw_md5_add(&md5, file.data, file.size), nw_md5_end(&md5, text);
-    nw_file_unmap(&file);
+    nw_digest_add(&digest, file.data, file.size);
+    nw_digest_end(&digest, text);
     return NW_OK;
 }
 

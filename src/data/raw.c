@@ -3,7 +3,7 @@
  */
 #include "data/raw.h"
 
-#include "base/sha256.h"
+#include "base/digest.h"
 #include "data/bytes.h"
 #include "data/reader.h"
 
@@ -28,10 +28,10 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "nowait-raw files are 
 
 static const char magic[16] = "nowait-raw 1\n";
 
-static void hex_digest(nw_sha256 *hash, uint8_t digest[32])
+static void hex_digest(nw_digest *hash, uint8_t digest[32])
 {
     char text[65];
-    nw_sha256_end(hash, text);
+    nw_digest_end(hash, text);
     for (int i = 0; i < 32; i++) {
         unsigned byte;
         sscanf(text + 2 * i, "%2x", &byte);
@@ -43,19 +43,19 @@ static void hex_digest(nw_sha256 *hash, uint8_t digest[32])
 static void head_digest(const uint8_t *data, size_t head, uint8_t digest[32])
 {
     static const uint8_t zeros[32];
-    nw_sha256 hash = nw_sha256_begin();
-    nw_sha256_add(&hash, data, offsetof(header, head_digest));
-    nw_sha256_add(&hash, zeros, sizeof zeros);
-    nw_sha256_add(&hash, data + sizeof(header), head - sizeof(header));
+    nw_digest hash = nw_sha256_begin();
+    nw_digest_add(&hash, data, offsetof(header, head_digest));
+    nw_digest_add(&hash, zeros, sizeof zeros);
+    nw_digest_add(&hash, data + sizeof(header), head - sizeof(header));
     hex_digest(&hash, digest);
 }
 
 /* Of the pixels of all splits. */
 static void pixel_digest(const nw_dataset *d, uint8_t digest[32])
 {
-    nw_sha256 hash = nw_sha256_begin();
+    nw_digest hash = nw_sha256_begin();
     for (int s = 0; s < NW_SPLITS; s++)
-        nw_sha256_add(&hash, d->split[s].pixels, (size_t)d->split[s].count * nw_dataset_image_bytes(d));
+        nw_digest_add(&hash, d->split[s].pixels, (size_t)d->split[s].count * nw_dataset_image_bytes(d));
     hex_digest(&hash, digest);
 }
 

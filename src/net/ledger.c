@@ -11,7 +11,7 @@
  */
 #include "net/ledger.h"
 
-#include "base/sha256.h"
+#include "base/digest.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,16 +85,16 @@ static nw_account account_of(const nw_header *header)
 
 static nw_status copy_names(nw_ledger *ledger, const char *const *names)
 {
-    nw_sha256 hash = nw_sha256_begin();
+    nw_digest hash = nw_sha256_begin();
     char made[32], hex[65];
     for (int i = 0; i < ledger->segment_count; i++) {
         snprintf(made, sizeof made, "segment %d", i);
         const char *name = names != NULL && names[i] != NULL ? names[i] : made;
         ledger->names[i] = strdup(name);
         NW_FAIL_IF(ledger->names[i] == NULL, NW_E_MEMORY, "no memory for the names of the ledger's segments");
-        nw_sha256_add(&hash, name, strlen(name) + 1);
+        nw_digest_add(&hash, name, strlen(name) + 1);
     }
-    nw_sha256_end(&hash, hex);
+    nw_digest_end(&hash, hex);
     hex[16] = '\0';
     ledger->digest = strtoull(hex, NULL, 16);
     return NW_OK;

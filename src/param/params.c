@@ -1,7 +1,7 @@
 /* params.c - the table of segments and the vectors behind it; init.c gives them their initial values. */
 #include "param/params.h"
 
-#include "base/sha256.h"
+#include "base/digest.h"
 #include "base/text.h"
 
 #include <stdlib.h>

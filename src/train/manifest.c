@@ -10,7 +10,7 @@
 
 #include "base/json.h"
 #include "base/json_read.h"
-#include "base/sha256.h"
+#include "base/digest.h"
 #include "base/text.h"
 
 #include <inttypes.h>
@@ -252,11 +252,11 @@ static nw_status check_hash(const nw_json_document *d, const char *text, size_t 
     size_t at = stored->offset + 1u; /* behind the quote */
     if (!is_sha256(stored->text) || size - at < 64 || memcmp(text + at, stored->text, 64) != 0)
         return damaged(d->name, "it has no valid hash of itself");
-    nw_sha256 hash = nw_sha256_begin();
-    nw_sha256_add(&hash, text, at);
-    nw_sha256_add(&hash, no_digits, 64);
-    nw_sha256_add(&hash, text + at + 64, size - at - 64);
-    nw_sha256_end(&hash, digits);
+    nw_digest hash = nw_sha256_begin();
+    nw_digest_add(&hash, text, at);
+    nw_digest_add(&hash, no_digits, 64);
+    nw_digest_add(&hash, text + at + 64, size - at - 64);
+    nw_digest_end(&hash, digits);
     return strcmp(digits, stored->text) == 0 ? NW_OK : damaged(d->name, "its hash differs from the one it names");
 }
 

@@ -3,7 +3,7 @@
  * is reached too. One that is accepted is written and read again.
  */
 #define _GNU_SOURCE 1
-#include "base/sha256.h"
+#include "base/digest.h"
 #include "train/manifest.h"
 
 #include <stdlib.h>
@@ -37,9 +37,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         found += strlen(mark);
     if (at && size - (size_t)(at - text) >= 64) {
         memset(at, '0', 64);
-        nw_sha256 hash = nw_sha256_begin();
-        nw_sha256_add(&hash, text, size);
-        nw_sha256_end(&hash, digits);
+        nw_digest hash = nw_sha256_begin();
+        nw_digest_add(&hash, text, size);
+        nw_digest_end(&hash, digits);
         memcpy(at, digits, 64);
         try_manifest(text, size);
     }

@@ -2,7 +2,7 @@
  * fuzz_raw.c - nowait-raw files. Hardly any damaged file has the right digest, so each input is tried a second time
  * with size and digest put right, to reach what lies behind that check.
  */
-#include "base/sha256.h"
+#include "base/digest.h"
 #include "data/raw.h"
 
 #include <stdio.h>
@@ -44,9 +44,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (int s = 0; s < 3; s++)
         if (number(copy + 176 + 8 * s) < head) head = number(copy + 176 + 8 * s);
     memset(copy + 232, 0, 32);
-    nw_sha256 hash = nw_sha256_begin();
-    nw_sha256_add(&hash, copy, head < 264 ? 264 : (size_t)head);
-    nw_sha256_end(&hash, text);
+    nw_digest hash = nw_sha256_begin();
+    nw_digest_add(&hash, copy, head < 264 ? 264 : (size_t)head);
+    nw_digest_end(&hash, text);
     for (int i = 0; i < 32; i++) {
         unsigned byte;
         sscanf(text + 2 * i, "%2x", &byte);

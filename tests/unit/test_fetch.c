@@ -8,8 +8,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "base/md5.h"
-#include "base/sha256.h"
+#include "base/digest.h"
 #include "data/download.h"
 #include "data/extract.h"
 #include "data/fetch.h"
@@ -30,7 +29,7 @@ typedef struct fixture_state {
     char root[PATH_SIZE];
     uint8_t *data;
     server *web;
-    char digest[33];
+    char digest[65];
     nw_fetch_place place;
 } fixture_state;
 
@@ -43,9 +42,9 @@ static int set_up(void **state)
     unsetenv("NOWAIT_MIRROR");
     f->data = malloc(SIZE);
     for (int i = 0; i < SIZE; i++) f->data[i] = (uint8_t)(i * 7 + i / 251);
-    nw_md5 hash = nw_md5_begin();
-    nw_md5_add(&hash, f->data, SIZE);
-    nw_md5_end(&hash, f->digest);
+    nw_digest hash = nw_md5_begin();
+    nw_digest_add(&hash, f->data, SIZE);
+    nw_digest_end(&hash, f->digest);
     f->web = server_start((const server_file[SERVER_FILES]){{"/piece.bin", f->data, SIZE}});
     if (!f->web) return -1;
     server_control(f->web)->tag = "\"one\"";
@@ -349,9 +348,9 @@ static void test_fetch_archive(void **state)
     char digest[65];
     bool already;
     tar_entry(tar, "cifar/a.bin", '0', "content");
-    nw_sha256 hash = nw_sha256_begin();
-    nw_sha256_add(&hash, tar, sizeof tar);
-    nw_sha256_end(&hash, digest);
+    nw_digest hash = nw_sha256_begin();
+    nw_digest_add(&hash, tar, sizeof tar);
+    nw_digest_end(&hash, digest);
     server *web = server_start((const server_file[SERVER_FILES]){{"/a.tar", tar, sizeof tar}});
     nw_fetch_place place = {.name = "test",
                             .address = server_url(web),

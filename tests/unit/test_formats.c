@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "base/md5.h"
+#include "base/digest.h"
 #include "data/python_batch.h"
 #include "data/cifar.h"
 #include "data/idx.h"
@@ -39,12 +39,12 @@ static void test_md5(void **state)
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        char text[33];
+        char text[65];
         for (size_t split = 0; split <= strlen(cases[i][0]); split++) {
-            nw_md5 hash = nw_md5_begin();
-            nw_md5_add(&hash, cases[i][0], split);
-            nw_md5_add(&hash, cases[i][0] + split, strlen(cases[i][0]) - split);
-            nw_md5_end(&hash, text);
+            nw_digest hash = nw_md5_begin();
+            nw_digest_add(&hash, cases[i][0], split);
+            nw_digest_add(&hash, cases[i][0] + split, strlen(cases[i][0]) - split);
+            nw_digest_end(&hash, text);
             assert_string_equal(text, cases[i][1]);
         }
     }

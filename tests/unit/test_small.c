@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "base/sha256.h"
+#include "base/digest.h"
 #include "base/suggest.h"
 
 #include <string.h>
@@ -13,9 +13,9 @@
 static void check_digest(const char *text, size_t times, const char *want)
 {
     char got[65];
-    nw_sha256 hash = nw_sha256_begin();
-    for (size_t i = 0; i < times; i++) nw_sha256_add(&hash, text, strlen(text));
-    nw_sha256_end(&hash, got);
+    nw_digest hash = nw_sha256_begin();
+    for (size_t i = 0; i < times; i++) nw_digest_add(&hash, text, strlen(text));
+    nw_digest_end(&hash, got);
     assert_string_equal(got, want);
 }
 
@@ -37,14 +37,14 @@ static void test_sha256_in_pieces(void **state)
     char whole[65], parts[65];
     (void)state;
     for (int i = 0; i < 200; i++) data[i] = (unsigned char)(i * 7);
-    nw_sha256 hash = nw_sha256_begin();
-    nw_sha256_add(&hash, data, sizeof data);
-    nw_sha256_end(&hash, whole);
+    nw_digest hash = nw_sha256_begin();
+    nw_digest_add(&hash, data, sizeof data);
+    nw_digest_end(&hash, whole);
     for (size_t cut = 0; cut <= sizeof data; cut++) {
         hash = nw_sha256_begin();
-        nw_sha256_add(&hash, data, cut);
-        nw_sha256_add(&hash, data + cut, sizeof data - cut);
-        nw_sha256_end(&hash, parts);
+        nw_digest_add(&hash, data, cut);
+        nw_digest_add(&hash, data + cut, sizeof data - cut);
+        nw_digest_end(&hash, parts);
         assert_string_equal(parts, whole);
     }
 }
