@@ -55,7 +55,7 @@ test-aarch64:
 test-mpich: setup
 	@scripts/setup mpich
 	@cmake --preset mpich --log-level=WARNING
-	@cmake --build --preset mpich -j $(JOBS) --target nowait
+	@cmake --build --preset mpich -j $(JOBS) --target nowait gossip_ranks pipeline_ranks
 	@mkdir -p build-mpich/bin && printf '#!/bin/sh\nexec mpirun.mpich "$$@"\n' >build-mpich/bin/mpirun
 	@chmod +x build-mpich/bin/mpirun
 	@cd build-mpich && PATH="$$PWD/bin:$$PATH" $(CTEST) -L 'ranks|fault'

@@ -7,6 +7,7 @@
  *   f -> t   the oldest message of that link reaches member t
  *   r        (f = t) member r goes on: it begins the next of its tasks, or the one under way announces FINAL or OUT or is
  *            done
+ *   timer    (f = WORLD_TIMER) that of member t rings, as often as the options say
  *
  * and the test may tell GO and STOP, ring a timer, kill a member, or damage what lies in a queue. Moves on different
  * members commute, since one takes from the head of a queue what another adds to its end, and members have clocks of
@@ -31,7 +32,15 @@
 #include "exchange/exchange.h"
 #include "net/driver.h"
 
-enum { WORLD_MOST = 8, WORLD_LINK = 512, WORLD_FINALS = 8, WORLD_FLOATS = 1024, WORLD_DUE = 1024, WORLD_KEPT = 64 };
+enum {
+    WORLD_MOST = 8,
+    WORLD_TIMER = WORLD_MOST - 1,
+    WORLD_LINK = 512,
+    WORLD_FINALS = 8,
+    WORLD_FLOATS = 1024,
+    WORLD_DUE = 1024,
+    WORLD_KEPT = 64
+};
 
 struct world;
 
@@ -53,9 +62,12 @@ typedef struct world_options {
     bool bare;             /* without passes.c: the world makes gradients itself */
     bool interrupts;       /* messages come in the middle of updates, too */
     int link_most;         /* messages in a link at most; 0: WORLD_LINK */
-    int64_t every;         /* a snapshot is due after so many updates; 0: never */
-    uint64_t seed;         /* of gradients, and of the order in which world_settle moves */
-    uint64_t finals;       /* 0: DONE only; else what the moments of FINAL are drawn from */
+    int rings;             /* so often timers may ring whatever else can happen; then, and if 0, when nothing can */
+    bool exact;            /* gradients have few bits and do not depend on the weights: f32 sums of them are exact */
+    void (*begun)(const struct world *w, int member); /* is told of tasks that begin; or NULL */
+    int64_t every;                                    /* a snapshot is due after so many updates; 0: never */
+    uint64_t seed;                                    /* of gradients, and of the order in which world_settle moves */
+    uint64_t finals;                                  /* 0: DONE only; else what the moments of FINAL are drawn from */
     bool damaged; /* the test damages messages: members that refuse one are dead, and what is theirs is not checked */
 } world_options;
 
@@ -90,6 +102,7 @@ typedef struct world {
     size_t floats;
     nw_rng rng;
     uint64_t starved; /* moves that world_settle makes only if there are no others */
+    int rings;        /* of timers so far */
     int telling;      /* the member that an event is told to */
     bool dropped[WORLD_MOST];
     /* what was counted: */
@@ -145,7 +158,7 @@ nw_status world_run(world *w, int64_t until);
 
 /* ---- checks ---- */
 
-/* All who live rest after so many updates, nothing is on its way, and all have the same values. */
+/* All who live rest after so many updates, nothing is on its way, and all have the same values, where they should. */
 void world_check_rest(const world *w, int64_t updates);
 void world_check_values(const world *w, const float *values); /* of all, bit for bit */
 /* Makes a new world of the same options go on where one that rests is, from what a checkpoint has of it. */

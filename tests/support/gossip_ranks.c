@@ -1,0 +1,198 @@
+/* gossip_ranks.c - see gossip_ranks.h. */
+#include "support/gossip_ranks.h"
+#include "support/state_store.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- what happened ----------------------------------------------------------------------------------------------- */
+
+typedef struct happening {
+    enum { PASS, PASS_ON, UPDATE, SENT, AVERAGED } what; /* PASS_ON: goes on with a gradient */
+    int member, with;
+    int64_t clock;
+} happening;
+
+enum { MOST = 1 << 18 };
+static happening list[MOST];
+static int happenings;
+
+static void add(happening h)
+{
+    world_require(happenings < MOST);
+    list[happenings++] = h;
+}
+
+static void hear(int member, gossip_step step, int with)
+{
+    add((happening){step == GOSSIP_SENT ? SENT : AVERAGED, member, with, 0});
+}
+
+static void hear_task(int member, const nw_task *t)
+{
+    add((happening){t->kind == NW_TASK_UPDATE ? UPDATE : t->adds ? PASS_ON : PASS, member, -1, t->clock});
+}
+
+void gossip_listen(void)
+{
+    happenings = 0;
+    gossip_use.told = hear;
+}
+
+void gossip_begun(const world *w, int member) { hear_task(member, &w->at[member].rank.task); }
+
+int64_t gossip_updates(int member)
+{
+    int64_t updates = 0;
+    for (int i = 0; i < happenings; i++) updates += list[i].what == UPDATE && list[i].member == member;
+    return updates;
+}
+
+const gossip_twin *gossip_recompute(const world *w, int members)
+{
+    static gossip_twin t;
+    static float seen[WORLD_MOST][WORLD_FLOATS], gradients[WORLD_MOST][WORLD_FLOATS];
+    static float sent[WORLD_MOST][WORLD_MOST][WORLD_FLOATS];
+    int64_t batches[WORLD_MOST] = {0};
+    size_t bytes = w->floats * sizeof(float);
+    for (size_t i = 0; i < w->floats; i++) t.sum[i] = members * (double)world_start(i);
+    for (int m = 0; m < members; m++)
+        for (size_t i = 0; i < w->floats; i++) t.values[m][i] = world_start(i);
+    for (const happening *h = list; h < list + happenings; h++) {
+        float *x = t.values[h->member], *g = gradients[h->member], before[WORLD_FLOATS];
+        switch (h->what) {
+        case PASS:
+            memcpy(seen[h->member], x, bytes); /* for all batches of the gradient */
+            __attribute__((fallthrough));
+        case PASS_ON:
+            world_gradient(w, h->member, batches[h->member]++, seen[h->member], h->what == PASS_ON, g);
+            break;
+        case UPDATE:
+            memcpy(before, x, bytes);
+            world_update(x, g, 0, w->floats, 1.0f, h->clock);
+            for (size_t i = 0; i < w->floats; i++) t.sum[i] -= (double)before[i] - (double)x[i];
+            break;
+        case SENT:
+            memcpy(sent[h->member][h->with], x, bytes);
+            break;
+        case AVERAGED:
+            for (size_t i = 0; i < w->floats; i++)
+                x[i] -= 0.5f * (sent[h->member][h->with][i] - sent[h->with][h->member][i]);
+            break;
+        }
+    }
+    return &t;
+}
+
+double gossip_sum_error(const gossip_twin *t, const float *const values[], int members, size_t floats)
+{
+    double worst = 0;
+    for (size_t i = 0; i < floats; i++) {
+        double sum = 0;
+        for (int m = 0; m < members; m++) sum += (double)values[m][i];
+        worst = fmax(worst, fabs(sum - t->sum[i]));
+    }
+    return worst;
+}
+
+/* ---- the worker -------------------------------------------------------------------------------------------------- */
+
+static const int SEGMENTS[] = {64, 5, 100, 33, 2, 250, 17};
+enum { FLOATS = 471, PARTS = 8 };
+static const world arithmetic = {.floats = FLOATS, .o.seed = 7};
+
+const world *gossip_arithmetic(void) { return &arithmetic; }
+
+static void look_around(gossip_rank *r, const nw_task *task, nw_announce *announce)
+{
+    if (r->look) r->look(r, task);
+    if (announce) announce->between(announce);
+}
+
+/* At the values as they were in the beginning, or at a copy where they may have moved. */
+static void pass(gossip_rank *r, nw_task *t, nw_announce *announce)
+{
+    if (t->copy && !t->adds) memcpy(r->copy, r->values, sizeof r->copy);
+    for (int i = 0; i < PARTS; i++) look_around(r, t, announce);
+    world_gradient(&arithmetic, r->member, r->batches, t->copy ? r->copy : r->values, t->adds, r->gradients);
+    t->clock = r->batches++;
+    r->said.count += t->completes;
+}
+
+static nw_status do_task(void *worker, nw_task *t, nw_announce *announce)
+{
+    gossip_rank *r = worker;
+    hear_task(r->member, t);
+    if (t->kind == NW_TASK_PASS) {
+        pass(r, t, announce);
+        return NW_OK;
+    }
+    for (size_t i = 0; i < PARTS; i++) {
+        size_t first = t->count * i / PARTS, end = t->count * (i + 1) / PARTS;
+        world_update(t->values, t->gradient, first, end - first, t->scale, t->clock);
+        look_around(r, t, announce);
+    }
+    return NW_OK;
+}
+
+static int find_cost(void *worker, const nw_task *task, int64_t *ns, int most)
+{
+    (void)worker;
+    if (most > 0) ns[0] = task->kind == NW_TASK_PASS ? 1000000 : 60000;
+    return 1;
+}
+
+static void list_state(void *worker, nw_state *s)
+{
+    gossip_rank *r = worker;
+    nw_state_integer(s, "batches", NW_STATE_LIKE, &r->batches);
+    nw_state_tensor(s, "said", NW_STATE_LIKE, NW_STATE_U8, 1, (const int64_t[]){sizeof r->said}, &r->said);
+    nw_state_vector(s, "values", NW_STATE_LIKE, r->values, 0, FLOATS);
+}
+
+void gossip_make(gossip_rank *r, nw_rank *rank, int members, int me, int accumulation)
+{
+    static const uint16_t everybody[WORLD_MOST] = {0, 1, 2, 3, 4, 5, 6, 7};
+    static const nw_worker_ops work = {.run = do_task, .cost = find_cost, .state = list_state};
+    memset(r, 0, sizeof *r);
+    r->member = r->said.member = me;
+    for (int i = 0, index; i < (int)(sizeof SEGMENTS / sizeof SEGMENTS[0]); i++) {
+        char name[] = {'s', (char)('0' + i), 0};
+        world_ok(nw_segments_add(&r->params.learned, name, NW_ROLE_LINEAR, i, 1, 1, &SEGMENTS[i], &index));
+    }
+    r->params.values = r->values;
+    r->params.gradients = r->gradients;
+    for (size_t i = 0; i < FLOATS; i++) r->values[i] = world_start(i);
+    nw_exchange_options o = {.name = "gossip",
+                             .group = {everybody, members, me},
+                             .params = &r->params,
+                             .accumulation = accumulation,
+                             .report = &r->said,
+                             .report_bytes = sizeof r->said};
+    nw_machine *exchange;
+    world_ok(gossip_create(&exchange, &o));
+    world_ok(nw_passes_create(&r->machine, exchange, &r->params, accumulation));
+    *rank = (nw_rank){.index = me, .machine = r->machine, .worker = r, .work = &work};
+}
+
+void gossip_free(gossip_rank *r)
+{
+    nw_exchange_free(r->machine);
+    nw_params_free(&r->params);
+}
+
+void gossip_replace(gossip_rank *r, nw_rank *rank, int members, int accumulation)
+{
+    static state_store store;
+    nw_rank before = *rank;
+    void (*look)(gossip_rank *, const nw_task *) = r->look;
+    store_add(&store, nw_rank_state(rank));
+    gossip_free(r);
+    gossip_make(r, rank, members, before.index, accumulation);
+    world_ok(store_load(&store, nw_rank_state(rank), 0, 1, NULL));
+    store_clear(&store);
+    rank->step = before.step;
+    rank->sequence = before.sequence;
+    r->look = look;
+}
