@@ -229,6 +229,7 @@ static nw_status make(allreduce *a, const nw_exchange_options *o)
     NW_TRY(nw_layout_make(&a->layout, &layout));
     a->in_place = is_exact(&a->layout) && a->delay == 0;
     nw_reduce_options r = {.machine = &a->base,
+                           .channel = NW_CHANNEL_EXCHANGE,
                            .layout = &a->layout,
                            .memory = o->memory,
                            .pool = o->pool,

@@ -5,9 +5,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-enum { CONTRIBUTION = 1, MEAN, CHANNEL = NW_CHANNEL_EXCHANGE };
+enum { CONTRIBUTION = 1, MEAN };
 
 /* One bucket in one round. */
 typedef struct bucket_round {
@@ -28,7 +27,7 @@ struct nw_reduce {
     nw_reduce_options o;
     int members, me;
     nw_channel up, down; /* contributions; means of this member's parts */
-    nw_summed **summed;  /* by bucket; NULL where it is none */
+    nw_summed *summed;   /* buckets whose codecs add floats; NULL: there are none */
     nw_message **by_cut;
     float *aside;     /* sums of members before this one, for this member's parts; NULL if there are fewer than two */
     size_t *aside_at; /* by bucket: where its part is in `aside` */
@@ -65,19 +64,21 @@ static void reset_round(nw_reduce *r, round *at)
     }
 }
 
-static void bucket_is_done(nw_reduce *r, int64_t number)
+static nw_status bucket_is_done(nw_reduce *r, nw_actions *actions, int64_t number, int bucket)
 {
     round *at = &r->rounds[number % r->o.slots];
-    if (++at->done < bucket_count(r)) return;
-    r->completed = number + 1;
-    reset_round(r, at);
+    if (++at->done == bucket_count(r)) {
+        r->completed = number + 1;
+        reset_round(r, at);
+    }
+    return r->o.done ? r->o.done(r->o.context, actions, number, bucket) : NW_OK;
 }
 
-static void part_is_here(nw_reduce *r, int64_t number, int bucket, int part)
+static nw_status part_is_here(nw_reduce *r, nw_actions *actions, int64_t number, int bucket, int part)
 {
     bucket_round *br = bucket_of(r, number, bucket);
     br->here[part] = true;
-    if (++br->parts == r->members) bucket_is_done(r, number);
+    return ++br->parts == r->members ? bucket_is_done(r, actions, number, bucket) : NW_OK;
 }
 
 /* ---- contributions are added ------------------------------------------------------------------------------------- */
@@ -112,14 +113,13 @@ static nw_status finish_part(nw_reduce *r, nw_actions *actions, int64_t number, 
         m->header->kind = MEAN;
         say_until(r, m->header);
         for (int q = 1; q < r->members; q++) /* each starts with its neighbour, so that none is flooded */
-            nw_machine_send(r->o.machine, actions, CHANNEL, (r->me + q) % r->members, nw_message_hold(m));
+            nw_machine_send(r->o.machine, actions, r->o.channel, (r->me + q) % r->members, nw_message_hold(m));
         nw_status status =
             b->codec->exact ? NW_OK : nw_channel_decode(&r->down, actions, m, r->me, vector, NW_AT_FIRST, false);
         nw_message_drop(m);
         NW_TRY(status);
     }
-    part_is_here(r, number, bucket, r->me);
-    return NW_OK;
+    return part_is_here(r, actions, number, bucket, r->me);
 }
 
 /* Adds what was summed aside to this member's own contribution. */
@@ -165,30 +165,27 @@ static nw_status add_contributions(nw_reduce *r, nw_actions *actions, int64_t nu
     }
     if (!b->gathered) return finish_part(r, actions, number, bucket);
     scale_cut(r, actions, &b->block, 0, target(r, number));
-    bucket_is_done(r, number);
-    return NW_OK;
+    return bucket_is_done(r, actions, number, bucket);
 }
 
 /* ---- contributions are made -------------------------------------------------------------------------------------- */
 
-static nw_status give_summed(nw_reduce *r, nw_actions *actions, int bucket, nw_moment when, const float *vector)
+static nw_status summed_is_done(void *reduce, nw_actions *actions, int64_t number, int bucket)
 {
-    bool done = false;
-    bucket_of(r, when.step, bucket)->given = true;
-    NW_TRY(nw_summed_give(r->summed[bucket], actions, when, vector, &done));
-    if (done) bucket_is_done(r, nw_summed_steps(r->summed[bucket]) - 1);
-    return NW_OK;
+    return bucket_is_done(reduce, actions, number, bucket);
 }
 
 /* Sends this member's bucket to the owners of its parts, or whole to all. */
-static nw_status contribute(nw_reduce *r, nw_actions *actions, int bucket, const float *vector)
+nw_status nw_reduce_give_bucket(nw_reduce *r, nw_actions *actions, int64_t number, int64_t clock, int bucket,
+                                const float *vector)
 {
-    int64_t number = r->next;
-    nw_moment when = {number, r->clocks[number & 1], number};
+    nw_moment when = {number, clock, number};
     bucket_round *br = bucket_of(r, number, bucket);
     bool gathered = bucket_at(r, bucket)->gathered;
     int skip = r->o.in_place ? r->me : -1;
-    if (r->summed[bucket]) return give_summed(r, actions, bucket, when, vector);
+    r->clocks[number & 1] = clock;
+    br->given = true;
+    if (bucket_at(r, bucket)->summed) return nw_summed_give(r->summed, actions, bucket, when, vector);
     NW_TRY(nw_channel_encode(&r->up, actions, bucket, when, vector, skip, NW_CODED, r->by_cut));
     for (int i = 1; i <= r->members; i++) {
         int to = (r->me + i) % r->members;
@@ -199,10 +196,9 @@ static nw_status contribute(nw_reduce *r, nw_actions *actions, int bucket, const
         if (to == r->me)
             br->held[to] = m;
         else
-            nw_machine_send(r->o.machine, actions, CHANNEL, to, m);
+            nw_machine_send(r->o.machine, actions, r->o.channel, to, m);
     }
     if (gathered) nw_message_drop(r->by_cut[0]);
-    br->given = true;
     return add_contributions(r, actions, number, bucket);
 }
 
@@ -211,9 +207,8 @@ nw_status nw_reduce_give(nw_reduce *r, nw_actions *actions, int64_t number, int6
 {
     if (number != r->next) r->given = 0;
     r->next = number;
-    r->clocks[number & 1] = clock;
     for (; r->given < bucket_count(r) && bucket_at(r, r->given)->first >= first; r->given++)
-        NW_TRY(contribute(r, actions, r->given, vector));
+        NW_TRY(nw_reduce_give_bucket(r, actions, number, clock, r->given, vector));
     return NW_OK;
 }
 
@@ -221,34 +216,23 @@ nw_status nw_reduce_give(nw_reduce *r, nw_actions *actions, int64_t number, int6
 
 static nw_status check_message(const nw_reduce *r, const nw_header *h)
 {
-    bool of_summed = h->kind == NW_SUMMED_GIVEN || h->kind == NW_SUMMED_MEAN;
-    NW_FAIL_IF(h->channel != CHANNEL || (h->kind != CONTRIBUTION && h->kind != MEAN && !of_summed), NW_E_MESSAGE,
+    NW_FAIL_IF(h->channel != r->o.channel || (h->kind != CONTRIBUTION && h->kind != MEAN), NW_E_MESSAGE,
                "rank %u sent a message of kind %u, which %s does not know; do all ranks run the same --exchange?",
                h->from, h->kind, r->o.machine->ops->name);
-    if (!of_summed) NW_TRY(nw_channel_check(&r->up, h));
-    NW_FAIL_IF(h->bucket >= (uint32_t)bucket_count(r) || bucket_at(r, (int)h->bucket)->summed != of_summed,
-               NW_E_MESSAGE, "rank %u sent a message of kind %u for bucket %u, whose codec is another one", h->from,
-               h->kind, h->bucket);
+    NW_TRY(nw_channel_check(&r->up, h));
+    NW_FAIL_IF(bucket_at(r, (int)h->bucket)->summed, NW_E_MESSAGE, "rank %u sent bucket %u, whose codec adds floats",
+               h->from, h->bucket);
     NW_FAIL_IF(h->step < (uint64_t)r->completed || h->step >= (uint64_t)(r->completed + r->o.slots), NW_E_MESSAGE,
                "rank %u sent a message of step %" PRIu64 " while this rank is at step %" PRId64, h->from, h->step,
                r->completed);
     return NW_OK;
 }
 
-static nw_status take_summed(nw_reduce *r, nw_actions *actions, nw_message *m, int from)
-{
-    bool done = false;
-    nw_summed *s = r->summed[m->header->bucket];
-    NW_TRY(nw_summed_take(s, actions, m, from, &done));
-    if (done) bucket_is_done(r, nw_summed_steps(s) - 1);
-    return NW_OK;
-}
-
 nw_status nw_reduce_take(nw_reduce *r, nw_actions *actions, nw_message *m, int from)
 {
     const nw_header *h = m->header;
+    if (r->summed && h->channel > r->o.channel) return nw_summed_take(r->summed, actions, m, from);
     NW_TRY(check_message(r, h));
-    if (r->summed[h->bucket]) return take_summed(r, actions, m, from);
     int64_t number = (int64_t)h->step;
     int bucket = (int)h->bucket, part = (int)h->part;
     bool gathered = bucket_at(r, bucket)->gathered;
@@ -266,8 +250,7 @@ nw_status nw_reduce_take(nw_reduce *r, nw_actions *actions, nw_message *m, int f
                "early",
                h->from, part, bucket, number);
     NW_TRY(nw_channel_decode(&r->down, actions, m, from, target(r, number), NW_AT_FIRST, false));
-    part_is_here(r, number, bucket, part);
-    return NW_OK;
+    return part_is_here(r, actions, number, bucket, part);
 }
 
 int64_t nw_reduce_completed(const nw_reduce *r) { return r->completed; }
@@ -275,10 +258,13 @@ void nw_reduce_begin_at(nw_reduce *r, int64_t number)
 {
     r->next = r->completed = number;
     r->given = 0;
-    for (int b = 0; b < bucket_count(r); b++)
-        if (r->summed[b]) nw_summed_begin_at(r->summed[b], number);
+    if (r->summed) nw_summed_begin_at(r->summed, number);
 }
-void nw_reduce_say(nw_reduce *r, int64_t until) { r->until = until; }
+void nw_reduce_say(nw_reduce *r, int64_t until)
+{
+    r->until = until;
+    if (r->summed) nw_summed_say(r->summed, until);
+}
 
 /* Members that owe something for a bucket that is not complete; false: nobody does. */
 static bool bucket_waits(const nw_reduce *r, int b, nw_wait *wait, bool *sums)
@@ -287,7 +273,7 @@ static bool bucket_waits(const nw_reduce *r, int b, nw_wait *wait, bool *sums)
     const bucket_round *br = bucket_of(r, r->completed, b);
     bool gathered = bucket_at(r, b)->gathered;
     *sums = true;
-    if (r->summed[b]) return nw_summed_steps(r->summed[b]) <= r->completed && nw_summed_waits(r->summed[b], wait);
+    if (bucket_at(r, b)->summed) return nw_summed_waits(r->summed, b, wait);
     if (!br->given || (gathered ? br->added : br->parts) == r->members) return false;
     *sums = gathered || !br->here[r->me]; /* contributions are missing */
     for (int q = 0; q < r->members; q++)
@@ -330,8 +316,7 @@ void nw_reduce_free(nw_reduce *r)
 {
     if (!r) return;
     for (int i = 0; r->rounds && i < r->o.slots; i++) free_round(r, &r->rounds[i]);
-    for (int b = 0; r->summed && b < bucket_count(r); b++) nw_summed_free(r->summed[b]);
-    free(r->summed);
+    nw_summed_free(r->summed);
     free(r->rounds);
     free(r->by_cut);
     free(r->aside);
@@ -360,18 +345,6 @@ static nw_status make_rounds(nw_reduce *r)
     return NW_OK;
 }
 
-static nw_status make_summed(nw_reduce *r)
-{
-    nw_summed_options o = {.machine = r->o.machine, .channel = &r->up, .slots = r->o.slots, .until = &r->until};
-    r->summed = calloc((size_t)bucket_count(r) + 1, sizeof(nw_summed *));
-    NW_FAIL_IF(!r->summed, NW_E_MEMORY, "no memory for %d buckets", bucket_count(r));
-    for (o.bucket = 0; o.bucket < bucket_count(r); o.bucket++) {
-        memcpy(o.targets, r->o.targets, sizeof o.targets);
-        if (bucket_at(r, o.bucket)->summed) NW_TRY(nw_summed_create(&r->summed[o.bucket], &o));
-    }
-    return NW_OK;
-}
-
 /* Room for sums of members before this one. */
 static nw_status make_aside(nw_reduce *r)
 {
@@ -393,17 +366,17 @@ static nw_status make(nw_reduce *r)
                             .memory = r->o.memory,
                             .name = "memory",
                             .mean = true,
-                            .number = CHANNEL,
+                            .number = r->o.channel,
                             .member = r->me,
                             .only = -1,
                             .pool = r->o.pool};
     NW_TRY(nw_channel_make(&r->up, &c));
     c.name = "owner_memory";
     c.only = r->me;
-    c.number = CHANNEL + 1; /* draws other random numbers */
+    c.number = r->o.channel + 1; /* draws other random numbers */
     NW_TRY(nw_channel_make(&r->down, &c));
     NW_TRY(make_rounds(r));
-    NW_TRY(make_summed(r));
+    NW_TRY(nw_summed_create(&r->summed, &r->o, &r->up, summed_is_done, r));
     return make_aside(r);
 }
 

@@ -26,14 +26,20 @@
 
 #include "exchange/channel.h"
 
+/* A bucket of a round is complete, for whoever cannot wait for all. */
+typedef nw_status (*nw_reduce_done)(void *context, nw_actions *actions, int64_t round, int bucket);
+
 typedef struct nw_reduce_options {
     const nw_machine *machine; /* whose group it is */
+    int channel;               /* of its messages */
     const nw_layout *layout;   /* cut between its members */
     const char *memory;        /* of what is given, and of what owners send; NULL: none */
     nw_pool *pool;
     int slots;
-    bool in_place;     /* codecs are exact; targets are what is given */
-    float *targets[2]; /* where means of even and of odd rounds go */
+    bool in_place;       /* codecs are exact; targets are what is given */
+    float *targets[2];   /* where means of even and of odd rounds go */
+    nw_reduce_done done; /* or NULL */
+    void *context;
 } nw_reduce_options;
 
 typedef struct nw_reduce nw_reduce;
@@ -45,7 +51,10 @@ void nw_reduce_free(nw_reduce *reduce);
  * batch that it belongs to. What is given stays as it is until the round is complete. */
 nw_status nw_reduce_give(nw_reduce *reduce, nw_actions *actions, int64_t round, int64_t clock, size_t first,
                          const float *vector);
-/* A message of its channel, of member `from`. */
+/* The same of one bucket, in any order. */
+nw_status nw_reduce_give_bucket(nw_reduce *reduce, nw_actions *actions, int64_t round, int64_t clock, int bucket,
+                                const float *vector);
+/* A message of its channel, or of those of codecs' rounds, of member `from`. */
 nw_status nw_reduce_take(nw_reduce *reduce, nw_actions *actions, nw_message *message, int from);
 /* Rounds whose means are all here. */
 int64_t nw_reduce_completed(const nw_reduce *reduce);
