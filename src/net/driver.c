@@ -486,11 +486,9 @@ nw_status nw_driver_mean(nw_driver *d, float *const *vectors, size_t floats, con
         mean_here(d, vectors, floats, gives);
         return NW_OK;
     }
-    float *sum = malloc((2 * part_of(d, d->first, floats).count + 1) * sizeof *sum);
+    NW_AUTOFREE float *sum = malloc((2 * part_of(d, d->first, floats).count + 1) * sizeof *sum);
     NW_FAIL_IF(!sum, NW_E_MEMORY, "no memory for a mean of %zu floats", floats);
-    nw_status status = tell_failure(d, mean(d, vectors[0], floats, gives, sum));
-    free(sum);
-    return status;
+    return tell_failure(d, mean(d, vectors[0], floats, gives, sum));
 }
 
 /* ---- and life ---------------------------------------------------------------------------------------------------- */

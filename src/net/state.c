@@ -1,9 +1,9 @@
 /* state.c - see state.h. */
 #include "net/state.h"
 
+#include "base/text.h"
+
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 size_t nw_state_type_bytes(nw_state_type type)
 {
@@ -22,17 +22,10 @@ size_t nw_state_count(const nw_state_entry *e)
 
 void nw_state_add(nw_state *s, nw_state_entry entry)
 {
-    if (s->count == s->capacity) {
-        int capacity = s->capacity ? 2 * s->capacity : 32;
-        nw_state_entry *at = realloc(s->at, (size_t)capacity * sizeof *at);
-        if (!at) {
-            s->status = NW_FAIL(NW_E_MEMORY, "no memory for a list of %d tensors", capacity);
-            return;
-        }
-        s->at = at;
-        s->capacity = capacity;
-    }
-    s->at[s->count++] = entry;
+    if (nw_grow(&s->at, (size_t)s->count, sizeof entry))
+        s->at[s->count++] = entry;
+    else
+        s->status = NW_FAIL(NW_E_MEMORY, "no memory for a list of %d tensors", s->count + 1);
 }
 
 void nw_state_tensor(nw_state *s, const char *name, nw_state_rule rule, nw_state_type type, int dims,
@@ -99,21 +92,21 @@ static size_t checked_count(const nw_state_entry *e)
     return count;
 }
 
-nw_status nw_state_check(const nw_state_entry *e, size_t parameters, size_t statistics)
+nw_status nw_state_check(const nw_state_entry *e, int from, size_t parameters, size_t statistics)
 {
     size_t length = strnlen(e->name, sizeof e->name), most = e->along == NW_ALONG_PARAMETERS ? parameters : statistics;
     bool named = length > 0 && length < sizeof e->name;
     for (size_t i = 0; named && i < length; i++) named = e->name[i] > ' ' && e->name[i] < 127;
-    NW_FAIL_IF(!named, NW_E_MESSAGE, "it lists a tensor without a name");
+    NW_FAIL_IF(!named, NW_E_MESSAGE, "rank %d lists a tensor without a name; do all ranks run the same build?", from);
     NW_FAIL_IF((unsigned)e->rule > NW_STATE_REFUSED || (unsigned)e->type > NW_STATE_U8 || e->dims < 0 ||
                    e->dims > NW_STATE_DIMS || (unsigned)e->along > NW_ALONG_STATISTICS,
-               NW_E_MESSAGE, "it lists %s of rule %d, type %d and %d dimensions, which there is not", e->name, e->rule,
-               e->type, e->dims);
+               NW_E_MESSAGE, "rank %d lists %s of rule %d, type %d and %d dimensions, which there is not", from,
+               e->name, e->rule, e->type, e->dims);
     size_t count = checked_count(e);
-    NW_FAIL_IF(count > PTRDIFF_MAX / 8, NW_E_MESSAGE, "it lists %s of no size", e->name);
+    NW_FAIL_IF(count > PTRDIFF_MAX / 8, NW_E_MESSAGE, "rank %d lists %s of no size", from, e->name);
     bool vector = e->type == NW_STATE_F32 && e->dims == 1 && e->first <= most && count <= most - e->first;
     NW_FAIL_IF(e->along == NW_ALONG_NOTHING ? e->rule == NW_STATE_RANGE : !vector, NW_E_MESSAGE,
-               "it lists %zu elements of %s from %zu on, and there are %zu", count, e->name, e->first, most);
+               "rank %d lists %zu elements of %s from %zu on, and there are %zu", from, count, e->name, e->first, most);
     return NW_OK;
 }
 
@@ -156,18 +149,16 @@ static nw_status read_delivered(loading *l, const nw_state_entry *e, bool *there
     double factor = e->mean ? (double)l->members / (double)l->source->members : 1;
     NW_FAIL_IF(e->type == NW_STATE_U8 || (e->mean && e->type == NW_STATE_I64), NW_E_INTERNAL,
                "%s has a type whose sums are not delivered", e->name);
-    void *one = malloc(nw_state_bytes(e) + 1);
+    NW_AUTOFREE void *one = malloc(nw_state_bytes(e) + 1);
     NW_FAIL_IF(!one, NW_E_MEMORY, "no memory for %zu bytes of %s", nw_state_bytes(e), e->name);
     memset(e->data, 0, nw_state_bytes(e));
-    nw_status status = NW_OK;
     *there = true;
-    for (int j = l->me; j < l->source->members && status == NW_OK && *there; j += l->members) {
+    for (int j = l->me; j < l->source->members && *there; j += l->members) {
         if (!has(l, j)) continue;
-        status = l->source->read(l->source->context, j, e, one, there);
-        if (status == NW_OK && *there) add(e, one, factor);
+        NW_TRY(l->source->read(l->source->context, j, e, one, there));
+        if (*there) add(e, one, factor);
     }
-    free(one);
-    return status;
+    return NW_OK;
 }
 
 /* A number is lost if somebody had one, a tensor if it is listed. */
@@ -208,13 +199,12 @@ static nw_status read_entry(loading *l, const nw_state_entry *e)
 
 static nw_status read_list(loading *l, const nw_state_owner *o, bool numbers)
 {
-    nw_state s = {0};
+    NW_CLEANUP(nw_state_free) nw_state s = {0};
     o->list(o->whose, &s);
-    nw_status status = s.status;
-    for (int i = 0; i < s.count && status == NW_OK; i++)
-        if ((s.at[i].dims == 0) == numbers) status = read_entry(l, &s.at[i]);
-    nw_state_free(&s);
-    return status;
+    NW_TRY(s.status);
+    for (int i = 0; i < s.count; i++)
+        if ((s.at[i].dims == 0) == numbers) NW_TRY(read_entry(l, &s.at[i]));
+    return NW_OK;
 }
 
 nw_status nw_state_load(const nw_state_owner *owner, const nw_state_source *source, int me, int members, char *lost,

@@ -59,8 +59,8 @@ typedef struct nw_state_entry {
 
 typedef struct nw_state {
     nw_state_entry *at;
-    int count, capacity;
-    nw_status status; /* of the first that failed */
+    int count;
+    nw_status status; /* of the last that failed */
 } nw_state;
 
 size_t nw_state_type_bytes(nw_state_type type);
@@ -82,9 +82,9 @@ void nw_state_vector(nw_state *state, const char *name, nw_state_rule rule, floa
 void nw_state_statistics(nw_state *state, const char *name, nw_state_rule rule, float *data, size_t count);
 /* The entry of that name; NULL: there is none. */
 nw_state_entry *nw_state_find(const nw_state *state, const char *name);
-/* NW_E_MESSAGE where an entry that another rank sent makes no sense, in a world of so many parameters and running
+/* NW_E_MESSAGE where an entry that rank `from` sent makes no sense, in a world of so many parameters and running
  * statistics. What it says of `data` and `remedy` is not looked at. */
-nw_status nw_state_check(const nw_state_entry *entry, size_t parameters, size_t statistics);
+nw_status nw_state_check(const nw_state_entry *entry, int from, size_t parameters, size_t statistics);
 void nw_state_free(nw_state *state);
 
 /* ---- loading ----------------------------------------------------------------------------------------------------- */

@@ -97,12 +97,12 @@ static nw_status join(saving *s, int rank, const nw_state_entry *e)
     if (!all) {
         one.first = 0;
         one.shape[0] = (int64_t)floats;
-        one.data = calloc(floats, sizeof(float) + 1);
-        NW_FAIL_IF(!one.data, NW_E_MEMORY, "no memory for %zu floats of %s", floats, e->name);
+        one.data = NULL;
         nw_state_add(&s->joined, one);
-        if (s->joined.status != NW_OK) free(one.data);
         NW_TRY(s->joined.status);
         all = &s->joined.at[s->joined.count - 1];
+        all->data = calloc(floats, sizeof(float) + 1);
+        NW_FAIL_IF(!all->data, NW_E_MEMORY, "no memory for %zu floats of %s", floats, e->name);
     }
     char *there = (char *)((float *)all->data + floats) + e->first;
     NW_FAIL_IF(memchr(there, 1, count), NW_E_MESSAGE, "rank %d says that it has elements of %s that another has, too",
@@ -122,23 +122,20 @@ static nw_status save_shared(saving *s)
 /* What a rank has, on rank 0. */
 static nw_status take(saving *s, int rank, const nw_state *list)
 {
-    nw_saved_list own = {0};
-    nw_status status = NW_OK;
+    NW_CLEANUP(nw_saved_list_free) nw_saved_list own = {0};
     char file[64];
     name_file(file, sizeof file, rank);
     name_held(list, s->held, sizeof s->held);
-    for (int i = 0; i < list->count && status == NW_OK; i++) {
+    for (int i = 0; i < list->count; i++) {
         const nw_state_entry *e = &list->at[i];
         if (e->rule == NW_STATE_RANGE && (rank > 0 || !is_whole(s->crew, e)))
-            status = join(s, rank, e);
+            NW_TRY(join(s, rank, e));
         else if (!is_common(e))
-            status = add_entry(s, &own, e);
+            NW_TRY(add_entry(s, &own, e));
         else if (rank == 0)
-            status = add_entry(s, &s->shared, e);
+            NW_TRY(add_entry(s, &s->shared, e));
     }
-    if (status == NW_OK) status = nw_checkpoint_add_tensors(s->w, file, &own, NULL, 0);
-    nw_saved_list_free(&own);
-    return status;
+    return nw_checkpoint_add_tensors(s->w, file, &own, NULL, 0);
 }
 
 enum { ENTRIES_MOST = 1 << 16 };
@@ -156,12 +153,7 @@ static nw_status take_list(nw_crew *crew, int rank, nw_state *list)
     NW_TRY(nw_driver_collect(crew->driver, rank, list->at, (size_t)count * sizeof *list->at));
     for (int i = 0; i < count; i++) {
         nw_state_entry *e = &list->at[i];
-        nw_status status = nw_state_check(e, p->learned.floats, p->running.floats);
-        if (status != NW_OK) {
-            char why[256];
-            snprintf(why, sizeof why, "%s", nw_error_message());
-            return NW_FAIL(status, "rank %d cannot be saved: %s; do all ranks run the same build?", rank, why);
-        }
+        NW_TRY(nw_state_check(e, rank, p->learned.floats, p->running.floats));
         e->remedy = NULL;
         e->data = malloc(nw_state_bytes(e) + 1);
         NW_FAIL_IF(!e->data, NW_E_MEMORY, "no memory for %zu bytes of rank %d", nw_state_bytes(e), rank);
@@ -190,67 +182,71 @@ static nw_status bring(nw_crew *crew, int rank, nw_state *list)
     return NW_OK;
 }
 
+static void free_brought(nw_state *list)
+{
+    for (int i = 0; i < list->count; i++) free(list->at[i].data);
+    nw_state_free(list);
+}
+
 static nw_status save_rank(saving *s, int rank)
 {
     nw_crew *crew = s->crew;
-    nw_state list = {0};
     int index = rank - crew->driver->first;
-    bool here = index >= 0 && index < crew->count;
-    if (!here && (!s->w || crew->dropped[rank])) return NW_OK;
-    nw_state_owner owner = nw_rank_state(&crew->ranks[here ? index : 0]);
-    if (here) owner.list(owner.whose, &list);
-    nw_status status = list.status;
-    if (status == NW_OK && !(here && s->w)) status = bring(crew, rank, &list);
-    if (status == NW_OK && s->w) status = take(s, rank, &list);
-    for (int i = 0; !here && i < list.count; i++) free(list.at[i].data);
-    nw_state_free(&list);
-    return status;
+    if (index >= 0 && index < crew->count) {
+        NW_CLEANUP(nw_state_free) nw_state own = {0};
+        nw_state_owner owner = nw_rank_state(&crew->ranks[index]);
+        owner.list(owner.whose, &own);
+        NW_TRY(own.status);
+        return s->w ? take(s, rank, &own) : bring(crew, rank, &own);
+    }
+    NW_CLEANUP(free_brought) nw_state brought = {0};
+    if (!s->w || crew->dropped[rank]) return NW_OK;
+    NW_TRY(bring(crew, rank, &brought));
+    return take(s, rank, &brought);
 }
+
+static void free_ledger(nw_ledger **ledger) { nw_ledger_free(*ledger); }
 
 /* All ranks call; what they counted comes to rank 0. */
 static nw_status save_state(nw_crew *crew, nw_checkpoint_writer *w)
 {
+    NW_AUTOFREE int64_t *cluster = NULL, *rows = NULL;
+    NW_CLEANUP(nw_saved_list_free) nw_saved_list list = {0};
+    NW_CLEANUP(free_ledger) nw_ledger *made = NULL;
     nw_ledger *world;
-    int64_t *cluster = NULL, *rows = NULL, shape[] = {0, NW_LEDGER_COLUMNS};
     size_t count = 0;
-    nw_saved_list list = {0};
     NW_TRY(nw_crew_world_ledger(crew, &world));
-    nw_status status = NW_OK;
+    if (world != crew->ledger) made = world;
     if (w && crew->driver->ops->save) {
-        status = crew->driver->ops->save(crew->driver, &cluster, &count);
-        shape[0] = (int64_t)count;
-        if (status == NW_OK) status = nw_saved_list_add(&list, "cluster", NW_SAVED_I64, 1, shape, cluster);
+        NW_TRY(crew->driver->ops->save(crew->driver, &cluster, &count));
+        NW_TRY(nw_saved_list_add(&list, "cluster", NW_SAVED_I64, 1, (const int64_t[]){(int64_t)count}, cluster));
     }
     for (int rank = 0; world && rank < nw_crew_world(crew); rank++)
         if (crew->dropped[rank]) nw_ledger_forget_links(world, rank);
-    if (w && world && status == NW_OK) {
-        status = nw_ledger_save(world, &rows, &count);
-        shape[0] = (int64_t)count;
-        if (status == NW_OK) status = nw_saved_list_add(&list, "ledger", NW_SAVED_I64, 2, shape, rows);
+    if (w && world) {
+        NW_TRY(nw_ledger_save(world, &rows, &count));
+        const int64_t shape[] = {(int64_t)count, NW_LEDGER_COLUMNS};
+        NW_TRY(nw_saved_list_add(&list, "ledger", NW_SAVED_I64, 2, shape, rows));
     }
-    if (list.count > 0 && status == NW_OK) status = nw_checkpoint_add_tensors(w, STATE_FILE, &list, NULL, 0);
-    nw_saved_list_free(&list);
-    if (world != crew->ledger) nw_ledger_free(world);
-    free(cluster);
-    free(rows);
-    return status;
+    return list.count > 0 ? nw_checkpoint_add_tensors(w, STATE_FILE, &list, NULL, 0) : NW_OK;
+}
+
+static void free_saving(saving *s)
+{
+    nw_saved_list_free(&s->shared);
+    free_brought(&s->joined);
 }
 
 nw_status nw_crew_save(nw_crew *crew, nw_checkpoint_writer *w)
 {
-    saving s = {.crew = crew, .w = w};
-    nw_status status = NW_OK;
+    NW_CLEANUP(free_saving) saving s = {.crew = crew, .w = w};
     if (w) {
         NW_TRY(nw_checkpoint_add_model(w, &nw_crew_first(crew)->net->model.params, nw_crew_place_of(crew)->batches));
         NW_TRY(nw_checkpoint_add_int(w, "world_size", nw_crew_world(crew)));
         NW_TRY(nw_checkpoint_add_text(w, "exchange", crew->members[0].machine->ops->name));
     }
-    for (int rank = 0; rank < nw_crew_world(crew) && status == NW_OK; rank++) status = save_rank(&s, rank);
-    if (status == NW_OK && w) status = save_shared(&s);
-    nw_saved_list_free(&s.shared);
-    for (int i = 0; i < s.joined.count; i++) free(s.joined.at[i].data);
-    nw_state_free(&s.joined);
-    NW_TRY(status);
+    for (int rank = 0; rank < nw_crew_world(crew); rank++) NW_TRY(save_rank(&s, rank));
+    if (w) NW_TRY(save_shared(&s));
     return save_state(crew, w);
 }
 
@@ -333,30 +329,26 @@ static nw_status load_place(nw_crew *crew, nw_checkpoint *c, bool same_world)
 
 static nw_status load_driver(nw_crew *crew, nw_checkpoint *c, bool same_world)
 {
-    int64_t *state;
+    NW_AUTOFREE int64_t *state = NULL;
     size_t count;
     if (!crew->driver->ops->load || !same_world || !nw_checkpoint_has_tensor(c, STATE_FILE, "cluster")) return NW_OK;
     NW_TRY(nw_checkpoint_read_integers(c, STATE_FILE, "cluster", 0, &state, &count));
-    nw_status status = crew->driver->ops->load(crew->driver, state, count);
-    free(state);
-    return status;
+    return crew->driver->ops->load(crew->driver, state, count);
 }
 
 static nw_status load_ledger(nw_crew *crew, nw_checkpoint *c)
 {
-    int64_t *rows;
+    NW_AUTOFREE int64_t *rows = NULL;
     size_t count;
     if (!crew->ledger || !nw_crew_leads(crew) || !nw_checkpoint_has_tensor(c, STATE_FILE, "ledger")) return NW_OK;
     NW_TRY(nw_checkpoint_read_integers(c, STATE_FILE, "ledger", NW_LEDGER_COLUMNS, &rows, &count));
-    if (crew->options.place == NW_CREW_MPI) { /* other ranks' counts belong to the sum over the world */
-        free(crew->earlier);
-        crew->earlier = rows;
-        crew->earlier_rows = count;
-        return NW_OK;
-    }
-    nw_status status = nw_ledger_add(crew->ledger, rows, count, true, nw_checkpoint_path(c));
-    free(rows);
-    return status;
+    if (crew->options.place != NW_CREW_MPI)
+        return nw_ledger_add(crew->ledger, rows, count, true, nw_checkpoint_path(c));
+    free(crew->earlier); /* other ranks' counts belong to the sum over the world */
+    crew->earlier = rows;
+    crew->earlier_rows = count;
+    rows = NULL;
+    return NW_OK;
 }
 
 /* What the checkpoint's exchange had and this one has not, as far as this process knows. */
@@ -366,13 +358,11 @@ static nw_status note_unread(const reading *r, const char *had, char *lost, size
     char has[512] = "", names[256], *rest = names;
     if (r->same_kind && crew->options.place == NW_CREW_MPI && !nw_crew_lockstep(crew)) return NW_OK;
     for (int i = 0; r->same_kind && i < crew->count; i++) {
-        nw_state s = {0};
+        NW_CLEANUP(nw_state_free) nw_state s = {0};
         nw_state_owner owner = nw_rank_state(&crew->ranks[i]);
         owner.list(owner.whose, &s);
-        nw_status status = s.status;
+        NW_TRY(s.status);
         name_held(&s, has, sizeof has);
-        nw_state_free(&s);
-        NW_TRY(status);
     }
     snprintf(names, sizeof names, "%s", had);
     for (char *name; (name = strsep(&rest, ", "));) {

@@ -382,9 +382,9 @@ TEST(test_entries_that_make_no_sense)
                                    .first = 60};
     nw_state_entry e[24];
     int n = 0;
-    ok(nw_state_check(&number, PARAMETERS, STATISTICS));
-    ok(nw_state_check(&tensor, PARAMETERS, STATISTICS));
-    ok(nw_state_check(&vector, PARAMETERS, STATISTICS));
+    ok(nw_state_check(&number, 3, PARAMETERS, STATISTICS));
+    ok(nw_state_check(&tensor, 3, PARAMETERS, STATISTICS));
+    ok(nw_state_check(&vector, 3, PARAMETERS, STATISTICS));
 #define WRONG(base, change) (e[n] = (base), e[n].change, n++)
     WRONG(number, name[0] = 0);
     WRONG(number, name[0] = ' ');
@@ -413,7 +413,10 @@ TEST(test_entries_that_make_no_sense)
     WRONG(vector, along = NW_ALONG_STATISTICS);
     assert_true(n <= 24);
     for (int i = 0; i < n; i++)
-        if (nw_state_check(&e[i], PARAMETERS, STATISTICS) != NW_E_MESSAGE) fail_msg("entry %d is accepted", i);
+        if (nw_state_check(&e[i], 3, PARAMETERS, STATISTICS) != NW_E_MESSAGE)
+            fail_msg("entry %d is accepted", i);
+        else
+            assert_says("rank 3 lists ");
 }
 
 /* ---- memory ---- */
