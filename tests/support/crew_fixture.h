@@ -32,6 +32,8 @@ typedef struct setup {
     int world;         /* 0: a process alone */
     const char *exchange, *codec;
     int delay, batch_size, accumulation;
+    int servers;          /* in step, where the exchange is "server"; the others compute ... */
+    bool server_computes; /* ... or all do */
     double ema_decay;
     bool in_order; /* batches of the images in their order, as they are */
     nw_norm_sync norms;
@@ -71,6 +73,10 @@ static inline crew make_crew(const setup *s)
                          .norms = s->norms,
                          .recalibrate_batches = 2};
     o.exchange.delay = s->delay;
+    o.exchange.servers = s->servers;
+    o.exchange.server_computes = s->server_computes;
+    o.exchange.sync = true;
+    o.exchange.max_staleness = -1;
     o.replica.net.precision = NW_PRECISION_F32;
     o.replica.net.seed = 5;
     if (plain) {
@@ -121,6 +127,14 @@ static inline void advance(crew *c, int64_t until)
         nw_go go = go_to(c, until);
         ok(nw_crew_advance(c->crew, &go));
     }
+}
+
+/* Where a server counts updates. */
+static inline void serve(crew *c, int64_t until)
+{
+    nw_go go = {.until = until, .batches = INT64_MAX};
+    ok(nw_crew_advance(c->crew, &go));
+    assert_int_equal(nw_crew_updates(c->crew), until);
 }
 
 /* Makes the updates that are held back. */

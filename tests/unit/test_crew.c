@@ -143,6 +143,26 @@ TEST(test_statistics_of_all_ranks)
     }
 }
 
+/* Workers of a server have no average of the weights: rank 0's is looked at with the statistics that they have. */
+TEST(test_statistics_of_an_average_on_a_server)
+{
+    setup s = {.model = "resnet9", .world = 3, .exchange = "server", .servers = 1, .ema_decay = 0.5};
+    crew c = started(&s);
+    nw_go go = {.until = 3, .batches = INT64_MAX};
+    ok(nw_crew_advance(c.crew, &go));
+    size_t floats = params_of(&c, 0)->running.floats;
+    float *before = copy_buffers(&c);
+    ok(nw_crew_sync_norms(c.crew));
+    assert_true(nw_crew_first(c.crew)->ema_running);
+    for (size_t i = 0; i < floats; i++) {
+        float mean = (before[floats + i] + before[2 * floats + i]) / 2.0f;
+        assert_true(params_of(&c, 0)->buffers[i] == mean);
+        assert_true(nw_net_average(nw_crew_first(c.crew)->net)->buffers[i] == mean);
+    }
+    free(before);
+    free_crew(&c);
+}
+
 /* Statistics of one batch are those that a first step with momentum 1 would leave. */
 TEST(test_recalibration_is_the_mean_over_batches)
 {
@@ -200,6 +220,7 @@ int main(void)
         cmocka_unit_test(test_a_flipped_bit_is_found_and_its_rank_named),
         cmocka_unit_test(test_shards_make_the_gradient_of_the_whole_batch),
         cmocka_unit_test(test_statistics_of_all_ranks),
+        cmocka_unit_test(test_statistics_of_an_average_on_a_server),
         cmocka_unit_test(test_recalibration_is_the_mean_over_batches),
         cmocka_unit_test(test_a_rank_names_itself_and_its_tensor),
     };

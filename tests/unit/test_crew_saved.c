@@ -1,6 +1,7 @@
 /*
  * test_crew_saved.c - checkpoints of replicas in a virtual cluster: from any step a run goes on as if nothing had
- * happened, also from where it was asked to stop, and other worlds and delays go on as they can.
+ * happened, also from where it was asked to stop; what ranks of other processes bring is checked. test_crew_worlds.c has
+ * other worlds.
  */
 #define _GNU_SOURCE 1
 #include <stdarg.h>
@@ -87,79 +88,174 @@ TEST(test_saved_with_half_a_gradient)
     }
 }
 
-/* From `from` ranks to `to`: all replicas have the weights, go on at the first batch that holds only images which were
- * not seen in this epoch, and the sums of the epoch are kept. */
-static void change_world(int from, int to, int64_t at, int delay)
+/* The time that a rank has run is saved, and goes on from there. */
+TEST(test_own_time_goes_on)
 {
-    setup s = {.model = "resnet9", .world = from, .delay = from > 1 ? delay : 0, .ema_decay = 0.9};
-    setup t = s;
+    setup s = {.model = "lenet5", .exchange = "none"};
     const char *note;
-    t.world = to;
-    t.delay = delay;
     crew a = started(&s);
-    advance(&a, at);
+    advance(&a, 3);
+    int64_t elapsed = a.crew->ranks[0].elapsed_ns;
+    assert_true(elapsed > 0 && elapsed < (int64_t)3600 * 1000000000);
     save(&a);
-    nw_tally before, after;
-    int64_t images, seen;
-    ok(nw_crew_tally(a.crew, &before, &images));
-    crew b = resumed(&t, &note);
-    assert_non_null(note);
-    ok(nw_crew_tally(b.crew, &after, &seen));
-    assert_int_equal(seen, images);
-    assert_memory_equal(&after, &before, sizeof before);
-    size_t floats = params_of(&a, 0)->running.floats;
-    const nw_place *old = &nw_crew_first(a.crew)->at;
-    for (int r = 0; r < to; r++) {
-        const nw_place *place = &b.crew->members[r].replica->at;
-        assert_same_weights(&a, 0, &b, r);
-        assert_true(same_floats(params_of(&b, r)->buffers, params_of(&a, r % from)->buffers, floats));
-        assert_int_equal(place->epoch, old->epoch);
-        assert_int_equal(place->steps, old->steps);
-        assert_int_equal(place->batch, (old->batch * from + to - 1) / to);
-        assert_int_equal(b.crew->members[r].machine->updates, at);
-    }
-    advance(&b, at + 4);
-    ok(nw_crew_compare(b.crew));
+    crew b = resumed(&s, &note);
+    assert_int_equal(b.crew->ranks[0].elapsed_ns, elapsed);
+    advance(&b, 4);
+    assert_true(b.crew->ranks[0].elapsed_ns > elapsed);
     free_crew(&a);
     free_crew(&b);
 }
 
-TEST(test_another_world_goes_on_from_a_checkpoint)
+/* ---- ranks of other processes ---- */
+
+/* What rank 1 of another process brings: a count, a list, and what is listed, one after the other; or a lie. */
+static struct {
+    nw_state list;
+    int step;
+    int64_t count;                   /* that it says it has; -1: the truth */
+    int entry;                       /* of the list, which ... */
+    void (*bend)(nw_state_entry *e); /* ... is changed in this way */
+} other;
+
+static nw_status hear_other(nw_driver *d, int from, void *data, size_t bytes)
 {
-    for (int delay = 0; delay <= 1; delay++)
-        for (int64_t at = 1; at <= 4; at += 3) {
-            change_world(3, 2, at, delay);
-            change_world(2, 3, at, delay);
-        }
-    change_world(1, 3, 2, 0);
-    change_world(3, 1, 2, 1);
+    (void)d;
+    assert_int_equal(from, 1);
+    int step = other.step++;
+    if (step == 0) {
+        int64_t count = other.count >= 0 ? other.count : other.list.count;
+        assert_int_equal(bytes, sizeof count);
+        memcpy(data, &count, sizeof count);
+    } else if (step == 1) {
+        nw_state_entry *list = data;
+        assert_int_equal(bytes, (size_t)other.list.count * sizeof *list);
+        memcpy(list, other.list.at, bytes);
+        if (other.bend) other.bend(&list[other.entry]);
+    } else {
+        assert_int_equal(bytes, nw_state_bytes(&other.list.at[step - 2]));
+        memcpy(data, other.list.at[step - 2].data, bytes);
+    }
+    return NW_OK;
 }
 
-/* What was held back is the mean of the world that computed it, whatever world and codec apply it. */
-TEST(test_a_mean_that_was_held_back_stays_a_mean)
+static nw_status say_nothing(nw_driver *d, int to, const void *data, size_t bytes)
 {
-    static const char *const CODECS[] = {"none", "bf16"};
-    for (int to = 1; to <= 4; to++)
-        for (int codec = 0; codec < 2; codec++) {
-            setup s = {.model = "lenet5", .world = 3, .delay = 1}, t = s;
-            const char *note;
-            t.world = to;
-            t.codec = CODECS[codec];
-            crew a = started(&s);
-            advance(&a, 3);
-            save(&a);
-            crew b = resumed(&t, &note);
-            assert_int_equal(made(&a, 0), 2);
-            drain(&a);
-            drain(&b);
-            const float *x = params_of(&a, 0)->values, *y = params_of(&b, 0)->values;
-            for (size_t i = 0; i < params_of(&a, 0)->learned.floats; i++)
-                if (fabsf(x[i] - y[i]) > 1e-6f * (1 + fabsf(x[i])))
-                    fail_msg("weight %zu is %g in the world that went on and %g in its own", i, (double)y[i],
-                             (double)x[i]);
-            free_crew(&a);
-            free_crew(&b);
+    (void)d, (void)to, (void)data, (void)bytes;
+    fail_msg("rank 0 speaks to rank %d", to);
+    return NW_E_INTERNAL;
+}
+
+static nw_status finish_nothing(nw_driver *d)
+{
+    (void)d;
+    return NW_OK;
+}
+
+/* Saves the crew as if its last rank were in another process. */
+static nw_status save_with_other(crew *c)
+{
+    nw_driver *d = c->crew->driver;
+    const nw_driver_ops *ops = d->ops;
+    nw_driver_ops apart = *ops;
+    nw_checkpoint_writer *w;
+    nw_checkpoint_info info = {0};
+    snprintf(info.model, sizeof info.model, "%s", nw_crew_first(c->crew)->options.net.model);
+    apart.say = say_nothing;
+    apart.hear = hear_other;
+    apart.finish = finish_nothing;
+    other.step = 0;
+    d->ops = &apart;
+    d->count = c->crew->count = 1;
+    ok(nw_checkpoint_begin(&w, scratch("checkpoint"), &info));
+    nw_status status = nw_crew_save(c->crew, w);
+    d->ops = ops;
+    d->count = c->crew->count = 2;
+    if (status == NW_OK)
+        ok(nw_checkpoint_commit(w));
+    else
+        nw_checkpoint_cancel(w);
+    return status;
+}
+
+/* What rank 1 would say: all but what is kept. */
+static void list_other(const crew *c)
+{
+    nw_state_owner owner = nw_rank_state(&c->crew->ranks[1]);
+    int kept = 0;
+    memset(&other, 0, sizeof other);
+    other.count = -1;
+    owner.list(owner.whose, &other.list);
+    for (int i = 0; i < other.list.count; i++)
+        if (other.list.at[i].rule != NW_STATE_KEPT) other.list.at[kept++] = other.list.at[i];
+    other.list.count = kept;
+}
+
+static void bend_type(nw_state_entry *e) { e->type = NW_STATE_U8; }
+static void bend_first(nw_state_entry *e) { e->first += 1; }
+static void bend_overlap(nw_state_entry *e) { e->first -= 1; }
+static void bend_length(nw_state_entry *e) { e->shape[0] = (int64_t)1 << 40; }
+static void bend_dims(nw_state_entry *e) { e->dims = 99; }
+static void bend_rule(nw_state_entry *e) { e->rule = (nw_state_rule)17; }
+static void bend_name(nw_state_entry *e) { memset(e->name, 'x', sizeof e->name); }
+static void bend_twin(nw_state_entry *e) { snprintf(e->name, sizeof e->name, "epoch"); }
+
+TEST(test_what_another_rank_brings_is_checked)
+{
+    setup s = {.model = "lenet5", .world = 2, .exchange = "server", .servers = 2};
+    static void (*const vectors[])(nw_state_entry *) = {bend_type, bend_first, bend_overlap, bend_length};
+    static void (*const all[])(nw_state_entry *) = {bend_dims, bend_rule, bend_name};
+    const char *note;
+    s.server_computes = true;
+    crew a = started(&s);
+    serve(&a, 3);
+    list_other(&a);
+    ok(save_with_other(&a));
+    assert_int_equal(other.step, 2 + other.list.count);
+    crew b = resumed(&s, &note);
+    assert_null(note);
+    assert_same(&a, &b);
+    free_crew(&b);
+    for (int i = 0; i < other.list.count; i++) {
+        other.entry = i;
+        for (int k = 0; k < 3; k++) {
+            other.bend = all[k];
+            assert_int_equal(save_with_other(&a), NW_E_MESSAGE);
+            assert_says("rank 1 lists");
         }
+        for (int k = 0; k < 4 && other.list.at[i].rule == NW_STATE_RANGE; k++) {
+            other.bend = vectors[k];
+            assert_int_equal(save_with_other(&a), NW_E_MESSAGE);
+            assert_says("rank 1 ");
+            assert_says("momentum_buffer");
+        }
+    }
+    other.entry = (int)(nw_state_find(&other.list, "steps") - other.list.at);
+    other.bend = bend_twin; /* two of one name */
+    assert_int_equal(save_with_other(&a), NW_E_ARGUMENT);
+    other.bend = NULL;
+    other.count = (int64_t)1 << 40;
+    assert_int_equal(save_with_other(&a), NW_E_MESSAGE);
+    assert_says("1099511627776 tensors");
+    nw_state_free(&other.list);
+    free_crew(&a);
+}
+
+/* One that was given up brings nothing; it begins as rank 0 did, when as many go on. */
+TEST(test_a_rank_that_was_given_up)
+{
+    setup s = {.model = "resnet9", .world = 2};
+    const char *note;
+    crew a = started(&s);
+    advance(&a, 2);
+    a.crew->dropped[1] = true;
+    ok(save_with_other(&a));
+    assert_int_equal(other.step, 0);
+    crew b = resumed(&s, &note);
+    assert_true(same_floats(params_of(&b, 1)->buffers, params_of(&a, 0)->buffers, params_of(&a, 0)->running.floats));
+    assert_int_equal(b.crew->members[1].replica->at.batch, 2);
+    assert_same_weights(&a, 0, &b, 1);
+    free_crew(&a);
+    free_crew(&b);
 }
 
 /* An update that was held back is applied before anything else, also by an exchange that holds nothing back. */
@@ -291,8 +387,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         WITH_FILES(test_saved_at_any_step_it_goes_on_bit_for_bit),
         WITH_FILES(test_saved_with_half_a_gradient),
-        WITH_FILES(test_another_world_goes_on_from_a_checkpoint),
-        WITH_FILES(test_a_mean_that_was_held_back_stays_a_mean),
+        WITH_FILES(test_own_time_goes_on),
+        WITH_FILES(test_what_another_rank_brings_is_checked),
+        WITH_FILES(test_a_rank_that_was_given_up),
         WITH_FILES(test_another_delay_goes_on_from_a_checkpoint),
         WITH_FILES(test_an_exchange_that_makes_no_sense_is_refused),
         WITH_FILES(test_a_crew_that_is_asked_to_stop_rests_where_it_can_go_on),
