@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "train/checkpoint_steps.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,16 +119,20 @@ static nw_status open_newest(nw_checkpoint **out, const char *directory, const n
                    reason);
 }
 
-static bool has_entry(const char *directory, const char *name, bool (*is)(const char *))
+/* Takes no memory: that there is none must not look like a directory without checkpoints. */
+static bool has_entry(const char *directory, const char *name, mode_t type)
 {
-    NW_AUTOFREE char *path = NULL;
-    return nw_path_join(&path, directory, name) == NW_OK && is(path);
+    struct stat status;
+    int at = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    bool has = at >= 0 && fstatat(at, name, &status, 0) == 0 && (status.st_mode & S_IFMT) == type;
+    if (at >= 0) close(at);
+    return has;
 }
 
 /* The steps of a run's directory, or of its directory of checkpoints, which *directory names. */
 static nw_status list_steps(const char *path, char **directory, nw_steps *steps)
 {
-    bool run = has_entry(path, "checkpoints", nw_file_is_directory);
+    bool run = has_entry(path, "checkpoints", S_IFDIR);
     NW_TRY(run ? nw_path_join(directory, path, "checkpoints") : nw_text_copy(directory, path));
     return nw_steps_list(steps, *directory);
 }
@@ -138,7 +143,7 @@ static nw_status open_run(nw_checkpoint **out, const char *path)
     NW_AUTOFREE char *directory = NULL;
     NW_TRY(list_steps(path, &directory, &steps));
     if (steps.count > 0) return open_newest(out, directory, &steps);
-    NW_FAIL_IF(has_entry(path, NW_CHECKPOINT_MODEL, nw_file_is_regular), NW_E_FILE,
+    NW_FAIL_IF(has_entry(path, NW_CHECKPOINT_MODEL, S_IFREG), NW_E_FILE,
                "'%s' has no %s, so it is no whole checkpoint; copy it again, or give '%s/%s' to load the weights", path,
                NW_CHECKPOINT_MANIFEST, path, NW_CHECKPOINT_MODEL);
     return NW_FAIL(NW_E_FILE, "'%s' holds no checkpoint; expected %s, or steps in a directory 'checkpoints'", path,
@@ -152,7 +157,7 @@ nw_status nw_checkpoint_open(nw_checkpoint **checkpoint, const char *path)
     if (access(path, F_OK) != 0) (void)nw_directory_clean(path);
     NW_FAIL_IF(access(path, F_OK) != 0, NW_E_FILE, "there is no checkpoint '%s'; check the path", path);
     if (!nw_file_is_directory(path)) return open_one(checkpoint, path, true);
-    if (has_entry(path, NW_CHECKPOINT_MANIFEST, nw_file_is_regular)) return open_one(checkpoint, path, false);
+    if (has_entry(path, NW_CHECKPOINT_MANIFEST, S_IFREG)) return open_one(checkpoint, path, false);
     return open_run(checkpoint, path);
 }
 
@@ -160,7 +165,7 @@ bool nw_checkpoint_exists(const char *path)
 {
     if (access(path, F_OK) != 0) (void)nw_directory_clean(path);
     if (!nw_file_is_directory(path)) return access(path, F_OK) == 0;
-    if (has_entry(path, NW_CHECKPOINT_MANIFEST, nw_file_is_regular)) return true;
+    if (has_entry(path, NW_CHECKPOINT_MANIFEST, S_IFREG)) return true;
     NW_CLEANUP(nw_steps_free) nw_steps steps = {0};
     NW_AUTOFREE char *directory = NULL;
     return list_steps(path, &directory, &steps) == NW_OK && steps.count > 0;

@@ -1,8 +1,6 @@
 /*
  * test_exchange_faults.c - exchanges where memory ends at any allocation, and where messages get damaged on their way
  * (as fuzz_exchange.c has it, with inputs that are always the same).
- *
- * The linker puts the functions here before the C library's, or the sanitizer's (-Wl,--wrap).
  */
 #define _GNU_SOURCE
 #include <stdarg.h>
@@ -11,9 +9,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "support/memory_that_ends.h"
 #include "support/world.h"
-
-#include <stdlib.h>
 
 #define TEST(name) static void name(void **state __attribute__((unused)))
 
@@ -21,62 +18,21 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 /* ---- memory that ends ---- */
 
-static int64_t left = INT64_MAX; /* allocations until one fails */
-static int64_t alive;            /* pieces of memory that were not given back */
-
-void *__real_malloc(size_t bytes);
-void *__real_calloc(size_t count, size_t bytes);
-void *__real_realloc(void *old, size_t bytes);
-void *__real_aligned_alloc(size_t alignment, size_t bytes);
-void __real_free(void *memory);
-void *__wrap_malloc(size_t bytes);
-void *__wrap_calloc(size_t count, size_t bytes);
-void *__wrap_realloc(void *old, size_t bytes);
-void *__wrap_aligned_alloc(size_t alignment, size_t bytes);
-void __wrap_free(void *memory);
-
-static bool fails(void) { return left != INT64_MAX && left-- == 0; }
-static void *counted(void *memory)
-{
-    alive += memory != NULL;
-    return memory;
-}
-
-void *__wrap_malloc(size_t bytes) { return fails() ? NULL : counted(__real_malloc(bytes)); }
-void *__wrap_calloc(size_t count, size_t bytes) { return fails() ? NULL : counted(__real_calloc(count, bytes)); }
-void *__wrap_realloc(void *old, size_t bytes)
-{
-    if (fails()) return NULL;
-    void *memory = __real_realloc(old, bytes);
-    alive += memory && !old;
-    return memory;
-}
-void *__wrap_aligned_alloc(size_t alignment, size_t bytes)
-{
-    return fails() ? NULL : counted(__real_aligned_alloc(alignment, bytes));
-}
-void __wrap_free(void *memory)
-{
-    alive -= memory != NULL;
-    __real_free(memory);
-}
-
 enum { UNTIL = 8 };
 static world w;
 
 /* Makes a world and, unless `idle`, runs it, where the allocation behind the first n fails. False: none did. */
 static bool ends_after(const world_options *o, int64_t n, bool idle)
 {
-    int64_t before = alive;
-    left = n;
+    int64_t before = memory_alive, asked;
+    memory_ends_after(n);
     nw_status status = world_make(&w, o);
     if (status == NW_OK && !idle) status = world_run(&w, UNTIL);
-    bool failed = left < 0;
-    left = INT64_MAX;
+    bool failed = memory_suffices(n, &asked);
     if (status == NW_OK && !idle) world_check_rest(&w, UNTIL);
     world_free(&w);
     assert_int_equal(status, failed ? NW_E_MEMORY : NW_OK);
-    assert_int_equal(alive, before);
+    assert_int_equal(memory_alive, before);
     return failed;
 }
 
@@ -130,17 +86,17 @@ TEST(test_memory_ends_where_state_is_loaded)
     nw_machine *m;
     nw_state s = {0};
     world_options o = {.exchange.name = "allreduce", .members = 1};
-    int64_t before = alive;
+    int64_t before = memory_alive;
     world_ok(world_make(&w, &o));
     m = w.at[0].rank.machine;
     m->ops->state(m, &s);
     for (int i = 0; i < s.count; i++) *(int64_t *)s.at[i].data = i > 0; /* but no pending batches: one update, held */
     nw_state_free(&s);
-    left = 0;
+    memory_ends_after(0);
     assert_int_equal(m->ops->loaded(m), NW_E_MEMORY);
-    left = INT64_MAX;
+    memory_ends_after(MEMORY_ENOUGH);
     world_free(&w);
-    assert_int_equal(alive, before);
+    assert_int_equal(memory_alive, before);
 }
 
 /* ---- messages that get damaged ---- */
@@ -148,14 +104,14 @@ TEST(test_memory_ends_where_state_is_loaded)
 TEST(test_damaged_messages)
 {
     uint8_t bytes[96];
-    int64_t before = alive;
+    int64_t before = memory_alive;
     for (uint64_t seed = 0; seed < 12000; seed++) {
         nw_rng rng = nw_rng_make(seed, NW_PURPOSE_TEST, 1, 0);
         size_t size = 8 + nw_rng_below(&rng, sizeof bytes - 8);
         for (size_t i = 0; i < size; i++) bytes[i] = (uint8_t)nw_rng_below(&rng, 256);
         LLVMFuzzerTestOneInput(bytes, size);
     }
-    assert_int_equal(alive, before);
+    assert_int_equal(memory_alive, before);
 }
 
 int main(void)
