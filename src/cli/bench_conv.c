@@ -44,12 +44,12 @@ typedef struct bench {
 static void collect(bench *b)
 {
     for (int i = 0; i < b->model.count; i++) {
-        const nw_unit *units[NW_STAGE_UNITS];
-        int n = b->model.stages[i]->ops->units(b->model.stages[i], units);
-        for (int u = 0; u < n; u++) {
-            const nw_conv *v = &units[u]->conv;
+        const nw_stage *stage = b->model.stages[i];
+        for (int u = 0; u < stage->unit_count; u++) {
+            const nw_unit *unit = stage->units[u];
+            const nw_conv *v = &unit->conv;
             int at = 0;
-            if (units[u]->linear) continue;
+            if (unit->linear || unit->weight < 0) continue;
             while (at < b->count && memcmp(&b->layers[at].conv, v, sizeof *v)) at++;
             if (at == MAX_LAYERS) continue;
             if (at == b->count) {

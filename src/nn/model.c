@@ -209,11 +209,7 @@ void nw_model_bind(nw_model *m, nw_arena *arena)
     nw_builder *b = &m->builder;
     nw_pass *pass = &m->pass;
     nw_params_bind(&m->params, arena);
-    for (int i = 0; i < m->count; i++) {
-        size_t before = arena->used;
-        m->stages[i]->ops->bind(m->stages[i], arena);
-        m->stages[i]->kept_bytes = arena->used - before;
-    }
+    for (int i = 0; i < m->count; i++) nw_stage_bind(m->stages[i], arena);
     pass->params = &m->params;
     for (int i = 0; i < b->regions; i++) pass->region[i] = nw_arena_alloc(arena, b->region_bytes);
     pass->exec.kernels = b->kernels;
@@ -225,7 +221,7 @@ void nw_model_bind(nw_model *m, nw_arena *arena)
 
 void nw_model_set_batch(nw_model *m, int n)
 {
-    for (int i = 0; i < m->count; i++) m->stages[i]->ops->set_batch(m->stages[i], n);
+    for (int i = 0; i < m->count; i++) nw_stage_set_batch(m->stages[i], n);
 }
 
 static void after_stage(const nw_pass *pass, int stage, bool backward)

@@ -25,7 +25,8 @@
 #include "compute/kernels.h"
 #include "param/params.h"
 
-enum { NW_REGIONS = 4, NW_STAGE_UNITS = 8 }; /* at most: nw_builder.regions of them have memory */
+enum { NW_REGIONS = 4 }; /* at most: nw_builder.regions of them have memory */
+enum { NW_STAGE_UNITS = 8, NW_STAGE_TENSORS = 8 };
 
 /* Called after each stage of a pass, for those who have something to do in between. */
 typedef struct nw_stage_hook {
@@ -72,10 +73,9 @@ typedef struct nw_unit nw_unit;
 
 typedef struct nw_stage_ops {
     const char *kind;
-    /* Place the stage's tensors in the arena (called twice, see above). */
+    /* Place what the stage has beside its units, which are bound already, in the arena (called twice, see above). NULL:
+     * nothing. */
     void (*bind)(nw_stage *stage, nw_arena *arena);
-    /* The next passes have n images, at most the number the stage was made for. */
-    void (*set_batch)(nw_stage *stage, int n);
     void (*forward)(nw_stage *stage, nw_pass *pass, const nw_value *in, nw_value *out);
     /* `gradient`, of the stage's output and through its sinks, lies in regions, which the stage gives back. Returns the
      * input's gradient, through in's sinks, in regions; without data if `want_input` is false. */
@@ -86,8 +86,6 @@ typedef struct nw_stage_ops {
      * or to the stage; the stage's may be the very tensor that its last forward gave out, which then holds other
      * numbers. */
     void (*inverse)(nw_stage *stage, nw_pass *pass, const nw_value *out, nw_value *in);
-    /* The units inside, for tables and benchmarks: writes at most NW_STAGE_UNITS pointers, returns how many. */
-    int (*units)(const nw_stage *stage, const nw_unit **units);
 } nw_stage_ops;
 
 struct nw_stage {
@@ -99,6 +97,9 @@ struct nw_stage {
     size_t kept_bytes;    /* activations held from forward to backward */
     double macs;          /* multiply-adds of one image, forward */
     const char *shortcut; /* for drawings: "identity", "1 x 1 convolution", ...; NULL: no path around */
+    nw_unit *units[NW_STAGE_UNITS];
+    nw_tensor *tensors[NW_STAGE_TENSORS]; /* beside the units' */
+    int unit_count, tensor_count;
 };
 
 /* What stages are made with: the input they will get, and what they tell the network. */
@@ -107,9 +108,10 @@ typedef struct nw_builder {
     const nw_kernels *kernels;
     int threads;
     int n, block;        /* images of a full batch */
-    int c, h, w;         /* of the next stage's input; each stage moves them on */
+    int c, h, w;         /* of the next unit's input; each moves them on */
     bool twin;           /* the next stage's input has two streams of c channels each */
-    int stage;           /* index of the stage being made */
+    int stage;           /* index of the stage being made ... */
+    nw_stage *making;    /* ... and it */
     nw_need need;        /* scratch: the maximum over all operations */
     size_t region_bytes; /* the largest gradient */
     int regions;         /* gradients alive at a time, at most */
@@ -142,14 +144,14 @@ typedef struct nw_unit_options {
     const char *conv_name, *norm_name; /* PyTorch's module names: "layer1.0.conv1" */
 } nw_unit_options;
 
-/* Makes a unit for the builder's current input and registers its parameters; does not move the builder's shape. */
+/* Makes a unit of the current stage for the builder's current input, registers its parameters, and moves the builder to
+ * its output. */
 nw_status nw_unit_make(nw_unit *unit, nw_builder *builder, const nw_unit_options *options);
 /* Two units that share the segments of one with options->k outputs: the first half and the second half of its channels,
  * so that nothing has to be copied apart. dtype as given. */
 nw_status nw_unit_make_streams(nw_unit units[2], nw_builder *builder, const nw_unit_options *options, nw_dtype dtype);
 /* A linear layer over everything that is left of the image (flattened C x H x W, as PyTorch flattens). f32 output. */
 nw_status nw_unit_make_linear(nw_unit *unit, nw_builder *builder, const char *name, int k, bool bias);
-void nw_unit_bind(nw_unit *unit, nw_arena *arena, int n, int block);
 void nw_unit_forward(nw_unit *unit, nw_pass *pass, const nw_source *x);
 nw_view nw_unit_view(const nw_unit *unit);
 /* The sink for gradients of the unit's view; `gated` false leaves the ReLU's gate to the caller. */
@@ -173,20 +175,25 @@ void nw_unit_backward(nw_unit *unit, nw_pass *pass, const nw_source *x, const nw
 /* For the functions that make stages: zeroed memory of a stage that begins with nw_stage; and, when it is made, its
  * output shape from the builder. The caller of nw_stage_* owns *stage, also after a failure. */
 nw_status nw_stage_begin(nw_stage **stage, size_t bytes, const nw_stage_ops *ops, const char *name,
-                         const nw_builder *builder);
+                         nw_builder *builder);
 void nw_stage_end(nw_stage *stage, const nw_builder *builder);
+/* For ops->bind: a tensor for the batch. */
+void nw_stage_tensor(nw_stage *stage, nw_tensor *tensor, nw_arena *arena, int c, int h, int w, nw_dtype dtype);
+/* Units and tensors of a stage: placed in the arena; of n images, at most those of a full batch. */
+void nw_stage_bind(nw_stage *stage, nw_arena *arena);
+void nw_stage_set_batch(nw_stage *stage, int n);
 
 /* Tell the builder of a gradient tensor or a scratch need; and of a stream of a reversible network, whose gradients are
  * f32 in every instruction set. */
 void nw_builder_gradient(nw_builder *builder, int c, int h, int w);
 void nw_builder_stream(nw_builder *builder, int c, int h, int w);
-/* The next unit gets what a convolution gives. */
-static inline void nw_builder_advance(nw_builder *builder, const nw_conv *conv)
-{
-    builder->c = conv->k;
-    builder->h = conv->oh;
-    builder->w = conv->ow;
-}
+/* The next unit gets what a convolution gives; or what the builder gave earlier. */
+void nw_builder_advance(nw_builder *builder, const nw_conv *conv);
+void nw_builder_return(nw_builder *builder, const nw_builder *earlier);
+/* An error unless `side`, where the builder is, gives the shape that the branch gives, which ends in `last`. */
+nw_status nw_builder_meets(const nw_builder *builder, const nw_conv *last, const char *side);
+/* Max pooling of the builder's input, which moves the builder to its output; the stride 0 is the size. */
+nw_status nw_builder_max_pool(nw_builder *builder, nw_pool2d *pool, int size, int stride, int pad);
 
 /* ---- stages ------------------------------------------------------------------------------------------------------ */
 

@@ -18,16 +18,9 @@ typedef struct conv_stage {
 static void conv_bind(nw_stage *base, nw_arena *arena)
 {
     conv_stage *s = (conv_stage *)base;
-    nw_unit_bind(&s->unit, arena, s->base.n, s->base.block);
     if (!s->pooled) return;
-    s->p = nw_tensor_alloc(arena, s->base.n, s->pool.c, s->pool.oh, s->pool.ow, s->base.block, s->unit.dtype);
+    nw_stage_tensor(base, &s->p, arena, s->pool.c, s->pool.oh, s->pool.ow, s->unit.dtype);
     s->index = nw_arena_alloc(arena, nw_tensor_bytes(&s->p) / nw_dtype_bytes(s->p.dtype));
-}
-
-static void conv_set_batch(nw_stage *base, int n)
-{
-    conv_stage *s = (conv_stage *)base;
-    s->unit.y.n = s->p.n = n;
 }
 
 static void conv_forward(nw_stage *base, nw_pass *pass, const nw_value *in, nw_value *out)
@@ -59,18 +52,7 @@ static nw_gradient conv_backward(nw_stage *base, nw_pass *pass, const nw_value *
     return (nw_gradient){.main = dx};
 }
 
-static int conv_units(const nw_stage *base, const nw_unit **units)
-{
-    units[0] = &((const conv_stage *)base)->unit;
-    return 1;
-}
-
-static const nw_stage_ops ops = {.kind = "conv",
-                                 .bind = conv_bind,
-                                 .set_batch = conv_set_batch,
-                                 .forward = conv_forward,
-                                 .backward = conv_backward,
-                                 .units = conv_units};
+static const nw_stage_ops ops = {.kind = "conv", .bind = conv_bind, .forward = conv_forward, .backward = conv_backward};
 
 nw_status nw_stage_conv(nw_stage **stage, nw_builder *b, const char *name, const nw_unit_options *unit,
                         const nw_pool_options *pool)
@@ -78,17 +60,8 @@ nw_status nw_stage_conv(nw_stage **stage, nw_builder *b, const char *name, const
     NW_TRY(nw_stage_begin(stage, sizeof(conv_stage), &ops, name, b));
     conv_stage *s = (conv_stage *)*stage;
     NW_TRY(nw_unit_make(&s->unit, b, unit));
-    nw_builder_advance(b, &s->unit.conv);
     s->pooled = pool != NULL;
-    if (pool) {
-        NW_FAIL_IF(pool->size > NW_MAX_POOL, NW_E_SHAPE,
-                   "stage '%s': a maximum over windows of %d is too large: at most %d", name, pool->size, NW_MAX_POOL);
-        NW_TRY(nw_pool2d_make(&s->pool, b->c, b->h, b->w, pool->size, pool->stride ? pool->stride : pool->size,
-                              pool->pad));
-        b->h = s->pool.oh;
-        b->w = s->pool.ow;
-    }
-    s->base.macs = nw_conv_flops(&s->unit.conv, 1) / 2;
+    if (pool) NW_TRY(nw_builder_max_pool(b, &s->pool, pool->size, pool->stride, pool->pad));
     nw_stage_end(&s->base, b);
     return NW_OK;
 }

@@ -22,25 +22,16 @@ typedef struct head_stage {
 static void head_bind(nw_stage *base, nw_arena *arena)
 {
     head_stage *s = (head_stage *)base;
-    s->p = nw_tensor_alloc(arena, s->base.n, s->pool.c, 1, 1, s->base.block, s->dtype);
-    s->dp = nw_tensor_alloc(arena, s->base.n, s->pool.c, 1, 1, s->base.block, s->dtype);
+    nw_stage_tensor(base, &s->p, arena, s->pool.c, 1, 1, s->dtype);
+    nw_stage_tensor(base, &s->dp, arena, s->pool.c, 1, 1, s->dtype);
     s->index = s->max_pool ? nw_arena_alloc(arena, nw_tensor_bytes(&s->p) / nw_dtype_bytes(s->dtype)) : NULL;
-    if (s->has_linear)
-        nw_unit_bind(&s->linear, arena, s->base.n, s->base.block);
-    else
-        s->z = nw_tensor_alloc(arena, s->base.n, s->pool.c, 1, 1, s->base.block, NW_F32);
+    if (!s->has_linear) nw_stage_tensor(base, &s->z, arena, s->pool.c, 1, 1, NW_F32);
     if (s->output_scale == 1.0f) return;
     size_t floats = (size_t)nw_max(s->p.pitch, s->has_linear ? s->linear.y.pitch : s->z.pitch);
     s->factor = nw_arena_alloc(arena, floats * sizeof(float));
     s->zero = nw_arena_alloc(arena, floats * sizeof(float));
     if (!nw_arena_is_measuring(arena))
         for (size_t i = 0; i < floats; i++) s->factor[i] = s->output_scale;
-}
-
-static void head_set_batch(nw_stage *base, int n)
-{
-    head_stage *s = (head_stage *)base;
-    s->p.n = s->dp.n = s->z.n = s->linear.y.n = n;
 }
 
 static nw_source scaled(const head_stage *s, const nw_tensor *t)
@@ -87,19 +78,7 @@ static nw_gradient head_backward(nw_stage *base, nw_pass *pass, const nw_value *
     return (nw_gradient){.main = dx};
 }
 
-static int head_units(const nw_stage *base, const nw_unit **units)
-{
-    const head_stage *s = (const head_stage *)base;
-    units[0] = &s->linear;
-    return s->has_linear ? 1 : 0;
-}
-
-static const nw_stage_ops ops = {.kind = "head",
-                                 .bind = head_bind,
-                                 .set_batch = head_set_batch,
-                                 .forward = head_forward,
-                                 .backward = head_backward,
-                                 .units = head_units};
+static const nw_stage_ops ops = {.kind = "head", .bind = head_bind, .forward = head_forward, .backward = head_backward};
 
 nw_status nw_stage_head(nw_stage **stage, nw_builder *b, const char *name, const nw_head_options *o)
 {
@@ -117,11 +96,7 @@ nw_status nw_stage_head(nw_stage **stage, nw_builder *b, const char *name, const
     s->pool = nw_pool2d_whole(b->c, b->h, b->w);
     nw_builder_gradient(b, b->c, b->h, b->w);
     b->h = b->w = 1;
-    if (s->has_linear) {
-        NW_TRY(nw_unit_make_linear(&s->linear, b, o->linear_name, o->classes, o->bias));
-        s->base.macs = nw_conv_flops(&s->linear.conv, 1) / 2;
-    }
-    b->c = o->classes;
+    if (s->has_linear) NW_TRY(nw_unit_make_linear(&s->linear, b, o->linear_name, o->classes, o->bias));
     nw_stage_end(&s->base, b);
     return NW_OK;
 }

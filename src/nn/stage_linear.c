@@ -27,14 +27,7 @@ static void linear_bind(nw_stage *base, nw_arena *arena)
 {
     linear_stage *s = (linear_stage *)base;
     const nw_conv *v = &s->unit.conv;
-    nw_unit_bind(&s->unit, arena, s->base.n, s->base.block);
-    if (s->dropout > 0) s->d = nw_tensor_alloc(arena, s->base.n, v->c, v->h, v->w, s->base.block, s->d.dtype);
-}
-
-static void linear_set_batch(nw_stage *base, int n)
-{
-    linear_stage *s = (linear_stage *)base;
-    s->unit.y.n = s->d.n = n;
+    if (s->dropout > 0) nw_stage_tensor(base, &s->d, arena, v->c, v->h, v->w, s->d.dtype);
 }
 
 static void linear_forward(nw_stage *base, nw_pass *pass, const nw_value *in, nw_value *out)
@@ -68,18 +61,8 @@ static nw_gradient linear_backward(nw_stage *base, nw_pass *pass, const nw_value
     return (nw_gradient){.main = dx};
 }
 
-static int linear_units(const nw_stage *base, const nw_unit **units)
-{
-    units[0] = &((const linear_stage *)base)->unit;
-    return 1;
-}
-
-static const nw_stage_ops linear_ops = {.kind = "linear",
-                                        .bind = linear_bind,
-                                        .set_batch = linear_set_batch,
-                                        .forward = linear_forward,
-                                        .backward = linear_backward,
-                                        .units = linear_units};
+static const nw_stage_ops linear_ops = {
+    .kind = "linear", .bind = linear_bind, .forward = linear_forward, .backward = linear_backward};
 
 nw_status nw_stage_linear(nw_stage **stage, nw_builder *b, const char *name, const nw_linear_options *o)
 {
@@ -93,8 +76,6 @@ nw_status nw_stage_linear(nw_stage **stage, nw_builder *b, const char *name, con
     s->dropout = o->dropout;
     s->d.dtype = b->kernels->dtype;
     s->layer = (uint32_t)b->stage;
-    s->base.macs = nw_conv_flops(&s->unit.conv, 1) / 2;
-    nw_builder_advance(b, &s->unit.conv);
     nw_stage_end(&s->base, b);
     return NW_OK;
 }
@@ -113,11 +94,9 @@ typedef struct pool_stage {
 static void pool_bind(nw_stage *base, nw_arena *arena)
 {
     pool_stage *s = (pool_stage *)base;
-    s->p = nw_tensor_alloc(arena, s->base.n, s->pool.c, s->pool.oh, s->pool.ow, s->base.block, s->dtype);
+    nw_stage_tensor(base, &s->p, arena, s->pool.c, s->pool.oh, s->pool.ow, s->dtype);
     if (s->repeats) s->index = nw_arena_alloc(arena, nw_tensor_bytes(&s->p) / nw_dtype_bytes(s->dtype));
 }
-
-static void pool_set_batch(nw_stage *base, int n) { ((pool_stage *)base)->p.n = n; }
 
 static void pool_forward(nw_stage *base, nw_pass *pass, const nw_value *in, nw_value *out)
 {
@@ -145,19 +124,8 @@ static nw_gradient pool_backward(nw_stage *base, nw_pass *pass, const nw_value *
     return (nw_gradient){.main = dx};
 }
 
-static int pool_units(const nw_stage *base, const nw_unit **units)
-{
-    (void)base;
-    (void)units;
-    return 0;
-}
-
-static const nw_stage_ops pool_ops = {.kind = "pool",
-                                      .bind = pool_bind,
-                                      .set_batch = pool_set_batch,
-                                      .forward = pool_forward,
-                                      .backward = pool_backward,
-                                      .units = pool_units};
+static const nw_stage_ops pool_ops = {
+    .kind = "pool", .bind = pool_bind, .forward = pool_forward, .backward = pool_backward};
 
 nw_status nw_stage_adaptive_pool(nw_stage **stage, nw_builder *b, const char *name, int side)
 {

@@ -22,20 +22,6 @@ typedef struct preact_stage {
     nw_unit next; /* y is z */
 } preact_stage;
 
-static void preact_bind(nw_stage *base, nw_arena *arena)
-{
-    preact_stage *s = (preact_stage *)base;
-    for (int i = 0; i < 2; i++) nw_unit_bind(&s->unit[i], arena, s->base.n, s->base.block);
-    if (s->has_projection) nw_unit_bind(&s->projection, arena, s->base.n, s->base.block);
-    nw_unit_bind(&s->next, arena, s->base.n, s->base.block);
-}
-
-static void preact_set_batch(nw_stage *base, int n)
-{
-    preact_stage *s = (preact_stage *)base;
-    s->unit[0].y.n = s->unit[1].y.n = s->projection.y.n = s->next.y.n = n;
-}
-
 static void preact_forward(nw_stage *base, nw_pass *pass, const nw_value *in, nw_value *out)
 {
     preact_stage *s = (preact_stage *)base;
@@ -90,21 +76,7 @@ static nw_gradient preact_backward(nw_stage *base, nw_pass *pass, const nw_value
     return lower;
 }
 
-static int preact_units(const nw_stage *base, const nw_unit **units)
-{
-    const preact_stage *s = (const preact_stage *)base;
-    units[0] = &s->unit[0];
-    units[1] = &s->unit[1];
-    units[2] = &s->projection;
-    return s->has_projection ? 3 : 2;
-}
-
-static const nw_stage_ops ops = {.kind = "pre-activation",
-                                 .bind = preact_bind,
-                                 .set_batch = preact_set_batch,
-                                 .forward = preact_forward,
-                                 .backward = preact_backward,
-                                 .units = preact_units};
+static const nw_stage_ops ops = {.kind = "pre-activation", .forward = preact_forward, .backward = preact_backward};
 
 nw_status nw_stage_preact(nw_stage **stage, nw_builder *b, const char *name, const nw_preact_options *o)
 {
@@ -112,27 +84,11 @@ nw_status nw_stage_preact(nw_stage **stage, nw_builder *b, const char *name, con
     preact_stage *s = (preact_stage *)*stage;
     s->has_projection = o->has_projection;
     s->base.shortcut = o->has_projection ? "1 x 1 convolution" : "identity";
-    int c = b->c, h = b->h, w = b->w;
-    for (int i = 0; i < 2; i++) {
-        NW_TRY(nw_unit_make(&s->unit[i], b, &o->units[i]));
-        s->base.macs += nw_conv_flops(&s->unit[i].conv, 1) / 2;
-        nw_builder_advance(b, &s->unit[i].conv);
-    }
-    const nw_conv *v = &s->unit[1].conv;
-    if (o->has_projection) {
-        b->c = c;
-        b->h = h;
-        b->w = w;
-        NW_TRY(nw_unit_make(&s->projection, b, &o->projection));
-        s->base.macs += nw_conv_flops(&s->projection.conv, 1) / 2;
-        nw_builder_advance(b, &s->projection.conv);
-        c = b->c;
-        h = b->h;
-        w = b->w;
-    }
-    NW_FAIL_IF(c != v->k || h != v->oh || w != v->ow, NW_E_SHAPE,
-               "stage '%s': the branch gives %d x %d x %d but the shortcut %d x %d x %d", name, v->k, v->oh, v->ow, c,
-               h, w);
+    nw_builder at_input = *b;
+    for (int i = 0; i < 2; i++) NW_TRY(nw_unit_make(&s->unit[i], b, &o->units[i]));
+    nw_builder_return(b, &at_input);
+    if (o->has_projection) NW_TRY(nw_unit_make(&s->projection, b, &o->projection));
+    NW_TRY(nw_builder_meets(b, &s->unit[1].conv, "the shortcut"));
     NW_TRY(nw_unit_make_norm(&s->next, b, o->next_norm, true));
     nw_stage_end(&s->base, b);
     return NW_OK;

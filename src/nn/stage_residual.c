@@ -29,27 +29,17 @@ typedef struct residual_stage {
 static void residual_bind(nw_stage *base, nw_arena *arena)
 {
     residual_stage *s = (residual_stage *)base;
-    for (int i = 0; i < s->count; i++) nw_unit_bind(&s->unit[i], arena, s->base.n, s->base.block);
     const nw_unit *last = &s->unit[s->count - 1];
-    if (s->shortcut == NW_SHORTCUT_PROJECTION) {
-        nw_unit_bind(&s->projection, arena, s->base.n, s->base.block);
+    if (s->shortcut == NW_SHORTCUT_PROJECTION)
         s->projection.sum_g = last->sum_g; /* the same g reaches both batch norms: z's sink sums it once */
-    }
     if (s->shortcut == NW_SHORTCUT_SUBSAMPLE) {
         const nw_conv *v = &s->sampling;
-        s->sampled = nw_tensor_alloc(arena, s->base.n, v->k, v->oh, v->ow, s->base.block, last->dtype);
+        nw_stage_tensor(base, &s->sampled, arena, v->k, v->oh, v->ow, last->dtype);
         s->identity = nw_arena_alloc(arena, nw_conv_weights(v) * sizeof(float));
         if (!nw_arena_is_measuring(arena))
             for (int c = 0; c < v->c; c++) s->identity[(size_t)c * (size_t)v->c + (size_t)c] = 1.0f;
     }
-    s->z = nw_tensor_alloc(arena, s->base.n, last->y.c, last->y.h, last->y.w, s->base.block, last->dtype);
-}
-
-static void residual_set_batch(nw_stage *base, int n)
-{
-    residual_stage *s = (residual_stage *)base;
-    for (int i = 0; i < s->count; i++) s->unit[i].y.n = n;
-    s->projection.y.n = s->sampled.n = s->z.n = n;
+    nw_stage_tensor(base, &s->z, arena, last->y.c, last->y.h, last->y.w, last->dtype);
 }
 
 /* What unit i of the branch reads. */
@@ -136,32 +126,14 @@ static nw_gradient residual_backward(nw_stage *base, nw_pass *pass, const nw_val
     return (nw_gradient){.main = dx};
 }
 
-static int residual_units(const nw_stage *base, const nw_unit **units)
-{
-    const residual_stage *s = (const residual_stage *)base;
-    int count = 0;
-    while (count < s->count) {
-        units[count] = &s->unit[count];
-        count++;
-    }
-    if (s->shortcut == NW_SHORTCUT_PROJECTION) units[count++] = &s->projection;
-    return count;
-}
-
-static const nw_stage_ops ops = {.kind = "residual",
-                                 .bind = residual_bind,
-                                 .set_batch = residual_set_batch,
-                                 .forward = residual_forward,
-                                 .backward = residual_backward,
-                                 .units = residual_units};
+static const nw_stage_ops ops = {
+    .kind = "residual", .bind = residual_bind, .forward = residual_forward, .backward = residual_backward};
 
 /* Makes the shortcut for the input (c, h, w) and returns the shape it gives in the builder. */
 static nw_status make_shortcut(residual_stage *s, nw_builder *b, const nw_residual_options *o, int out_c)
 {
     if (o->shortcut == NW_SHORTCUT_PROJECTION) {
         NW_TRY(nw_unit_make(&s->projection, b, &o->projection));
-        s->base.macs += nw_conv_flops(&s->projection.conv, 1) / 2;
-        nw_builder_advance(b, &s->projection.conv);
     } else if (o->shortcut == NW_SHORTCUT_SUBSAMPLE) {
         NW_FAIL_IF(out_c < b->c, NW_E_SHAPE, "stage '%s': subsampling can add channels but not go from %d to %d",
                    s->base.name, b->c, out_c);
@@ -186,20 +158,12 @@ nw_status nw_stage_residual(nw_stage **stage, nw_builder *b, const char *name, c
                "stage '%s': a residual branch has 2 or %d units, not %d", name, NW_RESIDUAL_UNITS, o->count);
     NW_FAIL_IF(o->shortcut != NW_SHORTCUT_IDENTITY && !o->relu_out, NW_E_UNSUPPORTED,
                "stage '%s': a shortcut that changes the shape needs the ReLU after the sum", name);
-    int c = b->c, h = b->h, w = b->w;
-    for (int i = 0; i < s->count; i++) {
-        NW_TRY(nw_unit_make(&s->unit[i], b, &o->units[i]));
-        s->base.macs += nw_conv_flops(&s->unit[i].conv, 1) / 2;
-        nw_builder_advance(b, &s->unit[i].conv);
-    }
-    int out_c = b->c, out_h = b->h, out_w = b->w;
-    b->c = c;
-    b->h = h;
-    b->w = w;
-    NW_TRY(make_shortcut(s, b, o, out_c));
-    NW_FAIL_IF(b->c != out_c || b->h != out_h || b->w != out_w, NW_E_SHAPE,
-               "stage '%s': the branch gives %d x %d x %d but the shortcut %d x %d x %d", name, out_c, out_h, out_w,
-               b->c, b->h, b->w);
+    nw_builder at_input = *b;
+    for (int i = 0; i < s->count; i++) NW_TRY(nw_unit_make(&s->unit[i], b, &o->units[i]));
+    const nw_conv *last = &s->unit[s->count - 1].conv;
+    nw_builder_return(b, &at_input);
+    NW_TRY(make_shortcut(s, b, o, last->k));
+    NW_TRY(nw_builder_meets(b, last, "the shortcut"));
     nw_stage_end(&s->base, b);
     return NW_OK;
 }

@@ -29,41 +29,11 @@ typedef struct branch {
 
 static nw_unit *last_unit(branch *f) { return &f->unit[f->count - 1]; }
 
-/* Moves the builder to the shape of a unit's output. */
-static void move_on(nw_builder *b, const nw_conv *v)
-{
-    b->c = v->k;
-    b->h = v->oh;
-    b->w = v->ow;
-}
-
-static void move_back(nw_builder *b, const nw_builder *earlier)
-{
-    b->c = earlier->c;
-    b->h = earlier->h;
-    b->w = earlier->w;
-}
-
-/* Makes the units for the builder's input and moves the builder to their output. */
-static nw_status branch_make(branch *f, nw_builder *b, const nw_branch_options *o, double *macs)
+static nw_status branch_make(branch *f, nw_builder *b, const nw_branch_options *o)
 {
     f->count = o->count;
-    for (int i = 0; i < f->count; i++) {
-        NW_TRY(nw_unit_make(&f->unit[i], b, &o->units[i]));
-        move_on(b, &f->unit[i].conv);
-        *macs += nw_conv_flops(&f->unit[i].conv, 1) / 2;
-    }
+    for (int i = 0; i < f->count; i++) NW_TRY(nw_unit_make(&f->unit[i], b, &o->units[i]));
     return NW_OK;
-}
-
-static void branch_bind(branch *f, nw_arena *arena, const nw_stage *s)
-{
-    for (int i = 0; i < f->count; i++) nw_unit_bind(&f->unit[i], arena, s->n, s->block);
-}
-
-static void branch_set_batch(branch *f, int n)
-{
-    for (int i = 0; i < f->count; i++) f->unit[i].y.n = n;
 }
 
 static void branch_forward(branch *f, nw_pass *pass, const nw_source *x)
@@ -99,12 +69,6 @@ static void branch_backward(branch *f, nw_pass *pass, const nw_source *x, const 
     nw_region_give(pass, &upper);
 }
 
-static int branch_units(const branch *f, const nw_unit **units)
-{
-    for (int i = 0; i < f->count; i++) units[i] = &f->unit[i];
-    return f->count;
-}
-
 /* ---- reversible -------------------------------------------------------------------------------------------------- */
 
 typedef struct reversible_stage {
@@ -116,15 +80,7 @@ typedef struct reversible_stage {
 static void reversible_bind(nw_stage *base, nw_arena *arena)
 {
     reversible_stage *s = (reversible_stage *)base;
-    branch_bind(&s->f, arena, base);
-    s->y = nw_tensor_alloc(arena, base->n, base->out_c, base->out_h, base->out_w, base->block, NW_F32);
-}
-
-static void reversible_set_batch(nw_stage *base, int n)
-{
-    reversible_stage *s = (reversible_stage *)base;
-    branch_set_batch(&s->f, n);
-    s->y.n = n;
+    nw_stage_tensor(base, &s->y, arena, base->out_c, base->out_h, base->out_w, NW_F32);
 }
 
 static void reversible_forward(nw_stage *base, nw_pass *pass, const nw_value *in, nw_value *out)
@@ -173,25 +129,18 @@ static nw_gradient reversible_backward(nw_stage *base, nw_pass *pass, const nw_v
     return lower;
 }
 
-static int reversible_units(const nw_stage *base, const nw_unit **units)
-{
-    return branch_units(&((const reversible_stage *)base)->f, units);
-}
-
 static const nw_stage_ops reversible_ops = {.kind = "reversible",
                                             .bind = reversible_bind,
-                                            .set_batch = reversible_set_batch,
                                             .forward = reversible_forward,
                                             .backward = reversible_backward,
-                                            .inverse = reversible_inverse,
-                                            .units = reversible_units};
+                                            .inverse = reversible_inverse};
 
 nw_status nw_stage_reversible(nw_stage **stage, nw_builder *b, const char *name, const nw_branch_options *o)
 {
     NW_TRY(nw_stage_begin(stage, sizeof(reversible_stage), &reversible_ops, name, b));
     reversible_stage *s = (reversible_stage *)*stage;
     int c = b->c, h = b->h, w = b->w;
-    NW_TRY(branch_make(&s->f, b, o, &s->base.macs));
+    NW_TRY(branch_make(&s->f, b, o));
     NW_FAIL_IF(b->c != c || b->h != h || b->w != w, NW_E_SHAPE,
                "stage '%s': %d x %d x %d become %d x %d x %d, but a reversible stage must keep the shape; use a "
                "transition",
@@ -217,17 +166,7 @@ static nw_unit *twin_unit(transition_stage *s) { return s->has_second ? &s->seco
 static void transition_bind(nw_stage *base, nw_arena *arena)
 {
     transition_stage *s = (transition_stage *)base;
-    branch_bind(&s->f, arena, base);
-    nw_unit_bind(&s->projection, arena, base->n, base->block);
-    if (s->has_second) nw_unit_bind(&s->second, arena, base->n, base->block);
-    s->y = nw_tensor_alloc(arena, base->n, base->out_c, base->out_h, base->out_w, base->block, NW_F32);
-}
-
-static void transition_set_batch(nw_stage *base, int n)
-{
-    transition_stage *s = (transition_stage *)base;
-    branch_set_batch(&s->f, n);
-    s->projection.y.n = s->second.y.n = s->y.n = n;
+    nw_stage_tensor(base, &s->y, arena, base->out_c, base->out_h, base->out_w, NW_F32);
 }
 
 static void transition_forward(nw_stage *base, nw_pass *pass, const nw_value *in, nw_value *out)
@@ -265,21 +204,8 @@ static nw_gradient transition_backward(nw_stage *base, nw_pass *pass, const nw_v
     return lower;
 }
 
-static int transition_units(const nw_stage *base, const nw_unit **units)
-{
-    const transition_stage *s = (const transition_stage *)base;
-    int count = branch_units(&s->f, units);
-    units[count++] = &s->projection;
-    if (s->has_second) units[count++] = &s->second;
-    return count;
-}
-
-static const nw_stage_ops transition_ops = {.kind = "transition",
-                                            .bind = transition_bind,
-                                            .set_batch = transition_set_batch,
-                                            .forward = transition_forward,
-                                            .backward = transition_backward,
-                                            .units = transition_units};
+static const nw_stage_ops transition_ops = {
+    .kind = "transition", .bind = transition_bind, .forward = transition_forward, .backward = transition_backward};
 
 nw_status nw_stage_transition(nw_stage **stage, nw_builder *b, const char *name, const nw_transition_options *o)
 {
@@ -288,25 +214,20 @@ nw_status nw_stage_transition(nw_stage **stage, nw_builder *b, const char *name,
     s->has_second = o->has_second;
     nw_builder at_input = *b;
     nw_builder_stream(b, b->c, b->h, b->w);
-    NW_TRY(branch_make(&s->f, b, &o->branch, &s->base.macs));
+    NW_TRY(branch_make(&s->f, b, &o->branch));
     nw_unit *side[2] = {&s->projection, &s->second};
     const nw_unit_options *options[2] = {&o->projection, &o->second};
-    int c = b->c, h = b->h, w = b->w;
     for (int i = 0; i < (o->has_second ? 2 : 1); i++) {
-        move_back(b, &at_input);
+        nw_builder_return(b, &at_input);
         NW_TRY(nw_unit_make(side[i], b, options[i]));
-        move_on(b, &side[i]->conv);
-        s->base.macs += nw_conv_flops(&side[i]->conv, 1) / 2;
-        NW_FAIL_IF(b->c != c || b->h != h || b->w != w, NW_E_SHAPE,
-                   "stage '%s': the branch gives %d x %d x %d but the projection '%s' %d x %d x %d", name, c, h, w,
-                   options[i]->conv_name, b->c, b->h, b->w);
+        NW_TRY(nw_builder_meets(b, &last_unit(&s->f)->conv, i == 0 ? "the projection of x~" : "the projection of x"));
     }
     const nw_conv *twin = &twin_unit(s)->conv;
-    NW_FAIL_IF(twin->k != c || twin->oh != h || twin->ow != w, NW_E_SHAPE,
-               "stage '%s': the streams would be %d x %d x %d and %d x %d x %d; they must have one shape", name, c, h,
-               w, twin->k, twin->oh, twin->ow);
+    NW_FAIL_IF(twin->k != b->c || twin->oh != b->h || twin->ow != b->w, NW_E_SHAPE,
+               "stage '%s': the streams would be %d x %d x %d and %d x %d x %d; they must have one shape", name, b->c,
+               b->h, b->w, twin->k, twin->oh, twin->ow);
     twin_unit(s)->dtype = NW_F32;
-    nw_builder_stream(b, c, h, w);
+    nw_builder_stream(b, b->c, b->h, b->w);
     nw_stage_end(&s->base, b);
     return NW_OK;
 }

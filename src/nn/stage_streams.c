@@ -26,18 +26,11 @@ typedef struct stem_stage {
 static void stem_bind(nw_stage *base, nw_arena *arena)
 {
     stem_stage *s = (stem_stage *)base;
+    if (!s->pooled) return;
     for (int i = 0; i < 2; i++) {
-        nw_unit_bind(&s->unit[i], arena, base->n, base->block);
-        if (!s->pooled) continue;
-        s->p[i] = nw_tensor_alloc(arena, base->n, s->pool.c, s->pool.oh, s->pool.ow, base->block, NW_F32);
+        nw_stage_tensor(base, &s->p[i], arena, s->pool.c, s->pool.oh, s->pool.ow, NW_F32);
         s->index[i] = nw_arena_alloc(arena, nw_tensor_bytes(&s->p[i]) / sizeof(float));
     }
-}
-
-static void stem_set_batch(nw_stage *base, int n)
-{
-    stem_stage *s = (stem_stage *)base;
-    for (int i = 0; i < 2; i++) s->unit[i].y.n = s->p[i].n = n;
 }
 
 static void stem_forward(nw_stage *base, nw_pass *pass, const nw_value *in, nw_value *out)
@@ -83,18 +76,8 @@ static nw_gradient stem_backward(nw_stage *base, nw_pass *pass, const nw_value *
     return (nw_gradient){.main = dx};
 }
 
-static int stem_units(const nw_stage *base, const nw_unit **units)
-{
-    for (int i = 0; i < 2; i++) units[i] = &((const stem_stage *)base)->unit[i];
-    return 2;
-}
-
-static const nw_stage_ops stem_ops = {.kind = "stem",
-                                      .bind = stem_bind,
-                                      .set_batch = stem_set_batch,
-                                      .forward = stem_forward,
-                                      .backward = stem_backward,
-                                      .units = stem_units};
+static const nw_stage_ops stem_ops = {
+    .kind = "stem", .bind = stem_bind, .forward = stem_forward, .backward = stem_backward};
 
 nw_status nw_stage_stream_stem(nw_stage **stage, nw_builder *b, const char *name, const nw_unit_options *unit,
                                int pool_size)
@@ -103,19 +86,8 @@ nw_status nw_stage_stream_stem(nw_stage **stage, nw_builder *b, const char *name
     stem_stage *s = (stem_stage *)*stage;
     s->pooled = pool_size > 0;
     NW_TRY(nw_unit_make_streams(s->unit, b, unit, s->pooled ? b->kernels->dtype : NW_F32));
-    const nw_conv *v = &s->unit[0].conv;
-    b->c = v->k;
-    b->h = v->oh;
-    b->w = v->ow;
     b->twin = true;
-    s->base.macs = nw_conv_flops(v, 1); /* half of it is multiply-adds, and there are two */
-    if (s->pooled) {
-        NW_FAIL_IF(pool_size > NW_MAX_POOL, NW_E_SHAPE,
-                   "stage '%s': a maximum over windows of %d is too large: at most %d", name, pool_size, NW_MAX_POOL);
-        NW_TRY(nw_pool2d_make(&s->pool, b->c, b->h, b->w, pool_size, pool_size, 0));
-        b->h = s->pool.oh;
-        b->w = s->pool.ow;
-    }
+    if (s->pooled) NW_TRY(nw_builder_max_pool(b, &s->pool, pool_size, 0, 0));
     nw_builder_stream(b, b->c, b->h, b->w);
     nw_stage_end(&s->base, b);
     return NW_OK;
@@ -135,16 +107,9 @@ static void head_bind(nw_stage *base, nw_arena *arena)
 {
     head_stage *s = (head_stage *)base;
     int c = s->pool.c;
-    for (int i = 0; i < 2; i++) s->half[i] = nw_tensor_alloc(arena, base->n, c, 1, 1, base->block, NW_F32);
-    s->p = nw_tensor_alloc(arena, base->n, 2 * c, 1, 1, base->block, NW_F32);
-    s->dp = nw_tensor_alloc(arena, base->n, 2 * c, 1, 1, base->block, NW_F32);
-    nw_unit_bind(&s->linear, arena, base->n, base->block);
-}
-
-static void head_set_batch(nw_stage *base, int n)
-{
-    head_stage *s = (head_stage *)base;
-    s->half[0].n = s->half[1].n = s->p.n = s->dp.n = s->linear.y.n = n;
+    for (int i = 0; i < 2; i++) nw_stage_tensor(base, &s->half[i], arena, c, 1, 1, NW_F32);
+    nw_stage_tensor(base, &s->p, arena, 2 * c, 1, 1, NW_F32);
+    nw_stage_tensor(base, &s->dp, arena, 2 * c, 1, 1, NW_F32);
 }
 
 /* The rows of stream i inside the rows of `joined`; missing images have zero rows on both sides. */
@@ -191,18 +156,8 @@ static nw_gradient head_backward(nw_stage *base, nw_pass *pass, const nw_value *
     return lower;
 }
 
-static int head_units(const nw_stage *base, const nw_unit **units)
-{
-    units[0] = &((const head_stage *)base)->linear;
-    return 1;
-}
-
-static const nw_stage_ops head_ops = {.kind = "head",
-                                      .bind = head_bind,
-                                      .set_batch = head_set_batch,
-                                      .forward = head_forward,
-                                      .backward = head_backward,
-                                      .units = head_units};
+static const nw_stage_ops head_ops = {
+    .kind = "head", .bind = head_bind, .forward = head_forward, .backward = head_backward};
 
 nw_status nw_stage_stream_head(nw_stage **stage, nw_builder *b, const char *name, const char *linear_name, int classes)
 {
@@ -214,8 +169,6 @@ nw_status nw_stage_stream_head(nw_stage **stage, nw_builder *b, const char *name
     b->h = b->w = 1;
     b->twin = false;
     NW_TRY(nw_unit_make_linear(&s->linear, b, linear_name, classes, true));
-    b->c = classes;
-    s->base.macs = nw_conv_flops(&s->linear.conv, 1) / 2;
     nw_stage_end(&s->base, b);
     return NW_OK;
 }

@@ -29,8 +29,9 @@ void nw_region_give(nw_pass *pass, const nw_tensor *tensor)
         if (tensor->data == pass->region[i]) pass->busy[i] = false;
 }
 
-nw_status nw_stage_begin(nw_stage **stage, size_t bytes, const nw_stage_ops *ops, const char *name,
-                         const nw_builder *builder)
+/* ---- what all stages have ---------------------------------------------------------------------------------------- */
+
+nw_status nw_stage_begin(nw_stage **stage, size_t bytes, const nw_stage_ops *ops, const char *name, nw_builder *builder)
 {
     *stage = calloc(1, bytes);
     NW_FAIL_IF(!*stage, NW_E_MEMORY, "no memory for stage '%s'", name);
@@ -38,6 +39,7 @@ nw_status nw_stage_begin(nw_stage **stage, size_t bytes, const nw_stage_ops *ops
     (*stage)->n = builder->n;
     (*stage)->block = builder->block;
     snprintf((*stage)->name, sizeof(*stage)->name, "%s", name);
+    builder->making = *stage;
     return NW_OK;
 }
 
@@ -48,6 +50,41 @@ void nw_stage_end(nw_stage *stage, const nw_builder *builder)
     stage->out_w = builder->w;
     stage->twin = builder->twin;
 }
+
+void nw_stage_tensor(nw_stage *stage, nw_tensor *tensor, nw_arena *arena, int c, int h, int w, nw_dtype dtype)
+{
+    *tensor = nw_tensor_alloc(arena, stage->n, c, h, w, stage->block, dtype);
+    stage->tensors[stage->tensor_count++] = tensor;
+}
+
+static void bind_unit(nw_unit *u, nw_arena *arena, int n, int block)
+{
+    u->y = nw_tensor_alloc(arena, n, u->conv.k, u->conv.oh, u->conv.ow, block, u->dtype);
+    if (!nw_unit_has_norm(u)) return;
+    float **vectors[] = {&u->mean, &u->rstd, &u->scale, &u->shift, &u->c1, &u->c2, &u->c3};
+    for (size_t i = 0; i < sizeof vectors / sizeof vectors[0]; i++)
+        *vectors[i] = nw_arena_alloc(arena, (size_t)u->y.pitch * sizeof(float));
+    u->moments.partial = nw_arena_alloc(arena, nw_moments_floats(&u->y) * sizeof(float));
+    u->sum_g = nw_arena_alloc(arena, nw_sums_floats(&u->y) * sizeof(float));
+    u->sum_gy = nw_arena_alloc(arena, nw_sums_floats(&u->y) * sizeof(float));
+}
+
+void nw_stage_bind(nw_stage *stage, nw_arena *arena)
+{
+    size_t before = arena->used;
+    stage->tensor_count = 0;
+    for (int i = 0; i < stage->unit_count; i++) bind_unit(stage->units[i], arena, stage->n, stage->block);
+    if (stage->ops->bind) stage->ops->bind(stage, arena);
+    stage->kept_bytes = arena->used - before;
+}
+
+void nw_stage_set_batch(nw_stage *stage, int n)
+{
+    for (int i = 0; i < stage->unit_count; i++) stage->units[i]->y.n = n;
+    for (int i = 0; i < stage->tensor_count; i++) stage->tensors[i]->n = n;
+}
+
+/* ---- the builder ------------------------------------------------------------------------------------------------- */
 
 static void note_gradient(nw_builder *builder, int c, int h, int w, nw_dtype dtype, int regions)
 {
@@ -68,6 +105,38 @@ void nw_builder_stream(nw_builder *builder, int c, int h, int w)
     note_gradient(builder, c, h, w, NW_F32, NW_REGIONS);
 }
 
+void nw_builder_advance(nw_builder *builder, const nw_conv *conv)
+{
+    builder->c = conv->k;
+    builder->h = conv->oh;
+    builder->w = conv->ow;
+}
+
+void nw_builder_return(nw_builder *builder, const nw_builder *earlier)
+{
+    builder->c = earlier->c;
+    builder->h = earlier->h;
+    builder->w = earlier->w;
+}
+
+nw_status nw_builder_meets(const nw_builder *builder, const nw_conv *last, const char *side)
+{
+    NW_FAIL_IF(builder->c != last->k || builder->h != last->oh || builder->w != last->ow, NW_E_SHAPE,
+               "stage '%s': the branch gives %d x %d x %d but %s %d x %d x %d", builder->making->name, last->k,
+               last->oh, last->ow, side, builder->c, builder->h, builder->w);
+    return NW_OK;
+}
+
+nw_status nw_builder_max_pool(nw_builder *builder, nw_pool2d *pool, int size, int stride, int pad)
+{
+    NW_FAIL_IF(size > NW_MAX_POOL, NW_E_SHAPE, "stage '%s': a maximum over windows of %d is too large: at most %d",
+               builder->making->name, size, NW_MAX_POOL);
+    NW_TRY(nw_pool2d_make(pool, builder->c, builder->h, builder->w, size, stride ? stride : size, pad));
+    builder->h = pool->oh;
+    builder->w = pool->ow;
+    return NW_OK;
+}
+
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
 static nw_status add_segment(nw_builder *b, nw_segments *list, const char *module, const char *what, nw_role role,
@@ -78,6 +147,7 @@ static nw_status add_segment(nw_builder *b, nw_segments *list, const char *modul
     return nw_segments_add(list, name, role, b->stage, fan_in, dims, shape, index);
 }
 
+/* What the convolution needs; the builder goes to its output. */
 static void note_needs(const nw_unit *u, nw_builder *b)
 {
     const nw_kernels *k = b->kernels;
@@ -85,6 +155,7 @@ static void note_needs(const nw_unit *u, nw_builder *b)
         b->need = nw_need_max(b->need, k->conv_need(&u->conv, b->n, b->block, d, b->threads));
     nw_builder_gradient(b, u->conv.k, u->conv.oh, u->conv.ow);
     nw_builder_gradient(b, u->conv.c, u->conv.h, u->conv.w);
+    nw_builder_advance(b, &u->conv);
 }
 
 static nw_status add_norm(nw_unit *u, nw_builder *b, const char *name, int channels, bool running, bool ends_residual)
@@ -103,29 +174,32 @@ static nw_status add_norm(nw_unit *u, nw_builder *b, const char *name, int chann
     return add_segment(b, buffers, name, "running_var", NW_ROLE_RUNNING_VAR, 1, 1, &channels, &u->running_var);
 }
 
-static const nw_unit nothing = {
-    .weight = -1, .bias = -1, .gamma = -1, .beta = -1, .running_mean = -1, .running_var = -1};
+/* A unit without anything, which becomes one of the stage's. */
+static void begin(nw_unit *u, const nw_builder *b, bool relu)
+{
+    *u = (nw_unit){.weight = -1, .bias = -1, .gamma = -1, .beta = -1, .running_mean = -1, .running_var = -1};
+    u->relu = relu;
+    u->dtype = b->kernels->dtype;
+    b->making->units[b->making->unit_count++] = u;
+}
 
 nw_status nw_unit_make(nw_unit *u, nw_builder *b, const nw_unit_options *o)
 {
-    *u = nothing;
-    u->relu = o->relu;
-    u->dtype = b->kernels->dtype;
+    begin(u, b, o->relu);
     NW_TRY(nw_conv_make(&u->conv, b->c, b->h, b->w, o->k, o->size, o->size, o->stride, o->pad));
     int shape[4] = {o->k, b->c, o->size, o->size}, fan_in = b->c * o->size * o->size;
     NW_TRY(add_segment(b, &b->params->learned, o->conv_name, "weight", NW_ROLE_CONV, fan_in, 4, shape, &u->weight));
     if (o->bias)
         NW_TRY(add_segment(b, &b->params->learned, o->conv_name, "bias", NW_ROLE_BIAS, fan_in, 1, shape, &u->bias));
     if (o->norm) NW_TRY(add_norm(u, b, o->norm_name, o->k, !o->no_running, o->ends_residual));
+    b->making->macs += nw_conv_flops(&u->conv, 1) / 2;
     note_needs(u, b);
     return NW_OK;
 }
 
 nw_status nw_unit_make_norm(nw_unit *u, nw_builder *b, const char *name, bool relu)
 {
-    *u = nothing;
-    u->relu = relu;
-    u->dtype = b->kernels->dtype;
+    begin(u, b, relu);
     u->conv = (nw_conv){.c = b->c, .h = b->h, .w = b->w, .k = b->c, .oh = b->h, .ow = b->w};
     nw_builder_gradient(b, b->c, b->h, b->w);
     return add_norm(u, b, name, b->c, true, false);
@@ -138,6 +212,7 @@ nw_status nw_unit_make_streams(nw_unit u[2], nw_builder *b, const nw_unit_option
     NW_TRY(nw_unit_make(&u[0], &whole, o));
     NW_TRY(nw_conv_make(&u[0].conv, b->c, b->h, b->w, o->k / 2, o->size, o->size, o->stride, o->pad));
     u[0].dtype = dtype;
+    begin(&u[1], b, o->relu);
     u[1] = u[0];
     u[1].first = o->k / 2;
     b->norm_pixels = whole.norm_pixels;
@@ -148,27 +223,16 @@ nw_status nw_unit_make_streams(nw_unit u[2], nw_builder *b, const nw_unit_option
 
 nw_status nw_unit_make_linear(nw_unit *u, nw_builder *b, const char *name, int k, bool bias)
 {
-    *u = nothing;
+    begin(u, b, false);
     u->linear = true;
     u->dtype = NW_F32;
     NW_TRY(nw_conv_make(&u->conv, b->c, b->h, b->w, k, b->h, b->w, 1, 0));
     int fan_in = b->c * b->h * b->w, shape[2] = {k, fan_in};
     NW_TRY(add_segment(b, &b->params->learned, name, "weight", NW_ROLE_LINEAR, fan_in, 2, shape, &u->weight));
     if (bias) NW_TRY(add_segment(b, &b->params->learned, name, "bias", NW_ROLE_BIAS, fan_in, 1, shape, &u->bias));
+    b->making->macs += nw_conv_flops(&u->conv, 1) / 2;
     note_needs(u, b);
     return NW_OK;
-}
-
-void nw_unit_bind(nw_unit *u, nw_arena *arena, int n, int block)
-{
-    u->y = nw_tensor_alloc(arena, n, u->conv.k, u->conv.oh, u->conv.ow, block, u->dtype);
-    if (!nw_unit_has_norm(u)) return;
-    float **vectors[] = {&u->mean, &u->rstd, &u->scale, &u->shift, &u->c1, &u->c2, &u->c3};
-    for (size_t i = 0; i < sizeof vectors / sizeof vectors[0]; i++)
-        *vectors[i] = nw_arena_alloc(arena, (size_t)u->y.pitch * sizeof(float));
-    u->moments.partial = nw_arena_alloc(arena, nw_moments_floats(&u->y) * sizeof(float));
-    u->sum_g = nw_arena_alloc(arena, nw_sums_floats(&u->y) * sizeof(float));
-    u->sum_gy = nw_arena_alloc(arena, nw_sums_floats(&u->y) * sizeof(float));
 }
 
 /* ---- parameters: from the unit's first output channel on, the leading dimension of all its segments -------------- */

@@ -74,14 +74,14 @@ static nw_status name_first(nw_net *net, double loss, size_t looked_at, int64_t 
                (long long)step, segment->name);
     for (int i = 0; i < net->model.count; i++) {
         const nw_stage *stage = net->model.stages[i];
-        const nw_unit *units[NW_STAGE_UNITS];
-        int count = stage->ops->units(stage, units);
-        for (int u = 0; u < count; u++)
-            NW_FAIL_IF(!tensor_is_finite(&units[u]->y), NW_E_NUMERIC,
+        for (int u = 0; u < stage->unit_count; u++) {
+            const nw_unit *unit = stage->units[u];
+            NW_FAIL_IF(!tensor_is_finite(&unit->y), NW_E_NUMERIC,
                        "step %lld: the output of '%s' in stage %d (%s) is not finite, first of all; a lower --lr or "
                        "--clip-norm may help",
-                       (long long)step, p->learned.at[units[u]->weight >= 0 ? units[u]->weight : units[u]->gamma].name,
-                       i, stage->name);
+                       (long long)step, p->learned.at[unit->weight >= 0 ? unit->weight : unit->gamma].name, i,
+                       stage->name);
+        }
     }
     NW_FAIL_IF(!isfinite(loss), NW_E_NUMERIC, "step %lld: the loss is %g though all activations are finite",
                (long long)step, loss);
