@@ -120,7 +120,7 @@ nw_status nw_server_encode_own(server *s, nw_actions *actions, int kind, nw_plai
                                nw_message **out)
 {
     *out = NULL;
-    if (s->index[bucket * s->servers + s->base.group.me] < 0) return NW_OK;
+    if (floats_of(s, piece_of(s, (uint32_t)bucket, s->base.group.me)) == 0) return NW_OK;
     nw_moment when = {.step = version, .clock = version * s->o.accumulation, .version = version};
     NW_TRY(nw_channel_encode(&s->down, actions, bucket, when, s->params->values, -1, plain, out));
     (*out)->header->kind = (uint8_t)kind;
@@ -136,7 +136,7 @@ nw_status nw_server_encode_model(server *s, nw_actions *actions, nw_plain plain,
         nw_message *m;
         status = nw_server_encode_own(s, actions, MODEL, plain, b, version, &m);
         if (status != NW_OK || !m) continue;
-        to->at[s->index[b * s->servers + s->base.group.me]] = m;
+        to->at[piece_of(s, (uint32_t)b, s->base.group.me)] = m;
         to->here++;
     }
     if (status != NW_OK) nw_pieces_drop(to, s->piece_count);
@@ -351,9 +351,7 @@ static void server_free(nw_machine *m)
     nw_channel_free(&s->up);
     nw_channel_free(&s->down);
     nw_layout_free(&s->layout);
-    free(s->pieces);
     free(s->by_cut);
-    free(s->index);
     free(s->of_server);
     free(s->range);
     free(s);
@@ -401,25 +399,18 @@ static nw_status make_layout(server *s)
     return NW_OK;
 }
 
-static nw_status list_pieces(server *s)
+static nw_status count_pieces(server *s)
 {
-    size_t most = (size_t)s->layout.count * (size_t)s->servers;
-    s->pieces = calloc(most, sizeof *s->pieces);
-    s->index = calloc(most, sizeof *s->index);
     s->by_cut = calloc((size_t)s->servers, sizeof *s->by_cut);
     s->of_server = calloc((size_t)s->servers, sizeof *s->of_server);
-    NW_FAIL_IF(!s->pieces || !s->index || !s->by_cut || !s->of_server, NW_E_MEMORY, "no memory for %zu pieces", most);
-    for (int b = 0; b < s->layout.count; b++)
-        for (int i = s->servers - 1; i >= 0; i--) {
-            bool empty = s->layout.at[b].block.cut_floats[i] == 0;
-            s->index[b * s->servers + i] = empty ? -1 : s->piece_count;
-            if (empty) continue;
-            s->pieces[s->piece_count++] = (piece){b, i};
-            s->of_server[i]++;
-        }
-    for (int i = 0; i < s->servers; i++)
+    NW_FAIL_IF(!s->by_cut || !s->of_server, NW_E_MEMORY, "no memory for %d servers", s->servers);
+    s->piece_count = s->layout.count * s->servers;
+    for (int i = 0; i < s->piece_count; i++) s->of_server[server_of(s, i)] += floats_of(s, i) > 0;
+    for (int i = 0; i < s->servers; i++) {
         NW_FAIL_IF(s->of_server[i] == 0, NW_E_ARGUMENT, "%zu parameters are too few for %d servers; use fewer of them",
                    s->params->learned.floats, s->servers);
+        s->present += s->of_server[i];
+    }
     return NW_OK;
 }
 
@@ -442,7 +433,7 @@ static nw_status make_channels(server *s)
 static nw_status make(server *s)
 {
     NW_TRY(make_layout(s));
-    NW_TRY(list_pieces(s));
+    NW_TRY(count_pieces(s));
     NW_TRY(make_channels(s));
     if (s->serves) NW_TRY(nw_clients_make(s));
     if (s->serves) NW_TRY(nw_turns_make(s));

@@ -88,7 +88,7 @@ static nw_status count_piece(server *s, nw_actions *actions, copy *c, int index)
 {
     master *m = &s->master;
     c->has[index] = true;
-    if (++c->here < s->piece_count) return NW_OK;
+    if (++c->here < s->present) return NW_OK;
     c->here = 0;
     memset(c->has, 0, (size_t)s->piece_count * sizeof *c->has);
     m->copied = c->version;
@@ -104,7 +104,7 @@ static nw_status keep_own(server *s, nw_actions *actions)
     NW_TRY(find(s, 0, s->master.version, &c));
     for (int i = 0; i < s->piece_count; i++) {
         const nw_block *b = block_of(s, i);
-        if (server_of(s, i) != 0) continue;
+        if (server_of(s, i) != 0 || floats_of(s, i) == 0) continue;
         for (int t = b->cut_tile[0]; t < b->cut_tile[1]; t++) {
             size_t first = b->tiles[t].first, count = b->tiles[t].count;
             memcpy(c->values + first, s->params->values + first, count * sizeof *c->values);
@@ -119,7 +119,7 @@ static nw_status keep_own(server *s, nw_actions *actions)
 static nw_status take_piece(server *s, nw_actions *actions, const nw_message *message, int from)
 {
     const nw_header *h = message->header;
-    int index = s->index[(int)h->bucket * s->servers + (int)h->part];
+    int index = piece_of(s, h->bucket, h->part);
     copy *c;
     NW_FAIL_IF(s->base.group.me != 0 || from == 0, NW_E_MESSAGE,
                "rank %u sent a copy of its parameters to server %d; copies go to the first", h->from, s->base.group.me);
@@ -167,7 +167,8 @@ void nw_copies_waits(const server *s, nw_wait *wait)
     if (s->base.group.me != 0) nw_wait_add(wait, &s->base.group, 0);
     for (int rank = 1; c && rank < s->servers; rank++) {
         int missing = 0;
-        for (int i = 0; i < s->piece_count; i++) missing += server_of(s, i) == rank && !c->has[i];
+        for (int i = 0; i < s->piece_count; i++)
+            missing += server_of(s, i) == rank && floats_of(s, i) > 0 && !c->has[i];
         if (missing > 0) nw_wait_add(wait, &s->base.group, rank);
     }
     snprintf(wait->what, sizeof wait->what, "copies of the parameters for rank 0, after %" PRId64 " updates",

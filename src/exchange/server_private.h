@@ -62,10 +62,6 @@ enum {
 enum { CHANNEL = NW_CHANNEL_EXCHANGE, THROWN_AWAY = 1 /* flags of TURN */ };
 enum { IN_FLIGHT_MOST = 8, COPIES_MOST = 2 };
 
-typedef struct piece {
-    int bucket, server;
-} piece;
-
 /* All pieces of one vector that belong to one server, or to one gradient of it: messages by piece, NULL where it is not
  * there. */
 typedef struct pieces {
@@ -182,10 +178,9 @@ typedef struct server {
     nw_layout layout;    /* cut where the servers' ranges begin */
     nw_channel up, down; /* gradients to all servers; parameters of this server's range */
     bool exact;          /* codecs lose nothing */
-    piece *pieces;       /* from the end of the vectors to their beginning */
-    int piece_count;
     nw_message **by_cut; /* room for what a bucket becomes */
-    int *index;          /* [bucket * servers + server]: of the piece; -1: it is empty */
+    int piece_count;     /* of all buckets and servers, empty ones included; piece_of numbers them */
+    int present;         /* of these, that are not empty */
     int *of_server;      /* by server: pieces that it has */
     size_t *range;       /* by server: where its range begins; one more for the end */
     int servers, first_worker, workers;
@@ -292,10 +287,13 @@ static inline int number_of(const server *s, const client *c) { return c->member
 /* Permits of a client that are out, at the first server. */
 static inline int permits_of(const server *s, const client *c) { return s->master.permits.count[number_of(s, c)]; }
 static inline bool is_own(const server *s, const client *c) { return c->member == s->base.group.me; }
-static inline int server_of(const server *s, int index) { return s->pieces[index].server; }
-static inline const nw_block *block_of(const server *s, int index)
+/* The number of a piece, and back. */
+static inline int piece_of(const server *s, uint32_t bucket, int part) { return (int)bucket * s->servers + part; }
+static inline int server_of(const server *s, int piece) { return piece % s->servers; }
+static inline const nw_block *block_of(const server *s, int piece) { return &s->layout.at[piece / s->servers].block; }
+static inline size_t floats_of(const server *s, int piece)
 {
-    return &s->layout.at[s->pieces[index].bucket].block;
+    return block_of(s, piece)->cut_floats[server_of(s, piece)];
 }
 
 #endif

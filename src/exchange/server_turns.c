@@ -74,8 +74,7 @@ static nw_status take_gradient(server *s, nw_actions *actions, nw_message *messa
                NW_E_MESSAGE, "rank %u sent a gradient of version %" PRIu64 " that nobody asked it for", h->from,
                h->version);
     c->heard_ns = s->now_ns;
-    if (h->kind == GRADIENT)
-        NW_TRY(nw_pieces_add(&g->pieces, s->index[(int)h->bucket * s->servers + (int)h->part], message));
+    if (h->kind == GRADIENT) NW_TRY(nw_pieces_add(&g->pieces, piece_of(s, h->bucket, h->part), message));
     if (h->kind == REPORT) {
         NW_FAIL_IF(h->bytes != s->o.report_bytes || g->report || !is_first(s), NW_E_MESSAGE,
                    "rank %u sent a report of %u bytes; one of %zu was expected", h->from, h->bytes, s->o.report_bytes);
@@ -463,10 +462,7 @@ nw_status nw_turns_make(server *s)
                s->workers);
     for (; m->spare_count < (int)slots; m->spare_count++)
         NW_TRY(nw_pieces_make(&m->spare[m->spare_count], s->piece_count));
-    for (int i = 0; i < s->piece_count; i++) {
-        size_t floats = block_of(s, i)->cut_floats[server_of(s, i)];
-        if (floats > most) most = floats;
-    }
+    for (int i = 0; i < s->piece_count; i++) most = floats_of(s, i) > most ? floats_of(s, i) : most;
     if (s->o.correction == NW_CORRECT_DC) m->was = malloc(most * sizeof *m->was);
     NW_FAIL_IF(s->o.correction == NW_CORRECT_DC && !m->was, NW_E_MEMORY, "no memory for %zu old parameters", most);
     return NW_OK;

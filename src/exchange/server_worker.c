@@ -70,7 +70,7 @@ static nw_status take_piece(server *s, nw_message *m, int server_index)
 {
     const nw_header *h = m->header;
     source *from = &s->worker.from[server_index];
-    NW_TRY(nw_pieces_add(&from->coming, s->index[(int)h->bucket * s->servers + (int)h->part], m));
+    NW_TRY(nw_pieces_add(&from->coming, piece_of(s, h->bucket, h->part), m));
     if (from->coming.here < s->of_server[server_index]) return NW_OK;
     if (from->ready_count == READY_MOST) drop_ready(s, from, from->ready[0].version);
     pieces empty = from->ready[from->ready_count];
