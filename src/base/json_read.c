@@ -12,8 +12,10 @@
 #include "base/json_read.h"
 
 #include "base/number.h"
+#include "base/text.h"
 #include "base/utf8.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -24,7 +26,7 @@ typedef struct parser {
     const unsigned char *bytes;
     size_t size, at;
     nw_json_value *values;
-    uint32_t count, capacity;
+    uint32_t count;
     char *text;
     size_t text_used;
     uint32_t open[NW_JSON_READ_DEPTH]; /* the containers around the present place */
@@ -47,16 +49,11 @@ static void skip_space(parser *p)
 
 static nw_status new_value(parser *p, nw_json_type type, const char *key, nw_json_value **value)
 {
-    if (p->count == p->capacity) {
-        NW_FAIL_IF(p->count == NW_JSON_READ_VALUES, NW_E_FILE,
-                   "%s: at byte %zu: more than %d values; no file of ours has that many", p->name, p->at,
-                   NW_JSON_READ_VALUES);
-        uint32_t capacity = p->capacity ? 2 * p->capacity : 64;
-        nw_json_value *grown = realloc(p->values, capacity * sizeof *grown);
-        NW_FAIL_IF(!grown, NW_E_MEMORY, "no memory for the %u values of %s", capacity, p->name);
-        p->values = grown;
-        p->capacity = capacity;
-    }
+    NW_FAIL_IF(p->count == NW_JSON_READ_VALUES, NW_E_FILE,
+               "%s: at byte %zu: more than %d values; no file of ours has that many", p->name, p->at,
+               NW_JSON_READ_VALUES);
+    NW_FAIL_IF(!nw_grow(&p->values, p->count, sizeof *p->values), NW_E_MEMORY, "no memory for the %u values of %s",
+               p->count + 1, p->name);
     *value = &p->values[p->count++];
     **value = (nw_json_value){.key = key, .type = type, .offset = (uint32_t)p->at, .span = 1};
     return NW_OK;
@@ -160,22 +157,6 @@ static bool accept(parser *p, const char *any)
     return found;
 }
 
-/* The text as int64 if it is digits only and fits. */
-static bool exact_integer(const char *text, int64_t *value)
-{
-    bool negative = text[0] == '-';
-    int64_t sum = 0;
-    for (const char *c = text + negative; *c; c++) {
-        if (*c < '0' || *c > '9') return false;
-        int64_t digit = *c - '0';
-        if (__builtin_mul_overflow(sum, (int64_t)10, &sum) ||
-            __builtin_add_overflow(sum, negative ? -digit : digit, &sum))
-            return false;
-    }
-    *value = sum;
-    return true;
-}
-
 static nw_status parse_number(parser *p, nw_json_value *value)
 {
     size_t start = p->at;
@@ -195,7 +176,9 @@ static nw_status parse_number(parser *p, nw_json_value *value)
 
     NW_TRY(nw_number_convert(text, &value->number));
     if (!isfinite(value->number)) return BAD(p, start, "a number too large for a double");
-    value->is_integer = exact_integer(text, &value->integer);
+    errno = 0;
+    value->integer = strtoll(text, NULL, 10);
+    value->is_integer = !strpbrk(text, ".eE") && errno == 0;
     if (!value->is_integer && fabs(value->number) <= 0x1p53 && value->number == trunc(value->number)) {
         value->is_integer = true; /* 1.0 or 1e3: doubles hold integers up to 2^53 exactly */
         value->integer = (int64_t)value->number;
@@ -212,21 +195,10 @@ static int compare_keys(const void *a, const void *b)
     return order ? order : (x->offset > y->offset) - (x->offset < y->offset);
 }
 
-static nw_status duplicate(const parser *p, const nw_json_value *value)
-{
-    return NW_FAIL(NW_E_FILE, "%s: at byte %u: the key '%s' stands twice in one object; remove one of them", p->name,
-                   value->offset, value->key);
-}
-
-/* Few members are compared one with another; many are sorted, so that a hostile file cannot make this slow. */
+/* Keys are sorted and not compared each with each, so that a hostile file cannot make this slow. */
 static nw_status check_keys(const parser *p, const nw_json_value *object)
 {
-    if (object->count <= 8) {
-        for (const nw_json_value *v = nw_json_first(object); v; v = nw_json_next(object, v))
-            if (nw_json_find(object, v->key) != v) return duplicate(p, v);
-        return NW_OK;
-    }
-    const nw_json_value **sorted = malloc(object->count * sizeof *sorted);
+    NW_AUTOFREE const nw_json_value **sorted = malloc((object->count + 1) * sizeof *sorted);
     NW_FAIL_IF(!sorted, NW_E_MEMORY, "no memory to check the %u keys of an object in %s", object->count, p->name);
     size_t n = 0;
     for (const nw_json_value *v = nw_json_first(object); v; v = nw_json_next(object, v)) sorted[n++] = v;
@@ -235,8 +207,9 @@ static nw_status check_keys(const parser *p, const nw_json_value *object)
     for (size_t i = 1; i < n; i++)
         if (strcmp(sorted[i - 1]->key, sorted[i]->key) == 0 && (!second || sorted[i]->offset < second->offset))
             second = sorted[i];
-    free(sorted);
-    return second ? duplicate(p, second) : NW_OK;
+    NW_FAIL_IF(second, NW_E_FILE, "%s: at byte %u: the key '%s' stands twice in one object; remove one of them",
+               p->name, second->offset, second->key);
+    return NW_OK;
 }
 
 static nw_status literal(parser *p, const char *word)

@@ -260,10 +260,8 @@ static nw_status run(bench *b)
                           .width = s->image_size,
                           .classes = s->classes,
                           .base_width = s->width};
-    nw_status made = nw_plan_variant(s, &o.variant);
-    if (made == NW_OK) made = nw_model_make(&b->model, &o, kernels, s->batch_size, threads);
-    nw_plan_variant_free(&o.variant);
-    NW_TRY(made);
+    NW_TRY(nw_plan_variant(s, &o.variant));
+    NW_TRY(nw_model_make(&b->model, &o, kernels, s->batch_size, threads));
     b->exec.kernels = kernels;
     b->exec.direct = nw_settings_direct(s);
     collect(b);
@@ -283,13 +281,12 @@ static nw_status run(bench *b)
 
 nw_status nw_bench_conv(const nw_settings *settings)
 {
-    bench *b = calloc(1, sizeof *b);
+    NW_AUTOFREE bench *b = calloc(1, sizeof *b);
     NW_FAIL_IF(!b, NW_E_MEMORY, "no memory for the benchmark");
     b->settings = settings;
     nw_status status = run(b);
     nw_model_free(&b->model);
     if (b->exec.pool) nw_pool_free(b->exec.pool);
     if (b->arena.base) nw_arena_destroy(&b->arena);
-    free(b);
     return status;
 }

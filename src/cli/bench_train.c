@@ -118,10 +118,8 @@ nw_status nw_bench_train(const nw_settings *s)
     o.channels = 0; /* the model's own */
     o.classes = s->classes;
     o.learning_rate = 0.01f;
-    nw_status made = nw_plan_variant(s, &o.variant);
-    if (made == NW_OK) made = nw_drill_create(&drill, &o);
-    nw_plan_variant_free(&o.variant);
-    NW_TRY(made);
+    NW_TRY(nw_plan_variant(s, &o.variant));
+    NW_TRY(nw_drill_create(&drill, &o));
     nw_net *net = drill.net;
     if (nw_net_note(net)) fprintf(stderr, "nowait: %s\n", nw_net_note(net));
     net->model.pass.exec.profile = s->profile;

@@ -151,10 +151,8 @@ static nw_status show_model(const char *name, const nw_settings *s)
         .name = name, .height = s->image_size, .width = s->image_size, .classes = s->classes, .base_width = s->width};
     NW_TRY(nw_isa_select(NW_PRECISION_AUTO, &kernels, NULL));
     int threads = s->threads ? s->threads : nw_machine_allowed_cpus();
-    nw_status made = nw_plan_variant(s, &o.variant);
-    if (made == NW_OK) made = nw_model_make(&m, &o, kernels, BATCH, threads);
-    nw_plan_variant_free(&o.variant);
-    NW_TRY(made);
+    NW_TRY(nw_plan_variant(s, &o.variant));
+    NW_TRY(nw_model_make(&m, &o, kernels, BATCH, threads));
     nw_arena arena = nw_arena_measure();
     nw_model_bind(&m, &arena);
     print_stages(&m, BATCH);

@@ -114,7 +114,6 @@ static nw_status prepare(predictor *p, const char *checkpoint)
     p->input = malloc(3 * pixels * sizeof(float));
     p->logits = malloc((size_t)options.classes * sizeof(float));
     NW_FAIL_IF(!p->colour || !p->input || !p->logits, NW_E_MEMORY, "no memory for an image");
-    nw_plan_variant_free(&options.variant);
     return NW_OK;
 }
 

@@ -83,21 +83,11 @@ nw_status nw_plan_augment(const nw_settings *s, const nw_dataset *d, bool augmen
 
 /* ---- networks ---------------------------------------------------------------------------------------------------- */
 
-/* Lists come as words; the model wants them joined by commas. */
-static nw_status joined(nw_text_list list, const char **text)
+/* The items of a list, each on a line of its own; NULL where there are none, or this command has no such option. */
+static const char *lines(const nw_settings *s, const char *option)
 {
-    *text = NULL;
-    if (list.count == 0) return NW_OK;
-    size_t bytes = 1;
-    for (int i = 0; i < list.count; i++) bytes += strlen(list.at[i]) + 1;
-    char *all = calloc(1, bytes);
-    NW_FAIL_IF(!all, NW_E_MEMORY, "no memory for a list of layers");
-    for (int i = 0; i < list.count; i++) {
-        if (i > 0) strcat(all, ",");
-        strcat(all, list.at[i]);
-    }
-    *text = all;
-    return NW_OK;
+    const char *text = nw_settings_value(s, option);
+    return text && *text ? text : NULL;
 }
 
 nw_status nw_plan_variant(const nw_settings *s, nw_model_variant *v)
@@ -108,19 +98,14 @@ nw_status nw_plan_variant(const nw_settings *s, nw_model_variant *v)
                             .compat_ref = s->compat_ref,
                             .n_layers = s->n_layers,
                             .hidden_size = s->hidden_size,
+                            .residuals = lines(s, "residual-layers"),
+                            .extra_layers = lines(s, "extra-layers"),
                             .output_weight = (float)s->output_weight};
     v->dropout = s->dropout < 0 ? 0.0f : s->dropout == 0 ? -1.0f : (float)s->dropout; /* the model's own, none, this */
     NW_FAIL_IF(s->channels.count != 0 && s->channels.count != 4, NW_E_ARGUMENT,
                "--channels takes four numbers, for prep, layer1, layer2 and layer3, not %d", s->channels.count);
     for (int i = 0; i < s->channels.count; i++) v->widths[i] = s->channels.at[i];
-    NW_TRY(joined(s->residual_layers, &v->residuals));
-    return joined(s->extra_layers, &v->extra_layers);
-}
-
-void nw_plan_variant_free(nw_model_variant *v)
-{
-    free((void *)v->residuals);
-    free((void *)v->extra_layers);
+    return NW_OK;
 }
 
 nw_net_options nw_plan_net_alone(const nw_settings *s, int batch_size)
@@ -431,8 +416,4 @@ nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, const nw_world 
     return NW_OK;
 }
 
-void nw_plan_free(nw_run_options *o)
-{
-    free(o->mean_image);
-    nw_plan_variant_free(&o->crew.replica.net.variant);
-}
+void nw_plan_free(nw_run_options *o) { free(o->mean_image); }

@@ -17,9 +17,8 @@ nw_status nw_plan_dataset(const nw_settings *settings, nw_dataset **dataset);
 nw_status nw_plan_augment(const nw_settings *settings, const nw_dataset *dataset, bool augmented,
                           const float *mean_image, nw_augment *augment);
 
-/* What the settings say of the model beyond its name; to be freed, also after a failure. */
+/* What the settings say of the model beyond its name. Texts point into settings. */
 nw_status nw_plan_variant(const nw_settings *settings, nw_model_variant *variant);
-void nw_plan_variant_free(nw_model_variant *variant);
 
 /* The network without its images and variant, for those who have no dataset. */
 nw_net_options nw_plan_net_alone(const nw_settings *settings, int batch_size);

@@ -18,35 +18,19 @@
 #define OWN_FACTOR        0.1
 #define GOYAL_BATCH       256.0
 
-/* X(identifier, name, has --warm-up) */
-#define KIND_MAP(X)                                \
-    X(CONSTANT, "constant", true)                  \
-    X(STEPLR, "steplr", true)                      \
-    X(POLYNOMIAL, "polynomial", true)              \
-    X(COSINE, "cosine", true)                      \
-    X(COSINE_ANNEALING, "cosine-annealing", true)  \
-    X(PIECEWISE_LINEAR, "piecewise-linear", false) \
-    X(GOYAL, "goyal", false)                       \
-    X(GOYAL_ORIGINAL, "goyal-original", false)     \
-    X(ACID, "acid", false)                         \
-    X(INVERSE_SQRT, "inverse-sqrt", false)
+enum { CONSTANT, STEPLR, POLYNOMIAL, COSINE, COSINE_ANNEALING }; /* with --warm-up */
+enum { PIECEWISE_LINEAR = COSINE_ANNEALING + 1, GOYAL, GOYAL_ORIGINAL, ACID, INVERSE_SQRT, KINDS };
 
-enum {
-#define KIND_ENUM(identifier, name, warmup) identifier,
-    KIND_MAP(KIND_ENUM)
-#undef KIND_ENUM
-        KINDS
-};
-static const char *const names[] = {
-#define KIND_NAME(identifier, name, warmup) name,
-    KIND_MAP(KIND_NAME)
-#undef KIND_NAME
-};
-static const bool has_warmup[] = {
-#define KIND_WARMUP(identifier, name, warmup) warmup,
-    KIND_MAP(KIND_WARMUP)
-#undef KIND_WARMUP
-};
+static const char *const names[KINDS] = {[CONSTANT] = "constant",
+                                         [STEPLR] = "steplr",
+                                         [POLYNOMIAL] = "polynomial",
+                                         [COSINE] = "cosine",
+                                         [COSINE_ANNEALING] = "cosine-annealing",
+                                         [PIECEWISE_LINEAR] = "piecewise-linear",
+                                         [GOYAL] = "goyal",
+                                         [GOYAL_ORIGINAL] = "goyal-original",
+                                         [ACID] = "acid",
+                                         [INVERSE_SQRT] = "inverse-sqrt"};
 
 nw_schedule_options nw_schedule_options_default(void)
 {
@@ -161,7 +145,7 @@ static void warn_all(nw_schedule *s)
     if (o->goyal_lr_scaling && o->lr_scaling) warn(s, "goyal-lr-scaling wins over lr-scaling.");
     if (o->use_linear_scaling && s->kind != ACID)
         warn(s, "use-linear-scaling belongs to the schedule acid and is ignored.");
-    if (o->warmup_epochs > 0 && !has_warmup[s->kind]) {
+    if (o->warmup_epochs > 0 && s->kind > COSINE_ANNEALING) {
         warn(s, "The schedule %s has a beginning of its own: the warm-up of %g epochs is ignored.", o->name,
              o->warmup_epochs);
         o->warmup_epochs = 0;

@@ -6,7 +6,6 @@
  * fetched by offset, with pread from a file, so nothing is mapped and a file that shrinks meanwhile is an error instead
  * of a signal.
  */
-#define _GNU_SOURCE 1
 #include "train/safetensors.h"
 
 #include "base/half.h"
@@ -26,25 +25,18 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tensors are written a
 
 static const char metadata_key[] = "__metadata__";
 
-const char *nw_saved_type_name(nw_saved_type type)
-{
-    static const char *const names[] = {
-#define NAME(identifier, name, bytes) name,
-        NW_SAVED_TYPE_MAP(NAME)
-#undef NAME
-    };
-    return names[type];
-}
+static const struct {
+    const char *name; /* in the file */
+    size_t bytes;     /* of an element */
+} types[NW_SAVED_TYPES] = {
+    [NW_SAVED_F32] = {"F32", 4},   [NW_SAVED_F64] = {"F64", 8}, [NW_SAVED_F16] = {"F16", 2},
+    [NW_SAVED_BF16] = {"BF16", 2}, [NW_SAVED_I64] = {"I64", 8}, [NW_SAVED_I32] = {"I32", 4},
+    [NW_SAVED_I16] = {"I16", 2},   [NW_SAVED_I8] = {"I8", 1},   [NW_SAVED_U64] = {"U64", 8},
+    [NW_SAVED_U32] = {"U32", 4},   [NW_SAVED_U16] = {"U16", 2}, [NW_SAVED_U8] = {"U8", 1},
+    [NW_SAVED_BOOL] = {"BOOL", 1},
+};
 
-static size_t type_bytes(nw_saved_type type)
-{
-    static const size_t sizes[] = {
-#define BYTES(identifier, name, bytes) bytes,
-        NW_SAVED_TYPE_MAP(BYTES)
-#undef BYTES
-    };
-    return sizes[type];
-}
+const char *nw_saved_type_name(nw_saved_type type) { return types[type].name; }
 
 bool nw_saved_type_is_float(nw_saved_type type)
 {
@@ -58,22 +50,10 @@ bool nw_saved_tensor_same_shape(const nw_saved_tensor *a, const nw_saved_tensor 
     return same;
 }
 
-static bool type_of_name(const char *name, nw_saved_type *type)
-{
-#define TRY_NAME(identifier, text, bytes) \
-    if (strcmp(name, text) == 0) {        \
-        *type = NW_SAVED_##identifier;    \
-        return true;                      \
-    }
-    NW_SAVED_TYPE_MAP(TRY_NAME)
-#undef TRY_NAME
-    return false;
-}
-
 /* Elements times their size; false if that does not fit. */
 static bool tensor_bytes(const nw_saved_tensor *tensor, uint64_t *bytes)
 {
-    uint64_t product = type_bytes(tensor->type);
+    uint64_t product = types[tensor->type].bytes;
     bool empty = false, too_large = false;
     for (int d = 0; d < tensor->dims; d++) {
         if (tensor->shape[d] == 0) empty = true;
@@ -146,7 +126,7 @@ static void order_by_width(const nw_saved_list *list, const nw_saved_tensor **or
     int n = 0;
     for (size_t width = 8; width > 0; width /= 2)
         for (int i = 0; i < list->count; i++)
-            if (type_bytes(list->at[i].type) == width) order[n++] = &list->at[i];
+            if (types[list->at[i].type].bytes == width) order[n++] = &list->at[i];
 }
 
 static void write_header(FILE *out, const nw_saved_tensor *const *order, int count, const nw_saved_note *notes,
@@ -156,9 +136,7 @@ static void write_header(FILE *out, const nw_saved_tensor *const *order, int cou
     nw_json_object(&json);
     if (note_count > 0) {
         nw_json_put_object(&json, metadata_key);
-        for (int i = 0; i < note_count; i++) {
-            nw_json_put_string(&json, notes[i].key, notes[i].text);
-        }
+        for (int i = 0; i < note_count; i++) nw_json_put_string(&json, notes[i].key, notes[i].text);
         nw_json_object_end(&json);
     }
     uint64_t at = 0, bytes;
@@ -214,7 +192,7 @@ nw_status nw_safetensors_write(nw_file_writer *out, const nw_saved_list *list, c
 /* ---- reading ---- */
 
 typedef struct entry {
-    nw_saved_tensor tensor; /* its name belongs to the document */
+    nw_saved_tensor tensor; /* first, as compare_tensor_names wants it; its name belongs to the document */
     uint64_t begin, end;    /* in the data */
 } entry;
 
@@ -225,8 +203,8 @@ struct nw_safetensors {
     uint64_t size;               /* of all */
     uint64_t data;               /* where the data begin */
     nw_json_document header;
-    entry *entries; /* in the order of the data */
-    int *by_name;   /* indices of entries in the order of strcmp */
+    entry *entries;  /* in the order of the data */
+    entry **by_name; /* in the order of strcmp */
     int count;
 };
 
@@ -277,7 +255,8 @@ static nw_status read_entry(nw_safetensors *file, const nw_json_value *value, en
     NW_FAIL_IF(t->name[0] == '\0', NW_E_FILE, "%s: at byte %u: a tensor without name", file->header.name,
                value->offset);
     NW_TRY(nw_json_get_text(&file->header, value, "dtype", &type_name));
-    NW_FAIL_IF(!type_of_name(type_name, &t->type), NW_E_FILE,
+    while (t->type < NW_SAVED_TYPES && strcmp(type_name, types[t->type].name) != 0) t->type++;
+    NW_FAIL_IF(t->type == NW_SAVED_TYPES, NW_E_FILE,
                "'%s': the tensor '%s' has the type '%s', which is not known here; convert it to F32", file->path,
                t->name, type_name);
     NW_TRY(get_integers(&file->header, value, "shape", NW_SAVED_DIMS, t->shape, &t->dims));
@@ -303,12 +282,6 @@ static int compare_entries(const void *a, const void *b)
     return (x->end > y->end) - (x->end < y->end);
 }
 
-static int compare_by_name(const void *a, const void *b, void *entries)
-{
-    const entry *e = entries;
-    return strcmp(e[*(const int *)a].tensor.name, e[*(const int *)b].tensor.name);
-}
-
 static nw_status check_notes(nw_safetensors *file, const nw_json_value *notes)
 {
     NW_FAIL_IF(notes->type != NW_JSON_OBJECT, NW_E_FILE, "%s: at byte %u: '%s' is %s; expected an object",
@@ -329,11 +302,8 @@ static nw_status read_table(nw_safetensors *file)
     NW_FAIL_IF(!file->entries || !file->by_name, NW_E_MEMORY, "no memory for the %u tensors of '%s'", root->count,
                file->path);
     for (const nw_json_value *v = nw_json_first(root); v; v = nw_json_next(root, v)) {
-        if (strcmp(v->key, metadata_key) == 0) {
-            NW_TRY(check_notes(file, v));
-        } else {
-            NW_TRY(read_entry(file, v, &file->entries[file->count++]));
-        }
+        bool notes = strcmp(v->key, metadata_key) == 0;
+        NW_TRY(notes ? check_notes(file, v) : read_entry(file, v, &file->entries[file->count++]));
     }
     qsort(file->entries, (size_t)file->count, sizeof *file->entries, compare_entries);
     uint64_t at = 0;
@@ -345,8 +315,8 @@ static nw_status read_table(nw_safetensors *file)
     NW_FAIL_IF(at != file->size - file->data, NW_E_FILE,
                "'%s': %" PRIu64 " bytes follow the last tensor; the file is damaged: copy it again", file->path,
                file->size - file->data - at);
-    for (int i = 0; i < file->count; i++) file->by_name[i] = i;
-    qsort_r(file->by_name, (size_t)file->count, sizeof *file->by_name, compare_by_name, file->entries);
+    for (int i = 0; i < file->count; i++) file->by_name[i] = &file->entries[i];
+    qsort(file->by_name, (size_t)file->count, sizeof *file->by_name, compare_tensor_names);
     return NW_OK;
 }
 
@@ -432,21 +402,14 @@ size_t nw_safetensors_bytes(const nw_safetensors *file, int index)
 
 size_t nw_safetensors_elements(const nw_safetensors *file, int index)
 {
-    return nw_safetensors_bytes(file, index) / type_bytes(file->entries[index].tensor.type);
+    return nw_safetensors_bytes(file, index) / types[file->entries[index].tensor.type].bytes;
 }
 
 int nw_safetensors_find(const nw_safetensors *file, const char *name)
 {
-    for (int low = 0, high = file->count; low < high;) {
-        int middle = low + (high - low) / 2;
-        int order = strcmp(name, file->entries[file->by_name[middle]].tensor.name);
-        if (order == 0) return file->by_name[middle];
-        if (order < 0)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return -1;
+    const entry *wanted = &(entry){.tensor.name = name};
+    entry **found = bsearch(&wanted, file->by_name, (size_t)file->count, sizeof *file->by_name, compare_tensor_names);
+    return found ? (int)(*found - file->entries) : -1;
 }
 
 nw_status nw_safetensors_read(const nw_safetensors *file, int index, void *out)
@@ -468,7 +431,7 @@ nw_status nw_safetensors_read_f32(const nw_safetensors *file, int index, float *
         double f64[CHUNK];
         uint16_t u16[CHUNK];
     } piece;
-    size_t count = nw_safetensors_elements(file, index), width = type_bytes(e->tensor.type);
+    size_t count = nw_safetensors_elements(file, index), width = types[e->tensor.type].bytes;
     for (size_t first = 0; first < count; first += CHUNK) {
         size_t n = count - first < CHUNK ? count - first : CHUNK;
         NW_TRY(fetch(file, file->data + e->begin + first * width, &piece, n * width));

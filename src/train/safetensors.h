@@ -16,26 +16,21 @@
 
 #include "base/file.h"
 
-/* X(identifier, name in the file, bytes of an element) */
-#define NW_SAVED_TYPE_MAP(X) \
-    X(F32, "F32", 4)         \
-    X(F64, "F64", 8)         \
-    X(F16, "F16", 2)         \
-    X(BF16, "BF16", 2)       \
-    X(I64, "I64", 8)         \
-    X(I32, "I32", 4)         \
-    X(I16, "I16", 2)         \
-    X(I8, "I8", 1)           \
-    X(U64, "U64", 8)         \
-    X(U32, "U32", 4)         \
-    X(U16, "U16", 2)         \
-    X(U8, "U8", 1)           \
-    X(BOOL, "BOOL", 1)
-
 typedef enum nw_saved_type {
-#define NW_SAVED_TYPE_ENUM(identifier, name, bytes) NW_SAVED_##identifier,
-    NW_SAVED_TYPE_MAP(NW_SAVED_TYPE_ENUM)
-#undef NW_SAVED_TYPE_ENUM
+    NW_SAVED_F32,
+    NW_SAVED_F64,
+    NW_SAVED_F16,
+    NW_SAVED_BF16,
+    NW_SAVED_I64,
+    NW_SAVED_I32,
+    NW_SAVED_I16,
+    NW_SAVED_I8,
+    NW_SAVED_U64,
+    NW_SAVED_U32,
+    NW_SAVED_U16,
+    NW_SAVED_U8,
+    NW_SAVED_BOOL,
+    NW_SAVED_TYPES
 } nw_saved_type;
 
 const char *nw_saved_type_name(nw_saved_type type);

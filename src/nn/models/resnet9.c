@@ -18,20 +18,20 @@
 enum { LAYERS = 4 };
 static const char *const layer_names[LAYERS] = {"prep", "layer1", "layer2", "layer3"};
 
-/* Adds the layers named in a comma-separated list to the bits of *set. */
+/* Adds the layers named in a list, separated by commas or on lines of their own, to the bits of *set. */
 static nw_status parse_layers(const char *list, const char *what, unsigned *set)
 {
     *set = 0;
     if (strcmp(list, "none") == 0) return NW_OK;
     while (*list) {
-        size_t length = strcspn(list, ",");
+        size_t length = strcspn(list, ",\n");
         int at = 0;
         while (at < LAYERS && !(strlen(layer_names[at]) == length && strncmp(list, layer_names[at], length) == 0)) at++;
         NW_FAIL_IF(at == LAYERS, NW_E_ARGUMENT,
                    "%s: resnet9 has no layer '%.*s'; name prep, layer1, layer2 or layer3, separated by commas, or none",
                    what, (int)length, list);
         *set |= 1u << at;
-        list += length + (list[length] == ',');
+        list += length + (list[length] != 0);
     }
     return NW_OK;
 }
