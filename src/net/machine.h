@@ -203,8 +203,8 @@ typedef struct nw_rank {
     uint64_t sequence;  /* messages made by its machines in this process */
 } nw_rank;
 
-/* What there is to save and load of a rank: of its machines, under names that begin with "exchange.", of its worker, and
- * its own elapsed time. */
+/* What there is to save and load of a rank: of its machines, under names that begin with "exchange.", of its worker,
+ * and its own elapsed time. */
 nw_state_owner nw_rank_state(nw_rank *rank);
 
 static inline bool nw_rank_rests(const nw_rank *r)

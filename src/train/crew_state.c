@@ -7,8 +7,8 @@
  *   state.safetensors        integers of the world: cluster, clocks and queues of a virtual one; ledger, bytes sent so
  *                            far
  *
- * Each rank lists what it has (nw_rank_state). Rank 0 writes everything; what is elsewhere comes to it rank by rank: the
- * list, then what it lists. Every rank reads for itself.
+ * Each rank lists what it has (nw_rank_state). Rank 0 writes everything; what is elsewhere comes to it rank by rank:
+ * the list, then what it lists. Every rank reads for itself.
  */
 #define _GNU_SOURCE 1
 #include "train/crew.h"
