@@ -22,13 +22,6 @@ begin() {
     mpirun -np "$n" "$NOWAIT" train $common --run-dir "$dir" "$@" >"$work/out" 2>"$work/err" &
     process=$!
 }
-# The process of a rank: what its launcher told it.
-process_of() {
-    for pid in $(pgrep -f -- "--run-dir $dir\\b"); do
-        tr '\0' '\n' 2>/dev/null <"/proc/$pid/environ" | grep -Eqx "(OMPI_COMM_WORLD_RANK|PMI_RANK)=$1" || continue
-        [ "$(basename "$(readlink "/proc/$pid/exe")")" = "$(basename "$NOWAIT")" ] && echo "$pid" && return
-    done
-}
 until_file() { # PATTERN FILE: until a line of it matches
     tries=0
     while kill -0 "$process" 2>/dev/null && ! grep -Eqs "$1" "$2" && [ $tries -lt 1500 ]; do
@@ -40,7 +33,7 @@ until_step() { until_file "^\\{\"record\":\"step\",\"step\":$1," "$dir/metrics.j
 suspend() { # SECONDS RANK...
     seconds=$1
     shift
-    pids=$(for rank in "$@"; do process_of "$rank"; done)
+    pids=$(for rank in "$@"; do process_of "$dir" "$rank"; done)
     [ "$(echo "$pids" | wc -w)" = $# ] || complain "there are no ranks $*"
     kill -s STOP $pids
     sleep "$seconds"
@@ -149,8 +142,8 @@ while [ "$trial" -lt "$trials" ]; do
     # Before the first step.
     begin 3 $reduce --max-epoch 100000
     sleep 0.1
-    until [ -n "$(process_of 1)" ] || ! kill -0 "$process" 2>/dev/null; do sleep 0.01; done
-    kill -s STOP "$(process_of 1)"
+    until [ -n "$(process_of "$dir" 1)" ] || ! kill -0 "$process" 2>/dev/null; do sleep 0.01; done
+    kill -s STOP "$(process_of "$dir" 1)"
     ends 5 40
     grep -q '^nowait: MPI_Init has not ended' "$work/err" || named 1
 

@@ -20,8 +20,8 @@ export ASAN_OPTIONS=detect_leaks=0
 # process_of DIR RANK: the process of a rank of the job in that run directory.
 process_of() {
     for process_id in $(pgrep -f -- "--run-dir[= ]$1( |\$)"); do
-        tr '\0' '\n' <"/proc/$process_id/environ" 2>/dev/null | grep -Eqx "(OMPI_COMM_WORLD_RANK|PMI_RANK)=$2" &&
-            echo "$process_id" && return
+        tr '\0' '\n' 2>/dev/null <"/proc/$process_id/environ" | grep -Eqx "(OMPI_COMM_WORLD_RANK|PMI_RANK)=$2" || continue
+        [ "$(basename "$(readlink "/proc/$process_id/exe")")" = "$(basename "$NOWAIT")" ] && echo "$process_id" && return
     done
 }
 # steps_of DIR: how far rank 0 of the job in that run directory has come.

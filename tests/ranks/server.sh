@@ -98,7 +98,7 @@ wait $job
 copies=$(ls "$runs"/judged-stopped/checkpoints/*/judged*.safetensors 2>/dev/null | wc -l)
 is "$copies >= 1 && $copies <= 4" "evaluations under way at the stop, with that of the end"
 begin_slow judged-killed --checkpoint-every 45 --evaluate-first
-pkill -KILL -f "^$NOWAIT train .*judged-killed"
+kill -s KILL $(process_of "$runs/judged-killed" 0) $(process_of "$runs/judged-killed" 1)
 wait $job 2>/dev/null
 for name in judged-stopped judged-killed; do
     run 0 mpirun -np 2 "$NOWAIT" train --quiet --resume "$runs/$name"
@@ -107,7 +107,7 @@ for name in judged-stopped judged-killed; do
 done
 
 # Where evaluations do not keep up, all rest until they do; nobody is lost meanwhile, and it can be repeated.
-run 0 mpirun -np 3 "$NOWAIT" train $common --run-dir "$runs/behind" $serve async $slow --timeout 1
+run 0 mpirun -np 3 "$NOWAIT" train $common --run-dir "$runs/behind" $serve async $slow --limit 320 --max-batches 2 --timeout 1
 err_has 'evaluations take longer than epochs, so training waits for them'
 is "$(rests behind) > 2" "the ranks rest, since evaluations are slower"
 equal "evaluated epochs" 8 "$(epochs behind | grep -c '"test_top1":[0-9]')"
@@ -123,4 +123,24 @@ END
 run 0 timeout 60 mpirun -np 4 "$NOWAIT" train $common --run-dir "$runs/silent" $serve async --timeout 3 --faults "$work/stops.yaml"
 err_has 'rank 2 has said nothing for too long and is given up'
 equal "updates without rank 2" 40 "$(value silent steps)"
+
+# A server that dies ends the job, and is named. Its launcher does not see it: what it started lives on.
+if mpirun --version | grep -q 'Open MPI'; then
+    for server in 0 1; do
+        dir=$runs/dead$server
+        last="a job of $((server + 1)) servers whose server $server is killed"
+        timeout 120 mpirun -np 4 sh -c '"$@" || sleep 100' - "$NOWAIT" train $common --quiet --max-epoch 100000 \
+            --eval-every 100000 --run-dir "$dir" $serve async --servers $((server + 1)) --timeout 2 >/dev/null 2>"$work/err" &
+        job=$!
+        for i in $(seq 500); do
+            [ "$(steps_of "$dir")" -gt 30 ] && break
+            sleep 0.05
+        done
+        kill -s KILL "$(process_of "$dir" "$server")"
+        wait $job
+        equal "exit code" 5 $?
+        err_has "^nowait: .*(waited [0-9.]+ s for rank $server:|rank $server, a server, has said nothing for)"
+        [ -z "$(process_of "$dir" 2)" ] || complain "processes are left"
+    done
+fi
 finish
