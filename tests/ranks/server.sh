@@ -130,7 +130,7 @@ if mpirun --version | grep -q 'Open MPI'; then
         dir=$runs/dead$server
         last="a job of $((server + 1)) servers whose server $server is killed"
         timeout 120 mpirun -np 4 sh -c '"$@" || sleep 100' - "$NOWAIT" train $common --quiet --max-epoch 100000 \
-            --eval-every 100000 --run-dir "$dir" $serve async --servers $((server + 1)) --timeout 2 >/dev/null 2>"$work/err" &
+            --eval-every 100000 --run-dir "$dir" $serve async --servers $((server + 1)) --timeout 2 >"$work/out" 2>"$work/err" &
         job=$!
         for i in $(seq 500); do
             [ "$(steps_of "$dir")" -gt 30 ] && break
