@@ -138,12 +138,11 @@ nw_status nw_ledger_create(nw_ledger **ledger, const nw_ledger_options *options)
     made->segment_count = o->segments;
     nw_status status = take_memory(made);
     if (status == NW_OK) status = copy_names(made, o->segment_names);
-    if (status != NW_OK) {
+    if (status == NW_OK)
+        *ledger = made;
+    else
         nw_ledger_free(made);
-        NW_TRY(status);
-    }
-    *ledger = made;
-    return NW_OK;
+    return status;
 }
 
 void nw_ledger_free(nw_ledger *ledger)

@@ -7,55 +7,49 @@
 #include "net/ledger.h"
 
 #include "base/file.h"
+#include "base/text.h"
 
 #include <stdlib.h>
 
 typedef struct entry {
-    int at, to; /* a link's ends; or a segment's number, and 0 */
+    const char *name; /* of a segment; NULL: a link */
+    int at, to;       /* a link's ends; or a segment's number, and 0 */
     nw_account account;
     uint64_t bytes;
 } entry;
 
 typedef struct entries {
-    entry *list; /* to be freed */
+    entry *list;
     size_t count;
 } entries;
 
-static void add_entry(entries *all, int at, int to, const nw_account *account)
+typedef struct parts {
+    entries links, segments;
+} parts;
+
+static void free_parts(parts *p)
 {
-    if (account->messages == 0) return;
-    if (all->list != NULL) all->list[all->count] = (entry){at, to, *account, nw_account_bytes(account)};
-    all->count++;
+    free(p->links.list);
+    free(p->segments.list);
 }
 
-static void list_links(const nw_ledger *ledger, entries *all)
+static nw_status add_entry(entries *all, const char *name, int at, int to, nw_account account)
+{
+    if (account.messages == 0) return NW_OK;
+    NW_FAIL_IF(!nw_grow(&all->list, all->count, sizeof *all->list), NW_E_MEMORY,
+               "no memory to list the %zu entries of a ledger", all->count + 1);
+    all->list[all->count++] = (entry){name, at, to, account, nw_account_bytes(&account)};
+    return NW_OK;
+}
+
+static nw_status collect(const nw_ledger *ledger, parts *p)
 {
     int world = nw_ledger_world(ledger), first = nw_ledger_first_rank(ledger);
-    for (int from = first; from < first + nw_ledger_ranks(ledger); from++) {
-        for (int to = 0; to < world; to++) {
-            nw_account account = nw_ledger_link(ledger, NW_SENT, from, to);
-            add_entry(all, from, to, &account);
-        }
-    }
-}
-
-static void list_segments(const nw_ledger *ledger, entries *all)
-{
-    for (int i = 0; i <= nw_ledger_segments(ledger); i++) {
-        nw_account account = nw_ledger_segment(ledger, i);
-        add_entry(all, i, 0, &account);
-    }
-}
-
-/* Counts first, then takes memory for as many. */
-static nw_status collect(const nw_ledger *ledger, void (*list)(const nw_ledger *, entries *), entries *all)
-{
-    *all = (entries){0};
-    list(ledger, all);
-    all->list = malloc((all->count + 1) * sizeof *all->list);
-    NW_FAIL_IF(all->list == NULL, NW_E_MEMORY, "no memory to list the %zu entries of a ledger", all->count);
-    all->count = 0;
-    list(ledger, all);
+    for (int from = first; from < first + nw_ledger_ranks(ledger); from++)
+        for (int to = 0; to < world; to++)
+            NW_TRY(add_entry(&p->links, NULL, from, to, nw_ledger_link(ledger, NW_SENT, from, to)));
+    for (int i = 0; i <= nw_ledger_segments(ledger); i++)
+        NW_TRY(add_entry(&p->segments, nw_ledger_segment_name(ledger, i), i, 0, nw_ledger_segment(ledger, i)));
     return NW_OK;
 }
 
@@ -129,12 +123,12 @@ static void json_links(nw_json *json, entries *links)
     json_count(json, "links_left_out", links->count - listed);
 }
 
-static void json_segments(nw_json *json, const nw_ledger *ledger, const entries *segments)
+static void json_segments(nw_json *json, const entries *segments)
 {
     nw_json_put_array(json, "segments");
     for (size_t i = 0; i < segments->count; i++) {
         nw_json_object(json);
-        nw_json_put_string(json, "name", nw_ledger_segment_name(ledger, segments->list[i].at));
+        nw_json_put_string(json, "name", segments->list[i].name);
         json_account(json, &segments->list[i].account);
         nw_json_object_end(json);
     }
@@ -143,21 +137,15 @@ static void json_segments(nw_json *json, const nw_ledger *ledger, const entries 
 
 nw_status nw_ledger_write_json(const nw_ledger *ledger, nw_ledger_run run, FILE *out)
 {
-    entries links, segments = {0};
-    nw_status status = collect(ledger, list_links, &links);
-    if (status == NW_OK) status = collect(ledger, list_segments, &segments);
-    if (status == NW_OK) {
-        nw_json json = nw_json_begin(out, true);
-        nw_json_object(&json);
-        json_totals(&json, ledger, run);
-        json_links(&json, &links);
-        json_segments(&json, ledger, &segments);
-        nw_json_object_end(&json);
-        nw_json_end(&json);
-    }
-    free(links.list);
-    free(segments.list);
-    NW_TRY(status);
+    NW_CLEANUP(free_parts) parts p = {0};
+    NW_TRY(collect(ledger, &p));
+    nw_json json = nw_json_begin(out, true);
+    nw_json_object(&json);
+    json_totals(&json, ledger, run);
+    json_links(&json, &p.links);
+    json_segments(&json, &p.segments);
+    nw_json_object_end(&json);
+    nw_json_end(&json);
     return NW_OK;
 }
 
@@ -174,8 +162,7 @@ static nw_status fill(FILE *out, void *context)
 
 nw_status nw_ledger_save_json(const nw_ledger *ledger, nw_ledger_run run, const char *path)
 {
-    NW_TRY(nw_file_replace_by(path, fill, &(saving){ledger, run}));
-    return NW_OK;
+    return nw_file_replace_by(path, fill, &(saving){ledger, run});
 }
 
 /* ---- the table ---- */
@@ -209,29 +196,16 @@ static void print_totals(const nw_account *sent, nw_ledger_run run, FILE *out)
     if (run.images > 0) fprintf(out, "  %-30s %12s\n", "an image", amount(text, (double)bytes / (double)run.images));
 }
 
-/* Names a link or segment. */
-typedef void (*naming)(const nw_ledger *ledger, const entry *what, char *name, size_t size);
-
-static void name_link(const nw_ledger *ledger, const entry *what, char *name, size_t size)
-{
-    (void)ledger;
-    snprintf(name, size, "%d to %d", what->at, what->to);
-}
-
-static void name_segment(const nw_ledger *ledger, const entry *what, char *name, size_t size)
-{
-    snprintf(name, size, "%s", nw_ledger_segment_name(ledger, what->at));
-}
-
-static void print_largest(const nw_ledger *ledger, const char *title, entries *all, naming name_of, FILE *out)
+static void print_largest(const char *title, entries *all, FILE *out)
 {
     qsort(all->list, all->count, sizeof *all->list, by_bytes);
     if (all->count > 0) fprintf(out, "%s\n", title);
     for (size_t i = 0; i < all->count && i < SHOWN; i++) {
-        char name[128], text[AMOUNT_SIZE];
-        name_of(ledger, &all->list[i], name, sizeof name);
-        fprintf(out, "  %-30s %12s  in %llu messages\n", name, amount(text, (double)all->list[i].bytes),
-                (unsigned long long)all->list[i].account.messages);
+        const entry *e = &all->list[i];
+        char link[32], text[AMOUNT_SIZE];
+        snprintf(link, sizeof link, "%d to %d", e->at, e->to);
+        fprintf(out, "  %-30s %12s  in %llu messages\n", e->name ? e->name : link, amount(text, (double)e->bytes),
+                (unsigned long long)e->account.messages);
     }
 }
 
@@ -239,16 +213,10 @@ nw_status nw_ledger_print(const nw_ledger *ledger, nw_ledger_run run, FILE *out)
 {
     nw_account sent = nw_ledger_total(ledger, NW_SENT);
     if (nw_account_bytes(&sent) == 0) return NW_OK;
-    entries links, segments = {0};
-    nw_status status = collect(ledger, list_links, &links);
-    if (status == NW_OK) status = collect(ledger, list_segments, &segments);
-    if (status == NW_OK) {
-        print_totals(&sent, run, out);
-        print_largest(ledger, "busiest links", &links, name_link, out);
-        print_largest(ledger, "largest segments", &segments, name_segment, out);
-    }
-    free(links.list);
-    free(segments.list);
-    NW_TRY(status);
+    NW_CLEANUP(free_parts) parts p = {0};
+    NW_TRY(collect(ledger, &p));
+    print_totals(&sent, run, out);
+    print_largest("busiest links", &p.links, out);
+    print_largest("largest segments", &p.segments, out);
     return NW_OK;
 }

@@ -106,28 +106,12 @@ nw_record_head nw_record_head_of(const void *record)
 
 void nw_record_clear(nw_record_kind kind, void *record)
 {
-    static const int64_t no_integer = NW_UNKNOWN;
-    static const double no_real = (double)NAN;
-    static const char *const no_text = NULL;
-    static const nw_histogram *const no_counts = NULL;
     const nw_record_type *type = &types[kind];
-    memset(record, 0, type->size);
+    memset(record, 0, type->size); /* texts and counts are NULL */
     for (int i = 0; i < type->count; i++) {
         char *at = (char *)record + type->fields[i].offset;
-        switch (type->fields[i].kind) {
-        case NW_FIELD_INT:
-            memcpy(at, &no_integer, sizeof no_integer);
-            break;
-        case NW_FIELD_REAL:
-            memcpy(at, &no_real, sizeof no_real);
-            break;
-        case NW_FIELD_TEXT:
-            memcpy(at, &no_text, sizeof no_text);
-            break;
-        case NW_FIELD_COUNTS:
-            memcpy(at, &no_counts, sizeof no_counts);
-            break;
-        }
+        if (type->fields[i].kind == NW_FIELD_INT) memcpy(at, &(int64_t){NW_UNKNOWN}, sizeof(int64_t));
+        if (type->fields[i].kind == NW_FIELD_REAL) memcpy(at, &(double){NAN}, sizeof(double));
     }
 }
 
