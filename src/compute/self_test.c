@@ -67,33 +67,39 @@ static double distance(const float *got, const float *want, size_t count)
     return sqrt(difference / size);
 }
 
-static nw_status compare_on(const nw_kernels *kernels, nw_pool *pool, const nw_conv *v, double *error)
+/* In memory of `arena`, which the caller destroys if it was made. */
+static nw_status compute(operands *o, const nw_kernels *kernels, nw_pool *pool, const nw_conv *v, nw_arena *arena)
 {
     enum { N = 40, BLOCK = 32 };
-    const nw_kernels *tables[2] = {&nw_kernels_generic, kernels};
-    nw_arena arenas[2] = {{0}};
-    operands o[2];
-    nw_status status = NW_OK;
-    for (int i = 0; i < 2 && status == NW_OK; i++) {
-        nw_exec exec = {.pool = pool, .kernels = tables[i]};
-        nw_arena measure = nw_arena_measure();
-        bind(&o[i], &exec, &measure, v, N, BLOCK);
-        status = nw_arena_create(&arenas[i], measure.used);
-        if (status != NW_OK) break;
-        bind(&o[i], &exec, &arenas[i], v, N, BLOCK);
-        run(&o[i], &exec, v);
-    }
-    if (status == NW_OK) {
-        double d[3] = {distance(o[1].y.data, o[0].y.data, nw_tensor_bytes(&o[0].y) / 4),
-                       distance(o[1].dx.data, o[0].dx.data, nw_tensor_bytes(&o[0].dx) / 4),
-                       distance(o[1].dw, o[0].dw, nw_conv_weights(v))};
-        for (int i = 0; i < 3; i++)
-            if (!(d[i] <= *error)) *error = d[i]; /* NaN counts as larger */
-    }
-    for (int i = 0; i < 2; i++)
-        if (arenas[i].base) nw_arena_destroy(&arenas[i]);
-    return status;
+    nw_exec exec = {.pool = pool, .kernels = kernels};
+    nw_arena measure = nw_arena_measure();
+    bind(o, &exec, &measure, v, N, BLOCK);
+    NW_TRY(nw_arena_create(arena, measure.used));
+    bind(o, &exec, arena, v, N, BLOCK);
+    run(o, &exec, v);
+    return NW_OK;
 }
+
+static void release(nw_arena *arena)
+{
+    if (arena->base) nw_arena_destroy(arena);
+}
+
+static nw_status compare_on(const nw_kernels *kernels, nw_pool *pool, const nw_conv *v, double *error)
+{
+    NW_CLEANUP(release) nw_arena plain = {0}, fast = {0};
+    operands want, got;
+    NW_TRY(compute(&want, &nw_kernels_generic, pool, v, &plain));
+    NW_TRY(compute(&got, kernels, pool, v, &fast));
+    double d[3] = {distance(got.y.data, want.y.data, nw_tensor_bytes(&want.y) / 4),
+                   distance(got.dx.data, want.dx.data, nw_tensor_bytes(&want.dx) / 4),
+                   distance(got.dw, want.dw, nw_conv_weights(v))};
+    for (int i = 0; i < 3; i++)
+        if (!(d[i] <= *error)) *error = d[i]; /* NaN counts as larger */
+    return NW_OK;
+}
+
+static void pool_autofree(nw_pool **pool) { nw_pool_free(*pool); }
 
 nw_status nw_self_test(const nw_kernels *kernels, double *error)
 {
@@ -101,21 +107,18 @@ nw_status nw_self_test(const nw_kernels *kernels, double *error)
                                     {3, 9, 24, 3, 1, 1},
                                     {48, 6, 40, 3, 2, 1},
                                     {64, 5, 16, 1, 1, 0}};
-    nw_pool *pool;
     *error = 0;
-    NW_TRY(nw_pool_create(&pool, 1));
-    nw_status status = NW_OK;
-    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0] && status == NW_OK; i++) {
+    nw_pool *made;
+    NW_TRY(nw_pool_create(&made, 1));
+    NW_CLEANUP(pool_autofree) nw_pool *pool = made;
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
         const int *s = shapes[i];
         nw_conv v;
-        status = nw_conv_make(&v, s[0], s[1], s[1], s[2], s[3], s[3], s[4], s[5]);
-        if (status == NW_OK) status = compare_on(kernels, pool, &v, error);
+        NW_TRY(nw_conv_make(&v, s[0], s[1], s[1], s[2], s[3], s[3], s[4], s[5]));
+        NW_TRY(compare_on(kernels, pool, &v, error));
     }
-    nw_pool_free(pool);
-    if (status == NW_OK && !(*error <= 1e-5))
-        status = NW_FAIL(NW_E_NUMERIC,
-                         "the self-test of %s failed: results differ by %g; set NOWAIT_ISA to another "
-                         "instruction set",
-                         kernels->isa, *error);
-    return status;
+    NW_FAIL_IF(!(*error <= 1e-5), NW_E_NUMERIC,
+               "the self-test of %s failed: results differ by %g; set NOWAIT_ISA to another instruction set",
+               kernels->isa, *error);
+    return NW_OK;
 }

@@ -267,9 +267,12 @@ void nw_driver_accept(nw_driver *d, int from, int to, const nw_message *m)
 
 /* ---- drivers ----------------------------------------------------------------------------------------------------- */
 
-nw_status nw_driver_init(nw_driver *d, const nw_driver_ops *ops, const nw_driver_options *options, int size, int first,
-                         int count)
+nw_status nw_driver_create(nw_driver **out, size_t bytes, const nw_driver_ops *ops, const nw_driver_options *options,
+                           int size, int first, int count)
 {
+    *out = NULL;
+    NW_CLEANUP(nw_driver_autofree) nw_driver *d = calloc(1, bytes);
+    NW_FAIL_IF(!d, NW_E_MEMORY, "no memory for a driver");
     d->ops = ops;
     d->options = *options;
     d->size = size;
@@ -279,6 +282,8 @@ nw_status nw_driver_init(nw_driver *d, const nw_driver_ops *ops, const nw_driver
     NW_FAIL_IF(!d->dropped, NW_E_MEMORY, "no memory for a table of %d ranks", size);
     NW_TRY(nw_message_pool_create(&d->pool));
     d->actions.pool = d->pool;
+    *out = d;
+    d = NULL;
     return NW_OK;
 }
 
@@ -315,11 +320,11 @@ static void dump(nw_driver *d, const nw_rank *ranks, const char *reason)
 {
     if (!d->options.dump_dir || nw_directory_make(d->options.dump_dir) != NW_OK) return;
     for (int i = 0; i < d->count; i++) {
-        char name[64], *path;
+        char name[64];
+        NW_AUTOFREE char *path = NULL;
         snprintf(name, sizeof name, "rank%d.json", d->first + i);
         if (nw_path_join(&path, d->options.dump_dir, name) != NW_OK) return;
         FILE *out = fopen(path, "w");
-        free(path);
         if (!out) return;
         nw_dump_write(d, &ranks[i], reason, out);
         fclose(out);

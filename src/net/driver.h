@@ -112,6 +112,7 @@ void nw_driver_fail(nw_driver *driver, nw_status status, const char *reason);
 void nw_driver_reset(nw_driver *driver);
 int64_t nw_driver_now(nw_driver *driver, int rank);
 void nw_driver_free(nw_driver *driver);
+static inline void nw_driver_autofree(nw_driver **driver) { nw_driver_free(*driver); }
 
 /* ---- the drivers ------------------------------------------------------------------------------------------------- */
 
@@ -120,8 +121,9 @@ nw_status nw_local_create(nw_driver **driver, const nw_driver_options *options);
 
 /* ---- for drivers ------------------------------------------------------------------------------------------------- */
 
-nw_status nw_driver_init(nw_driver *driver, const nw_driver_ops *ops, const nw_driver_options *options, int size,
-                         int first, int count);
+/* A driver whose own struct has `bytes`, all of it zero but for the base. */
+nw_status nw_driver_create(nw_driver **driver, size_t bytes, const nw_driver_ops *ops, const nw_driver_options *options,
+                           int size, int first, int count);
 /* Hands an event to a rank's machines. Tasks go to its queue, counts and snapshots to whoever wants them; the others
  * stay in driver->actions for the driver, which empties it. Messages get their numbers here, so that these depend on
  * what the rank was told and on nothing else. */

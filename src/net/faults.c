@@ -56,15 +56,10 @@ nw_status nw_faults_create(nw_faults **faults, const nw_fault *list, int count, 
     NW_FAIL_IF(count < 0 || count > NW_FAULTS_MOST, NW_E_ARGUMENT, "a script has at most %d faults, not %d",
                NW_FAULTS_MOST, count);
     for (int i = 0; i < count; i++) NW_TRY(nw_fault_check(&list[i], world, NW_E_ARGUMENT, "script of faults"));
-    nw_faults *f = calloc(1, sizeof *f);
-    nw_fault *at = calloc((size_t)count + 1, sizeof *at);
-    const nw_fault **order = calloc((size_t)count + 1, sizeof(const nw_fault *));
-    if (!f || !at || !order) {
-        free(f);
-        free(at);
-        free(order);
-        return NW_FAIL(NW_E_MEMORY, "no memory left for a script of %d faults", count);
-    }
+    NW_AUTOFREE nw_fault *at = calloc((size_t)count + 1, sizeof *at);
+    NW_AUTOFREE const nw_fault **order = calloc((size_t)count + 1, sizeof(const nw_fault *));
+    nw_faults *f = at && order ? calloc(1, sizeof *f) : NULL;
+    NW_FAIL_IF(!f, NW_E_MEMORY, "no memory left for a script of %d faults", count);
     for (int i = 0; i < count; i++) order[i] = &list[i];
     if (count) qsort(order, (size_t)count, sizeof *order, by_begin);
     for (int i = 0; i < count; i++) {
@@ -72,9 +67,9 @@ nw_status nw_faults_create(nw_faults **faults, const nw_fault *list, int count, 
         if (at[i].kind == NW_FAULT_PAUSE) /* by step it has no end that could be known before */
             at[i].until = at[i].by_step ? NW_NEVER : nw_time_add(at[i].at, at[i].duration_ns);
     }
-    free(order);
     *f = (nw_faults){at, count};
     *faults = f;
+    at = NULL;
     return NW_OK;
 }
 

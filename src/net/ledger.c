@@ -114,10 +114,11 @@ static nw_status take_memory(nw_ledger *ledger)
     return NW_OK;
 }
 
-nw_status nw_ledger_create(nw_ledger **ledger, const nw_ledger_options *options)
+static void autofree(nw_ledger **ledger) { nw_ledger_free(*ledger); }
+
+nw_status nw_ledger_create(nw_ledger **ledger, const nw_ledger_options *o)
 {
     *ledger = NULL;
-    const nw_ledger_options *o = options;
     bool sane = o->world >= 1 && o->world <= NW_LEDGER_MOST_RANKS && o->first_rank >= 0 && o->ranks >= 1 &&
                 o->ranks <= o->world && o->first_rank <= o->world - o->ranks;
     NW_FAIL_IF(
@@ -130,19 +131,17 @@ nw_status nw_ledger_create(nw_ledger **ledger, const nw_ledger_options *options)
                o->ranks, o->world, NW_LEDGER_MOST_LINKS);
     NW_FAIL_IF(o->segments < 0 || o->segments > NW_LEDGER_MOST_SEGMENTS, NW_E_ARGUMENT,
                "a ledger of %d segments is not possible; use 0 to %d", o->segments, NW_LEDGER_MOST_SEGMENTS);
-    nw_ledger *made = calloc(1, sizeof *made);
+    NW_CLEANUP(autofree) nw_ledger *made = calloc(1, sizeof *made);
     NW_FAIL_IF(made == NULL, NW_E_MEMORY, "no memory for a ledger");
     made->world = o->world;
     made->first_rank = o->first_rank;
     made->ranks = o->ranks;
     made->segment_count = o->segments;
-    nw_status status = take_memory(made);
-    if (status == NW_OK) status = copy_names(made, o->segment_names);
-    if (status == NW_OK)
-        *ledger = made;
-    else
-        nw_ledger_free(made);
-    return status;
+    NW_TRY(take_memory(made));
+    NW_TRY(copy_names(made, o->segment_names));
+    *ledger = made;
+    made = NULL;
+    return NW_OK;
 }
 
 void nw_ledger_free(nw_ledger *ledger)

@@ -66,12 +66,5 @@ static const nw_driver_ops ops = {.name = "local", .run = run, .now = now};
 
 nw_status nw_local_create(nw_driver **out, const nw_driver_options *options)
 {
-    *out = calloc(1, sizeof(local_driver));
-    NW_FAIL_IF(!*out, NW_E_MEMORY, "no memory for a driver");
-    nw_status status = nw_driver_init(*out, &ops, options, 1, 0, 1);
-    if (status != NW_OK) {
-        nw_driver_free(*out);
-        *out = NULL;
-    }
-    return status;
+    return nw_driver_create(out, sizeof(local_driver), &ops, options, 1, 0, 1);
 }

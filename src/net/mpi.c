@@ -579,25 +579,21 @@ nw_status nw_mpi_create(nw_driver **out, const nw_driver_options *options)
     NW_FAIL_IF(!nw_mpi_process.started, NW_E_INTERNAL, "MPI was not started");
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    mpi_driver *m = calloc(1, sizeof *m);
-    NW_FAIL_IF(!m, NW_E_MEMORY, "no memory for a driver");
+    NW_CLEANUP(nw_driver_autofree) nw_driver *d = NULL;
+    NW_TRY(nw_driver_create(&d, sizeof(mpi_driver), &ops, options, size, rank, 1));
+    mpi_driver *m = (mpi_driver *)d;
     m->announce = (nw_announce){look_between, tell_final, tell_out};
     m->awaited = -1;
     m->timer = NW_NO_TIMER;
-    nw_status status = nw_driver_init(&m->base, &ops, options, size, rank, 1);
     m->heard = calloc((size_t)size, sizeof *m->heard);
     m->heard_ns = calloc((size_t)size, sizeof *m->heard_ns);
     m->spoke = calloc((size_t)size, sizeof *m->spoke);
-    if (status == NW_OK && (!m->heard || !m->heard_ns || !m->spoke))
-        status = NW_FAIL(NW_E_MEMORY, "no memory for %d ranks", size);
-    if (status == NW_OK) status = nw_mpi_duplicate(&m->comm);
-    if (status != NW_OK) {
-        nw_driver_free(&m->base);
-        return status;
-    }
+    NW_FAIL_IF(!m->heard || !m->heard_ns || !m->spoke, NW_E_MEMORY, "no memory for %d ranks", size);
+    NW_TRY(nw_mpi_duplicate(&m->comm));
     MPI_Comm_set_errhandler(m->comm, MPI_ERRORS_RETURN);
     nw_mpi_process.running = true;
-    *out = &m->base;
+    *out = d;
+    d = NULL;
     return NW_OK;
 }
 

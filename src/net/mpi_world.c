@@ -175,11 +175,9 @@ static nw_status gather_ranks(int rank, int size, int64_t timeout_ns)
 {
     if (size == 1) return NW_OK;
     if (rank > 0) return report_to_first(timeout_ns);
-    bool *there = calloc((size_t)size, sizeof *there);
+    NW_AUTOFREE bool *there = calloc((size_t)size, sizeof *there);
     NW_FAIL_IF(!there, NW_E_MEMORY, "no memory for a list of %d ranks", size);
-    nw_status status = hear_reports(size, timeout_ns, there);
-    free(there);
-    return status;
+    return hear_reports(size, timeout_ns, there);
 }
 
 nw_status nw_mpi_duplicate(MPI_Comm *comm)
@@ -254,21 +252,18 @@ nw_status nw_mpi_meet(void)
 
 nw_status nw_mpi_ping(size_t bytes, int rounds, double *seconds)
 {
-    int peer = 1 - nw_mpi_process.rank;
-    char *data = calloc(1, bytes + 1);
+    static const char what[] = "send a message there and back";
+    int rank = nw_mpi_process.rank, peer = 1 - rank;
+    NW_AUTOFREE char *data = calloc(1, bytes + 1);
     NW_FAIL_IF(!data, NW_E_MEMORY, "no memory for a message of %zu bytes", bytes);
-    int code = MPI_Barrier(MPI_COMM_WORLD);
+    NW_TRY(nw_mpi_meet());
     int64_t begin = nw_now_ns();
-    for (int i = 0; i < rounds && nw_mpi_process.rank < 2 && code == MPI_SUCCESS; i++) {
-        if (nw_mpi_process.rank == 0) code = MPI_Send(data, (int)bytes, MPI_BYTE, peer, NW_MPI_TAG, MPI_COMM_WORLD);
-        if (code == MPI_SUCCESS)
-            code = MPI_Recv(data, (int)bytes, MPI_BYTE, peer, NW_MPI_TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-        if (code == MPI_SUCCESS && nw_mpi_process.rank == 1)
-            code = MPI_Send(data, (int)bytes, MPI_BYTE, peer, NW_MPI_TAG, MPI_COMM_WORLD);
+    for (int i = 0; i < rounds && rank < 2; i++) {
+        if (rank == 0) MPI_TRY(MPI_Send(data, (int)bytes, MPI_BYTE, peer, NW_MPI_TAG, MPI_COMM_WORLD), what);
+        MPI_TRY(MPI_Recv(data, (int)bytes, MPI_BYTE, peer, NW_MPI_TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE), what);
+        if (rank == 1) MPI_TRY(MPI_Send(data, (int)bytes, MPI_BYTE, peer, NW_MPI_TAG, MPI_COMM_WORLD), what);
     }
     *seconds = (double)(nw_now_ns() - begin) * 1e-9 / (2.0 * rounds);
-    free(data);
-    MPI_TRY(code, "send a message there and back");
     return nw_mpi_meet();
 }
 

@@ -6,6 +6,8 @@
  */
 #include "net/replay.h"
 
+#include "base/text.h"
+
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,7 +26,7 @@ typedef struct replay_rank {
     int runs;                    /* begun */
     nw_message *out, **out_last; /* what its task sends up and down, and was not told yet */
     letter *mail;                /* sent to it and not yet told, in the order of sending */
-    int mail_count, mail_capacity;
+    int mail_count;
 } replay_rank;
 
 typedef struct replay_driver {
@@ -63,15 +65,9 @@ diverged(const replay_driver *v, int rank, const char *format, ...)
 
 static nw_status put_letter(replay_rank *r, letter l)
 {
-    if (r->mail_count == r->mail_capacity) {
-        int capacity = r->mail_capacity ? 2 * r->mail_capacity : 64;
-        letter *mail = realloc(r->mail, (size_t)capacity * sizeof *mail);
-        if (!mail) {
-            nw_message_drop(l.message);
-            return NW_FAIL(NW_E_MEMORY, "no memory for %d messages", capacity);
-        }
-        r->mail = mail;
-        r->mail_capacity = capacity;
+    if (!nw_grow(&r->mail, (size_t)r->mail_count, sizeof *r->mail)) {
+        nw_message_drop(l.message);
+        return NW_FAIL(NW_E_MEMORY, "no memory for %d messages", r->mail_count + 1);
     }
     r->mail[r->mail_count++] = l;
     return NW_OK;
@@ -331,24 +327,21 @@ nw_status nw_replay_create(nw_driver **out, const nw_driver_options *options, co
 {
     int world = part->header.world;
     *out = NULL;
-    replay_driver *v = calloc(1, sizeof *v);
-    NW_FAIL_IF(!v, NW_E_MEMORY, "no memory for a driver");
+    NW_CLEANUP(nw_driver_autofree) nw_driver *d = NULL;
     nw_driver_options own = *options;
     own.stop = NULL;
     own.recorder = NULL;
-    nw_status status = nw_driver_init(&v->base, &ops, &own, world, 0, world);
+    NW_TRY(nw_driver_create(&d, sizeof(replay_driver), &ops, &own, world, 0, world));
+    replay_driver *v = (replay_driver *)d;
     v->part = part;
     v->stop = options->stop;
     v->runs = part->skip;
     v->ranks = calloc((size_t)world, sizeof *v->ranks);
-    if (status == NW_OK && !v->ranks) status = NW_FAIL(NW_E_MEMORY, "no memory for %d ranks", world);
-    for (int i = 0; i < world && status == NW_OK; i++) status = begin_rank(v, i);
-    if (status != NW_OK) {
-        nw_driver_free(&v->base);
-        return status;
-    }
+    NW_FAIL_IF(!v->ranks, NW_E_MEMORY, "no memory for %d ranks", world);
+    for (int i = 0; i < world; i++) NW_TRY(begin_rank(v, i));
     v->announce = (nw_announce){hear_between, hear_final, hear_out};
-    v->base.over = part->skip == part->runs;
-    *out = &v->base;
+    d->over = part->skip == part->runs;
+    *out = d;
+    d = NULL;
     return NW_OK;
 }

@@ -353,7 +353,7 @@ static nw_status dispatch(virtual_driver *v, entry *e)
     virtual_rank *r = &v->ranks[e->rank];
     if (e->kind == DEPART) return depart(v, e);
     if (is_gone(v, e->rank, e->time)) {
-        if (e->message) nw_message_drop(e->message);
+        nw_message_drop(e->message);
         return NW_OK;
     }
     nw_rank *p = &v->base.ranks[e->rank];
@@ -532,25 +532,22 @@ nw_status nw_virtual_create(nw_driver **out, const nw_driver_options *options, c
 {
     int world = cluster->cluster->world;
     *out = NULL;
-    virtual_driver *v = calloc(1, sizeof *v);
-    NW_FAIL_IF(!v, NW_E_MEMORY, "no memory for a driver");
+    NW_CLEANUP(nw_driver_autofree) nw_driver *d = NULL;
+    NW_TRY(nw_driver_create(&d, sizeof(virtual_driver), &ops, options, world, 0, world));
+    virtual_driver *v = (virtual_driver *)d;
     v->cluster = *cluster;
-    nw_status status = nw_driver_init(&v->base, &ops, options, world, 0, world);
     v->ranks = calloc((size_t)world, sizeof *v->ranks);
     v->sent = calloc((size_t)world * (size_t)world, sizeof *v->sent);
     v->heard = calloc((size_t)world * (size_t)world, sizeof *v->heard);
     v->notes = calloc(NOTES_MOST, sizeof *v->notes);
     v->times = calloc(NOTES_MOST + 1, sizeof *v->times);
     v->announce = (nw_announce){note_between, note_final, note_out};
-    if (status == NW_OK && (!v->ranks || !v->sent || !v->heard || !v->notes || !v->times))
-        status = NW_FAIL(NW_E_MEMORY, "no memory for %d virtual ranks", world);
-    if (status == NW_OK) status = nw_links_create(&v->links, cluster->cluster, cluster->faults);
-    if (status != NW_OK) {
-        nw_driver_free(&v->base);
-        return status;
-    }
+    NW_FAIL_IF(!v->ranks || !v->sent || !v->heard || !v->notes || !v->times, NW_E_MEMORY,
+               "no memory for %d virtual ranks", world);
+    NW_TRY(nw_links_create(&v->links, cluster->cluster, cluster->faults));
     for (int i = 0; i < world; i++) v->ranks[i] = (virtual_rank){.waiting = -1, .timer = NW_NO_TIMER};
     v->now = -1;
-    *out = &v->base;
+    *out = d;
+    d = NULL;
     return NW_OK;
 }

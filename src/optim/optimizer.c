@@ -16,11 +16,10 @@ static const nw_rule *const rules[] = {&nw_rule_sgd,  &nw_rule_lars,       &nw_r
                                        &nw_rule_apam, &nw_rule_apam_paper, &nw_rule_dgc_sgd};
 enum { RULES = sizeof rules / sizeof rules[0] };
 
-static const char *const filter_names[] = {
-#define NW_DECAY_FILTER_NAME(identifier, name) name,
-    NW_DECAY_FILTER_MAP(NW_DECAY_FILTER_NAME)
-#undef NW_DECAY_FILTER_NAME
-};
+static const char *const filter_names[] = {[NW_DECAY_ALL] = "all",
+                                           [NW_DECAY_NO_NORM_BIAS] = "no-norm-bias",
+                                           [NW_DECAY_NO_1D] = "no-1d",
+                                           [NW_DECAY_NO_NORM] = "no-norm"};
 enum { FILTERS = sizeof filter_names / sizeof filter_names[0] };
 
 /* ---- names and options ------------------------------------------------------------------------------------------- */
@@ -148,8 +147,13 @@ static void group(nw_optimizer *o)
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
-static nw_status make(nw_optimizer *o, const nw_optimizer_options *options, const nw_params *params)
+static void autofree(nw_optimizer **o) { nw_optimizer_free(*o); }
+
+nw_status nw_optimizer_make(nw_optimizer **optimizer, const nw_optimizer_options *options, const nw_params *params)
 {
+    *optimizer = NULL;
+    NW_CLEANUP(autofree) nw_optimizer *o = calloc(1, sizeof *o);
+    NW_FAIL_IF(!o, NW_E_MEMORY, "no memory for an optimizer");
     NW_FAIL_IF(!options->name, NW_E_ARGUMENT, "no optimizer is named; 'sgd' is the usual one");
     NW_TRY(find_rule(options->name, &o->rule));
     NW_TRY(check(options, o->rule));
@@ -163,20 +167,8 @@ static nw_status make(nw_optimizer *o, const nw_optimizer_options *options, cons
     NW_FAIL_IF(!o->pieces || !o->tasks, NW_E_MEMORY, "no memory for a table of %d pieces", o->piece_count);
     cut(o, &params->learned);
     group(o);
-    return NW_OK;
-}
-
-nw_status nw_optimizer_make(nw_optimizer **optimizer, const nw_optimizer_options *options, const nw_params *params)
-{
-    *optimizer = NULL;
-    nw_optimizer *o = calloc(1, sizeof *o);
-    NW_FAIL_IF(!o, NW_E_MEMORY, "no memory for an optimizer");
-    nw_status status = make(o, options, params);
-    if (status != NW_OK) {
-        nw_optimizer_free(o);
-        return status;
-    }
     *optimizer = o;
+    o = NULL;
     return NW_OK;
 }
 

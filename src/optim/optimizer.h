@@ -27,16 +27,11 @@ typedef struct nw_optimizer nw_optimizer;
 
 /* Which parameters weight decay leaves alone: none; batch norm's and all biases; those of one dimension; batch norm's.
  */
-#define NW_DECAY_FILTER_MAP(X)      \
-    X(ALL, "all")                   \
-    X(NO_NORM_BIAS, "no-norm-bias") \
-    X(NO_1D, "no-1d")               \
-    X(NO_NORM, "no-norm")
-
 typedef enum nw_decay_filter {
-#define NW_DECAY_FILTER_ENUM(identifier, name) NW_DECAY_##identifier,
-    NW_DECAY_FILTER_MAP(NW_DECAY_FILTER_ENUM)
-#undef NW_DECAY_FILTER_ENUM
+    NW_DECAY_ALL,
+    NW_DECAY_NO_NORM_BIAS,
+    NW_DECAY_NO_1D,
+    NW_DECAY_NO_NORM,
 } nw_decay_filter;
 
 /* Numbers are double: 1 - beta2 of a float 0.999 is wrong in the fifth digit. A rule ignores what is not its own. */

@@ -6,6 +6,8 @@
 #define _GNU_SOURCE 1
 #include "train/crew.h"
 
+#include "base/text.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -43,7 +45,7 @@ static nw_status take_ledger(void *context, const void *rows, size_t size, int r
 
 nw_status nw_crew_world_ledger(nw_crew *crew, nw_ledger **world)
 {
-    int64_t *rows;
+    NW_AUTOFREE int64_t *rows = NULL;
     size_t count;
     int ranks = nw_crew_world(crew);
     *world = NULL;
@@ -53,12 +55,10 @@ nw_status nw_crew_world_ledger(nw_crew *crew, nw_ledger **world)
         return NW_OK;
     }
     NW_TRY(nw_ledger_save(crew->ledger, &rows, &count));
-    nw_status status = nw_crew_leads(crew) ? nw_crew_make_ledger(crew, ranks, 0, ranks, world) : NW_OK;
-    if (status == NW_OK) status = gather(crew, rows, count * ROW_BYTES, take_ledger, *world);
-    if (status == NW_OK && *world && crew->earlier)
-        status = nw_ledger_add(*world, crew->earlier, crew->earlier_rows, true, "the checkpoint");
-    free(rows);
-    return status;
+    if (nw_crew_leads(crew)) NW_TRY(nw_crew_make_ledger(crew, ranks, 0, ranks, world));
+    NW_TRY(gather(crew, rows, count * ROW_BYTES, take_ledger, *world));
+    if (!*world || !crew->earlier) return NW_OK;
+    return nw_ledger_add(*world, crew->earlier, crew->earlier_rows, true, "the checkpoint");
 }
 
 /* ---- the trace ---- */
@@ -68,12 +68,11 @@ nw_status nw_crew_world_ledger(nw_crew *crew, nw_ledger **world)
 enum { LOOKS = 5 };
 static nw_status measure_clocks(nw_crew *crew, int64_t *offsets)
 {
-    int64_t *all = calloc((size_t)nw_crew_world(crew) * LOOKS, sizeof *all);
+    NW_AUTOFREE int64_t *all = calloc((size_t)nw_crew_world(crew) * LOOKS, sizeof *all);
     NW_FAIL_IF(!all, NW_E_MEMORY, "no memory for the clocks of %d ranks", nw_crew_world(crew));
-    nw_status status = NW_OK;
-    for (int i = 0; i < LOOKS && status == NW_OK; i++) {
+    for (int i = 0; i < LOOKS; i++) {
         int64_t now = nw_driver_now(crew->driver, crew->driver->first);
-        status = nw_driver_share(crew->driver, &now, sizeof now, all + i * nw_crew_world(crew));
+        NW_TRY(nw_driver_share(crew->driver, &now, sizeof now, all + i * nw_crew_world(crew)));
     }
     for (int rank = 0; rank < nw_crew_world(crew); rank++) {
         int64_t look[LOOKS];
@@ -85,14 +84,12 @@ static nw_status measure_clocks(nw_crew *crew, int64_t *offsets)
         }
         offsets[rank] = look[LOOKS / 2];
     }
-    free(all);
-    return status;
+    return NW_OK;
 }
 
 typedef struct trace_gather {
     nw_crew *crew;
-    char *text; /* of this rank */
-    size_t size;
+    nw_text mine; /* of this rank */
     bool called;
 } trace_gather;
 
@@ -106,7 +103,7 @@ static nw_status gather_trace(void *context, FILE *out)
 {
     trace_gather *g = context;
     g->called = true;
-    return gather(g->crew, g->text, g->size, take_trace, out);
+    return gather(g->crew, g->mine.text, g->mine.size, take_trace, out);
 }
 
 /* All ranks learn what the file is about, and how far their clocks are off; those but rank 0 print theirs into
@@ -114,25 +111,17 @@ static nw_status gather_trace(void *context, FILE *out)
 static nw_status prepare_trace(nw_crew *crew, nw_trace_view *view, trace_gather *g)
 {
     int64_t offsets[NW_CLUSTER_RANKS];
-    nw_trace_view *all = calloc((size_t)nw_crew_world(crew), sizeof *all);
-    nw_status status = all ? NW_OK : NW_FAIL(NW_E_MEMORY, "no memory for the traces of %d ranks", nw_crew_world(crew));
-    if (status == NW_OK) status = measure_clocks(crew, offsets);
-    int64_t offset = status == NW_OK ? offsets[crew->driver->first] : 0;
-    if (status == NW_OK) {
-        *view = nw_trace_look(crew->taps.trace, offset);
-        status = nw_driver_share(crew->driver, view, sizeof *view, all);
-    }
+    NW_AUTOFREE nw_trace_view *all = calloc((size_t)nw_crew_world(crew), sizeof *all);
+    NW_FAIL_IF(!all, NW_E_MEMORY, "no memory for the traces of %d ranks", nw_crew_world(crew));
+    NW_TRY(measure_clocks(crew, offsets));
+    int64_t offset = offsets[crew->driver->first];
+    *view = nw_trace_look(crew->taps.trace, offset);
+    NW_TRY(nw_driver_share(crew->driver, view, sizeof *view, all));
     *view = (nw_trace_view){0};
-    for (int rank = 0; status == NW_OK && rank < nw_crew_world(crew); rank++) nw_trace_view_join(view, &all[rank]);
-    free(all);
-    NW_TRY(status);
-    FILE *memory = open_memstream(&g->text, &g->size);
-    NW_FAIL_IF(!memory, NW_E_MEMORY, "no memory for a trace");
-    if (!nw_crew_leads(crew)) status = nw_trace_print(crew->taps.trace, view, offset, true, memory);
-    bool failed = ferror(memory) != 0;
-    failed |= fclose(memory) != 0;
-    NW_FAIL_IF(failed, NW_E_MEMORY, "no memory for a trace");
-    return status;
+    for (int rank = 0; rank < nw_crew_world(crew); rank++) nw_trace_view_join(view, &all[rank]);
+    NW_TRY(nw_text_begin(&g->mine));
+    if (!nw_crew_leads(crew)) NW_TRY(nw_trace_print(crew->taps.trace, view, offset, true, g->mine.out));
+    return nw_text_end(&g->mine);
 }
 
 nw_status nw_crew_write_trace(nw_crew *crew, const char *path, bool alone)
@@ -150,6 +139,6 @@ nw_status nw_crew_write_trace(nw_crew *crew, const char *path, bool alone)
         nw_status gathered = gather_trace(&g, NULL);
         if (status == NW_OK) status = gathered;
     }
-    free(g.text);
+    nw_text_free(&g.mine);
     return status;
 }

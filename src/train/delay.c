@@ -13,11 +13,10 @@
 #include "base/rng.h"
 #include "base/suggest.h"
 
-static const char *const names[] = {
-#define NAME(identifier, name) name,
-    NW_DELAY_LAW_MAP(NAME)
-#undef NAME
-};
+static const char *const names[] = {[NW_DELAY_UNIFORM] = "uniform",
+                                    [NW_DELAY_FIXED] = "fixed",
+                                    [NW_DELAY_HEAVY] = "heavy",
+                                    [NW_DELAY_WORKER] = "worker"};
 enum { LAWS = sizeof names / sizeof names[0] };
 
 nw_status nw_delay_law_find(const char *name, nw_delay_law *law)

@@ -19,18 +19,7 @@
 
 #include "base/status.h"
 
-/* X(identifier, name) */
-#define NW_DELAY_LAW_MAP(X) \
-    X(UNIFORM, "uniform")   \
-    X(FIXED, "fixed")       \
-    X(HEAVY, "heavy")       \
-    X(WORKER, "worker")
-
-typedef enum nw_delay_law {
-#define NW_DELAY_LAW_ENUM(identifier, name) NW_DELAY_##identifier,
-    NW_DELAY_LAW_MAP(NW_DELAY_LAW_ENUM)
-#undef NW_DELAY_LAW_ENUM
-} nw_delay_law;
+typedef enum nw_delay_law { NW_DELAY_UNIFORM, NW_DELAY_FIXED, NW_DELAY_HEAVY, NW_DELAY_WORKER } nw_delay_law;
 
 enum { NW_DELAY_MODELS_MOST = 1000000 };
 

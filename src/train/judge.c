@@ -198,10 +198,12 @@ void nw_judge_free(nw_judge *j)
     free(j);
 }
 
+static void autofree(nw_judge **judge) { nw_judge_free(*judge); }
+
 nw_status nw_judge_create(nw_judge **out, const nw_judge_options *o)
 {
     *out = NULL;
-    nw_judge *j = calloc(1, sizeof *j);
+    NW_CLEANUP(autofree) nw_judge *j = calloc(1, sizeof *j);
     NW_FAIL_IF(!j, NW_E_MEMORY, "no memory for evaluations");
     j->options = *o;
     j->floats = o->like->model.params.learned.floats;
@@ -210,15 +212,11 @@ nw_status nw_judge_create(nw_judge **out, const nw_judge_options *o)
     pthread_mutex_init(&j->lock, NULL);
     pthread_cond_init(&j->changed, NULL);
     nw_net_parts parts = {0};
-    nw_status status = o->background ? nw_net_create_from(&j->net, &o->like->options, &parts)
-                                     : nw_net_create_sibling(&j->net, o->like, &parts);
-    if (status == NW_OK && o->background) {
-        j->running = nw_thread_start(&j->thread, "judge", 0, work, j) == 0;
-        if (!j->running) status = NW_FAIL(NW_E_MEMORY, "no thread for evaluations in the background");
-    }
-    if (status == NW_OK)
-        *out = j;
-    else
-        nw_judge_free(j);
-    return status;
+    NW_TRY(o->background ? nw_net_create_from(&j->net, &o->like->options, &parts)
+                         : nw_net_create_sibling(&j->net, o->like, &parts));
+    j->running = o->background && nw_thread_start(&j->thread, "judge", 0, work, j) == 0;
+    NW_FAIL_IF(o->background && !j->running, NW_E_MEMORY, "no thread for evaluations in the background");
+    *out = j;
+    j = NULL;
+    return NW_OK;
 }

@@ -82,8 +82,11 @@ static nw_status make_optimizer(nw_net *net, const nw_net_options *o, const nw_n
     return nw_ema_make(&net->average, parts->ema_decay, parts->ema_every, &net->model.params);
 }
 
-static nw_status create(nw_net *net, const nw_net_options *o, const nw_net_parts *parts)
+nw_status nw_net_create_from(nw_net **out, const nw_net_options *o, const nw_net_parts *parts)
 {
+    *out = NULL;
+    NW_CLEANUP(nw_net_autofree) nw_net *net = calloc(1, sizeof *net);
+    NW_FAIL_IF(!net, NW_E_MEMORY, "no memory for a network");
     const nw_kernels *kernels = parts->kernels;
     NW_TRY(check_options(o));
     if (!kernels) NW_TRY(nw_isa_select(o->precision, &kernels, &net->note));
@@ -112,6 +115,8 @@ static nw_status create(nw_net *net, const nw_net_options *o, const nw_net_parts
     net->model.pass.exec.direct = o->direct_convolution;
     net->model.pass.seed = o->seed;
     nw_params_init(&net->model.params, o->seed);
+    *out = net;
+    net = NULL;
     return NW_OK;
 }
 
@@ -123,22 +128,16 @@ nw_status nw_net_create_with(nw_net **out, const nw_net_options *options, const 
     return nw_net_create_from(out, options, &parts);
 }
 
-nw_status nw_net_create_from(nw_net **out, const nw_net_options *options, const nw_net_parts *parts)
+nw_status nw_net_create_sibling(nw_net **out, nw_net *elder, const nw_net_parts *parts)
 {
     *out = NULL;
-    nw_net *net = calloc(1, sizeof *net);
+    NW_CLEANUP(nw_net_autofree) nw_net *net = calloc(1, sizeof *net);
     NW_FAIL_IF(!net, NW_E_MEMORY, "no memory for a network");
-    nw_status status = create(net, options, parts);
-    if (status != NW_OK) {
-        nw_net_free(net);
-        return status;
-    }
-    *out = net;
-    return NW_OK;
-}
-
-static nw_status make_sibling(nw_net *net, const nw_net_parts *parts)
-{
+    *net = *elder;
+    net->elder = elder;
+    net->optimizer = NULL;
+    net->averaged = false;
+    net->arena = (nw_arena){0};
     NW_TRY(make_optimizer(net, &net->options, parts));
     nw_arena measure = nw_arena_measure();
     bind_state(net, &measure);
@@ -146,25 +145,8 @@ static nw_status make_sibling(nw_net *net, const nw_net_parts *parts)
     bind_state(net, &net->arena);
     net->model.pass.params = &net->model.params;
     nw_params_init(&net->model.params, net->options.seed);
-    return NW_OK;
-}
-
-nw_status nw_net_create_sibling(nw_net **out, nw_net *elder, const nw_net_parts *parts)
-{
-    *out = NULL;
-    nw_net *net = calloc(1, sizeof *net);
-    NW_FAIL_IF(!net, NW_E_MEMORY, "no memory for a network");
-    *net = *elder;
-    net->elder = elder;
-    net->optimizer = NULL;
-    net->averaged = false;
-    net->arena = (nw_arena){0};
-    nw_status status = make_sibling(net, parts);
-    if (status != NW_OK) {
-        nw_net_free(net);
-        return status;
-    }
     *out = net;
+    net = NULL;
     return NW_OK;
 }
 

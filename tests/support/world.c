@@ -524,14 +524,11 @@ nw_status world_make(world *w, const world_options *options)
     world_require(options->rings == 0 || options->members < WORLD_MOST);
     w->rng = nw_rng_make(options->seed, NW_PURPOSE_TEST, 99, 0);
     for (int i = 0; i < options->members; i++) w->ranks[i] = options->ranks ? options->ranks[i] : (uint16_t)i;
-    w->driver = calloc(1, sizeof *w->driver);
-    NW_FAIL_IF(!w->driver, NW_E_MEMORY, "no memory for a world");
-    w->driver->ops = &ops;
     w->kept = options->every ? calloc(WORLD_KEPT, sizeof *w->kept) : NULL;
     NW_FAIL_IF(options->every && !w->kept, NW_E_MEMORY, "no memory for snapshots");
     int size = options->ranks_in_world ? options->ranks_in_world : options->members;
     nw_driver_options o = {.counted = counted, .snapshot = snapshot, .context = w};
-    NW_TRY(nw_driver_init(w->driver, &ops, &o, size, 0, size));
+    NW_TRY(nw_driver_create(&w->driver, sizeof *w->driver, &ops, &o, size, 0, size));
     NW_TRY(nw_codec_create(&w->codec, &(nw_codec_options){.name = options->codec ? options->codec : "none"}));
     for (int i = 0; i < options->members; i++) NW_TRY(make_member(w, i));
     return NW_OK;
