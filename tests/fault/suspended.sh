@@ -148,9 +148,9 @@ while [ "$trial" -lt "$trials" ]; do
     grep -q '^nowait: MPI_Init has not ended' "$work/err" || named 1
 
     # Evaluations that take longer than the time-out; and all ranks at that time.
-    slow="--max-epoch 10 --test-batch-size 1 --train-metrics --train-eval-batch-size 1"
+    slow="--model resnet20 --width 8 --max-epoch 10 --test-batch-size 1 --train-metrics --train-eval-batch-size 1"
     begin 3 --exchange server --communication async $slow
-    until_step 200
+    until_step 150
     suspend $longer 0 1 2
     ends 0 120
     steps_are 200
