@@ -3,7 +3,7 @@
 JOBS := $(shell nproc)
 CTEST := ctest --output-on-failure --no-tests=error -j $(JOBS)
 
-.PHONY: all setup build demo faults fuzz test test-sanitize test-threads test-aarch64 test-mpich check-long bench-peers against-pytorch golden format clean help
+.PHONY: all setup build demo faults fuzz test test-sanitize test-threads test-aarch64 test-mpich test-sets check-long bench-peers against-pytorch golden format clean help
 
 all: build
 
@@ -16,6 +16,7 @@ help:
 	@echo "make test-threads   pool, loader and evaluation beside training, under the thread sanitizer"
 	@echo "make test-aarch64   cross-compile and run the unit tests under qemu-user"
 	@echo "make test-mpich     build with MPICH instead of Open MPI and run the tests of several ranks"
+	@echo "make test-sets      the command and jobs of several ranks, with every instruction set that can run here"
 	@echo "make faults         kill, stop, suspend and continue ranks of jobs, ten times each way"
 	@echo "make check-long     all of these"
 	@echo "make bench-peers    nowait and PyTorch side by side (installs python3-torch)"
@@ -60,6 +61,12 @@ test-mpich: setup
 	@chmod +x build-mpich/bin/mpirun
 	@cd build-mpich && PATH="$$PWD/bin:$$PATH" $(CTEST) -L 'ranks|fault'
 
+# Also those that are not chosen here, and emulated ones, which take some six times as long.
+test-sets: build
+	@cd build && failed=; for set in $$(./nowait info | sed -nE 's/^  ([a-z0-9-]+) +(f32|bf16) +yes.*/\1/p'); do \
+	    echo "== $$set"; NOWAIT_ISA=$$set $(CTEST) -L 'cli|ranks' || failed="$$failed $$set"; done; \
+	    [ -z "$$failed" ] || { echo "failed with$$failed"; exit 1; }
+
 demo: build
 	@build/nowait train --recipe demo --run-dir runs/demo $$([ -d runs/demo/checkpoints ] && echo --resume runs/demo)
 	@build/nowait eval runs/demo
@@ -76,7 +83,7 @@ faults: build
 	@cd build && TRIALS=$(FAULT_TRIALS) $(CTEST) --verbose -L fault >faults.log 2>&1; code=$$?; \
 	    grep -E 'silent ranks:|suspended ranks:|FAILED|Skipped|tests passed' faults.log; exit $$code
 
-check-long: test test-sanitize test-threads test-aarch64 test-mpich fuzz faults
+check-long: test test-sanitize test-threads test-aarch64 test-mpich test-sets fuzz faults
 
 bench-peers: build
 	@scripts/setup peers

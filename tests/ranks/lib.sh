@@ -19,7 +19,7 @@ same_weights() { equal "weights of $1 and $2" "$(weights "$1")" "$(weights "$2")
 
 # said N PATTERN: N lines of stderr that nowait itself wrote match, and it wrote no others.
 said() {
-    lines=$(grep -c '^nowait:' "$work/err")
+    lines=$(err_count '^nowait:')
     [ "$lines" = "$1" ] || complain "nowait said $lines lines, not $1"
     [ "$(grep '^nowait:' "$work/err" | grep -Ec -- "$2")" = "$1" ] || complain "nowait did not say '$2'"
 }

@@ -16,7 +16,7 @@ ranks() {
 # says N PATTERN: so many lines of the job's ranks match, and no others speak.
 says() {
     equal "lines that match '$2'" "$(grep -Ec -- "$2" "$work/err")" "$1"
-    equal "messages of the ranks" "$(grep -c '^nowait: ' "$work/err")" "$1"
+    equal "messages of the ranks" "$(err_count '^nowait: ')" "$1"
 }
 
 # A job that lasts long enough to be disturbed, and its weights when nothing disturbs it.
