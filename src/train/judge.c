@@ -17,7 +17,6 @@ struct nw_judge {
     pthread_mutex_t lock; /* of all that follows */
     pthread_cond_t changed;
     nw_case *first, **last; /* handed over and not taken back; the caller's thread alone links and unlinks them */
-    nw_case *spare;
     bool ends;
     nw_status status; /* of an evaluation that failed */
     char message[512];
@@ -85,36 +84,29 @@ static void *work(void *context)
 
 /* ---- handing over and taking back -------------------------------------------------------------------------------- */
 
-/* A case that is not used; one with room for a copy, if there is one and it is needed. */
-static nw_case *take_spare(nw_judge *j, bool with_room)
+void nw_case_free(nw_case *c)
 {
-    pthread_mutex_lock(&j->lock);
-    nw_case **at = &j->spare;
-    while (*at && (*at)->next && ((*at)->values != NULL) != with_room) at = &(*at)->next;
-    nw_case *c = *at;
-    if (c) *at = c->next;
-    pthread_mutex_unlock(&j->lock);
-    return c;
+    if (!c) return;
+    free(c->values);
+    free(c->buffers);
+    free(c);
 }
+static void autofree_case(nw_case **c) { nw_case_free(*c); }
 
 nw_status nw_judge_open(nw_judge *j, bool evaluate_it, nw_case **opened)
 {
-    nw_case *c = take_spare(j, evaluate_it);
-    if (!c) c = calloc(1, sizeof *c);
+    NW_CLEANUP(autofree_case) nw_case *c = calloc(1, sizeof *c);
     NW_FAIL_IF(!c, NW_E_MEMORY, "no memory for the record of an epoch");
-    if (evaluate_it && !c->values) c->values = calloc(j->floats + 1, sizeof *c->values);
-    if (evaluate_it && !c->buffers) c->buffers = calloc(2 * j->buffers + 1, sizeof *c->buffers);
-    if (evaluate_it && (!c->values || !c->buffers)) {
-        nw_judge_close(j, c);
-        return NW_FAIL(NW_E_MEMORY, "no memory for a copy of %zu parameters", j->floats);
-    }
     nw_record_clear(NW_RECORD_EPOCH, &c->record);
-    c->results = (nw_results){0};
-    c->judged_buffers = c->buffers ? c->buffers + j->buffers : NULL;
     c->evaluated = evaluate_it;
-    c->complete = c->done = false;
-    c->next = NULL;
+    if (evaluate_it) {
+        c->values = calloc(j->floats + 1, sizeof *c->values);
+        c->buffers = calloc(2 * j->buffers + 1, sizeof *c->buffers);
+        NW_FAIL_IF(!c->values || !c->buffers, NW_E_MEMORY, "no memory for a copy of %zu parameters", j->floats);
+        c->judged_buffers = c->buffers + j->buffers;
+    }
     *opened = c;
+    c = NULL;
     return NW_OK;
 }
 
@@ -160,25 +152,7 @@ nw_status nw_judge_take(nw_judge *j, int64_t wait_ns, nw_case **done)
 
 const nw_case *nw_judge_first(const nw_judge *j) { return j->first; }
 
-void nw_judge_close(nw_judge *j, nw_case *c)
-{
-    pthread_mutex_lock(&j->lock);
-    c->next = j->spare;
-    j->spare = c;
-    pthread_mutex_unlock(&j->lock);
-}
-
 /* ---- life -------------------------------------------------------------------------------------------------------- */
-
-static void free_list(nw_case *c)
-{
-    for (nw_case *next; c; c = next) {
-        next = c->next;
-        free(c->values);
-        free(c->buffers);
-        free(c);
-    }
-}
 
 void nw_judge_free(nw_judge *j)
 {
@@ -190,8 +164,10 @@ void nw_judge_free(nw_judge *j)
         pthread_mutex_unlock(&j->lock);
         pthread_join(j->thread, NULL);
     }
-    free_list(j->first);
-    free_list(j->spare);
+    for (nw_case *c = j->first, *next; c; c = next) {
+        next = c->next;
+        nw_case_free(c);
+    }
     nw_net_free(j->net);
     pthread_mutex_destroy(&j->lock);
     pthread_cond_destroy(&j->changed);

@@ -58,9 +58,9 @@ nw_status nw_judge_open(nw_judge *judge, bool evaluate, nw_case **opened);
 /* Takes the case over. */
 nw_status nw_judge_submit(nw_judge *judge, nw_case *submitted);
 /* The next one that is done, or will be within `wait_ns`; NULL: there is none, or the judge was asked to stop. It
- * goes back with nw_judge_close, as does one that is opened and not handed over. */
+ * is freed by its taker, as is one that is opened and not handed over. */
 nw_status nw_judge_take(nw_judge *judge, int64_t wait_ns, nw_case **done);
-void nw_judge_close(nw_judge *judge, nw_case *done);
+void nw_case_free(nw_case *done); /* NULL: nothing */
 /* The cases handed over and not taken back, linked in their order; NULL: none. Their results may be written
  * meanwhile. */
 const nw_case *nw_judge_first(const nw_judge *judge);

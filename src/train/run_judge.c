@@ -42,7 +42,7 @@ void nw_run_forget_cases(run *r)
 {
     for (nw_case *c = r->cases, *next; c; c = next) {
         next = c->next;
-        nw_judge_close(r->judge, c);
+        nw_case_free(c);
     }
     r->cases = NULL;
 }
@@ -50,7 +50,7 @@ void nw_run_forget_cases(run *r)
 void nw_run_close_judge(run *r)
 {
     nw_run_forget_cases(r);
-    if (r->last_judged) nw_judge_close(r->judge, r->last_judged);
+    nw_case_free(r->last_judged);
     r->last_judged = NULL;
     nw_judge_free(r->judge);
     r->judge = NULL;
@@ -64,7 +64,7 @@ static void put_away(run *r, nw_case *done)
         r->last_judged = done;
         done = before;
     }
-    if (done) nw_judge_close(r->judge, done);
+    nw_case_free(done);
 }
 
 void nw_run_keep_statistics(run *r)

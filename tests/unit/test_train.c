@@ -176,7 +176,7 @@ TEST(test_judge)
         hand_over(judge, net, 0, 1.0f);
         OK(nw_judge_take(judge, PATIENCE, &done));
         assert_memory_equal(&done->results.test, &want, sizeof want);
-        nw_judge_close(judge, done);
+        nw_case_free(done);
         stop = 1;
         for (int i = 0; i < CASES; i++)
             hand_over(judge, net, i, i == 2 ? 0.0f : 1.0f + (float)i); /* one is not evaluated */
@@ -194,7 +194,7 @@ TEST(test_judge)
             assert_int_equal(done->results.test.images, i == 2 ? 0 : IMAGES);
             if (i == 0 || i == CASES) assert_memory_equal(&done->results.test, &want, sizeof want);
             if (i == 1) assert_true(done->results.test.loss != want.loss);
-            nw_judge_close(judge, done);
+            nw_case_free(done);
         }
         assert_null(nw_judge_first(judge));
         nw_judge_free(judge);
