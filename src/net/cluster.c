@@ -150,18 +150,12 @@ nw_status nw_cluster_builtin(nw_cluster **cluster, const char *name, int world)
 
 /* ---- what a batch costs ---- */
 
-static double sum_of(const double *list, int count)
-{
-    double sum = 0;
-    for (int i = 0; i < count; i++) sum += list[i];
-    return sum;
-}
-
 /* Divides a time by weights. Differences of rounded running sums, so that the parts add up to the whole. */
 static void divide(int64_t total, const double *weights, int count, int64_t *parts)
 {
-    double sum = sum_of(weights, count), so_far = 0;
+    double sum = 0, so_far = 0;
     int64_t given = 0;
+    for (int i = 0; i < count; i++) sum += weights[i];
     for (int i = 0; i < count; i++) {
         so_far += sum > 0 ? weights[i] : 1;
         int64_t upto = i == count - 1 ? total : nw_time_scale(total, so_far / (sum > 0 ? sum : count));

@@ -23,6 +23,7 @@ enum { RECEIVES = 64 /* under way at most */ };
 static const int64_t GRACE_NS = 1500000000; /* in which the others write down what they know */
 
 typedef struct receiving {
+    MPI_Request request;
     nw_message *message;
     size_t size;
     int from;
@@ -30,6 +31,7 @@ typedef struct receiving {
 } receiving;
 
 typedef struct sending {
+    MPI_Request request;
     nw_message *message;
     int to;
 } sending;
@@ -45,10 +47,8 @@ typedef struct mpi_driver {
     MPI_Comm comm;
     nw_rank *rank;      /* in the run under way; NULL between runs */
     nw_own_clock clock; /* what deadlines, timers and machines are told */
-    MPI_Request *send_requests;
     sending *sends;
     int send_count, send_capacity;
-    MPI_Request receive_requests[RECEIVES];
     receiving receives[RECEIVES]; /* in the order in which they were matched */
     int receive_count;
     mail early, control; /* for the next run; of drivers */
@@ -95,22 +95,20 @@ static nw_status post(mpi_driver *m, int to, nw_message *message)
 {
     if (m->send_count == m->send_capacity) {
         int capacity = m->send_capacity ? 2 * m->send_capacity : 256;
-        MPI_Request *requests = realloc(m->send_requests, (size_t)capacity * sizeof *requests);
-        if (requests) m->send_requests = requests;
         sending *sends = realloc(m->sends, (size_t)capacity * sizeof *sends);
-        if (sends) m->sends = sends;
-        if (!requests || !sends) {
+        if (!sends) {
             nw_message_drop(message);
             return NW_FAIL(NW_E_MEMORY, "no memory for %d messages under way", capacity);
         }
+        m->sends = sends;
         m->send_capacity = capacity;
     }
     nw_driver_stamp(&m->base, m->base.first, to, message);
     size_t bytes = nw_message_size(message);
     if (m->base.options.ledger) nw_ledger_transport(m->base.options.ledger, NW_SENT, bytes);
-    m->sends[m->send_count] = (sending){message, to};
-    MPI_TRY(MPI_Isend(message->header, (int)bytes, MPI_BYTE, to, NW_MPI_TAG, m->comm, &m->send_requests[m->send_count]),
-            "send a message");
+    sending *s = &m->sends[m->send_count];
+    *s = (sending){.message = message, .to = to};
+    MPI_TRY(MPI_Isend(message->header, (int)bytes, MPI_BYTE, to, NW_MPI_TAG, m->comm, &s->request), "send a message");
     m->send_count++;
     return NW_OK;
 }
@@ -121,12 +119,10 @@ static void drop(mpi_driver *m, int rank)
     int kept = 0;
     nw_driver_drop(&m->base, m->base.first, rank, false);
     for (int i = 0; i < m->send_count; i++) {
-        if (m->sends[i].to == rank) {
-            MPI_Request_free(&m->send_requests[i]);
-            continue;
-        }
-        m->sends[kept] = m->sends[i];
-        m->send_requests[kept++] = m->send_requests[i];
+        if (m->sends[i].to == rank)
+            MPI_Request_free(&m->sends[i].request);
+        else
+            m->sends[kept++] = m->sends[i];
     }
     m->send_count = kept;
 }
@@ -228,7 +224,7 @@ static nw_status complete_sends(mpi_driver *m, bool *moved)
 {
     for (int i = 0; i < m->send_count;) {
         int done = 0;
-        MPI_TRY(MPI_Test(&m->send_requests[i], &done, MPI_STATUS_IGNORE), "complete a message");
+        MPI_TRY(MPI_Test(&m->sends[i].request, &done, MPI_STATUS_IGNORE), "complete a message");
         if (!done) {
             i++;
             continue;
@@ -237,7 +233,6 @@ static nw_status complete_sends(mpi_driver *m, bool *moved)
         nw_message_drop(m->sends[i].message);
         m->send_count--;
         memmove(m->sends + i, m->sends + i + 1, (size_t)(m->send_count - i) * sizeof *m->sends);
-        memmove(m->send_requests + i, m->send_requests + i + 1, (size_t)(m->send_count - i) * sizeof(MPI_Request));
     }
     return NW_OK;
 }
@@ -256,8 +251,7 @@ static nw_status match(mpi_driver *m)
         receiving *r = &m->receives[m->receive_count];
         *r = (receiving){.from = info.MPI_SOURCE, .size = (size_t)bytes};
         NW_TRY(nw_message_take(m->base.pool, (size_t)bytes - NW_HEADER_BYTES, &r->message));
-        MPI_TRY(MPI_Imrecv(r->message->header, bytes, MPI_BYTE, &handle, &m->receive_requests[m->receive_count]),
-                "receive a message");
+        MPI_TRY(MPI_Imrecv(r->message->header, bytes, MPI_BYTE, &handle, &r->request), "receive a message");
         m->receive_count++;
     }
     return NW_OK;
@@ -276,7 +270,7 @@ static nw_status complete_receives(mpi_driver *m, bool *moved)
     for (int i = 0; i < m->receive_count;) {
         receiving *r = &m->receives[i];
         int done = r->here;
-        if (!done) MPI_TRY(MPI_Test(&m->receive_requests[i], &done, MPI_STATUS_IGNORE), "complete a message");
+        if (!done) MPI_TRY(MPI_Test(&r->request, &done, MPI_STATUS_IGNORE), "complete a message");
         r->here = done;
         if (!done || is_overtaking(m, i)) {
             i++;
@@ -285,8 +279,6 @@ static nw_status complete_receives(mpi_driver *m, bool *moved)
         receiving complete = *r;
         m->receive_count--;
         memmove(m->receives + i, m->receives + i + 1, (size_t)(m->receive_count - i) * sizeof *r);
-        memmove(m->receive_requests + i, m->receive_requests + i + 1,
-                (size_t)(m->receive_count - i) * sizeof(MPI_Request));
         *moved = true;
         NW_TRY(deliver(m, complete.message, complete.from, complete.size));
     }
@@ -554,7 +546,6 @@ static void mpi_free(nw_driver *d)
     drop_mail(&m->early);
     drop_mail(&m->newer);
     drop_mail(&m->control);
-    free(m->send_requests);
     free(m->sends);
     free(m->heard);
     free(m->heard_ns);
