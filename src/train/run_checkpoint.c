@@ -166,19 +166,15 @@ nw_status nw_run_save_best(run *r, const nw_case *judged)
     NW_AUTOFREE char *path = NULL;
     if (!r->options->run_dir) return NW_OK;
     NW_TRY(nw_path_join(&path, r->options->run_dir, NW_RUN_BEST));
-    enter(r, NW_PHASE_CHECKPOINT);
-    nw_status status = write_best(r, judged, path);
-    leave(r, NW_PHASE_CHECKPOINT);
-    return status;
+    NW_CLEANUP(end_phase) timed phase = begin_phase(r, NW_PHASE_CHECKPOINT);
+    return write_best(r, judged, path);
 }
 
 nw_status nw_run_save_named(run *r)
 {
     if (!r->options->name_checkpoint) return NW_OK;
-    enter(r, NW_PHASE_CHECKPOINT);
-    nw_status status = write_checkpoint(r, r->options->name_checkpoint);
-    leave(r, NW_PHASE_CHECKPOINT);
-    return status;
+    NW_CLEANUP(end_phase) timed phase = begin_phase(r, NW_PHASE_CHECKPOINT);
+    return write_checkpoint(r, r->options->name_checkpoint);
 }
 
 /* Reads what the run itself keeps in a checkpoint. */

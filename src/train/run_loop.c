@@ -86,6 +86,7 @@ void nw_run_fill_results(run *r, const nw_results *results, nw_epoch_record *rec
 static nw_status evaluate(run *r, nw_epoch_record *record, bool *complete)
 {
     nw_results results = {0};
+    NW_CLEANUP(end_phase) timed phase = begin_phase(r, NW_PHASE_VALIDATION);
     NW_TRY(nw_crew_sync_norms(r->crew));
     NW_TRY(evaluate_on(r, r->test, &results.test, complete));
     if (r->validation && *complete) NW_TRY(evaluate_on(r, r->validation, &results.validation, complete));
@@ -312,10 +313,7 @@ static nw_status tell_epoch(run *r, int64_t epoch, bool evaluated, bool *complet
     record.epoch = epoch;
     *complete = true;
     if (evaluated) {
-        enter(r, NW_PHASE_VALIDATION);
-        nw_status status = evaluate(r, &record, complete);
-        leave(r, NW_PHASE_VALIDATION);
-        NW_TRY(status);
+        NW_TRY(evaluate(r, &record, complete));
         if (!*complete) return NW_OK;
     }
     NW_TRY(nw_crew_tally(r->crew, &tally, &r->images));
@@ -332,6 +330,7 @@ enum { JUDGED_NS = 200000000 }; /* for an evaluation, before they hear of it */
 static nw_status await_judge(run *r, int most, bool *stop)
 {
     bool behind = true;
+    NW_CLEANUP(end_phase) timed phase = begin_phase(r, NW_PHASE_VALIDATION);
     *stop = false;
     for (;;) {
         NW_TRY(nw_run_tell_judged(r, nw_run_judging(r) > most ? JUDGED_NS : 0));
@@ -378,6 +377,7 @@ static nw_status judge_present(run *r, int64_t epoch)
 static nw_status end_judging(run *r, bool *complete)
 {
     bool judging, stop = false;
+    NW_CLEANUP(end_phase) timed phase = begin_phase(r, NW_PHASE_VALIDATION);
     if (leads(r) && r->judged_step != nw_crew_updates(r->crew)) /* else it was judged before a resume */
         NW_TRY(judge_present(r, place(r)->epoch + 1));
     NW_TRY(nw_run_tell_judged(r, JUDGED_NS));
@@ -391,10 +391,7 @@ static nw_status end_judging(run *r, bool *complete)
 
 static nw_status end_run(run *r, bool *complete)
 {
-    enter(r, NW_PHASE_VALIDATION);
-    nw_status status = end_judging(r, complete);
-    leave(r, NW_PHASE_VALIDATION);
-    NW_TRY(status);
+    NW_TRY(end_judging(r, complete));
     if (!*complete) return NW_OK;
     r->ended = true;
     NW_TRY(nw_run_save(r));
@@ -408,21 +405,13 @@ static bool is_at_end(const run *r)
     return nw_crew_updates(r->crew) >= total_updates(r);
 }
 
-static nw_status catch_up(run *r, bool *stop)
-{
-    enter(r, NW_PHASE_VALIDATION);
-    nw_status status = await_judge(r, JUDGING_MOST, stop);
-    leave(r, NW_PHASE_VALIDATION);
-    return status;
-}
-
 /* Lets the crew work until something is due, and does it. */
 static nw_status train_on(run *r)
 {
     const nw_run_options *o = r->options;
     bool lockstep = nw_crew_lockstep(r->crew), stop = false;
     nw_go go;
-    if (!lockstep) NW_TRY(catch_up(r, &stop));
+    if (!lockstep) NW_TRY(await_judge(r, JUDGING_MOST, &stop));
     if (stop) return NW_OK;
     NW_TRY(plan(r, &go));
     enter(r, NW_PHASE_TRAIN);
@@ -450,10 +439,8 @@ static nw_status open_judge(run *r)
 {
     if (nw_crew_lockstep(r->crew)) return NW_OK;
     NW_TRY(nw_run_open_judge(r));
-    enter(r, NW_PHASE_VALIDATION);
-    nw_status status = nw_run_submit_cases(r);
-    leave(r, NW_PHASE_VALIDATION);
-    return status;
+    NW_CLEANUP(end_phase) timed phase = begin_phase(r, NW_PHASE_VALIDATION);
+    return nw_run_submit_cases(r);
 }
 
 /* The initial model's record, where the run has trained nothing yet: until then, a run that goes on begins its files
@@ -465,12 +452,10 @@ static nw_status tell_initial(run *r, bool *complete)
     r->epoch_began = times(r);
     if (nw_crew_lockstep(r->crew)) return tell_epoch(r, place(r)->epoch, true, complete);
     if (!leads(r) || r->judged_step >= 0) return NW_OK; /* or it is waiting for its evaluation since before a resume */
-    enter(r, NW_PHASE_VALIDATION);
-    nw_status status = nw_run_open_judge(r);
-    if (status == NW_OK) status = judge_present(r, place(r)->epoch);
-    if (status == NW_OK) status = nw_run_tell_judged(r, 0);
-    leave(r, NW_PHASE_VALIDATION);
-    return status;
+    NW_CLEANUP(end_phase) timed phase = begin_phase(r, NW_PHASE_VALIDATION);
+    NW_TRY(nw_run_open_judge(r));
+    NW_TRY(judge_present(r, place(r)->epoch));
+    return nw_run_tell_judged(r, 0);
 }
 
 static nw_status loop(run *r)

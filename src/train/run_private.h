@@ -73,6 +73,17 @@ static inline int64_t images_seen(const run *r)
 
 static inline void enter(run *r, nw_phase phase) { nw_stopwatch_enter(r->options->watch, phase, nw_now_ns()); }
 static inline void leave(run *r, nw_phase phase) { nw_stopwatch_leave(r->options->watch, phase, nw_now_ns()); }
+/* `NW_CLEANUP(end_phase) timed phase = begin_phase(r, which);`: until the block is left. */
+typedef struct timed {
+    run *r;
+    nw_phase phase;
+} timed;
+static inline timed begin_phase(run *r, nw_phase phase)
+{
+    enter(r, phase);
+    return (timed){r, phase};
+}
+static inline void end_phase(const timed *t) { leave(t->r, t->phase); }
 static inline nw_phase_times times(const run *r) { return nw_stopwatch_read(r->options->watch, nw_now_ns()); }
 
 /* An observer that fails is reported once and does not end the training. */
