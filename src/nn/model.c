@@ -33,10 +33,10 @@ static const nw_model_family families[] = {
     {"petra-resnet50", "PETRA's ResNet50", nw_add_petra_resnet, 50, NULL},
     {"petra-resnet101", "PETRA's ResNet101", nw_add_petra_resnet, 101, NULL},
     {"petra-vgg", "PETRA's VGG: eight convolutions with strides and one linear layer", nw_add_petra_vgg, 0, NULL},
-    {"revnet18", "reversible ResNet18: two streams, convolution biases", nw_add_revnet18, 18, NULL},
-    {"revnet34", "reversible ResNet34", nw_add_revnet34, 34, NULL},
-    {"revnet50", "reversible ResNet50: bottleneck blocks", nw_add_revnet50, 50, NULL},
-    {"revnet101", "reversible ResNet101: bottleneck blocks", nw_add_revnet101, 101, NULL},
+    {"revnet18", "reversible ResNet18: two streams, convolution biases", nw_add_revnet, 18, NULL},
+    {"revnet34", "reversible ResNet34", nw_add_revnet, 34, NULL},
+    {"revnet50", "reversible ResNet50: bottleneck blocks", nw_add_revnet, 50, NULL},
+    {"revnet101", "reversible ResNet101: bottleneck blocks", nw_add_revnet, 101, NULL},
     {"revnet-fixed", "n_layers reversible blocks of one width, hidden_size channels in both streams",
      nw_add_revnet_fixed, 0, NULL},
     {"vgg16", "VGG16 (configuration D) without batch norm", nw_add_vgg16, 0, NULL},
@@ -91,6 +91,18 @@ int nw_model_width(const nw_model *m, int own, int first)
     if (!m->options.base_width) return own;
     double eighths = (double)own * m->options.base_width / first / 8.0;
     return 8 * nw_max(1, (int)(eighths + 0.5));
+}
+
+nw_unit_options nw_model_conv(int k, int size, int stride, const char *conv_name, const char *norm_name)
+{
+    return (nw_unit_options){.k = k,
+                             .size = size,
+                             .stride = stride,
+                             .pad = size / 2,
+                             .norm = norm_name != NULL,
+                             .relu = true,
+                             .conv_name = conv_name,
+                             .norm_name = norm_name};
 }
 
 float nw_model_dropout(const nw_model *m, float own)

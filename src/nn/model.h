@@ -78,6 +78,11 @@ nw_status nw_model_add(nw_model *model, nw_stage *stage, nw_status status);
 int nw_model_width(const nw_model *model, int own, int first);
 /* For families: the probability of dropout that is asked for, `own` if none is. */
 float nw_model_dropout(const nw_model *model, float own);
+/* For families: a convolution whose padding keeps the map (but for the stride), batch norm unless norm_name is NULL,
+ * ReLU. The caller changes what is different. */
+nw_unit_options nw_model_conv(int k, int size, int stride, const char *conv_name, const char *norm_name);
+/* For families: how many blocks the four groups of a ResNet of this depth have, and whether they are bottlenecks. */
+const int *nw_model_resnet_blocks(int depth, bool *bottleneck);
 /* For families with stems: true for the one of large images. NW_E_ARGUMENT for an unknown stem. */
 nw_status nw_model_wants_imagenet_stem(const nw_model *model, bool *large);
 
@@ -96,10 +101,7 @@ nw_status nw_add_resnet9(nw_model *model);
 nw_status nw_add_vgg16(nw_model *model);
 nw_status nw_add_vgg16_bn(nw_model *model);
 nw_status nw_add_wideresnet(nw_model *model);
-nw_status nw_add_revnet18(nw_model *model);
-nw_status nw_add_revnet34(nw_model *model);
-nw_status nw_add_revnet50(nw_model *model);
-nw_status nw_add_revnet101(nw_model *model);
+nw_status nw_add_revnet(nw_model *model);
 nw_status nw_add_revnet_fixed(nw_model *model);
 
 #endif

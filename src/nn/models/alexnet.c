@@ -14,17 +14,11 @@ static const int channels[CONVS] = {64, 192, 384, 256, 256};
 static const bool pooled[CONVS] = {true, true, false, false, true};
 static const nw_pool_options pool = {.size = 2};
 
-static nw_status add_conv(nw_model *m, int i, bool norm, const char *stage, const char *conv, const char *norm_name)
+static nw_status add_conv(nw_model *m, int i, const char *stage, const char *conv, const char *norm)
 {
-    nw_unit_options unit = {.k = nw_model_width(m, channels[i], channels[0]),
-                            .size = 3,
-                            .stride = i == 0 ? 2 : 1,
-                            .pad = 1,
-                            .bias = !norm,
-                            .norm = norm,
-                            .relu = true,
-                            .conv_name = conv,
-                            .norm_name = norm_name};
+    int k = nw_model_width(m, channels[i], channels[0]);
+    nw_unit_options unit = nw_model_conv(k, 3, i == 0 ? 2 : 1, conv, norm);
+    unit.bias = !norm;
     NW_ADD_STAGE(m, nw_stage_conv, stage, &unit, pooled[i] ? &pool : NULL);
     return NW_OK;
 }
@@ -41,7 +35,7 @@ nw_status nw_add_alexnet(nw_model *m)
                             .linear_name = "linear",
                             .classes = m->options.classes,
                             .output_scale = weight != 0 ? weight : 0.125f};
-    for (int i = 0; i < CONVS; i++) NW_TRY(add_conv(m, i, true, names[i][0], names[i][1], names[i][2]));
+    for (int i = 0; i < CONVS; i++) NW_TRY(add_conv(m, i, names[i][0], names[i][1], names[i][2]));
     NW_ADD_STAGE(m, nw_stage_head, "head", &head);
     return NW_OK;
 }
@@ -55,7 +49,7 @@ nw_status nw_add_alexnet1(nw_model *m)
         {.linear_name = "classifier.1", .k = hidden, .bias = true, .relu = true, .dropout = dropout},
         {.linear_name = "classifier.4", .k = hidden, .bias = true, .relu = true, .dropout = dropout},
         {.linear_name = "classifier.6", .k = m->options.classes, .bias = true, .logits = true}};
-    for (int i = 0; i < CONVS; i++) NW_TRY(add_conv(m, i, false, convs[i], convs[i], NULL));
+    for (int i = 0; i < CONVS; i++) NW_TRY(add_conv(m, i, convs[i], convs[i], NULL));
     for (int i = 0; i < 3; i++) NW_ADD_STAGE(m, nw_stage_linear, linear[i].linear_name, &linear[i]);
     return NW_OK;
 }

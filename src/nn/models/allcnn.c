@@ -19,15 +19,10 @@ nw_status nw_add_allcnn(nw_model *m)
         snprintf(stage, sizeof stage, "block%d", i + 1);
         snprintf(conv, sizeof conv, "conv%d", i + 1);
         snprintf(norm, sizeof norm, "bn%d", i + 1);
-        nw_unit_options unit = {.k = i < BLOCKS - 1 ? nw_model_width(m, channels[i], channels[0]) : m->options.classes,
-                                .size = 3,
-                                .stride = strides[i],
-                                .pad = i == 6 ? 0 : 1,
-                                .norm = true,
-                                .no_running = true,
-                                .relu = true,
-                                .conv_name = conv,
-                                .norm_name = norm};
+        int k = i < BLOCKS - 1 ? nw_model_width(m, channels[i], channels[0]) : m->options.classes;
+        nw_unit_options unit = nw_model_conv(k, 3, strides[i], conv, norm);
+        unit.no_running = true;
+        if (i == 6) unit.pad = 0;
         NW_ADD_STAGE(m, nw_stage_conv, stage, &unit, NULL);
     }
     float weight = m->options.variant.output_weight;

@@ -1,5 +1,6 @@
 /*
- * resnet.c - ResNets of basic blocks and of bottlenecks (He et al. 2015), as torchvision has them, and PETRA's.
+ * resnet.c - ResNets of basic blocks and of bottlenecks (He et al. 2015), as torchvision has them, PETRA's, and those
+ * that He et al. made for CIFAR.
  *
  *   stem        small images: conv 3 x 3, w channels, batch norm, ReLU
  *               large ones:   conv 7 x 7, stride 2, batch norm, ReLU, max pool 3 x 3, stride 2, padding 1
@@ -15,14 +16,21 @@
  * first convolution and no ReLU behind the second: compat_ref. Names are torchvision's. With w = 64 and 10 classes,
  * resnet18 has 11,173,962 parameters, resnet50 23,520,842. Initial values: PyTorch's; with the large stem He-out, as
  * torchvision's, except PETRA's.
+ *
+ * For CIFAR (resnet20, 32, 44, 56, 110, 1202): the small stem with 16 channels, three groups with 16, 32, 64 channels
+ * and n = (depth - 2) / 6 basic blocks; where the shape changes the shortcut takes every other pixel and gives the new
+ * channels zeros: no parameters. resnet20 has 269,722 parameters for 10 classes, resnet110 1,727,962. Convolutions
+ * start He-out.
  */
 #include "nn/model.h"
 
 #include <stdio.h>
 
 typedef struct shape {
-    int blocks[4];
-    bool bottleneck, bias, early_stride; /* early_stride: and no middle ReLU */
+    const int *blocks; /* of the four groups */
+    bool bottleneck, bias;
+    bool early_stride; /* and no middle ReLU */
+    bool subsample;    /* instead of projections */
 } shape;
 
 static const char *const part[8] = {"conv1", "bn1", "conv2", "bn2", "conv3", "bn3", "downsample.0", "downsample.1"};
@@ -36,28 +44,19 @@ static nw_status add_block(nw_model *m, const shape *r, int group, int index, in
     nw_residual_options o = {.count = last + 1, .relu_out = true};
     for (int i = 0; i <= last; i++) {
         bool wide = !r->bottleneck || i == 1;
-        o.units[i] = (nw_unit_options){.k = i == last ? out : width,
-                                       .size = wide ? 3 : 1,
-                                       .stride = 1,
-                                       .pad = wide ? 1 : 0,
-                                       .bias = r->bias,
-                                       .norm = true,
-                                       .relu = i < last,
-                                       .ends_residual = i == last,
-                                       .conv_name = name[2 * i],
-                                       .norm_name = name[2 * i + 1]};
+        o.units[i] = nw_model_conv(i == last ? out : width, wide ? 3 : 1, 1, name[2 * i], name[2 * i + 1]);
+        o.units[i].bias = r->bias;
+        o.units[i].relu = i < last;
+        o.units[i].ends_residual = i == last;
     }
     o.units[r->bottleneck && !r->early_stride ? 1 : 0].stride = stride;
     if (r->early_stride) o.units[1].relu = false;
     if (stride != 1 || m->builder.c != out) {
-        o.shortcut = NW_SHORTCUT_PROJECTION;
-        o.projection = (nw_unit_options){.k = out,
-                                         .size = 1,
-                                         .stride = stride,
-                                         .bias = r->bias,
-                                         .norm = true,
-                                         .conv_name = name[6],
-                                         .norm_name = name[7]};
+        o.shortcut = r->subsample ? NW_SHORTCUT_SUBSAMPLE : NW_SHORTCUT_PROJECTION;
+        o.subsample = stride;
+        o.projection = nw_model_conv(out, 1, stride, name[6], name[7]);
+        o.projection.bias = r->bias;
+        o.projection.relu = false;
     }
     NW_ADD_STAGE(m, nw_stage_residual, stage, &o);
     return NW_OK;
@@ -68,15 +67,8 @@ static nw_status add_resnet(nw_model *m, const shape *r, const nw_pool_options *
     bool large;
     NW_TRY(nw_model_wants_imagenet_stem(m, &large));
     int w = nw_model_width(m, 64, 64);
-    nw_unit_options stem = {.k = w,
-                            .size = large ? 7 : 3,
-                            .stride = large ? 2 : 1,
-                            .pad = large ? 3 : 1,
-                            .bias = r->bias,
-                            .norm = true,
-                            .relu = true,
-                            .conv_name = "conv1",
-                            .norm_name = "bn1"};
+    nw_unit_options stem = nw_model_conv(w, large ? 7 : 3, large ? 2 : 1, "conv1", "bn1");
+    stem.bias = r->bias;
     nw_head_options head = {.linear_name = "fc", .classes = m->options.classes, .bias = true, .output_scale = 1.0f};
     NW_ADD_STAGE(m, nw_stage_conv, "stem", &stem, large ? pool : NULL);
     for (int group = 0; group < 4; group++)
@@ -87,32 +79,39 @@ static nw_status add_resnet(nw_model *m, const shape *r, const nw_pool_options *
     return NW_OK;
 }
 
-static shape shape_of(int depth)
+const int *nw_model_resnet_blocks(int depth, bool *bottleneck)
 {
-    switch (depth) {
-    case 18:
-        return (shape){.blocks = {2, 2, 2, 2}};
-    case 34:
-        return (shape){.blocks = {3, 4, 6, 3}};
-    case 50:
-        return (shape){.blocks = {3, 4, 6, 3}, .bottleneck = true};
-    case 101:
-        return (shape){.blocks = {3, 4, 23, 3}, .bottleneck = true};
-    default:
-        return (shape){.blocks = {3, 8, 36, 3}, .bottleneck = true}; /* 152 */
-    }
+    static const int blocks[][4] = {{2, 2, 2, 2}, {3, 4, 6, 3}, {3, 4, 23, 3}, {3, 8, 36, 3}};
+    *bottleneck = depth >= 50;
+    return blocks[depth == 18 ? 0 : depth <= 50 ? 1 : depth == 101 ? 2 : 3];
 }
 
 nw_status nw_add_resnet(nw_model *m)
 {
-    shape r = shape_of(m->family->variant);
+    shape r = {0};
+    r.blocks = nw_model_resnet_blocks(m->family->variant, &r.bottleneck);
     return add_resnet(m, &r, &(nw_pool_options){.size = 3, .stride = 2, .pad = 1});
 }
 
 nw_status nw_add_petra_resnet(nw_model *m)
 {
-    shape r = shape_of(m->family->variant);
-    r.bias = true;
+    shape r = {.bias = true};
+    r.blocks = nw_model_resnet_blocks(m->family->variant, &r.bottleneck);
     r.early_stride = r.bottleneck && m->options.variant.compat_ref;
     return add_resnet(m, &r, &(nw_pool_options){.size = 2});
+}
+
+nw_status nw_add_cifar_resnet(nw_model *m)
+{
+    shape r = {.subsample = true};
+    int blocks = (m->family->variant - 2) / 6;
+    nw_unit_options stem = nw_model_conv(nw_model_width(m, 16, 16), 3, 1, "conv1", "bn1");
+    nw_head_options head = {.linear_name = "linear", .classes = m->options.classes, .bias = true, .output_scale = 1.0f};
+    NW_ADD_STAGE(m, nw_stage_conv, "stem", &stem, NULL);
+    for (int group = 0; group < 3; group++)
+        for (int i = 0; i < blocks; i++)
+            NW_TRY(add_block(m, &r, group + 1, i, nw_model_width(m, 16 << group, 16), group > 0 && i == 0 ? 2 : 1));
+    NW_ADD_STAGE(m, nw_stage_head, "head", &head);
+    m->default_init = "he-out";
+    return NW_OK;
 }

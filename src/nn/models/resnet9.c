@@ -41,8 +41,7 @@ static nw_unit_options cb(int k, const char *module, char conv[64], char norm[64
 {
     snprintf(conv, 64, "%s.conv", module);
     snprintf(norm, 64, "%s.bn", module);
-    return (nw_unit_options){
-        .k = k, .size = 3, .stride = 1, .pad = 1, .norm = true, .relu = true, .conv_name = conv, .norm_name = norm};
+    return nw_model_conv(k, 3, 1, conv, norm);
 }
 
 static nw_status add_residual(nw_model *m, const char *layer, int k)

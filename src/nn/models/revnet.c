@@ -19,11 +19,6 @@
 
 #include <stdio.h>
 
-typedef struct layout {
-    int blocks[4];
-    bool bottleneck;
-} layout;
-
 enum { NAME = 48 };
 
 /* Module names of a block's unit: "layer2.0.conv1", "layer2.0.bn1". */
@@ -33,15 +28,10 @@ typedef struct unit_names {
 
 static nw_unit_options unit(int k, int size, int stride, bool relu, const unit_names *names)
 {
-    return (nw_unit_options){.k = k,
-                             .size = size,
-                             .stride = stride,
-                             .pad = size / 2,
-                             .bias = true,
-                             .norm = true,
-                             .relu = relu,
-                             .conv_name = names->conv,
-                             .norm_name = names->norm};
+    nw_unit_options o = nw_model_conv(k, size, stride, names->conv, names->norm);
+    o.bias = true;
+    o.relu = relu;
+    return o;
 }
 
 /* A block with k channels a stream: reversible where that keeps the shape. */
@@ -91,26 +81,19 @@ static nw_status add_stem(nw_model *m, int w, bool large)
     return NW_OK;
 }
 
-static nw_status add_revnet(nw_model *m, const layout *l)
+nw_status nw_add_revnet(nw_model *m)
 {
-    bool large;
+    bool large, bottleneck;
+    const int *blocks = nw_model_resnet_blocks(m->family->variant, &bottleneck);
     NW_TRY(nw_model_wants_imagenet_stem(m, &large));
     int w = nw_model_width(m, 64, 64);
     NW_TRY(add_stem(m, w, large));
     for (int group = 0; group < 4; group++)
-        for (int i = 0; i < l->blocks[group]; i++)
-            NW_TRY(add_block(m, group + 1, i, (l->bottleneck ? 4 : 1) * (w << group), group > 0 && i == 0 ? 2 : 1,
-                             l->bottleneck));
+        for (int i = 0; i < blocks[group]; i++)
+            NW_TRY(add_block(m, group + 1, i, (bottleneck ? 4 : 1) * (w << group), group > 0 && i == 0 ? 2 : 1,
+                             bottleneck));
     NW_ADD_STAGE(m, nw_stage_stream_head, "head", "fc", m->options.classes);
     return NW_OK;
-}
-
-nw_status nw_add_revnet18(nw_model *m) { return add_revnet(m, &(layout){.blocks = {2, 2, 2, 2}}); }
-nw_status nw_add_revnet34(nw_model *m) { return add_revnet(m, &(layout){.blocks = {3, 4, 6, 3}}); }
-nw_status nw_add_revnet50(nw_model *m) { return add_revnet(m, &(layout){.blocks = {3, 4, 6, 3}, .bottleneck = true}); }
-nw_status nw_add_revnet101(nw_model *m)
-{
-    return add_revnet(m, &(layout){.blocks = {3, 4, 23, 3}, .bottleneck = true});
 }
 
 nw_status nw_add_revnet_fixed(nw_model *m)

@@ -21,12 +21,9 @@ nw_status nw_add_lenet5(nw_model *m)
     static const char *const names[2] = {"conv1", "conv2"};
     static const int channels[2] = {6, 16};
     for (int i = 0; i < 2; i++) {
-        nw_unit_options unit = {.k = nw_model_width(m, channels[i], 6),
-                                .size = 5,
-                                .stride = 1,
-                                .bias = true,
-                                .relu = true,
-                                .conv_name = names[i]};
+        nw_unit_options unit = nw_model_conv(nw_model_width(m, channels[i], 6), 5, 1, names[i], NULL);
+        unit.pad = 0;
+        unit.bias = true;
         NW_ADD_STAGE(m, nw_stage_conv, names[i], &unit, &pool);
     }
     NW_TRY(add_linear(m, "fc1", nw_model_width(m, 120, 6), false));

@@ -27,15 +27,8 @@ static nw_status add_vgg16(nw_model *m, bool norm)
         char conv[32], norm_name[32];
         snprintf(conv, sizeof conv, "features.%d", module);
         snprintf(norm_name, sizeof norm_name, "features.%d", module + 1);
-        nw_unit_options unit = {.k = nw_model_width(m, config[i], 64),
-                                .size = 3,
-                                .stride = 1,
-                                .pad = 1,
-                                .bias = true,
-                                .norm = norm,
-                                .relu = true,
-                                .conv_name = conv,
-                                .norm_name = norm_name};
+        nw_unit_options unit = nw_model_conv(nw_model_width(m, config[i], 64), 3, 1, conv, norm ? norm_name : NULL);
+        unit.bias = true;
         NW_ADD_STAGE(m, nw_stage_conv, conv, &unit, config[i + 1] == 0 ? &pool : NULL);
         module += norm ? 3 : 2;
     }
@@ -65,15 +58,8 @@ nw_status nw_add_petra_vgg(nw_model *m)
         snprintf(stage, sizeof stage, "layer%d", i + 1);
         snprintf(conv, sizeof conv, "layer%d.conv", i + 1);
         snprintf(norm, sizeof norm, "layer%d.bn", i + 1);
-        nw_unit_options unit = {.k = nw_model_width(m, channels[i], 64),
-                                .size = 3,
-                                .stride = strides[i],
-                                .pad = 1,
-                                .bias = true,
-                                .norm = true,
-                                .relu = true,
-                                .conv_name = conv,
-                                .norm_name = norm};
+        nw_unit_options unit = nw_model_conv(nw_model_width(m, channels[i], 64), 3, strides[i], conv, norm);
+        unit.bias = true;
         NW_ADD_STAGE(m, nw_stage_conv, stage, &unit, NULL);
     }
     nw_head_options head = {.linear_name = "fc", .classes = m->options.classes, .bias = true, .output_scale = 1.0f};

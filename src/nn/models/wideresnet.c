@@ -31,14 +31,7 @@ static nw_status add_block(nw_model *m, int group, int index, int k)
     else
         snprintf(next, sizeof next, "bn1");
     nw_preact_options o = {
-        .units = {{.k = k,
-                   .size = 3,
-                   .stride = stride,
-                   .pad = 1,
-                   .norm = true,
-                   .relu = true,
-                   .conv_name = name[0],
-                   .norm_name = name[1]},
+        .units = {nw_model_conv(k, 3, stride, name[0], name[1]),
                   {.k = k, .size = 3, .stride = 1, .pad = 1, .conv_name = name[2]}},
         .has_projection = index == 0,
         .projection = {.k = k, .size = 1, .stride = stride, .conv_name = name[3]},
@@ -51,14 +44,7 @@ static nw_status add_block(nw_model *m, int group, int index, int k)
 nw_status nw_add_wideresnet(nw_model *m)
 {
     int factor = m->family->variant;
-    nw_unit_options stem = {.k = nw_model_width(m, 16, 16),
-                            .size = 3,
-                            .stride = 1,
-                            .pad = 1,
-                            .norm = true,
-                            .relu = true,
-                            .conv_name = "conv1",
-                            .norm_name = "block1.layer.0.bn1"};
+    nw_unit_options stem = nw_model_conv(nw_model_width(m, 16, 16), 3, 1, "conv1", "block1.layer.0.bn1");
     nw_head_options head = {.linear_name = "fc", .classes = m->options.classes, .bias = true, .output_scale = 1.0f};
     NW_ADD_STAGE(m, nw_stage_conv, "stem", &stem, NULL);
     for (int group = 0; group < GROUPS; group++)
