@@ -85,7 +85,7 @@ def check_manifest(directory):
     with open(path, "rb") as file:
         text = file.read()
     manifest = json.loads(text)
-    require(manifest["format"] == "nowait-checkpoint" and manifest["version"] == 1, "%s: unknown format", path)
+    require(manifest["format"] == "nowait-checkpoint" and manifest["version"] == 3, "%s: unknown format", path)
     own = manifest["sha256"].encode()
     require(text.count(own) == 1 and hashlib.sha256(text.replace(own, b"0" * 64)).hexdigest().encode() == own,
             "%s: its own hash is wrong", path)

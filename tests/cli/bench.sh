@@ -24,8 +24,8 @@ out_lacks 'conv backward weights|a parameter'
 
 # bf16 without AMX is stored in bf16, multiplied in f32, and says so once.
 run 0 env NOWAIT_ISA=generic "$NOWAIT" bench train --model resnet9 --width 8 --batch-size 4 --steps 1 --precision bf16 --format json
-err_has 'there is no AMX here'
-err_lines 1
+[ "$(grep -c 'there is no AMX here' "$work/err")" = 1 ] || complain "it is not said once that there is no AMX"
+err_lines 0
 out_has '"precision": "bf16"'
 out_has '"isa": "generic-bf16"'
 
