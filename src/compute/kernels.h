@@ -237,20 +237,26 @@ typedef struct nw_kernels {
 
 /* ---- batch norm ------------------------------------------------------------------------------------------------ */
 
-/* Finish what the kernels gathered; plain code, the same for every instruction set. Arrays are `pitch` floats. */
+/* What a batch norm over a tensor remembers; arrays are `pitch` floats, the sums those of a sink. */
+typedef struct nw_norm {
+    nw_moments moments;
+    float *mean, *rstd, *scale, *shift; /* of the forward pass */
+    float *sum_g, *sum_gy;
+    float *c1, *c2, *c3; /* of the backward pass */
+} nw_norm;
+
+/* Finish what the kernels gathered; plain code, the same for every instruction set. */
 
 /* From partial moments of y: mean, rstd (biased variance, eps 1e-5) and the forward source's scale and shift; running
  * statistics move by 0.1 (unbiased variance) unless NULL. gamma, beta, running: c floats. */
-void nw_norm_forward(nw_exec *exec, const nw_tensor *y, const nw_moments *moments, const float *gamma,
-                     const float *beta, float *mean, float *rstd, float *scale, float *shift, float *running_mean,
-                     float *running_var);
+void nw_norm_forward(nw_exec *exec, const nw_tensor *y, const nw_norm *norm, const float *gamma, const float *beta,
+                     float *running_mean, float *running_var);
 /* Evaluation: scale and shift from running statistics. */
 void nw_norm_eval(int c, int pitch, const float *gamma, const float *beta, const float *running_mean,
                   const float *running_var, float *scale, float *shift);
 /* From the sink's sums: dgamma, dbeta (+)= and the gradient source's coefficients, dy = (c1 g + c2) + c3 y. */
-void nw_norm_backward(nw_exec *exec, const nw_tensor *y, const float *sum_g, const float *sum_gy, const float *gamma,
-                      const float *mean, const float *rstd, float *dgamma, float *dbeta, bool accumulate, float *c1,
-                      float *c2, float *c3);
+void nw_norm_backward(nw_exec *exec, const nw_tensor *y, const nw_norm *norm, const float *gamma, float *dgamma,
+                      float *dbeta, bool accumulate);
 static inline int nw_items(const nw_tensor *t) { return nw_tensor_blocks(t) * t->h; }
 static inline size_t nw_moments_floats(const nw_tensor *t) { return (size_t)nw_items(t) * 3 * (size_t)t->pitch; }
 static inline size_t nw_sums_floats(const nw_tensor *t) { return (size_t)nw_items(t) * (size_t)t->pitch; }

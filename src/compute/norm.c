@@ -18,10 +18,9 @@ enum { GROUP = 16 };
 
 typedef struct norm_job {
     const nw_tensor *y;
-    const float *partial, *sum_g, *sum_gy, *gamma, *beta;
-    const float *mean_in, *rstd_in;
-    float *mean, *rstd, *scale, *shift, *running_mean, *running_var;
-    float *dgamma, *dbeta, *c1, *c2, *c3;
+    const nw_norm *norm;
+    const float *gamma, *beta;
+    float *running_mean, *running_var, *dgamma, *dbeta;
     bool accumulate;
 } norm_job;
 
@@ -29,12 +28,13 @@ static void forward_task(void *context, int group, int worker)
 {
     const norm_job *job = context;
     const nw_tensor *y = job->y;
+    const nw_norm *norm = job->norm;
     int c0 = group * GROUP, count = nw_min(GROUP, y->pitch - c0);
     size_t pitch = (size_t)y->pitch;
     double mean[GROUP] = {0}, m2[GROUP] = {0}, total = 0;
     (void)worker;
     for (int item = 0; item < nw_items(y); item++) {
-        const float *p = job->partial + (size_t)item * 3 * pitch + (size_t)c0;
+        const float *p = norm->moments.partial + (size_t)item * 3 * pitch + (size_t)c0;
         double n = (double)nw_tensor_valid(y, item / y->h) * y->w, share = n / (total + n), weight = total * share;
         for (int j = 0; j < count; j++) {
             double sum = (double)p[pitch + (size_t)j], m = (double)p[j] + sum / n;
@@ -47,14 +47,14 @@ static void forward_task(void *context, int group, int worker)
     for (int j = 0; j < count; j++) {
         int c = c0 + j;
         if (c >= y->c) { /* padding stays zero */
-            job->mean[c] = job->rstd[c] = job->scale[c] = job->shift[c] = 0.0f;
+            norm->mean[c] = norm->rstd[c] = norm->scale[c] = norm->shift[c] = 0.0f;
             continue;
         }
         double var = m2[j] > 0 ? m2[j] / total : m2[j] * 0.0, rstd = 1.0 / sqrt(var + EPS); /* keeps NaN */
-        job->mean[c] = (float)mean[j];
-        job->rstd[c] = (float)rstd;
-        job->scale[c] = (float)((double)job->gamma[c] * rstd);
-        job->shift[c] = (float)((double)job->beta[c] - mean[j] * (double)job->gamma[c] * rstd);
+        norm->mean[c] = (float)mean[j];
+        norm->rstd[c] = (float)rstd;
+        norm->scale[c] = (float)((double)job->gamma[c] * rstd);
+        norm->shift[c] = (float)((double)job->beta[c] - mean[j] * (double)job->gamma[c] * rstd);
         if (job->running_mean) {
             double unbiased = total > 1 ? var * total / (total - 1) : var;
             job->running_mean[c] += (float)(MOMENTUM * (mean[j] - (double)job->running_mean[c]));
@@ -63,20 +63,10 @@ static void forward_task(void *context, int group, int worker)
     }
 }
 
-void nw_norm_forward(nw_exec *exec, const nw_tensor *y, const nw_moments *moments, const float *gamma,
-                     const float *beta, float *mean, float *rstd, float *scale, float *shift, float *running_mean,
-                     float *running_var)
+void nw_norm_forward(nw_exec *exec, const nw_tensor *y, const nw_norm *norm, const float *gamma, const float *beta,
+                     float *running_mean, float *running_var)
 {
-    norm_job job = {.y = y,
-                    .partial = moments->partial,
-                    .gamma = gamma,
-                    .beta = beta,
-                    .mean = mean,
-                    .rstd = rstd,
-                    .scale = scale,
-                    .shift = shift,
-                    .running_mean = running_mean,
-                    .running_var = running_var};
+    norm_job job = {y, norm, gamma, beta, .running_mean = running_mean, .running_var = running_var};
     nw_exec_run(exec, NW_WORK_STATS, nw_div_up(y->pitch, GROUP), forward_task, &job);
 }
 
@@ -94,47 +84,36 @@ static void backward_task(void *context, int group, int worker)
 {
     const norm_job *job = context;
     const nw_tensor *y = job->y;
+    const nw_norm *norm = job->norm;
     int c0 = group * GROUP, count = nw_min(GROUP, y->pitch - c0);
     double g[GROUP] = {0}, gy[GROUP] = {0}, total = (double)y->n * y->h * y->w;
     (void)worker;
     for (int item = 0; item < nw_items(y); item++) {
         size_t at = (size_t)item * (size_t)y->pitch + (size_t)c0;
         for (int j = 0; j < count; j++) {
-            g[j] += (double)job->sum_g[at + (size_t)j];
-            gy[j] += (double)job->sum_gy[at + (size_t)j];
+            g[j] += (double)norm->sum_g[at + (size_t)j];
+            gy[j] += (double)norm->sum_gy[at + (size_t)j];
         }
     }
     for (int j = 0; j < count; j++) {
         int c = c0 + j;
         if (c >= y->c) {
-            job->c1[c] = job->c2[c] = job->c3[c] = 0.0f;
+            norm->c1[c] = norm->c2[c] = norm->c3[c] = 0.0f;
             continue;
         }
-        double rstd = (double)job->rstd_in[c], dgamma = gy[j] * rstd, c1 = (double)job->gamma[c] * rstd;
+        double rstd = (double)norm->rstd[c], dgamma = gy[j] * rstd, c1 = (double)job->gamma[c] * rstd;
         double c3 = -c1 * rstd * dgamma / total;
         job->dgamma[c] = (float)dgamma + (job->accumulate ? job->dgamma[c] : 0.0f);
         job->dbeta[c] = (float)g[j] + (job->accumulate ? job->dbeta[c] : 0.0f);
-        job->c1[c] = (float)c1;
-        job->c2[c] = (float)(-c1 * g[j] / total - c3 * (double)job->mean_in[c]);
-        job->c3[c] = (float)c3;
+        norm->c1[c] = (float)c1;
+        norm->c2[c] = (float)(-c1 * g[j] / total - c3 * (double)norm->mean[c]);
+        norm->c3[c] = (float)c3;
     }
 }
 
-void nw_norm_backward(nw_exec *exec, const nw_tensor *y, const float *sum_g, const float *sum_gy, const float *gamma,
-                      const float *mean, const float *rstd, float *dgamma, float *dbeta, bool accumulate, float *c1,
-                      float *c2, float *c3)
+void nw_norm_backward(nw_exec *exec, const nw_tensor *y, const nw_norm *norm, const float *gamma, float *dgamma,
+                      float *dbeta, bool accumulate)
 {
-    norm_job job = {.y = y,
-                    .sum_g = sum_g,
-                    .sum_gy = sum_gy,
-                    .gamma = gamma,
-                    .mean_in = mean,
-                    .rstd_in = rstd,
-                    .dgamma = dgamma,
-                    .dbeta = dbeta,
-                    .accumulate = accumulate,
-                    .c1 = c1,
-                    .c2 = c2,
-                    .c3 = c3};
+    norm_job job = {y, norm, gamma, .dgamma = dgamma, .dbeta = dbeta, .accumulate = accumulate};
     nw_exec_run(exec, NW_WORK_STATS, nw_div_up(y->pitch, GROUP), backward_task, &job);
 }

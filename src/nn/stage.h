@@ -131,9 +131,7 @@ struct nw_unit {
     bool relu, linear;
     nw_dtype dtype; /* of y; set it between making and binding to change it */
     nw_tensor y;
-    nw_moments moments;
-    float *mean, *rstd, *scale, *shift, *c1, *c2, *c3;
-    float *sum_g, *sum_gy;
+    nw_norm norm;
 };
 
 typedef struct nw_unit_options {

@@ -31,7 +31,7 @@ static void residual_bind(nw_stage *base, nw_arena *arena)
     residual_stage *s = (residual_stage *)base;
     const nw_unit *last = &s->unit[s->count - 1];
     if (s->shortcut == NW_SHORTCUT_PROJECTION)
-        s->projection.sum_g = last->sum_g; /* the same g reaches both batch norms: z's sink sums it once */
+        s->projection.norm.sum_g = last->norm.sum_g; /* the same g reaches both batch norms: z's sink sums it once */
     if (s->shortcut == NW_SHORTCUT_SUBSAMPLE) {
         const nw_conv *v = &s->sampling;
         nw_stage_tensor(base, &s->sampled, arena, v->k, v->oh, v->ow, last->dtype);

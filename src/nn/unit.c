@@ -57,16 +57,17 @@ void nw_stage_tensor(nw_stage *stage, nw_tensor *tensor, nw_arena *arena, int c,
     stage->tensors[stage->tensor_count++] = tensor;
 }
 
-static void bind_unit(nw_unit *u, nw_arena *arena, int n, int block)
+static void bind_unit(nw_unit *u, nw_arena *arena, int images, int block)
 {
-    u->y = nw_tensor_alloc(arena, n, u->conv.k, u->conv.oh, u->conv.ow, block, u->dtype);
+    u->y = nw_tensor_alloc(arena, images, u->conv.k, u->conv.oh, u->conv.ow, block, u->dtype);
     if (!nw_unit_has_norm(u)) return;
-    float **vectors[] = {&u->mean, &u->rstd, &u->scale, &u->shift, &u->c1, &u->c2, &u->c3};
+    nw_norm *n = &u->norm;
+    float **vectors[] = {&n->mean, &n->rstd, &n->scale, &n->shift, &n->c1, &n->c2, &n->c3};
     for (size_t i = 0; i < sizeof vectors / sizeof vectors[0]; i++)
         *vectors[i] = nw_arena_alloc(arena, (size_t)u->y.pitch * sizeof(float));
-    u->moments.partial = nw_arena_alloc(arena, nw_moments_floats(&u->y) * sizeof(float));
-    u->sum_g = nw_arena_alloc(arena, nw_sums_floats(&u->y) * sizeof(float));
-    u->sum_gy = nw_arena_alloc(arena, nw_sums_floats(&u->y) * sizeof(float));
+    n->moments.partial = nw_arena_alloc(arena, nw_moments_floats(&u->y) * sizeof(float));
+    n->sum_g = nw_arena_alloc(arena, nw_sums_floats(&u->y) * sizeof(float));
+    n->sum_gy = nw_arena_alloc(arena, nw_sums_floats(&u->y) * sizeof(float));
 }
 
 void nw_stage_bind(nw_stage *stage, nw_arena *arena)
@@ -258,7 +259,7 @@ static float *unit_buffer(const nw_unit *u, const nw_params *p, int index)
 
 const nw_moments *nw_unit_moments(const nw_unit *u, const nw_pass *pass)
 {
-    return nw_unit_has_norm(u) && (pass->training || u->running_mean < 0) ? &u->moments : NULL;
+    return nw_unit_has_norm(u) && (pass->training || u->running_mean < 0) ? &u->norm.moments : NULL;
 }
 
 void nw_unit_normalise(nw_unit *u, nw_pass *pass)
@@ -269,10 +270,9 @@ void nw_unit_normalise(nw_unit *u, nw_pass *pass)
     float *mean = unit_buffer(u, p, u->running_mean), *var = unit_buffer(u, p, u->running_var);
     bool moves = !pass->freeze_running;
     if (nw_unit_moments(u, pass))
-        nw_norm_forward(&pass->exec, &u->y, &u->moments, gamma, beta, u->mean, u->rstd, u->scale, u->shift,
-                        moves ? mean : NULL, moves ? var : NULL);
+        nw_norm_forward(&pass->exec, &u->y, &u->norm, gamma, beta, moves ? mean : NULL, moves ? var : NULL);
     else
-        nw_norm_eval(u->y.c, u->y.pitch, gamma, beta, mean, var, u->scale, u->shift);
+        nw_norm_eval(u->y.c, u->y.pitch, gamma, beta, mean, var, u->norm.scale, u->norm.shift);
 }
 
 void nw_unit_forward(nw_unit *u, nw_pass *pass, const nw_source *x)
@@ -286,10 +286,7 @@ void nw_unit_forward(nw_unit *u, nw_pass *pass, const nw_source *x)
 
 nw_view nw_unit_view(const nw_unit *u)
 {
-    return (nw_view){.t = &u->y,
-                     .scale = nw_unit_has_norm(u) ? u->scale : NULL,
-                     .shift = nw_unit_has_norm(u) ? u->shift : NULL,
-                     .relu = u->relu};
+    return (nw_view){.t = &u->y, .scale = u->norm.scale, .shift = u->norm.shift, .relu = u->relu};
 }
 
 nw_sink nw_unit_sink(const nw_unit *u, bool gated)
@@ -297,8 +294,8 @@ nw_sink nw_unit_sink(const nw_unit *u, bool gated)
     nw_sink sink = {0};
     if (gated && u->relu) sink.gate = nw_unit_view(u);
     if (nw_unit_has_norm(u)) {
-        sink.sum_g = u->sum_g;
-        sink.norm[0] = (nw_norm_sums){.y = &u->y, .mean = u->mean, .sum_gy = u->sum_gy};
+        sink.sum_g = u->norm.sum_g;
+        sink.norm[0] = (nw_norm_sums){.y = &u->y, .mean = u->norm.mean, .sum_gy = u->norm.sum_gy};
     }
     return sink;
 }
@@ -307,10 +304,10 @@ nw_source nw_unit_before_norm(nw_unit *u, nw_pass *pass, const nw_tensor *g)
 {
     const nw_params *p = pass->params;
     if (!nw_unit_has_norm(u)) return nw_source_plain(g);
-    nw_norm_backward(&pass->exec, &u->y, u->sum_g, u->sum_gy, unit_value(u, p, u->gamma), u->mean, u->rstd,
-                     unit_gradient(u, p, u->gamma), unit_gradient(u, p, u->beta), pass->accumulate, u->c1, u->c2,
-                     u->c3);
-    return (nw_source){.a = {.t = g, .scale = u->c1, .shift = u->c2}, .b = {.t = &u->y, .scale = u->c3}};
+    const nw_norm *n = &u->norm;
+    nw_norm_backward(&pass->exec, &u->y, n, unit_value(u, p, u->gamma), unit_gradient(u, p, u->gamma),
+                     unit_gradient(u, p, u->beta), pass->accumulate);
+    return (nw_source){.a = {.t = g, .scale = n->c1, .shift = n->c2}, .b = {.t = &u->y, .scale = n->c3}};
 }
 
 void nw_unit_backward(nw_unit *u, nw_pass *pass, const nw_source *x, const nw_tensor *g, nw_tensor *dx,

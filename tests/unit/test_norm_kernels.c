@@ -74,8 +74,15 @@ static norm_result norm_compute(const norm_case *f, const fx_run *run)
     nw_moments moments = {fx_alloc(nw_moments_floats(&r.y) * sizeof(float), "moments")};
 
     kernels->conv_forward(&exec, &f->first, &x_source, f->w1, f->bias, &r.y, &moments, NW_WORK_CONV_FORWARD);
-    nw_norm_forward(&exec, &r.y, &moments, f->gamma, f->beta, r.mean, r.rstd, r.scale, r.shift, r.running_mean,
-                    r.running_var);
+    nw_norm norm = {.moments = moments,
+                    .mean = r.mean,
+                    .rstd = r.rstd,
+                    .scale = r.scale,
+                    .shift = r.shift,
+                    .c1 = r.c1,
+                    .c2 = r.c2,
+                    .c3 = r.c3};
+    nw_norm_forward(&exec, &r.y, &norm, f->gamma, f->beta, r.running_mean, r.running_var);
     nw_source a_source = {.a = {.t = &r.y, .scale = r.scale, .shift = r.shift, .relu = true}};
     kernels->materialise(&exec, &a_source, &r.a, NULL);
 
@@ -84,8 +91,9 @@ static norm_result norm_compute(const norm_case *f, const fx_run *run)
                     .sum_g = fx_alloc(sums, "sum_g"),
                     .norm = {{.y = &r.y, .mean = r.mean, .sum_gy = fx_alloc(sums, "sum_gy")}}};
     kernels->conv_backward_data(&exec, &f->second, &dz_source, f->w2, &r.g, &sink, NW_WORK_CONV_DATA);
-    nw_norm_backward(&exec, &r.y, sink.sum_g, sink.norm[0].sum_gy, f->gamma, r.mean, r.rstd, r.dgamma, r.dbeta,
-                     f->accumulate, r.c1, r.c2, r.c3);
+    norm.sum_g = sink.sum_g;
+    norm.sum_gy = sink.norm[0].sum_gy;
+    nw_norm_backward(&exec, &r.y, &norm, f->gamma, r.dgamma, r.dbeta, f->accumulate);
     nw_source dy_source = {.a = {.t = &r.g, .scale = r.c1, .shift = r.c2}, .b = {.t = &r.y, .scale = r.c3}};
     kernels->materialise(&exec, &dy_source, &r.dy, NULL);
     return r;
@@ -260,7 +268,8 @@ static uint64_t single_body(const fx_run *run, void *context)
     nw_source source = nw_source_plain(&x);
     nw_exec exec = fx_exec(run, nw_pointwise_need(y.pitch, run->block));
     run->kernels->materialise(&exec, &source, &y, &moments);
-    nw_norm_forward(&exec, &y, &moments, gamma, beta, mean, rstd, scale, shift, running_mean, running_var);
+    nw_norm norm = {.moments = moments, .mean = mean, .rstd = rstd, .scale = scale, .shift = shift};
+    nw_norm_forward(&exec, &y, &norm, gamma, beta, running_mean, running_var);
     for (int c = 0; c < 2; c++) {
         fx_near("mean", c, (double)mean[c], value[c], 0);
         fx_near("rstd", c, (double)rstd[c], 1 / sqrt(1e-5), 1e-4);
