@@ -170,6 +170,12 @@ nw_source nw_unit_before_norm(nw_unit *unit, nw_pass *pass, const nw_tensor *g);
 void nw_unit_backward(nw_unit *unit, nw_pass *pass, const nw_source *x, const nw_tensor *g, nw_tensor *dx,
                       const nw_sink *sink);
 
+/* Units one after the other: all forward; and backward from g, the gradient of the last one's view through its sink, to
+ * that of the first one's. Regions in between are given back, that of g if `give`. `inner`, unless NULL, is a gradient
+ * of the first unit's view from elsewhere, in whose region the sum of both is returned. */
+void nw_units_forward(nw_unit *units, int count, nw_pass *pass, const nw_source *x);
+nw_tensor nw_units_backward(nw_unit *units, int count, nw_pass *pass, nw_tensor g, bool give, nw_tensor *inner);
+
 /* For the functions that make stages: zeroed memory of a stage that begins with nw_stage; and, when it is made, its
  * output shape from the builder. The caller of nw_stage_* owns *stage, also after a failure. */
 nw_status nw_stage_begin(nw_stage **stage, size_t bytes, const nw_stage_ops *ops, const char *name,

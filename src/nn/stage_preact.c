@@ -25,9 +25,7 @@ typedef struct preact_stage {
 static void preact_forward(nw_stage *base, nw_pass *pass, const nw_value *in, nw_value *out)
 {
     preact_stage *s = (preact_stage *)base;
-    nw_unit_forward(&s->unit[0], pass, &in->source);
-    nw_source inner = nw_source_view(nw_unit_view(&s->unit[0]));
-    nw_unit_forward(&s->unit[1], pass, &inner);
+    nw_units_forward(s->unit, 2, pass, &in->source);
     nw_source sum = {.a = nw_unit_view(&s->unit[1])};
     if (s->has_projection) {
         nw_unit_forward(&s->projection, pass, &in->source);
@@ -54,10 +52,8 @@ static nw_gradient preact_backward(nw_stage *base, nw_pass *pass, const nw_value
     k->gradient(&pass->exec, &before, &dz, &add);
     if (upper.twin.data) nw_region_give(pass, &upper.main);
 
-    nw_source inner = nw_source_view(nw_unit_view(&s->unit[0]));
-    nw_sink inner_sink = nw_unit_sink(&s->unit[0], true), sink = in->sink;
-    nw_tensor t = nw_region_take(pass, &s->unit[0].y), da = {.data = NULL};
-    nw_unit_backward(&s->unit[1], pass, &inner, &dz, &t, &inner_sink);
+    nw_sink sink = in->sink;
+    nw_tensor t = nw_units_backward(s->unit, 2, pass, dz, false, NULL), da = {.data = NULL};
     if (want_input) da = nw_region_take(pass, nw_value_tensor(in));
     if (s->has_projection) {
         nw_unit_backward(&s->projection, pass, &in->source, &dz, want_input ? &da : NULL, NULL);

@@ -42,21 +42,12 @@ static void residual_bind(nw_stage *base, nw_arena *arena)
     nw_stage_tensor(base, &s->z, arena, last->y.c, last->y.h, last->y.w, last->dtype);
 }
 
-/* What unit i of the branch reads. */
-static nw_source branch_input(const residual_stage *s, int i, const nw_value *in)
-{
-    return i == 0 ? in->source : nw_source_view(nw_unit_view(&s->unit[i - 1]));
-}
-
 static void residual_forward(nw_stage *base, nw_pass *pass, const nw_value *in, nw_value *out)
 {
     residual_stage *s = (residual_stage *)base;
     const nw_kernels *k = pass->exec.kernels;
     nw_unit *last = &s->unit[s->count - 1];
-    for (int i = 0; i < s->count; i++) {
-        nw_source x = branch_input(s, i, in);
-        nw_unit_forward(&s->unit[i], pass, &x);
-    }
+    nw_units_forward(s->unit, s->count, pass, &in->source);
     nw_source sum = {.a = nw_unit_view(last), .b = in->source.a, .relu = s->relu_out};
     if (s->shortcut == NW_SHORTCUT_PROJECTION) {
         nw_unit_forward(&s->projection, pass, &in->source);
@@ -105,14 +96,7 @@ static nw_gradient residual_backward(nw_stage *base, nw_pass *pass, const nw_val
         g = nw_region_take(pass, &s->z);
         pass->exec.kernels->gradient(&pass->exec, &plain, &g, &sink);
     }
-    for (int i = s->count - 1; i > 0; i--) {
-        nw_sink sink = nw_unit_sink(&s->unit[i - 1], true);
-        nw_source x = branch_input(s, i, in);
-        nw_tensor t = nw_region_take(pass, &s->unit[i - 1].y);
-        nw_unit_backward(&s->unit[i], pass, &x, &g, &t, &sink);
-        if (g.data != gradient.data) nw_region_give(pass, &g);
-        g = t;
-    }
+    g = nw_units_backward(s->unit, s->count, pass, g, !s->relu_out, NULL);
     /* Unit 0 adds its own gradient to the shortcut's in place. */
     nw_tensor dx = shortcut_backward(s, pass, in, gradient, want_input);
     nw_sink sink = in->sink;

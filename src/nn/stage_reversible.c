@@ -36,15 +36,6 @@ static nw_status branch_make(branch *f, nw_builder *b, const nw_branch_options *
     return NW_OK;
 }
 
-static void branch_forward(branch *f, nw_pass *pass, const nw_source *x)
-{
-    nw_source next = *x;
-    for (int i = 0; i < f->count; i++) {
-        nw_unit_forward(&f->unit[i], pass, &next);
-        next = nw_source_view(nw_unit_view(&f->unit[i]));
-    }
-}
-
 /* From g, of F's output: the gradient of x through `sink` to dx unless that is NULL. `inner`, unless NULL, is a
  * gradient of the first unit's view from elsewhere; its region is given back. g stays as it is. */
 static void branch_backward(branch *f, nw_pass *pass, const nw_source *x, const nw_tensor *g, nw_tensor *inner,
@@ -54,17 +45,7 @@ static void branch_backward(branch *f, nw_pass *pass, const nw_source *x, const 
     nw_source plain = nw_source_plain(g);
     nw_tensor upper = nw_region_take(pass, &last_unit(f)->y);
     pass->exec.kernels->gradient(&pass->exec, &plain, &upper, &gated);
-    for (int i = f->count - 1; i > 0; i--) {
-        nw_unit *below = &f->unit[i - 1];
-        nw_source input = nw_source_view(nw_unit_view(below));
-        bool joins = inner && i == 1;
-        nw_tensor lower = joins ? *inner : nw_region_take(pass, &below->y);
-        gated = nw_unit_sink(below, true);
-        gated.add = joins ? inner : NULL;
-        nw_unit_backward(&f->unit[i], pass, &input, &upper, &lower, &gated);
-        nw_region_give(pass, &upper);
-        upper = lower;
-    }
+    upper = nw_units_backward(f->unit, f->count, pass, upper, true, inner);
     nw_unit_backward(&f->unit[0], pass, x, &upper, dx, sink);
     nw_region_give(pass, &upper);
 }
@@ -86,7 +67,7 @@ static void reversible_bind(nw_stage *base, nw_arena *arena)
 static void reversible_forward(nw_stage *base, nw_pass *pass, const nw_value *in, nw_value *out)
 {
     reversible_stage *s = (reversible_stage *)base;
-    branch_forward(&s->f, pass, &in->source);
+    nw_units_forward(s->f.unit, s->f.count, pass, &in->source);
     nw_source sum = {.a = in->twin.a, .b = nw_unit_view(last_unit(&s->f))};
     pass->exec.kernels->materialise(&pass->exec, &sum, &s->y, NULL);
     /* No sinks: what in's sinks ask for is done once, when both gradients of x are together. */
@@ -99,7 +80,7 @@ static void reversible_inverse(nw_stage *base, nw_pass *pass, const nw_value *ou
     nw_source x = out->twin;
     bool frozen = pass->freeze_running;
     pass->freeze_running = !pass->invert_running;
-    branch_forward(&s->f, pass, &x);
+    nw_units_forward(s->f.unit, s->f.count, pass, &x);
     pass->freeze_running = frozen;
     nw_source difference = {.a = out->source.a, .b = nw_unit_view(last_unit(&s->f)), .minus = true};
     pass->exec.kernels->materialise(&pass->exec, &difference, &s->y, NULL); /* element by element, so in place too */
@@ -172,7 +153,7 @@ static void transition_bind(nw_stage *base, nw_arena *arena)
 static void transition_forward(nw_stage *base, nw_pass *pass, const nw_value *in, nw_value *out)
 {
     transition_stage *s = (transition_stage *)base;
-    branch_forward(&s->f, pass, &in->source);
+    nw_units_forward(s->f.unit, s->f.count, pass, &in->source);
     nw_unit_forward(&s->projection, pass, &in->twin);
     if (s->has_second) nw_unit_forward(&s->second, pass, &in->source);
     nw_source sum = {.a = nw_unit_view(last_unit(&s->f)), .b = nw_unit_view(&s->projection)};

@@ -1,99 +1,10 @@
 /*
- * stage_streams.c - where the two streams of a reversible network begin and end.
- *
- *   stem   conv - batch norm - ReLU - max pooling if asked for; the first half of the channels is x, the second x~
- *   head   both streams side by side, averaged over the map, linear layer with bias: f32 logits
- *
- * The stem's halves are two units over one set of parameters (nw_unit_make_streams): batch norm and pooling act on each
- * channel alone, so nothing has to be copied apart. Without pooling the streams are the views of f32 units; with it,
- * they are the pooled f32 tensors. The head joins what is left of the map, one row of floats for each image.
+ * stage_streams.c - where the two streams of a reversible network end: both side by side, averaged over the map, linear
+ * layer with bias: f32 logits. It joins what is left of the map, one row of floats for each image.
  */
 #include "nn/stage.h"
 
 #include <string.h>
-
-/* ---- stem -------------------------------------------------------------------------------------------------------- */
-
-typedef struct stem_stage {
-    nw_stage base;
-    nw_unit unit[2];
-    bool pooled;
-    nw_pool2d pool;
-    nw_tensor p[2];
-    uint8_t *index[2];
-} stem_stage;
-
-static void stem_bind(nw_stage *base, nw_arena *arena)
-{
-    stem_stage *s = (stem_stage *)base;
-    if (!s->pooled) return;
-    for (int i = 0; i < 2; i++) {
-        nw_stage_tensor(base, &s->p[i], arena, s->pool.c, s->pool.oh, s->pool.ow, NW_F32);
-        s->index[i] = nw_arena_alloc(arena, nw_tensor_bytes(&s->p[i]) / sizeof(float));
-    }
-}
-
-static void stem_forward(nw_stage *base, nw_pass *pass, const nw_value *in, nw_value *out)
-{
-    stem_stage *s = (stem_stage *)base;
-    nw_source stream[2];
-    nw_sink sink[2] = {{.add = NULL}};
-    for (int i = 0; i < 2; i++) {
-        nw_unit_forward(&s->unit[i], pass, &in->source);
-        stream[i] = nw_source_view(nw_unit_view(&s->unit[i]));
-        if (s->pooled) {
-            pass->exec.kernels->max_pool(&pass->exec, &s->pool, &stream[i], &s->p[i],
-                                         pass->training ? s->index[i] : NULL);
-            stream[i] = nw_source_plain(&s->p[i]);
-        } else {
-            sink[i] = nw_unit_sink(&s->unit[i], true);
-        }
-    }
-    *out = (nw_value){.source = stream[0], .sink = sink[0], .twin = stream[1], .twin_sink = sink[1]};
-}
-
-static nw_gradient stem_backward(nw_stage *base, nw_pass *pass, const nw_value *in, nw_gradient upper, bool want_input)
-{
-    stem_stage *s = (stem_stage *)base;
-    nw_tensor gradient[2] = {upper.main, upper.twin}, dx = {.data = NULL};
-    if (want_input) dx = nw_region_take(pass, nw_value_tensor(in));
-    for (int i = 0; i < 2; i++) {
-        nw_tensor g = gradient[i];
-        if (s->pooled) {
-            nw_sink sink = nw_unit_sink(&s->unit[i], true);
-            g = nw_region_take(pass, &s->unit[i].y);
-            pass->exec.kernels->max_pool_backward(&pass->exec, &s->pool, &gradient[i], s->index[i], &g, &sink);
-            nw_region_give(pass, &gradient[i]);
-        }
-        nw_sink sink = {.add = NULL}; /* the input's gradient is the sum of both; in's sink sees it when it is whole */
-        if (i == 1) {
-            sink = in->sink;
-            sink.add = &dx;
-        }
-        nw_unit_backward(&s->unit[i], pass, &in->source, &g, want_input ? &dx : NULL, &sink);
-        nw_region_give(pass, &g);
-    }
-    return (nw_gradient){.main = dx};
-}
-
-static const nw_stage_ops stem_ops = {
-    .kind = "stem", .bind = stem_bind, .forward = stem_forward, .backward = stem_backward};
-
-nw_status nw_stage_stream_stem(nw_stage **stage, nw_builder *b, const char *name, const nw_unit_options *unit,
-                               int pool_size)
-{
-    NW_TRY(nw_stage_begin(stage, sizeof(stem_stage), &stem_ops, name, b));
-    stem_stage *s = (stem_stage *)*stage;
-    s->pooled = pool_size > 0;
-    NW_TRY(nw_unit_make_streams(s->unit, b, unit, s->pooled ? b->kernels->dtype : NW_F32));
-    b->twin = true;
-    if (s->pooled) NW_TRY(nw_builder_max_pool(b, &s->pool, pool_size, 0, 0));
-    nw_builder_stream(b, b->c, b->h, b->w);
-    nw_stage_end(&s->base, b);
-    return NW_OK;
-}
-
-/* ---- head -------------------------------------------------------------------------------------------------------- */
 
 typedef struct head_stage {
     nw_stage base;

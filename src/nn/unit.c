@@ -327,3 +327,29 @@ void nw_unit_backward(nw_unit *u, nw_pass *pass, const nw_source *x, const nw_te
         k->conv_backward_data(&pass->exec, &u->conv, &dy, unit_value(u, p, u->weight), dx, sink,
                               u->linear ? NW_WORK_LINEAR : NW_WORK_CONV_DATA);
 }
+
+void nw_units_forward(nw_unit *units, int count, nw_pass *pass, const nw_source *x)
+{
+    nw_source next = *x;
+    for (int i = 0; i < count; i++) {
+        nw_unit_forward(&units[i], pass, &next);
+        next = nw_source_view(nw_unit_view(&units[i]));
+    }
+}
+
+nw_tensor nw_units_backward(nw_unit *units, int count, nw_pass *pass, nw_tensor g, bool give, nw_tensor *inner)
+{
+    for (int i = count - 1; i > 0; i--) {
+        nw_unit *below = &units[i - 1];
+        nw_source x = nw_source_view(nw_unit_view(below));
+        nw_sink sink = nw_unit_sink(below, true);
+        bool joins = inner && i == 1;
+        nw_tensor lower = joins ? *inner : nw_region_take(pass, &below->y);
+        sink.add = joins ? inner : NULL;
+        nw_unit_backward(&units[i], pass, &x, &g, &lower, &sink);
+        if (give) nw_region_give(pass, &g);
+        give = true;
+        g = lower;
+    }
+    return g;
+}
