@@ -198,8 +198,9 @@ static void print_totals(const nw_account *sent, nw_ledger_run run, FILE *out)
 
 static void print_largest(const char *title, entries *all, FILE *out)
 {
+    if (all->count == 0) return;
     qsort(all->list, all->count, sizeof *all->list, by_bytes);
-    if (all->count > 0) fprintf(out, "%s\n", title);
+    fprintf(out, "%s\n", title);
     for (size_t i = 0; i < all->count && i < SHOWN; i++) {
         const entry *e = &all->list[i];
         char link[32], text[AMOUNT_SIZE];
