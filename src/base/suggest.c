@@ -1,7 +1,7 @@
-/* suggest.c - optimal string alignment distance over short names. */
+/* suggest.c - see suggest.h. The distance is that of optimal string alignment. */
 #include "base/suggest.h"
 
-#include <stddef.h>
+#include <ctype.h>
 #include <string.h>
 
 enum { MOST = 63 }; /* characters compared; names are shorter */
@@ -24,16 +24,45 @@ static int distance(const char *a, const char *b)
     return d[n][m];
 }
 
-const char *nw_suggest(const char *wrong, const char *const *names, int count)
+static const char *name_of(const void *rows, size_t bytes, int index)
+{
+    const char *name;
+    memcpy(&name, (const char *)rows + (size_t)index * bytes, sizeof name);
+    return name;
+}
+
+static const char *nearest(const char *wrong, const void *rows, size_t bytes, int count)
 {
     const char *best = NULL;
     int best_distance = 0;
     for (int i = 0; i < count; i++) {
-        int x = distance(wrong, names[i]);
+        int x = distance(wrong, name_of(rows, bytes, i));
         if (!best || x < best_distance) {
-            best = names[i];
+            best = name_of(rows, bytes, i);
             best_distance = x;
         }
     }
     return best;
+}
+
+const char *nw_suggest(const char *wrong, const char *const *names, int count)
+{
+    return nearest(wrong, names, sizeof *names, count);
+}
+
+bool nw_name_same(const char *a, const char *b)
+{
+    for (; *a && *b; a++, b++)
+        if (tolower((unsigned char)*a) != tolower((unsigned char)*b) && !(strchr("-_", *a) && strchr("-_", *b)))
+            return false;
+    return *a == *b;
+}
+
+nw_status nw_name_find(const char *what, const char *name, const void *rows, size_t bytes, int count, const char *hint,
+                       int *index)
+{
+    for (*index = 0; *index < count; ++*index)
+        if (nw_name_same(name, name_of(rows, bytes, *index))) return NW_OK;
+    return NW_FAIL(NW_E_UNKNOWN, "there is no %s '%s'; the nearest is '%s'%s", what, name,
+                   nearest(name, rows, bytes, count), hint);
 }

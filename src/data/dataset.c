@@ -123,13 +123,6 @@ nw_status nw_dataset_set_class_names(nw_dataset *d, int count, const char *const
 
 /* ---- Finding ----------------------------------------------------------------------------------------------------- */
 
-static const nw_reader *find_reader(const char *name)
-{
-    for (int i = 0; i < READERS; i++)
-        if (strcmp(name, readers[i]->name) == 0) return readers[i];
-    return NULL;
-}
-
 /* NAME.nwraw in dir; empty if there is none. */
 static nw_status find_raw(const nw_reader *reader, const char *dir, char path[NW_PATH_SIZE])
 {
@@ -228,14 +221,12 @@ static nw_status shape(nw_dataset *d, const nw_reader *reader, const nw_dataset_
 
 nw_status nw_dataset_open(nw_dataset **dataset, const nw_dataset_options *o)
 {
+    const char *names[READERS];
+    int index;
     *dataset = NULL;
-    const nw_reader *reader = find_reader(o->name);
-    if (!reader) {
-        const char *names[READERS];
-        for (int i = 0; i < READERS; i++) names[i] = readers[i]->name;
-        return NW_FAIL(NW_E_UNKNOWN, "there is no dataset '%s'; the nearest is '%s'", o->name,
-                       nw_suggest(o->name, names, READERS));
-    }
+    for (int i = 0; i < READERS; i++) names[i] = readers[i]->name;
+    NW_TRY(nw_name_find("dataset", o->name, names, sizeof names[0], READERS, "", &index));
+    const nw_reader *reader = readers[index];
     NW_FAIL_IF(!(o->val_ratio >= 0 && o->val_ratio < 1), NW_E_ARGUMENT,
                "the validation ratio is %g; it must be at least 0 and less than 1", o->val_ratio);
     NW_FAIL_IF(o->limit < 0 || o->classes < 0, NW_E_ARGUMENT, "limits of images or classes cannot be negative");
@@ -250,12 +241,11 @@ nw_status nw_dataset_open(nw_dataset **dataset, const nw_dataset_options *o)
     memcpy(d->deviation, reader->deviation, sizeof d->deviation);
     nw_status status = find_and_read(d, reader, o);
     if (status == NW_OK) status = shape(d, reader, o);
-    if (status != NW_OK) {
+    if (status == NW_OK)
+        *dataset = d;
+    else
         nw_dataset_close(d);
-        return nw_trace_at(status, __FILE__, __LINE__);
-    }
-    *dataset = d;
-    return NW_OK;
+    return status;
 }
 
 void nw_dataset_close(nw_dataset *d)

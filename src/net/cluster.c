@@ -121,27 +121,21 @@ static const struct builtin {
 };
 enum { BUILTINS = sizeof builtins / sizeof *builtins };
 
-static const struct builtin *find_builtin(const char *name)
+bool nw_cluster_is_builtin(const char *name)
 {
-    for (int i = 0; i < BUILTINS; i++)
-        if (strcmp(name, builtins[i].name) == 0) return &builtins[i];
-    return NULL;
+    int i = 0;
+    while (i < BUILTINS && strcmp(name, builtins[i].name) != 0) i++;
+    return i < BUILTINS;
 }
-
-bool nw_cluster_is_builtin(const char *name) { return find_builtin(name) != NULL; }
 
 nw_status nw_cluster_builtin(nw_cluster **cluster, const char *name, int world)
 {
-    const struct builtin *b = find_builtin(name);
+    int index;
     *cluster = NULL;
-    if (!b) {
-        const char *names[BUILTINS];
-        for (int i = 0; i < BUILTINS; i++) names[i] = builtins[i].name;
-        return NW_FAIL(NW_E_UNKNOWN, "no cluster '%s' is built in; the nearest is '%s'", name,
-                       nw_suggest(name, names, BUILTINS));
-    }
+    NW_TRY(nw_name_find("built-in cluster", name, builtins, sizeof builtins[0], BUILTINS, "", &index));
     NW_TRY(nw_cluster_create(cluster, world, world, 0, 1));
     nw_cluster *c = *cluster;
+    const struct builtin *b = &builtins[index];
     snprintf(c->name, sizeof c->name, "%s", name);
     c->links[0] = (nw_cluster_link){.latency_ns = b->latency_ns, .overhead_ns = b->overhead_ns};
     for (int i = 0; i < world; i++) c->nodes[i].egress = c->nodes[i].ingress = b->card;

@@ -14,10 +14,14 @@
 
 enum { INTERVALS = 128, WAY = 6, STATE_VERSION = 1, STATE_HEADER = 4 };
 
+typedef struct interval {
+    int64_t begin, end;
+} interval;
+
 typedef struct resource {
     double bandwidth; /* 0: no limit, and nothing is kept */
     int count;
-    int64_t begin[INTERVALS], end[INTERVALS];
+    interval taken[INTERVALS];
 } resource;
 
 typedef struct pair {
@@ -84,31 +88,35 @@ void nw_links_free(nw_links *links)
 
 /* ---- intervals ---- */
 
+/* The intervals from `from` on move to `to`. */
+static void shift(resource *r, int from, int to)
+{
+    memmove(r->taken + to, r->taken + from, (size_t)(r->count - from) * sizeof r->taken[0]);
+    r->count += to - from;
+}
+
 static void forget(resource *r, int64_t now)
 {
     int past = 0;
-    while (past < r->count && r->end[past] <= now) past++;
-    if (past == 0) return;
-    r->count -= past;
-    memmove(r->begin, r->begin + past, (size_t)r->count * sizeof *r->begin);
-    memmove(r->end, r->end + past, (size_t)r->count * sizeof *r->end);
+    while (past < r->count && r->taken[past].end <= now) past++;
+    if (past > 0) shift(r, past, 0);
 }
 
 static void remove_gap(resource *r, int before) /* joins the intervals before - 1 and before */
 {
-    r->end[before - 1] = r->end[before];
-    r->count--;
-    memmove(r->begin + before, r->begin + before + 1, (size_t)(r->count - before) * sizeof *r->begin);
-    memmove(r->end + before, r->end + before + 1, (size_t)(r->count - before) * sizeof *r->end);
+    r->taken[before - 1].end = r->taken[before].end;
+    shift(r, before + 1, before);
 }
+
+static int64_t gap_before(const resource *r, int i) { return r->taken[i].begin - r->taken[i - 1].end; }
 
 /* The first time >= t from which on the resource is free for `length`. */
 static int64_t first_gap(const resource *r, int64_t t, int64_t length)
 {
     for (int i = 0; i < r->count; i++) {
-        if (r->end[i] <= t) continue;
-        if (nw_time_add(t, length) <= r->begin[i]) return t;
-        t = r->end[i];
+        if (r->taken[i].end <= t) continue;
+        if (nw_time_add(t, length) <= r->taken[i].begin) return t;
+        t = r->taken[i].end;
     }
     return t;
 }
@@ -121,26 +129,23 @@ static void take(resource *r, int64_t t, int64_t length)
     if (r->count == INTERVALS) {
         int smallest = 1;
         for (int i = 2; i < r->count; i++)
-            if (r->begin[i] - r->end[i - 1] < r->begin[smallest] - r->end[smallest - 1]) smallest = i;
-        bool inside = r->end[smallest - 1] <= t && end <= r->begin[smallest];
+            if (gap_before(r, i) < gap_before(r, smallest)) smallest = i;
+        bool inside = r->taken[smallest - 1].end <= t && end <= r->taken[smallest].begin;
         remove_gap(r, smallest);
         if (inside) return; /* the gap that was closed is the one to be taken */
     }
     int at = 0;
-    while (at < r->count && r->begin[at] < t) at++;
-    bool joins_before = at > 0 && r->end[at - 1] == t, joins_after = at < r->count && r->begin[at] == end;
+    while (at < r->count && r->taken[at].begin < t) at++;
+    bool joins_before = at > 0 && r->taken[at - 1].end == t, joins_after = at < r->count && r->taken[at].begin == end;
     if (joins_before && joins_after) {
         remove_gap(r, at);
     } else if (joins_before) {
-        r->end[at - 1] = end;
+        r->taken[at - 1].end = end;
     } else if (joins_after) {
-        r->begin[at] = t;
+        r->taken[at].begin = t;
     } else {
-        memmove(r->begin + at + 1, r->begin + at, (size_t)(r->count - at) * sizeof *r->begin);
-        memmove(r->end + at + 1, r->end + at, (size_t)(r->count - at) * sizeof *r->end);
-        r->begin[at] = t;
-        r->end[at] = end;
-        r->count++;
+        shift(r, at, at + 1);
+        r->taken[at] = (interval){t, end};
     }
 }
 
@@ -234,10 +239,8 @@ void nw_links_save(const nw_links *l, int64_t *state)
     for (int i = 0; i < l->resource_count; i++) {
         const resource *r = &l->resources[i];
         *at++ = r->count;
-        for (int k = 0; k < r->count; k++) {
-            *at++ = r->begin[k];
-            *at++ = r->end[k];
-        }
+        memcpy(at, r->taken, (size_t)r->count * sizeof r->taken[0]);
+        at += 2 * r->count;
     }
     state[0] = STATE_VERSION;
     state[1] = l->cluster->world;
@@ -258,13 +261,10 @@ static nw_status load_resource(resource *r, const int64_t *state, size_t count, 
     if (count < 1 || state[0] < 0 || state[0] > INTERVALS || (size_t)state[0] > (count - 1) / 2)
         return no_state("a queue is cut short");
     r->count = (int)state[0];
-    int64_t before = -1;
-    for (int k = 0; k < r->count; k++) {
-        r->begin[k] = state[1 + 2 * k];
-        r->end[k] = state[2 + 2 * k];
-        if (r->begin[k] <= before || r->end[k] <= r->begin[k]) return no_state("times of a queue are not in order");
-        before = r->end[k];
-    }
+    memcpy(r->taken, state + 1, (size_t)r->count * sizeof r->taken[0]);
+    for (int k = 0; k < r->count; k++)
+        if (r->taken[k].end <= r->taken[k].begin || r->taken[k].begin <= (k ? r->taken[k - 1].end : -1))
+            return no_state("times of a queue are not in order");
     *used = 1 + 2 * (size_t)r->count;
     return NW_OK;
 }

@@ -9,7 +9,6 @@
 #include "base/suggest.h"
 #include "param/init.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -62,28 +61,15 @@ static const struct {
 int nw_model_families(void) { return FAMILIES; }
 const nw_model_family *nw_model_family_at(int index) { return &families[index]; }
 
-static bool same_name(const char *a, const char *b)
-{
-    for (; *a && *b; a++, b++)
-        if (tolower((unsigned char)*a) != tolower((unsigned char)*b) && !(strchr("-_", *a) && strchr("-_", *b)))
-            return false;
-    return *a == *b;
-}
-
 nw_status nw_model_find(const char *name, const nw_model_family **family)
 {
-    const char *names[FAMILIES], *wanted = name;
+    int index;
     for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++)
-        if (same_name(name, aliases[i].alias)) wanted = aliases[i].name;
-    for (int i = 0; i < FAMILIES; i++) {
-        names[i] = families[i].name;
-        if (same_name(wanted, families[i].name)) {
-            *family = &families[i];
-            return NW_OK;
-        }
-    }
-    return NW_FAIL(NW_E_UNKNOWN, "there is no model '%s'; the nearest is '%s', and 'nowait info --models' lists all",
-                   name, nw_suggest(name, names, FAMILIES));
+        if (nw_name_same(name, aliases[i].alias)) name = aliases[i].name;
+    NW_TRY(nw_name_find("model", name, families, sizeof families[0], FAMILIES, ", and 'nowait info --models' lists all",
+                        &index));
+    *family = &families[index];
+    return NW_OK;
 }
 
 int nw_model_width(const nw_model *m, int own, int first)

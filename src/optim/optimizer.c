@@ -16,12 +16,6 @@ static const nw_rule *const rules[] = {&nw_rule_sgd,  &nw_rule_lars,       &nw_r
                                        &nw_rule_apam, &nw_rule_apam_paper, &nw_rule_dgc_sgd};
 enum { RULES = sizeof rules / sizeof rules[0] };
 
-static const char *const filter_names[] = {[NW_DECAY_ALL] = "all",
-                                           [NW_DECAY_NO_NORM_BIAS] = "no-norm-bias",
-                                           [NW_DECAY_NO_1D] = "no-1d",
-                                           [NW_DECAY_NO_NORM] = "no-norm"};
-enum { FILTERS = sizeof filter_names / sizeof filter_names[0] };
-
 /* ---- names and options ------------------------------------------------------------------------------------------- */
 
 nw_optimizer_options nw_optimizer_options_default(const char *name)
@@ -41,34 +35,28 @@ nw_optimizer_options nw_optimizer_options_default(const char *name)
 
 nw_status nw_decay_filter_find(const char *name, nw_decay_filter *filter)
 {
-    for (int i = 0; i < FILTERS; i++)
-        if (strcmp(name, filter_names[i]) == 0) {
-            *filter = (nw_decay_filter)i;
-            return NW_OK;
-        }
-    return NW_FAIL(NW_E_UNKNOWN, "there is no weight-decay filter '%s'; the nearest is '%s'", name,
-                   nw_suggest(name, filter_names, FILTERS));
+    static const char *const names[NW_DECAY_FILTERS] = {"all", "no-norm-bias", "no-1d", "no-norm"};
+    int index;
+    NW_TRY(nw_name_find("weight-decay filter", name, names, sizeof names[0], NW_DECAY_FILTERS, "", &index));
+    *filter = (nw_decay_filter)index;
+    return NW_OK;
 }
 
 static nw_status find_rule(const char *name, const nw_rule **rule)
 {
     const char *names[RULES];
-    for (int i = 0; i < RULES; i++) {
-        names[i] = rules[i]->name;
-        if (strcmp(name, names[i]) == 0) {
-            *rule = rules[i];
-            return NW_OK;
-        }
-    }
-    return NW_FAIL(NW_E_UNKNOWN, "there is no optimizer '%s'; the nearest is '%s'", name,
-                   nw_suggest(name, names, RULES));
+    int index;
+    for (int i = 0; i < RULES; i++) names[i] = rules[i]->name;
+    NW_TRY(nw_name_find("optimizer", name, names, sizeof names[0], RULES, "", &index));
+    *rule = rules[index];
+    return NW_OK;
 }
 
 static nw_status check(const nw_optimizer_options *o, const nw_rule *rule)
 {
     NW_FAIL_IF(!(o->weight_decay >= 0 && isfinite(o->weight_decay)), NW_E_ARGUMENT,
                "the weight decay is %g; it must not be negative", o->weight_decay);
-    NW_FAIL_IF((int)o->decay_filter < 0 || (int)o->decay_filter >= FILTERS, NW_E_ARGUMENT,
+    NW_FAIL_IF((int)o->decay_filter < 0 || o->decay_filter >= NW_DECAY_FILTERS, NW_E_ARGUMENT,
                "the weight-decay filter %d does not exist", (int)o->decay_filter);
     NW_FAIL_IF(!(o->clip_norm >= 0 && isfinite(o->clip_norm)), NW_E_ARGUMENT,
                "the norm to clip gradients to is %g; give one above 0, or 0 for none", o->clip_norm);
@@ -96,6 +84,8 @@ static bool decays(const nw_segment *s, nw_decay_filter filter)
         return s->dims != 1;
     case NW_DECAY_NO_NORM:
         return !norm;
+    case NW_DECAY_FILTERS:
+        break;
     }
     return true;
 }

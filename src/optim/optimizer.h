@@ -32,6 +32,7 @@ typedef enum nw_decay_filter {
     NW_DECAY_NO_NORM_BIAS,
     NW_DECAY_NO_1D,
     NW_DECAY_NO_NORM,
+    NW_DECAY_FILTERS
 } nw_decay_filter;
 
 /* Numbers are double: 1 - beta2 of a float 0.999 is wrong in the fifth digit. A rule ignores what is not its own. */

@@ -48,22 +48,6 @@ nw_schedule_options nw_schedule_options_default(void)
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
-static bool same_name(const char *a, const char *b)
-{
-    for (; *a && *b; a++, b++)
-        if (*a != *b && !((*a == '-' || *a == '_') && (*b == '-' || *b == '_'))) return false;
-    return *a == *b;
-}
-
-static nw_status find_kind(const char *name, int *kind)
-{
-    NW_FAIL_IF(!name, NW_E_ARGUMENT, "no schedule is named; 'constant' is the simplest");
-    for (*kind = 0; *kind < KINDS; ++*kind)
-        if (same_name(name, names[*kind])) return NW_OK;
-    return NW_FAIL(NW_E_UNKNOWN, "there is no schedule '%s'; the nearest is '%s'", name,
-                   nw_suggest(name, names, KINDS));
-}
-
 static nw_status check_numbers(const nw_schedule_options *o)
 {
     NW_FAIL_IF(!(o->lr >= 0 && isfinite(o->lr)), NW_E_ARGUMENT, "the learning rate is %g; it must not be negative",
@@ -160,7 +144,8 @@ static void warn_all(nw_schedule *s)
 nw_status nw_schedule_make(nw_schedule *s, const nw_schedule_options *o)
 {
     *s = (nw_schedule){.options = *o};
-    NW_TRY(find_kind(o->name, &s->kind));
+    NW_FAIL_IF(!o->name, NW_E_ARGUMENT, "no schedule is named; 'constant' is the simplest");
+    NW_TRY(nw_name_find("schedule", o->name, names, sizeof names[0], KINDS, "", &s->kind));
     s->options.name = names[s->kind];
     NW_TRY(check_numbers(o));
     NW_TRY(copy_milestones(s, o));

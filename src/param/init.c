@@ -6,7 +6,6 @@
 
 #include <math.h>
 #include <string.h>
-#include <strings.h>
 
 #define UNIFORM NW_DRAW_UNIFORM
 #define HE_OUT  NW_DRAW_HE_OUT
@@ -32,17 +31,11 @@ const nw_init_scheme *nw_init_scheme_at(int index) { return &schemes[index]; }
 
 nw_status nw_init_find(const char *name, const nw_init_scheme **scheme)
 {
-    const char *names[SCHEMES];
-    for (int i = 0; i < SCHEMES; i++) {
-        names[i] = schemes[i].name;
-        if (strcasecmp(name, schemes[i].name) == 0) {
-            *scheme = &schemes[i];
-            return NW_OK;
-        }
-    }
-    return NW_FAIL(NW_E_UNKNOWN,
-                   "there is no init scheme '%s'; the nearest is '%s', and 'nowait info --models' lists all", name,
-                   nw_suggest(name, names, SCHEMES));
+    int index;
+    NW_TRY(nw_name_find("init scheme", name, schemes, sizeof schemes[0], SCHEMES,
+                        ", and 'nowait info --models' lists all", &index));
+    *scheme = &schemes[index];
+    return NW_OK;
 }
 
 static void fill(float *values, size_t count, float x)

@@ -8,26 +8,17 @@
 #include "train/delay.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "base/rng.h"
 #include "base/suggest.h"
 
-static const char *const names[] = {[NW_DELAY_UNIFORM] = "uniform",
-                                    [NW_DELAY_FIXED] = "fixed",
-                                    [NW_DELAY_HEAVY] = "heavy",
-                                    [NW_DELAY_WORKER] = "worker"};
-enum { LAWS = sizeof names / sizeof names[0] };
-
 nw_status nw_delay_law_find(const char *name, nw_delay_law *law)
 {
-    for (int i = 0; i < LAWS; i++) {
-        if (strcmp(name, names[i]) != 0) continue;
-        *law = (nw_delay_law)i;
-        return NW_OK;
-    }
-    return NW_FAIL(NW_E_ARGUMENT, "there is no law of delays '%s': did you mean '%s'?", name,
-                   nw_suggest(name, names, LAWS));
+    static const char *const names[] = {"uniform", "fixed", "heavy", "worker"};
+    int index;
+    NW_TRY(nw_name_find("law of delays", name, names, sizeof names[0], 4, "", &index));
+    *law = (nw_delay_law)index;
+    return NW_OK;
 }
 
 nw_status nw_delay_check(const nw_delay_options *o)

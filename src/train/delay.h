@@ -34,7 +34,7 @@ typedef struct nw_delay_options {
 /* NW_E_ARGUMENT names the option that is out of its range. */
 nw_status nw_delay_check(const nw_delay_options *options);
 
-/* The law of a name; NW_E_ARGUMENT names the nearest. */
+/* The law of a name; NW_E_UNKNOWN names the nearest. */
 nw_status nw_delay_law_find(const char *name, nw_delay_law *law);
 
 int64_t nw_delay_at(const nw_delay_options *options, int64_t update);

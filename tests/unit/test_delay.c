@@ -132,8 +132,8 @@ TEST(test_bad_options_are_refused)
     assert_says("--delay-workers");
     OK(nw_delay_law_find("heavy", &which));
     assert_int_equal(which, NW_DELAY_HEAVY);
-    assert_int_equal(nw_delay_law_find("unifrom", &which), NW_E_ARGUMENT);
-    assert_says("did you mean 'uniform'");
+    assert_int_equal(nw_delay_law_find("unifrom", &which), NW_E_UNKNOWN);
+    assert_says("the nearest is 'uniform'");
 }
 
 /* ---- history ---- */
