@@ -219,8 +219,6 @@ typedef struct nw_kernels {
     void (*avg_pool_backward)(nw_exec *exec, const nw_pool2d *pool, const nw_tensor *dy, nw_tensor *dx,
                               const nw_sink *sink);
 
-    void (*gelu)(nw_exec *exec, const nw_source *x, nw_tensor *y);
-    void (*gelu_backward)(nw_exec *exec, const nw_source *x, const nw_tensor *dy, nw_tensor *dx);
     /* y = x keep / (1 - p); forward and backward are the same operation. The mask is drawn again each time from
      * (seed, step, layer), not stored. */
     void (*dropout)(nw_exec *exec, const nw_source *x, nw_tensor *y, float p, uint64_t seed, uint64_t step,

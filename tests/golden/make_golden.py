@@ -31,7 +31,6 @@ layers.nwg. "<case>/shape" holds integers, in this order:
     maxpool* avgpool*  N C H W kernel stride pad     x y dy dx, for maxpool also index (h W + w in the plane)
     globalpool         N C H W                       x y dy dx
     linear*  N C K bias?                             x w [bias] y dy dx dw [dbias]
-    gelu     count                                   x y dy dx
     loss*    N classes mean? smoothing*1000          x (logits) labels y (the loss) dx
     sgd*     count steps nesterov?                   options (lr momentum dampening weight_decay) param, grad [steps,
                                                      count], new_param, [buffer] (both after the steps)
@@ -275,10 +274,6 @@ def make_layers(path):
     y = F.adaptive_avg_pool2d(x, 1).flatten(1)
     dy = fresh(y.shape)
     golden.add_case("globalpool", shape=[5, 17, 3, 4], x=x, y=y, dy=dy, dx=gradients(y, dy, x)[0])
-    fresh = Streams(len(LAYER_CASES) + 1)
-    x, dy = leaf(fresh((301,), scale=6.0)), fresh((301,))
-    y = F.gelu(x)
-    golden.add_case("gelu", shape=[301], x=x, y=y, dy=dy, dx=gradients(y, dy, x)[0])
     golden.write(path)
 
 

@@ -100,10 +100,8 @@ NW_REF_BOTH(NW_REF_DECLARE_LINEAR)
 
 /* ---- Element by element --------------------------------------------------------------------------------------- */
 
-/* gelu: x Phi(x), the exact form with erf. dropout: y = x keep / (1 - p) with keep 0 or 1, 0 <= p < 1. */
-#define NW_REF_DECLARE_ELEMENT(real, T)                                                  \
-    void nw_ref_gelu_forward##T(size_t count, const real *x, real *y);                   \
-    void nw_ref_gelu_backward##T(size_t count, const real *x, const real *dy, real *dx); \
+/* dropout: y = x keep / (1 - p) with keep 0 or 1, 0 <= p < 1. */
+#define NW_REF_DECLARE_ELEMENT(real, T) \
     void nw_ref_dropout_forward##T(size_t count, double p, const uint8_t *keep, const real *x, real *y);
 NW_REF_BOTH(NW_REF_DECLARE_ELEMENT)
 

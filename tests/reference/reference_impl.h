@@ -428,25 +428,6 @@ void NAME(nw_ref_linear_backward)(const nw_ref_linear *v, const REAL *x, const R
 
 /* ---- Element by element --------------------------------------------------------------------------------------- */
 
-/* Phi(x) = (1 + erf(x / sqrt 2)) / 2, the normal distribution function. */
-void NAME(nw_ref_gelu_forward)(size_t count, const REAL *x, REAL *y)
-{
-    for (size_t i = 0; i < count; i++) {
-        double value = (double)x[i];
-        y[i] = (REAL)(value * 0.5 * (1.0 + erf(value * M_SQRT1_2)));
-    }
-}
-
-/* d(x Phi(x)) = Phi(x) + x exp(-x^2 / 2) / sqrt(2 pi). */
-void NAME(nw_ref_gelu_backward)(size_t count, const REAL *x, const REAL *dy, REAL *dx)
-{
-    for (size_t i = 0; i < count; i++) {
-        double value = (double)x[i];
-        double phi = exp(-0.5 * value * value) * M_SQRT1_2 * M_2_SQRTPI * 0.5;
-        dx[i] = (REAL)((double)dy[i] * (0.5 * (1.0 + erf(value * M_SQRT1_2)) + value * phi));
-    }
-}
-
 void NAME(nw_ref_dropout_forward)(size_t count, double p, const uint8_t *keep, const REAL *x, REAL *y)
 {
     for (size_t i = 0; i < count; i++) {

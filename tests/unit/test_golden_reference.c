@@ -253,18 +253,6 @@ static void test_linear(UNUSED void **state)
     }
 }
 
-static void test_gelu(UNUSED void **state)
-{
-    int s[1];
-    begin("gelu", s, COUNT(s));
-    size_t count = (size_t)s[0];
-    float *y = fresh(count), *dx = fresh(count);
-    nw_ref_gelu_forward_f(count, input("x", count), y);
-    nw_ref_gelu_backward_f(count, input("x", count), input("dy", count), dx);
-    expect("y", y, count, TOLERANCE);
-    expect("dx", dx, count, TOLERANCE);
-}
-
 static void test_loss(UNUSED void **state)
 {
     static const char *const names[] = {"loss_mean", "loss_sum", "loss_smooth_mean", "loss_smooth_sum"};
@@ -444,7 +432,6 @@ int main(void)
         TEST(test_max_pool),
         TEST(test_average_pool),
         TEST(test_linear),
-        TEST(test_gelu),
         TEST(test_loss),
         TEST(test_sgd),
         TEST(test_every_case_was_compared),

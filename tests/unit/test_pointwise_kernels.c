@@ -1,6 +1,6 @@
 /*
  * test_pointwise_kernels.c - what is neither convolution nor update, for every table: writing sources down, gradients
- * through sinks, pooling, GELU, dropout, and the special values of bf16.
+ * through sinks, pooling, dropout, and the special values of bf16.
  */
 #include "support/kernel_fixture.h"
 
@@ -322,51 +322,6 @@ static void test_max_pool_ties(void **state)
         }
 }
 
-/* ---- activations ------------------------------------------------------------------------------------------------ */
-
-typedef struct gelu_case {
-    fx_source_values x;
-    nw_dtype type;
-    double *y, *dy, *dx;
-} gelu_case;
-
-static uint64_t gelu_body(const fx_run *run, void *context)
-{
-    const gelu_case *f = context;
-    nw_tensor tensors[2], y = fx_tensor(f->x.shape, run->block, f->type, "y");
-    nw_tensor dy = fx_tensor_of(f->dy, f->x.shape, run->block, f->type, "dy");
-    nw_tensor dx = fx_tensor(f->x.shape, run->block, f->type, "dx");
-    nw_source x = fx_source(&f->x, run->block, tensors);
-    nw_exec exec = pointwise_exec(run, y.c);
-    run->kernels->gelu(&exec, &x, &y);
-    run->kernels->gelu_backward(&exec, &x, &dy, &dx);
-    fx_compare_tensor("y", &y, f->y);
-    fx_compare_tensor("dx", &dx, f->dx);
-    return fx_hash_tensor(fx_hash_tensor(FX_HASH_START, &y), &dx);
-}
-
-static void gelu_run(int index, nw_dtype table, nw_rng *rng)
-{
-    fx_shape shape = random_shape(rng);
-    size_t count = fx_count(shape);
-    nw_dtype type_a = fx_type(rng, table);
-    gelu_case f = {.x = fx_make_source(rng, shape, (fx_form)(index % FX_FORMS), table, type_a, fx_type(rng, table)),
-                   .type = fx_type(rng, table)};
-    f.y = fx_zeros(count);
-    f.dx = fx_zeros(count);
-    f.dy = fx_values(rng, count, table, f.type);
-    nw_ref_gelu_forward_d(count, f.x.value, f.y);
-    nw_ref_gelu_backward_d(count, f.x.value, f.dy, f.dx);
-    describe("gelu", shape, fx_form_name(f.x.form));
-    fx_for_runs(table, gelu_body, &f);
-}
-
-static void test_gelu(void **state)
-{
-    (void)state;
-    for_shapes(16, 4, gelu_run);
-}
-
 /* ---- dropout ---------------------------------------------------------------------------------------------------- */
 
 typedef struct dropout_case {
@@ -505,9 +460,9 @@ static void test_special_values(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_materialise),   cmocka_unit_test(test_gradient),       cmocka_unit_test(test_max_pool),
-        cmocka_unit_test(test_max_pool_ties), cmocka_unit_test(test_avg_pool),       cmocka_unit_test(test_gelu),
-        cmocka_unit_test(test_dropout),       cmocka_unit_test(test_special_values),
+        cmocka_unit_test(test_materialise),    cmocka_unit_test(test_gradient), cmocka_unit_test(test_max_pool),
+        cmocka_unit_test(test_max_pool_ties),  cmocka_unit_test(test_avg_pool), cmocka_unit_test(test_dropout),
+        cmocka_unit_test(test_special_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /*
- * pointwise.h - what is neither convolution nor update: writing sources down, gradients through sinks, pooling, GELU,
+ * pointwise.h - what is neither convolution nor update: writing sources down, gradients through sinks, pooling,
  * dropout.
  *
  * A task is one item: one row of one block of the output. It works pixel by pixel in buffers of [block][pitch] floats
@@ -202,38 +202,7 @@ static void avg_pool(nw_exec *exec, const nw_pool2d *pool, const nw_source *x, n
     run_rows(exec, avg_pool_task, &(rows_job){.pool = pool, .source = x, .out = y});
 }
 
-/* ---- activations ------------------------------------------------------------------------------------------------ */
-
-static void gelu_task(void *context, int item, int worker)
-{
-    const rows_job *job = context;
-    float *x = row_buffer(job, worker, 0), *dy = row_buffer(job, worker, 1);
-    nw_source gradient_in = nw_source_plain(job->in ? job->in : job->out);
-    source_reader reader = read_source(job->source, NW_F32), gradient_reader = read_source(&gradient_in, NW_F32);
-    for (int w = 0; w < job->out->w; w++) {
-        tile_place place = pixel_place(job->out, item, w);
-        int count = place.rows * job->out->pitch;
-        read_pixel(&reader, place.at, place.rows, place.rows, x, 0, job->out->pitch);
-        if (job->in) {
-            read_pixel(&gradient_reader, place.at, place.rows, place.rows, dy, 0, job->out->pitch);
-            for (int i = 0; i < count; i++) { /* d/dx of x Phi(x) is Phi(x) + x phi(x) */
-                float cdf = 0.5f * (1.0f + erff(x[i] * 0.70710678f)), pdf = 0.39894228f * expf(-0.5f * x[i] * x[i]);
-                x[i] = dy[i] * (cdf + x[i] * pdf);
-            }
-        } else {
-            for (int i = 0; i < count; i++) x[i] *= 0.5f * (1.0f + erff(x[i] * 0.70710678f));
-        }
-        finish_value(x, job->out->pitch, &place, NULL, NULL);
-    }
-}
-static void gelu(nw_exec *exec, const nw_source *x, nw_tensor *y)
-{
-    run_rows(exec, gelu_task, &(rows_job){.source = x, .out = y});
-}
-static void gelu_backward(nw_exec *exec, const nw_source *x, const nw_tensor *dy, nw_tensor *dx)
-{
-    run_rows(exec, gelu_task, &(rows_job){.source = x, .in = dy, .out = dx});
-}
+/* ---- dropout ---------------------------------------------------------------------------------------------------- */
 
 /* Elements are numbered (image, row, column, channel), whatever the block size; four share a Philox block. */
 static void dropout_task(void *context, int item, int worker)
