@@ -26,9 +26,8 @@ nw_status nw_append_open(nw_append *append, const char *path, nw_append_mode mod
                path, strerror(errno));
     append->file = file;
     append->size = lseek(file, 0, SEEK_END);
-    nw_status status = nw_text_copy(&append->path, path);
-    if (status != NW_OK) nw_append_close(append);
-    return status;
+    NW_TRY_OR(nw_text_copy(&append->path, path), nw_append_close(append));
+    return NW_OK;
 }
 
 nw_status nw_append_write(nw_append *append, const void *data, size_t bytes)

@@ -301,12 +301,7 @@ nw_status nw_json_parse(nw_json_document *document, const char *bytes, size_t si
     NW_FAIL_IF(!text, NW_E_MEMORY, "no memory for the %zu bytes of %s", size, name);
     memcpy(text + size + 1, name, name_size);
     parser p = {.name = name, .bytes = (const unsigned char *)bytes, .size = size, .text = text};
-    nw_status status = parse_document(&p);
-    if (status != NW_OK) {
-        free(text);
-        free(p.values);
-        return status;
-    }
+    NW_TRY_OR(parse_document(&p), (free(text), free(p.values)));
     *document = (nw_json_document){.name = text + size + 1, .values = p.values, .text = text};
     return NW_OK;
 }

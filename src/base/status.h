@@ -45,5 +45,20 @@ static inline void nw_autofree(void *variable)
         nw_status nw_try_status_ = (expression);                                             \
         if (nw_try_status_ != NW_OK) return nw_trace_at(nw_try_status_, __FILE__, __LINE__); \
     } while (0)
+/* Also undoes something before it passes a failure up; nothing that fails itself. */
+#define NW_TRY_OR(expression, undo)                                 \
+    do {                                                            \
+        nw_status nw_try_status_ = (expression);                    \
+        if (nw_try_status_ != NW_OK) {                              \
+            undo;                                                   \
+            return nw_trace_at(nw_try_status_, __FILE__, __LINE__); \
+        }                                                           \
+    } while (0)
+/* Gives `pointer` memory for `count` of what it points to, all zero, or returns "no memory for ...". */
+#define NW_NEW(pointer, count, ...)                                        \
+    do {                                                                   \
+        (pointer) = calloc((size_t)(count), sizeof *(pointer));            \
+        NW_FAIL_IF(!(pointer), NW_E_MEMORY, "no memory for " __VA_ARGS__); \
+    } while (0)
 
 #endif

@@ -113,9 +113,8 @@ static nw_status make_rank(bench *b, const nw_exchange_options *options, nw_rank
     nw_machine *exchange;
     *rank = (nw_rank){.index = options->group.me, .worker = &b->drill, .work = &nw_drill_work};
     NW_TRY(nw_exchange_create(&exchange, options));
-    nw_status status = nw_passes_create(&rank->machine, exchange, options->params, 1);
-    if (status != NW_OK) nw_exchange_free(exchange);
-    return status;
+    NW_TRY_OR(nw_passes_create(&rank->machine, exchange, options->params, 1), nw_exchange_free(exchange));
+    return NW_OK;
 }
 
 static nw_status prepare(bench *b)
@@ -142,11 +141,9 @@ static nw_status prepare(bench *b)
     nw_driver_options d = {.timeout_ns = (int64_t)(s->timeout * 1e9)};
     NW_TRY(nw_mpi_create(&b->driver, &d));
     NW_TRY(nw_local_create(&b->local, &d));
-    b->sum = calloc(b->drill.net->model.params.learned.floats, sizeof *b->sum);
-    NW_FAIL_IF(!b->sum, NW_E_MEMORY, "no memory for a gradient");
+    NW_NEW(b->sum, b->drill.net->model.params.learned.floats, "a gradient");
     for (int c = 0; c < CONTESTANTS; c++) {
-        b->seconds[c] = calloc((size_t)s->repeats, sizeof *b->seconds[c]);
-        NW_FAIL_IF(!b->seconds[c], NW_E_MEMORY, "no memory for %d times", s->repeats);
+        NW_NEW(b->seconds[c], s->repeats, "%d times", s->repeats);
     }
     return NW_OK;
 }

@@ -34,8 +34,7 @@ static nw_status read_names(predictor *p, nw_checkpoint *c)
     size_t size;
     if (!nw_checkpoint_has_file(c, "classes.txt")) return NW_OK;
     NW_TRY(nw_checkpoint_read_file(c, "classes.txt", &p->names, &size));
-    p->name = calloc((size_t)p->dataset.classes, sizeof *p->name);
-    NW_FAIL_IF(!p->name, NW_E_MEMORY, "no memory for the names of the classes");
+    NW_NEW(p->name, p->dataset.classes, "the names of the classes");
     char *at = p->names;
     for (int i = 0; i < p->dataset.classes; i++) {
         char *end = strchr(at, '\n');

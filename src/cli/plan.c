@@ -207,8 +207,7 @@ static nw_status plan_best(const nw_settings *s, const nw_dataset *d, nw_best_ru
 static nw_status make_mean_image(const nw_dataset *d, float **mean)
 {
     size_t count = (size_t)d->channels * (size_t)nw_max(d->height, 1) * (size_t)nw_max(d->width, 1);
-    *mean = calloc(count, sizeof **mean);
-    NW_FAIL_IF(!*mean, NW_E_MEMORY, "no memory for a mean image");
+    NW_NEW(*mean, count, "a mean image");
     if (!d->mean_image) return nw_data_mean_image(d, *mean);
     memcpy(*mean, d->mean_image, count * sizeof **mean);
     return NW_OK;

@@ -37,14 +37,12 @@ static int make_tiles(nw_tile *tiles, const nw_extent *extents, int extent_count
 
 static nw_status allocate(nw_block *b)
 {
-    b->tiles = calloc((size_t)b->tile_count + 1, sizeof *b->tiles);
-    b->item_tile = calloc((size_t)b->item_count + 1, sizeof *b->item_tile);
-    b->cut_tile = calloc((size_t)b->cut_count + 1, sizeof *b->cut_tile);
-    b->cut_floats = calloc((size_t)b->cut_count + 1, sizeof *b->cut_floats);
-    b->number = calloc((size_t)b->item_count + 1, sizeof *b->number);
-    b->rows = calloc((size_t)b->item_count + 1, sizeof *b->rows);
-    bool made = b->tiles && b->item_tile && b->cut_tile && b->cut_floats && b->number && b->rows;
-    NW_FAIL_IF(!made, NW_E_MEMORY, "no memory for a table of %d tiles", b->tile_count);
+    NW_NEW(b->tiles, b->tile_count + 1, "%d tiles", b->tile_count);
+    NW_NEW(b->item_tile, b->item_count + 1, "%d items", b->item_count);
+    NW_NEW(b->cut_tile, b->cut_count + 1, "%d cuts", b->cut_count);
+    NW_NEW(b->cut_floats, b->cut_count + 1, "%d cuts", b->cut_count);
+    NW_NEW(b->number, b->item_count + 1, "%d items", b->item_count);
+    NW_NEW(b->rows, b->item_count + 1, "%d items", b->item_count);
     return NW_OK;
 }
 

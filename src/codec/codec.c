@@ -42,12 +42,9 @@ nw_status nw_codec_create(nw_codec **codec, const nw_codec_options *options)
     made->ops = ops;
     made->options = *options;
     made->options.name = ops->name;
-    nw_status status = ops->init(made);
-    if (status == NW_OK)
-        *codec = made;
-    else
-        free(made);
-    return status;
+    NW_TRY_OR(ops->init(made), free(made));
+    *codec = made;
+    return NW_OK;
 }
 
 void nw_codec_free(nw_codec *codec) { free(codec); }

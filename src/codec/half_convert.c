@@ -94,54 +94,47 @@ INLINE void f16_decode_block(const void *in, vf *out)
     f16_decode_four(&high, (vf4 *)out + 1);
 }
 
-#define LOOPS(set, format, encode_block, decode_block, attributes)                           \
-    attributes static void set##_##format##_encode(const float *in, size_t count, void *out) \
-    {                                                                                        \
-        size_t i = 0;                                                                        \
-        for (; i + BLOCK <= count; i += BLOCK) {                                             \
-            vf block = *(const vf_any *)(in + i);                                            \
-            encode_block(&block, (uint8_t *)out + 2 * i);                                    \
-        }                                                                                    \
-        if (i < count) {                                                                     \
-            vf block = {0};                                                                  \
-            uint8_t bytes[BLOCK_BYTES];                                                      \
-            memcpy(&block, in + i, (count - i) * sizeof *in);                                \
-            encode_block(&block, bytes);                                                     \
-            memcpy((uint8_t *)out + 2 * i, bytes, 2 * (count - i));                          \
-        }                                                                                    \
-    }                                                                                        \
-    attributes static void set##_##format##_decode(const void *in, size_t count, float *out) \
-    {                                                                                        \
-        vf block;                                                                            \
-        size_t i = 0;                                                                        \
-        for (; i + BLOCK <= count; i += BLOCK) {                                             \
-            decode_block((const uint8_t *)in + 2 * i, &block);                               \
-            *(vf_any *)(out + i) = block;                                                    \
-        }                                                                                    \
-        if (i < count) {                                                                     \
-            uint8_t bytes[BLOCK_BYTES] = {0};                                                \
-            memcpy(bytes, (const uint8_t *)in + 2 * i, 2 * (count - i));                     \
-            decode_block(bytes, &block);                                                     \
-            memcpy(out + i, &block, (count - i) * sizeof *out);                              \
-        }                                                                                    \
-    }                                                                                        \
-    attributes static void set##_##format##_add(const void *in, size_t count, float *sum)    \
-    {                                                                                        \
-        vf block;                                                                            \
-        size_t i = 0;                                                                        \
-        for (; i + BLOCK <= count; i += BLOCK) {                                             \
-            decode_block((const uint8_t *)in + 2 * i, &block);                               \
-            *(vf_any *)(sum + i) += block;                                                   \
-        }                                                                                    \
-        if (i < count) {                                                                     \
-            uint8_t bytes[BLOCK_BYTES] = {0};                                                \
-            vf last = {0};                                                                   \
-            memcpy(bytes, (const uint8_t *)in + 2 * i, 2 * (count - i));                     \
-            memcpy(&last, sum + i, (count - i) * sizeof *sum);                               \
-            decode_block(bytes, &block);                                                     \
-            last += block;                                                                   \
-            memcpy(sum + i, &last, (count - i) * sizeof *sum);                               \
-        }                                                                                    \
+#define LOOPS(set, format, encode_block, decode_block, attributes)                                   \
+    attributes static void set##_##format##_encode(const float *in, size_t count, void *out)         \
+    {                                                                                                \
+        size_t i = 0;                                                                                \
+        for (; i + BLOCK <= count; i += BLOCK) {                                                     \
+            vf block = *(const vf_any *)(in + i);                                                    \
+            encode_block(&block, (uint8_t *)out + 2 * i);                                            \
+        }                                                                                            \
+        if (i < count) {                                                                             \
+            vf block = {0};                                                                          \
+            uint8_t bytes[BLOCK_BYTES];                                                              \
+            memcpy(&block, in + i, (count - i) * sizeof *in);                                        \
+            encode_block(&block, bytes);                                                             \
+            memcpy((uint8_t *)out + 2 * i, bytes, 2 * (count - i));                                  \
+        }                                                                                            \
+    }                                                                                                \
+    attributes INLINE void set##_##format##_read(const void *in, size_t count, float *out, bool add) \
+    {                                                                                                \
+        vf block, before = {0};                                                                      \
+        size_t i = 0;                                                                                \
+        for (; i + BLOCK <= count; i += BLOCK) {                                                     \
+            decode_block((const uint8_t *)in + 2 * i, &block);                                       \
+            if (add) block = *(vf_any *)(out + i) + block;                                           \
+            *(vf_any *)(out + i) = block;                                                            \
+        }                                                                                            \
+        if (i < count) {                                                                             \
+            uint8_t bytes[BLOCK_BYTES] = {0};                                                        \
+            memcpy(bytes, (const uint8_t *)in + 2 * i, 2 * (count - i));                             \
+            if (add) memcpy(&before, out + i, (count - i) * sizeof *out);                            \
+            decode_block(bytes, &block);                                                             \
+            if (add) block = before + block;                                                         \
+            memcpy(out + i, &block, (count - i) * sizeof *out);                                      \
+        }                                                                                            \
+    }                                                                                                \
+    attributes static void set##_##format##_decode(const void *in, size_t count, float *out)         \
+    {                                                                                                \
+        set##_##format##_read(in, count, out, false);                                                \
+    }                                                                                                \
+    attributes static void set##_##format##_add(const void *in, size_t count, float *sum)            \
+    {                                                                                                \
+        set##_##format##_read(in, count, sum, true);                                                 \
     }
 
 #define TABLE(set, format)                                                     \

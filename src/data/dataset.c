@@ -239,13 +239,10 @@ nw_status nw_dataset_open(nw_dataset **dataset, const nw_dataset_options *o)
     snprintf(d->name, sizeof d->name, "%s", reader->name);
     memcpy(d->mean, reader->mean, sizeof d->mean);
     memcpy(d->deviation, reader->deviation, sizeof d->deviation);
-    nw_status status = find_and_read(d, reader, o);
-    if (status == NW_OK) status = shape(d, reader, o);
-    if (status == NW_OK)
-        *dataset = d;
-    else
-        nw_dataset_close(d);
-    return status;
+    NW_TRY_OR(find_and_read(d, reader, o), nw_dataset_close(d));
+    NW_TRY_OR(shape(d, reader, o), nw_dataset_close(d));
+    *dataset = d;
+    return NW_OK;
 }
 
 void nw_dataset_close(nw_dataset *d)

@@ -500,16 +500,8 @@ nw_status nw_loader_create(nw_loader **loader, const nw_loader_options *options)
     pthread_cond_init(&l->work, NULL);
     pthread_cond_init(&l->progress, &monotonic);
     pthread_condattr_destroy(&monotonic);
-    nw_status status = prepare(l);
-    if (status != NW_OK) {
-        release(l);
-        return nw_trace_at(status, __FILE__, __LINE__);
-    }
-    status = start_workers(l);
-    if (status != NW_OK) {
-        nw_loader_free(l);
-        return nw_trace_at(status, __FILE__, __LINE__);
-    }
+    NW_TRY_OR(prepare(l), release(l));
+    NW_TRY_OR(start_workers(l), nw_loader_free(l));
     *loader = l;
     return NW_OK;
 }

@@ -599,10 +599,7 @@ nw_status nw_pickle_read(nw_pickle **pickle, const uint8_t *data, size_t size, c
     free(m.stack);
     free(m.memo);
     free(m.marks);
-    if (status != NW_OK) {
-        nw_pickle_free(m.pickle);
-        return status;
-    }
+    NW_TRY_OR(status, nw_pickle_free(m.pickle));
     *pickle = m.pickle;
     return NW_OK;
 }

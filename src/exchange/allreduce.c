@@ -195,8 +195,7 @@ static nw_status loaded(nw_machine *m)
     a->applied = a->step - a->held;
     a->clocks[a->applied & 1] = a->clock;
     if (a->applied == a->step || a->delay) return NW_OK;
-    a->carried = calloc(a->params->learned.floats, sizeof(float));
-    NW_FAIL_IF(!a->carried, NW_E_MEMORY, "no memory for a mean of %zu parameters", a->params->learned.floats);
+    NW_NEW(a->carried, a->params->learned.floats, "a mean of %zu parameters", a->params->learned.floats);
     return NW_OK;
 }
 
@@ -254,11 +253,7 @@ nw_status nw_allreduce_create(nw_machine **out, const nw_exchange_options *o)
     a->report = o->report;
     a->params = o->params;
     a->delay = o->delay;
-    nw_status status = make(a, o);
-    if (status != NW_OK) {
-        allreduce_free(&a->base);
-        return status;
-    }
+    NW_TRY_OR(make(a, o), allreduce_free(&a->base));
     *out = &a->base;
     return NW_OK;
 }

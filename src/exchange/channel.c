@@ -198,8 +198,7 @@ void nw_channel_state(nw_channel *c, nw_state *s)
 static nw_status make_parts(nw_channel *c, size_t *floats)
 {
     const nw_layout *l = c->o.layout;
-    c->parts = calloc((size_t)l->count + 1, sizeof *c->parts);
-    NW_FAIL_IF(!c->parts, NW_E_MEMORY, "no memory for %d buckets", l->count);
+    NW_NEW(c->parts, l->count + 1, "%d buckets", l->count);
     *floats = 0;
     for (int b = 0; b < l->count; b++) {
         if (l->at[b].gathered || l->at[b].summed) continue; /* nobody owns a part of it */
@@ -238,23 +237,20 @@ static nw_status make(nw_channel *c)
         if ((size_t)b->tile_count > tiles) tiles = (size_t)b->tile_count;
         if ((size_t)b->cut_count > cuts) cuts = (size_t)b->cut_count;
     }
-    c->kept = calloc((size_t)l->count + 1, sizeof *c->kept);
-    NW_FAIL_IF(!c->kept, NW_E_MEMORY, "no memory for %d buckets", l->count);
+    NW_NEW(c->kept, l->count + 1, "%d buckets", l->count);
     for (int b = 0; b < l->count; b++)
         if (l->at[b].summed && c->o.only < 0) NW_TRY(make_kept(c, b));
-    c->partial = calloc(tiles + 1, sizeof *c->partial);
-    c->out = calloc(cuts + 1, sizeof *c->out);
-    c->encoded = calloc(cuts + 1, sizeof *c->encoded);
-    NW_FAIL_IF(!c->partial || !c->out || !c->encoded, NW_E_MEMORY, "no memory to encode %zu tiles", tiles);
+    NW_NEW(c->partial, tiles + 1, "%zu tiles", tiles);
+    NW_NEW(c->out, cuts + 1, "%zu cuts", cuts);
+    NW_NEW(c->encoded, cuts + 1, "%zu cuts", cuts);
     return nw_memory_create(&c->memory, c->o.memory, floats);
 }
 
 nw_status nw_channel_make(nw_channel *channel, const nw_channel_options *options)
 {
     *channel = (nw_channel){.o = *options};
-    nw_status status = make(channel);
-    if (status != NW_OK) nw_channel_free(channel);
-    return status;
+    NW_TRY_OR(make(channel), nw_channel_free(channel));
+    return NW_OK;
 }
 
 void nw_channel_free(nw_channel *c)

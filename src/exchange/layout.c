@@ -118,11 +118,10 @@ static nw_status make(making *m)
 {
     nw_layout *l = m->layout;
     size_t segments = (size_t)m->o->segments->count;
-    l->at = calloc(segments + 1, sizeof *l->at);
-    m->bucket_of = calloc(segments + 1, sizeof *m->bucket_of);
-    m->extents = calloc(segments + 1, sizeof *m->extents);
-    m->cuts = calloc((size_t)m->o->cuts + 1, sizeof *m->cuts);
-    NW_FAIL_IF(!l->at || !m->bucket_of || !m->extents || !m->cuts, NW_E_MEMORY, "no memory for a list of buckets");
+    NW_NEW(l->at, segments + 1, "a list of buckets");
+    NW_NEW(m->bucket_of, segments + 1, "a list of buckets");
+    NW_NEW(m->extents, segments + 1, "a list of buckets");
+    NW_NEW(m->cuts, m->o->cuts + 1, "a list of buckets");
     NW_TRY(assign(m));
     sort(m);
     for (int b = 0; b < l->count; b++) NW_TRY(make_bucket(m, b));

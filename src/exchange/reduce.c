@@ -350,13 +350,12 @@ static nw_status make_aside(nw_reduce *r)
 {
     size_t own = 0;
     if (!r->o.in_place || r->me < 2) return NW_OK;
-    r->aside_at = calloc((size_t)bucket_count(r) + 1, sizeof *r->aside_at);
-    for (int b = 0; r->aside_at && b < bucket_count(r); b++) {
+    NW_NEW(r->aside_at, bucket_count(r) + 1, "%d buckets", bucket_count(r));
+    for (int b = 0; b < bucket_count(r); b++) {
         r->aside_at[b] = own;
         own += bucket_at(r, b)->block.cut_floats[r->me];
     }
-    r->aside = calloc(own + 1, sizeof *r->aside);
-    NW_FAIL_IF(!r->aside || !r->aside_at, NW_E_MEMORY, "no memory for sums of %zu floats", own);
+    NW_NEW(r->aside, own + 1, "sums of %zu floats", own);
     return NW_OK;
 }
 
@@ -388,10 +387,7 @@ nw_status nw_reduce_create(nw_reduce **out, const nw_reduce_options *o)
     r->o = *o;
     r->members = o->machine->group.count;
     r->me = o->machine->group.me;
-    nw_status status = make(r);
-    if (status == NW_OK)
-        *out = r;
-    else
-        nw_reduce_free(r);
-    return status;
+    NW_TRY_OR(make(r), nw_reduce_free(r));
+    *out = r;
+    return NW_OK;
 }

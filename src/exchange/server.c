@@ -385,8 +385,7 @@ static nw_status make_layout(server *s)
 {
     size_t floats = s->params->learned.floats;
     nw_layout_options o = s->o.layout;
-    s->range = calloc((size_t)s->servers + 1, sizeof *s->range);
-    NW_FAIL_IF(!s->range, NW_E_MEMORY, "no memory for %d servers", s->servers);
+    NW_NEW(s->range, s->servers + 1, "%d servers", s->servers);
     for (int i = 0; i <= s->servers; i++)
         s->range[i] = i == s->servers ? floats : floats / 16 * (size_t)i / (size_t)s->servers * 16;
     o.segments = &s->params->learned;
@@ -401,9 +400,8 @@ static nw_status make_layout(server *s)
 
 static nw_status count_pieces(server *s)
 {
-    s->by_cut = calloc((size_t)s->servers, sizeof *s->by_cut);
-    s->of_server = calloc((size_t)s->servers, sizeof *s->of_server);
-    NW_FAIL_IF(!s->by_cut || !s->of_server, NW_E_MEMORY, "no memory for %d servers", s->servers);
+    NW_NEW(s->by_cut, s->servers, "%d servers", s->servers);
+    NW_NEW(s->of_server, s->servers, "%d servers", s->servers);
     s->piece_count = s->layout.count * s->servers;
     for (int i = 0; i < s->piece_count; i++) s->of_server[server_of(s, i)] += floats_of(s, i) > 0;
     for (int i = 0; i < s->servers; i++) {
@@ -457,11 +455,7 @@ nw_status nw_server_create(nw_machine **out, const nw_exchange_options *o)
     s->hears = s->works || s->servers > 1;
     s->sync = o->sync;
     s->base = (nw_machine){.ops = &ops, .group = o->group, .equal = true, .drops = o->deadline_ns > 0};
-    nw_status status = make(s);
-    if (status != NW_OK) {
-        server_free(&s->base);
-        return status;
-    }
+    NW_TRY_OR(make(s), server_free(&s->base));
     if (s->serves) {
         s->base.first = s->range[o->group.me];
         s->base.count = s->range[o->group.me + 1] - s->range[o->group.me];

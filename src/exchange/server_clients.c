@@ -353,9 +353,8 @@ nw_status nw_clients_make(server *s)
 {
     master *m = &s->master;
     m->timer = NW_NO_TIMER;
-    m->clients = calloc((size_t)s->workers, sizeof *m->clients);
-    m->fellows = calloc((size_t)s->servers, sizeof *m->fellows);
-    NW_FAIL_IF(!m->clients || !m->fellows, NW_E_MEMORY, "no memory for %d workers", s->workers);
+    NW_NEW(m->clients, s->workers, "%d workers", s->workers);
+    NW_NEW(m->fellows, s->servers, "%d workers", s->workers);
     NW_TRY(nw_credits_make(&m->permits, s->workers, s->o.in_flight));
     NW_TRY(nw_pieces_make(&m->model, s->piece_count));
     for (int i = 0; i < s->workers; i++) {

@@ -59,9 +59,8 @@ static bool is_expected(const server *s, int64_t version)
 static nw_status make_room(const server *s, copy *c)
 {
     if (c->values) return NW_OK;
-    c->has = calloc((size_t)s->piece_count, sizeof *c->has);
-    c->values = calloc(s->params->learned.floats, sizeof *c->values);
-    NW_FAIL_IF(!c->has || !c->values, NW_E_MEMORY, "no memory for a copy of %zu parameters", s->params->learned.floats);
+    NW_NEW(c->has, s->piece_count, "a copy of %zu parameters", s->params->learned.floats);
+    NW_NEW(c->values, s->params->learned.floats, "a copy of %zu parameters", s->params->learned.floats);
     return NW_OK;
 }
 

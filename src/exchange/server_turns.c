@@ -450,21 +450,17 @@ nw_status nw_turns_make(server *s)
     master *m = &s->master;
     size_t workers = (size_t)s->workers, slots = workers * (size_t)most_waiting(s), most = 0;
     m->last_order = &m->orders;
-    m->queue = calloc(slots, sizeof *m->queue);
-    m->spare = calloc(slots, sizeof *m->spare);
-    m->taken = calloc(workers, sizeof *m->taken);
-    m->sum = calloc(s->params->learned.floats, sizeof *m->sum);
-    m->counted_from = calloc(2 * workers, sizeof *m->counted_from);
-    m->counted_reports = calloc(2 * workers, sizeof *m->counted_reports);
-    m->reports = calloc(2 * workers, s->o.report_bytes + 1);
-    NW_FAIL_IF(!m->queue || !m->spare || !m->taken || !m->sum || !m->counted_from || !m->counted_reports || !m->reports,
-               NW_E_MEMORY, "no memory for a server of %zu parameters and %d workers", s->params->learned.floats,
-               s->workers);
+    NW_NEW(m->queue, slots, "%zu gradients of workers", slots);
+    NW_NEW(m->spare, slots, "%zu gradients of workers", slots);
+    NW_NEW(m->taken, workers, "%d workers", s->workers);
+    NW_NEW(m->sum, s->params->learned.floats, "%zu parameters", s->params->learned.floats);
+    NW_NEW(m->counted_from, 2 * workers, "%d workers", s->workers);
+    NW_NEW(m->counted_reports, 2 * workers, "%d workers", s->workers);
+    NW_NEW(m->reports, 2 * workers * (s->o.report_bytes + 1), "reports of %d workers", s->workers);
     for (; m->spare_count < (int)slots; m->spare_count++)
         NW_TRY(nw_pieces_make(&m->spare[m->spare_count], s->piece_count));
     for (int i = 0; i < s->piece_count; i++) most = floats_of(s, i) > most ? floats_of(s, i) : most;
-    if (s->o.correction == NW_CORRECT_DC) m->was = malloc(most * sizeof *m->was);
-    NW_FAIL_IF(s->o.correction == NW_CORRECT_DC && !m->was, NW_E_MEMORY, "no memory for %zu old parameters", most);
+    if (s->o.correction == NW_CORRECT_DC) NW_NEW(m->was, most, "%zu old parameters", most);
     return NW_OK;
 }
 

@@ -215,8 +215,7 @@ nw_status nw_worker_go_on(server *s, nw_actions *actions)
 
 nw_status nw_worker_make(server *s)
 {
-    s->worker.from = calloc((size_t)s->servers, sizeof *s->worker.from);
-    NW_FAIL_IF(!s->worker.from, NW_E_MEMORY, "no memory for %d servers", s->servers);
+    NW_NEW(s->worker.from, s->servers, "%d servers", s->servers);
     for (int i = 0; i < s->servers; i++) {
         NW_TRY(nw_pieces_make(&s->worker.from[i].coming, s->piece_count));
         for (int r = 0; r < READY_MOST; r++) NW_TRY(nw_pieces_make(&s->worker.from[i].ready[r], s->piece_count));

@@ -136,9 +136,8 @@ static nw_status make_round(nw_summed *s, int index)
         int floats = has ? (int)nw_codec_round_floats(b, index) : 1, ignored; /* a bucket that has no such round */
         NW_TRY(nw_segments_add(&r->segments, "round", NW_ROLE_LINEAR, 0, 1, 1, &floats, &ignored));
     }
-    r->given = calloc(r->segments.floats + 1, sizeof *r->given);
-    r->mean = calloc(r->segments.floats + 1, sizeof *r->mean);
-    NW_FAIL_IF(!r->given || !r->mean, NW_E_MEMORY, "no memory for rounds of %zu floats", r->segments.floats);
+    NW_NEW(r->given, r->segments.floats + 1, "rounds of %zu floats", r->segments.floats);
+    NW_NEW(r->mean, r->segments.floats + 1, "rounds of %zu floats", r->segments.floats);
     NW_TRY(nw_layout_make(&r->layout, &(nw_layout_options){.segments = &r->segments,
                                                            .codec = &nw_codec_plain,
                                                            .bucket_bytes = sizeof(float),
@@ -156,8 +155,7 @@ static nw_status make_round(nw_summed *s, int index)
 static nw_status make(nw_summed *s)
 {
     const nw_layout *l = s->o.layout;
-    s->buckets = calloc((size_t)l->count + 1, sizeof *s->buckets);
-    NW_FAIL_IF(!s->buckets, NW_E_MEMORY, "no memory for %d buckets", l->count);
+    NW_NEW(s->buckets, l->count + 1, "%d buckets", l->count);
     for (int b = 0; b < l->count; b++) {
         if (!l->at[b].summed) continue;
         int rounds = l->at[b].block.codec->ops->rounds->count;

@@ -133,8 +133,7 @@ static void invert(nw_curve *curve)
 static nw_status fill(chart *c, const nw_trials *trials)
 {
     const nw_yaml *published = c->published;
-    c->lines = calloc((size_t)(trials->count + (published ? published->count : 0)) + 1, sizeof *c->lines);
-    NW_FAIL_IF(!c->lines, NW_E_MEMORY, "no memory for a chart");
+    NW_NEW(c->lines, (size_t)(trials->count + (published ? published->count : 0)) + 1, "a chart");
     for (int t = 0; t < trials->count; t++)
         if (strncmp(trials->at[t].name, c->of, strlen(c->of)) == 0) NW_TRY(add_here(c, trials, &trials->at[t]));
     for (const nw_yaml *l = published ? published->first : NULL; l; l = l->next) NW_TRY(add_published(c, l));
@@ -154,8 +153,7 @@ static nw_status fill(chart *c, const nw_trials *trials)
 static nw_status make(charts *all)
 {
     const nw_yaml *list = all->experiment->charts;
-    all->at = calloc((size_t)list->count, sizeof *all->at);
-    NW_FAIL_IF(!all->at, NW_E_MEMORY, "no memory for the charts");
+    NW_NEW(all->at, list->count, "the charts");
     for (const nw_yaml *node = list->first; node; node = node->next) {
         chart *c = &all->at[all->count++];
         NW_TRY(read_chart(all->experiment->file, node, c));

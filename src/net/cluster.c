@@ -184,10 +184,8 @@ static nw_status given_times(const nw_compute_model *m, const nw_workload *work,
 
 static nw_status fill_cost(const nw_compute_model *m, const nw_workload *work, nw_compute_cost *cost)
 {
-    cost->forward_ns = calloc((size_t)work->stages, sizeof *cost->forward_ns);
-    cost->backward_ns = calloc((size_t)work->stages, sizeof *cost->backward_ns);
-    NW_FAIL_IF(!cost->forward_ns || !cost->backward_ns, NW_E_MEMORY, "no memory left for the times of %d stages",
-               work->stages);
+    NW_NEW(cost->forward_ns, work->stages, "the times of %d stages", work->stages);
+    NW_NEW(cost->backward_ns, work->stages, "the times of %d stages", work->stages);
     cost->stages = work->stages;
     cost->touch_bytes_per_second = m->memory_bytes_per_second;
     cost->update_ns =
@@ -205,9 +203,8 @@ nw_status nw_cluster_cost(const nw_cluster *c, const nw_workload *work, nw_compu
     *cost = (nw_compute_cost){0};
     NW_FAIL_IF(work->stages < 1 || work->batch < 1, NW_E_ARGUMENT, "a workload of %d stages and %d images is none",
                work->stages, work->batch);
-    nw_status status = fill_cost(&c->compute, work, cost);
-    if (status != NW_OK) nw_compute_cost_free(cost);
-    return status;
+    NW_TRY_OR(fill_cost(&c->compute, work, cost), nw_compute_cost_free(cost));
+    return NW_OK;
 }
 
 void nw_compute_cost_free(nw_compute_cost *cost)

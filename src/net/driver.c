@@ -278,8 +278,7 @@ nw_status nw_driver_create(nw_driver **out, size_t bytes, const nw_driver_ops *o
     d->size = size;
     d->first = first;
     d->count = count;
-    d->dropped = calloc((size_t)size, sizeof *d->dropped);
-    NW_FAIL_IF(!d->dropped, NW_E_MEMORY, "no memory for a table of %d ranks", size);
+    NW_NEW(d->dropped, size, "a table of %d ranks", size);
     NW_TRY(nw_message_pool_create(&d->pool));
     d->actions.pool = d->pool;
     *out = d;

@@ -186,11 +186,7 @@ static void count_arrival(mpi_driver *m, int from, const nw_message *message)
 
 static nw_status deliver(mpi_driver *m, nw_message *message, int from, size_t size)
 {
-    nw_status status = nw_message_check(message->header, size, from, m->base.size);
-    if (status != NW_OK) {
-        nw_message_drop(message);
-        return status;
-    }
+    NW_TRY_OR(nw_message_check(message->header, size, from, m->base.size), nw_message_drop(message));
     m->heard_ns[from] = nw_now_ns();
     m->spoke[from] = own_now(m);
     m->heard[from] = *message->header;
@@ -576,10 +572,9 @@ nw_status nw_mpi_create(nw_driver **out, const nw_driver_options *options)
     m->announce = (nw_announce){look_between, tell_final, tell_out};
     m->awaited = -1;
     m->timer = NW_NO_TIMER;
-    m->heard = calloc((size_t)size, sizeof *m->heard);
-    m->heard_ns = calloc((size_t)size, sizeof *m->heard_ns);
-    m->spoke = calloc((size_t)size, sizeof *m->spoke);
-    NW_FAIL_IF(!m->heard || !m->heard_ns || !m->spoke, NW_E_MEMORY, "no memory for %d ranks", size);
+    NW_NEW(m->heard, size, "%d ranks", size);
+    NW_NEW(m->heard_ns, size, "%d ranks", size);
+    NW_NEW(m->spoke, size, "%d ranks", size);
     NW_TRY(nw_mpi_duplicate(&m->comm));
     MPI_Comm_set_errhandler(m->comm, MPI_ERRORS_RETURN);
     nw_mpi_process.running = true;

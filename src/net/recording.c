@@ -165,8 +165,7 @@ static int by_step(const void *a, const void *b)
 /* Folders whose rank 0 has a schedule: others were left by processes that died while they were being replaced. */
 static nw_status find_parts(nw_recording *r, const char *schedule, const nw_names *names)
 {
-    r->parts = calloc((size_t)names->count + 1, sizeof *r->parts);
-    NW_FAIL_IF(!r->parts, NW_E_MEMORY, "no memory for the parts of a schedule");
+    NW_NEW(r->parts, names->count + 1, "the parts of a schedule");
     for (int i = 0; i < names->count; i++) {
         nw_schedule_part *p = &r->parts[r->count];
         NW_AUTOFREE char *first = NULL;
@@ -204,9 +203,8 @@ nw_status nw_recording_load(nw_recording *r, const char *run_dir)
     NW_AUTOFREE char *schedule = NULL;
     *r = (nw_recording){0};
     NW_TRY(nw_path_join(&schedule, run_dir, NW_SCHEDULE_DIR));
-    nw_status status = load(r, run_dir, schedule);
-    if (status != NW_OK) nw_recording_free(r);
-    return status;
+    NW_TRY_OR(load(r, run_dir, schedule), nw_recording_free(r));
+    return NW_OK;
 }
 
 void nw_recording_free(nw_recording *r)

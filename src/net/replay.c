@@ -336,8 +336,7 @@ nw_status nw_replay_create(nw_driver **out, const nw_driver_options *options, co
     v->part = part;
     v->stop = options->stop;
     v->runs = part->skip;
-    v->ranks = calloc((size_t)world, sizeof *v->ranks);
-    NW_FAIL_IF(!v->ranks, NW_E_MEMORY, "no memory for %d ranks", world);
+    NW_NEW(v->ranks, world, "%d ranks", world);
     for (int i = 0; i < world; i++) NW_TRY(begin_rank(v, i));
     v->announce = (nw_announce){hear_between, hear_final, hear_out};
     d->over = part->skip == part->runs;

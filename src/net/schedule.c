@@ -126,8 +126,7 @@ void nw_recorder_saved(nw_recorder *r, int64_t step, int64_t epoch) { put_for_al
 
 nw_status nw_recorder_create(nw_recorder **recorder)
 {
-    *recorder = calloc(1, sizeof **recorder);
-    NW_FAIL_IF(!*recorder, NW_E_MEMORY, "no memory for a recorder");
+    NW_NEW(*recorder, 1, "a recorder");
     (*recorder)->log.file = -1;
     return NW_OK;
 }

@@ -119,10 +119,9 @@ static nw_status parse(nw_schedule_file *f, const uint8_t *data, size_t size)
 nw_status nw_schedule_file_parse(nw_schedule_file *f, const char *name, const void *data, size_t size)
 {
     *f = (nw_schedule_file){0};
-    nw_status status = nw_text_copy(&f->name, name);
-    if (status == NW_OK) status = parse(f, data, size);
-    if (status != NW_OK) nw_schedule_file_free(f);
-    return status;
+    NW_TRY_OR(nw_text_copy(&f->name, name), nw_schedule_file_free(f));
+    NW_TRY_OR(parse(f, data, size), nw_schedule_file_free(f));
+    return NW_OK;
 }
 
 void nw_schedule_file_free(nw_schedule_file *f)

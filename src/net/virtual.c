@@ -448,8 +448,7 @@ static nw_status save(nw_driver *d, int64_t **state, size_t *count)
     virtual_driver *v = (virtual_driver *)d;
     size_t n = (size_t)d->size, links = nw_links_state_count(v->links), at = 0;
     *count = 2 * n + n * n + 3 + links;
-    *state = calloc(*count, sizeof **state);
-    NW_FAIL_IF(!*state, NW_E_MEMORY, "no memory for the state of a virtual cluster");
+    NW_NEW(*state, *count, "the state of a virtual cluster");
     for (size_t i = 0; i < n; i++) (*state)[at++] = v->ranks[i].clock;
     for (size_t i = 0; i < n; i++) (*state)[at++] = v->ranks[i].paused;
     for (size_t i = 0; i < n * n; i++) (*state)[at++] = (int64_t)v->sent[i];
@@ -536,14 +535,12 @@ nw_status nw_virtual_create(nw_driver **out, const nw_driver_options *options, c
     NW_TRY(nw_driver_create(&d, sizeof(virtual_driver), &ops, options, world, 0, world));
     virtual_driver *v = (virtual_driver *)d;
     v->cluster = *cluster;
-    v->ranks = calloc((size_t)world, sizeof *v->ranks);
-    v->sent = calloc((size_t)world * (size_t)world, sizeof *v->sent);
-    v->heard = calloc((size_t)world * (size_t)world, sizeof *v->heard);
-    v->notes = calloc(NOTES_MOST, sizeof *v->notes);
-    v->times = calloc(NOTES_MOST + 1, sizeof *v->times);
     v->announce = (nw_announce){note_between, note_final, note_out};
-    NW_FAIL_IF(!v->ranks || !v->sent || !v->heard || !v->notes || !v->times, NW_E_MEMORY,
-               "no memory for %d virtual ranks", world);
+    NW_NEW(v->ranks, world, "%d virtual ranks", world);
+    NW_NEW(v->sent, (size_t)world * (size_t)world, "%d virtual ranks", world);
+    NW_NEW(v->heard, (size_t)world * (size_t)world, "%d virtual ranks", world);
+    NW_NEW(v->notes, NOTES_MOST, "%d virtual ranks", world);
+    NW_NEW(v->times, NOTES_MOST + 1, "%d virtual ranks", world);
     NW_TRY(nw_links_create(&v->links, cluster->cluster, cluster->faults));
     for (int i = 0; i < world; i++) v->ranks[i] = (virtual_rank){.waiting = -1, .timer = NW_NO_TIMER};
     v->now = -1;

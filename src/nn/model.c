@@ -113,10 +113,7 @@ nw_status nw_model_add(nw_model *model, nw_stage *stage, nw_status status)
 {
     if (status == NW_OK && model->count == NW_MAX_STAGES)
         status = NW_FAIL(NW_E_ARGUMENT, "a model may have at most %d stages", NW_MAX_STAGES);
-    if (status != NW_OK) {
-        free(stage);
-        return status;
-    }
+    NW_TRY_OR(status, free(stage));
     model->stages[model->count++] = stage;
     model->builder.stage = model->count;
     return NW_OK;
@@ -190,9 +187,8 @@ static nw_status make_checked(nw_model *m, const nw_model_options *options, cons
 nw_status nw_model_make(nw_model *m, const nw_model_options *o, const nw_kernels *kernels, int batch_size, int threads)
 {
     memset(m, 0, sizeof *m);
-    nw_status status = make_checked(m, o, kernels, batch_size, threads);
-    if (status != NW_OK) nw_model_free(m);
-    return status;
+    NW_TRY_OR(make_checked(m, o, kernels, batch_size, threads), nw_model_free(m));
+    return NW_OK;
 }
 
 void nw_model_free(nw_model *m)

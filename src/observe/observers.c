@@ -52,7 +52,6 @@ static nw_status add_all(nw_observers *observers, const nw_observe_options *opti
 nw_status nw_observers_open(nw_observers *observers, const nw_observe_options *options)
 {
     observers->warnings = options->warnings;
-    nw_status status = add_all(observers, options);
-    if (status != NW_OK) nw_observers_close(observers);
-    return status;
+    NW_TRY_OR(add_all(observers, options), nw_observers_close(observers));
+    return NW_OK;
 }

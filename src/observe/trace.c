@@ -38,10 +38,8 @@ static nw_status add_rank(nw_trace *trace, int rank, const nw_trace_options *opt
 
 static nw_status take_memory(nw_trace *trace, const nw_trace_options *options)
 {
-    trace->names = calloc(NW_TRACE_MOST_NAMES, sizeof *trace->names);
-    trace->ranks = calloc((size_t)options->world, sizeof(nw_trace_rank *));
-    NW_FAIL_IF(trace->names == NULL || trace->ranks == NULL, NW_E_MEMORY, "no memory for a trace of %d ranks",
-               options->world);
+    NW_NEW(trace->names, NW_TRACE_MOST_NAMES, "a trace of %d ranks", options->world);
+    NW_NEW(trace->ranks, options->world, "a trace of %d ranks", options->world);
     nw_trace_name(trace, "other");
     for (int i = 0; i < options->ranks; i++) NW_TRY(add_rank(trace, options->first_rank + i, options));
     return NW_OK;
@@ -68,12 +66,9 @@ nw_status nw_trace_create(nw_trace **trace, const nw_trace_options *options)
     NW_FAIL_IF(made == NULL, NW_E_MEMORY, "no memory for a trace");
     made->world = o->world;
     made->first_step = o->first_step;
-    nw_status status = take_memory(made, o);
-    if (status == NW_OK)
-        *trace = made;
-    else
-        nw_trace_free(made);
-    return status;
+    NW_TRY_OR(take_memory(made, o), nw_trace_free(made));
+    *trace = made;
+    return NW_OK;
 }
 
 void nw_trace_free(nw_trace *trace)

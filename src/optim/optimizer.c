@@ -152,9 +152,8 @@ nw_status nw_optimizer_make(nw_optimizer **optimizer, const nw_optimizer_options
     o->floats = params->learned.floats;
     o->state_count = o->rule->states(options);
     o->piece_count = cut(o, &params->learned);
-    o->pieces = calloc((size_t)o->piece_count + 1, sizeof *o->pieces);
-    o->tasks = calloc((size_t)o->piece_count + 1, sizeof *o->tasks);
-    NW_FAIL_IF(!o->pieces || !o->tasks, NW_E_MEMORY, "no memory for a table of %d pieces", o->piece_count);
+    NW_NEW(o->pieces, o->piece_count + 1, "a table of %d pieces", o->piece_count);
+    NW_NEW(o->tasks, o->piece_count + 1, "a table of %d pieces", o->piece_count);
     cut(o, &params->learned);
     group(o);
     *optimizer = o;

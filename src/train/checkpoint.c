@@ -137,12 +137,9 @@ nw_status nw_checkpoint_begin(nw_checkpoint_writer **writer, const char *target,
     w->lock = -1;
     w->manifest.info = *info;
     snprintf(w->manifest.written_by, sizeof w->manifest.written_by, "nowait %s (%s)", nw_version(), nw_build_commit());
-    nw_status status = begin(w, target);
-    if (status == NW_OK)
-        *writer = w;
-    else
-        writer_free(w);
-    return status;
+    NW_TRY_OR(begin(w, target), writer_free(w));
+    *writer = w;
+    return NW_OK;
 }
 
 /* What a file is filled from: tensors, or bytes. */

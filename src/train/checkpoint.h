@@ -107,7 +107,7 @@ nw_status nw_checkpoint_read_raw(nw_checkpoint *checkpoint, const char *file, co
 /* Integers, as many as there are: I64[n], or I64[n, columns] if columns > 0. To be freed. */
 nw_status nw_checkpoint_read_integers(nw_checkpoint *checkpoint, const char *file, const char *name, int columns,
                                       int64_t **integers, size_t *n);
-bool nw_checkpoint_has_tensor(nw_checkpoint *checkpoint, const char *file, const char *name);
+nw_status nw_checkpoint_has_tensor(nw_checkpoint *checkpoint, const char *file, const char *name, bool *has);
 
 /* ---- lists of numbers -------------------------------------------------------------------------------------------- */
 

@@ -33,11 +33,14 @@ nw_status nw_checkpoint_get_numbers(const nw_checkpoint *checkpoint, const char 
     return NW_OK;
 }
 
-bool nw_checkpoint_has_tensor(nw_checkpoint *checkpoint, const char *file, const char *name)
+nw_status nw_checkpoint_has_tensor(nw_checkpoint *checkpoint, const char *file, const char *name, bool *has)
 {
     const nw_safetensors *tensors;
-    return nw_checkpoint_has_file(checkpoint, file) && nw_checkpoint_tensors(checkpoint, file, &tensors) == NW_OK &&
-           nw_safetensors_find(tensors, name) >= 0;
+    *has = false;
+    if (!nw_checkpoint_has_file(checkpoint, file)) return NW_OK;
+    NW_TRY(nw_checkpoint_tensors(checkpoint, file, &tensors));
+    *has = nw_safetensors_find(tensors, name) >= 0;
+    return NW_OK;
 }
 
 nw_status nw_checkpoint_read_integers(nw_checkpoint *checkpoint, const char *file, const char *name, int columns,
@@ -54,10 +57,7 @@ nw_status nw_checkpoint_read_integers(nw_checkpoint *checkpoint, const char *fil
     *n = (size_t)shape[0];
     int64_t *made = malloc(index >= 0 ? nw_safetensors_bytes(tensors, index) + 1 : 1);
     NW_FAIL_IF(!made, NW_E_MEMORY, "no memory for the tensor '%s' of '%s'", name, nw_safetensors_path(tensors));
-    nw_status status = nw_checkpoint_read_raw(checkpoint, file, name, NW_SAVED_I64, dims, shape, made);
-    if (status == NW_OK)
-        *integers = made;
-    else
-        free(made);
-    return status;
+    NW_TRY_OR(nw_checkpoint_read_raw(checkpoint, file, name, NW_SAVED_I64, dims, shape, made), free(made));
+    *integers = made;
+    return NW_OK;
 }

@@ -160,10 +160,8 @@ static double update_bytes(const nw_replica *r)
 static nw_status find_cost(nw_crew *crew, const nw_replica *r)
 {
     const nw_model *model = &r->net->model;
-    double *forward = calloc((size_t)model->count, sizeof *forward);
-    double *backward = calloc((size_t)model->count, sizeof *backward);
-    nw_status status = forward && backward ? NW_OK : NW_FAIL(NW_E_MEMORY, "no memory for a table of costs");
-    for (int i = 0; status == NW_OK && i < model->count; i++) {
+    double forward[NW_MAX_STAGES], backward[NW_MAX_STAGES];
+    for (int i = 0; i < model->count; i++) {
         forward[i] = 2 * model->stages[i]->macs;
         backward[i] = (i > 0 ? 4 : 2) * model->stages[i]->macs; /* the first stage has no input gradient */
     }
@@ -174,10 +172,7 @@ static nw_status find_cost(nw_crew *crew, const nw_replica *r)
                         .forward_flops = forward,
                         .backward_flops = backward,
                         .update_bytes = update_bytes(r)};
-    if (status == NW_OK) status = nw_cluster_cost(crew->options.cluster, &load, &crew->cost);
-    free(forward);
-    free(backward);
-    return status;
+    return nw_cluster_cost(crew->options.cluster, &load, &crew->cost);
 }
 
 /* Buckets are those of gradients, whose number does not depend on how they are cut. */
@@ -185,24 +180,21 @@ nw_status nw_crew_make_ledger(const nw_crew *crew, int world, int first, int cou
 {
     const nw_segments *s = &params_of(&crew->members[0])->learned;
     nw_layout_options o = crew->options.exchange.layout;
-    nw_layout layout;
+    NW_CLEANUP(nw_layout_free) nw_layout layout = {0};
+    NW_AUTOFREE char(*names)[160] = NULL;
+    NW_AUTOFREE const char **list = NULL;
     o.segments = s;
     o.cuts = 1;
     NW_TRY(nw_layout_make(&layout, &o));
-    char(*names)[160] = calloc((size_t)layout.count, sizeof *names);
-    const char **list = calloc((size_t)layout.count, sizeof *list);
-    nw_status status = names && list ? NW_OK : NW_FAIL(NW_E_MEMORY, "no memory for names of buckets");
-    for (int b = 0; status == NW_OK && b < layout.count; b++) {
+    NW_NEW(names, layout.count, "names of buckets");
+    NW_NEW(list, layout.count, "names of buckets");
+    for (int b = 0; b < layout.count; b++) {
         nw_layout_name(&layout, s, b, names[b], sizeof names[b]);
         list[b] = names[b];
     }
     nw_ledger_options options = {
         .world = world, .first_rank = first, .ranks = count, .segments = layout.count, .segment_names = list};
-    if (status == NW_OK) status = nw_ledger_create(ledger, &options);
-    free(names);
-    free(list);
-    nw_layout_free(&layout);
-    return status;
+    return nw_ledger_create(ledger, &options);
 }
 
 static nw_status make_driver(nw_crew *crew, int first, int world)
@@ -246,10 +238,9 @@ static nw_status make_machine(nw_crew *crew, int index, int rank)
     e.report = m->report;
     e.report_bytes = sizeof(nw_tally) + params_of(m)->running.floats * sizeof(float);
     NW_TRY(nw_exchange_create(&exchange, &e));
-    nw_status status = nw_passes_create(&m->machine, exchange, params_of(m), accumulation);
-    if (status != NW_OK) nw_exchange_free(exchange);
+    NW_TRY_OR(nw_passes_create(&m->machine, exchange, params_of(m), accumulation), nw_exchange_free(exchange));
     crew->ranks[index] = (nw_rank){.index = rank, .machine = m->machine, .worker = m, .work = &work};
-    return status;
+    return NW_OK;
 }
 
 static bool has_servers(const nw_crew *crew) { return strcmp(crew->options.exchange.name, "server") == 0; }
@@ -273,8 +264,7 @@ static nw_status deal_images(nw_crew *crew, int workers)
     const nw_loader_options *l = &o->replica.loader;
     if (o->dirichlet_alpha <= 0 || workers < 2) return NW_OK;
     int64_t least = o->global_batch > 0 ? (o->global_batch + workers - 1) / workers : l->batch_size;
-    crew->owner = calloc((size_t)l->dataset->split[l->split].count, sizeof *crew->owner);
-    NW_FAIL_IF(!crew->owner, NW_E_MEMORY, "no memory for the owners of the training images");
+    NW_NEW(crew->owner, (size_t)l->dataset->split[l->split].count, "the owners of the training images");
     return nw_dataset_deal(l->dataset, l->split, workers, o->dirichlet_alpha, least, l->seed, crew->owner);
 }
 
@@ -318,9 +308,8 @@ static nw_status create(nw_crew *crew)
     NW_FAIL_IF(world < 1 || world > NW_CLUSTER_RANKS, NW_E_ARGUMENT, "a world of %d ranks: it can have 1 to %d", world,
                NW_CLUSTER_RANKS);
     crew->count = o->place == NW_CREW_VIRTUAL || o->place == NW_CREW_REPLAY ? world : 1;
-    crew->members = calloc((size_t)crew->count, sizeof *crew->members);
-    crew->ranks = calloc((size_t)crew->count, sizeof *crew->ranks);
-    NW_FAIL_IF(!crew->members || !crew->ranks, NW_E_MEMORY, "no memory for %d replicas", crew->count);
+    NW_NEW(crew->members, crew->count, "%d replicas", crew->count);
+    NW_NEW(crew->ranks, crew->count, "%d replicas", crew->count);
     NW_TRY(make_roles(crew, world));
     NW_TRY(nw_codec_create(&crew->codec, &o->codec));
     crew->options.exchange.layout.codec = crew->codec;
@@ -328,9 +317,8 @@ static nw_status create(nw_crew *crew)
     const nw_model *model = &crew->members[0].replica->net->model;
     NW_TRY(make_driver(crew, first, world));
     crew->dropped = crew->driver->dropped;
-    crew->statistics = calloc((size_t)world * model->params.running.floats + 1, sizeof *crew->statistics);
-    crew->reported = calloc((size_t)world, sizeof *crew->reported);
-    NW_FAIL_IF(!crew->statistics || !crew->reported, NW_E_MEMORY, "no memory for the reports of %d ranks", world);
+    NW_NEW(crew->statistics, (size_t)world * model->params.running.floats + 1, "the reports of %d ranks", world);
+    NW_NEW(crew->reported, world, "the reports of %d ranks", world);
     crew->place.lr_factor = 1;
     crew->started_ns = nw_now_ns();
     return NW_OK;
@@ -338,17 +326,12 @@ static nw_status create(nw_crew *crew)
 
 nw_status nw_crew_create(nw_crew **out, const nw_crew_options *options)
 {
-    *out = calloc(1, sizeof **out);
-    NW_FAIL_IF(!*out, NW_E_MEMORY, "no memory for a crew");
+    NW_NEW(*out, 1, "a crew");
     (*out)->options = *options;
     if (!options->exchange.name) (*out)->options.exchange.name = "none";
     if (!options->codec.name) (*out)->options.codec.name = "none";
-    nw_status status = create(*out);
-    if (status != NW_OK) {
-        nw_crew_free(*out);
-        *out = NULL;
-    }
-    return status;
+    NW_TRY_OR(create(*out), (nw_crew_free(*out), *out = NULL));
+    return NW_OK;
 }
 
 void nw_crew_free(nw_crew *crew)
@@ -418,17 +401,14 @@ typedef struct world_place {
 
 nw_status nw_crew_agree_on_place(nw_crew *crew, bool *reached)
 {
-    world_place mine = {crew->place, *reached}, *all;
+    world_place mine = {crew->place, *reached};
+    NW_AUTOFREE world_place *all = NULL;
     if (crew->options.place != NW_CREW_MPI) return NW_OK;
-    all = calloc((size_t)nw_crew_world(crew), sizeof *all);
-    NW_FAIL_IF(!all, NW_E_MEMORY, "no memory for the places of %d ranks", nw_crew_world(crew));
-    nw_status status = nw_driver_share(crew->driver, &mine, sizeof mine, all);
-    if (status == NW_OK) {
-        crew->place = all[0].place;
-        *reached = all[0].reached != 0;
-    }
-    free(all);
-    return status;
+    NW_NEW(all, nw_crew_world(crew), "the places of %d ranks", nw_crew_world(crew));
+    NW_TRY(nw_driver_share(crew->driver, &mine, sizeof mine, all));
+    crew->place = all[0].place;
+    *reached = all[0].reached != 0;
+    return NW_OK;
 }
 
 void nw_crew_copy_values(nw_crew *crew, const float *values, float *to)
@@ -475,17 +455,6 @@ double nw_crew_virtual_seconds(const nw_crew *crew)
 
 /* ---- at rest ----------------------------------------------------------------------------------------------------- */
 
-/* One number of each rank here, to all. `all` has room for the world. */
-static nw_status share_numbers(nw_crew *crew, int64_t (*number)(const nw_member *m), int64_t *all)
-{
-    int64_t *mine = calloc((size_t)crew->count, sizeof *mine);
-    NW_FAIL_IF(!mine, NW_E_MEMORY, "no memory for %d numbers", crew->count);
-    for (int i = 0; i < crew->count; i++) mine[i] = number(&crew->members[i]);
-    nw_status status = nw_driver_share(crew->driver, mine, sizeof *mine, all);
-    free(mine);
-    return status;
-}
-
 nw_status nw_crew_agree(nw_crew *crew, bool mine, bool *any)
 {
     int64_t all[NW_CLUSTER_RANKS] = {0}, said = mine;
@@ -510,9 +479,10 @@ static int64_t hash_weights(const nw_member *m)
 
 nw_status nw_crew_compare(nw_crew *crew)
 {
-    int64_t all[NW_CLUSTER_RANKS];
+    int64_t mine[NW_CLUSTER_RANKS], all[NW_CLUSTER_RANKS];
     if (nw_crew_world(crew) == 1 || !crew->members[0].machine->equal) return NW_OK;
-    NW_TRY(share_numbers(crew, hash_weights, all));
+    for (int i = 0; i < crew->count; i++) mine[i] = hash_weights(&crew->members[i]);
+    NW_TRY(nw_driver_share(crew->driver, mine, sizeof *mine, all));
     for (int i = 1; i < nw_crew_world(crew); i++)
         NW_FAIL_IF(
             all[i] != all[0] && !crew->dropped[i], NW_E_NUMERIC,
@@ -530,29 +500,28 @@ typedef struct epoch_share {
 /* Sums of all ranks, in their order. */
 static nw_status sum_shares(nw_crew *crew, const epoch_share *mine, epoch_share *sum)
 {
-    epoch_share *all = calloc((size_t)nw_crew_world(crew), sizeof *all);
-    NW_FAIL_IF(!all, NW_E_MEMORY, "no memory for the results of %d ranks", nw_crew_world(crew));
-    nw_status status = nw_driver_share(crew->driver, mine, sizeof *mine, all);
+    NW_AUTOFREE epoch_share *all = NULL;
+    NW_NEW(all, nw_crew_world(crew), "the results of %d ranks", nw_crew_world(crew));
+    NW_TRY(nw_driver_share(crew->driver, mine, sizeof *mine, all));
     *sum = (epoch_share){0};
-    for (int i = 0; status == NW_OK && i < nw_crew_world(crew); i++) {
+    for (int i = 0; i < nw_crew_world(crew); i++) {
         nw_tally_merge(&sum->tally, &all[i].tally);
         sum->images += all[i].images;
     }
-    free(all);
-    return status;
+    return NW_OK;
 }
 
 nw_status nw_crew_tally(nw_crew *crew, nw_tally *tally, int64_t *images)
 {
-    epoch_share *mine = calloc((size_t)crew->count, sizeof *mine), sum;
-    NW_FAIL_IF(!mine, NW_E_MEMORY, "no memory for the results of %d replicas", crew->count);
+    NW_AUTOFREE epoch_share *mine = NULL;
+    epoch_share sum;
+    NW_NEW(mine, crew->count, "the results of %d replicas", crew->count);
     for (int i = 0; i < crew->count; i++)
         mine[i] = (epoch_share){crew->members[i].replica->at.tally, crew->members[i].replica->at.images};
-    nw_status status = sum_shares(crew, mine, &sum);
-    free(mine);
+    NW_TRY(sum_shares(crew, mine, &sum));
     *tally = sum.tally;
     *images = sum.images;
-    return status;
+    return NW_OK;
 }
 
 /* Whether a rank has statistics of its own: servers that do not compute and ranks that are lost have none. */
@@ -614,17 +583,13 @@ static nw_status evaluate_with_first(nw_crew *crew, nw_loader *loader, bool both
     size_t floats = p->running.floats;
     bool borrows = crew->options.place == NW_CREW_MPI && floats > 0 && crew->options.norms == NW_NORMS_LOCAL;
     const volatile sig_atomic_t *stop = crew->options.place == NW_CREW_MPI ? NULL : crew->options.driver.stop;
-    float *own = borrows ? malloc(floats * sizeof *own) : NULL;
-    nw_status status = NW_OK;
-    if (borrows) {
-        const bool gives[NW_CLUSTER_RANKS] = {true}; /* rank 0 alone: a mean of one */
-        NW_FAIL_IF(!own, NW_E_MEMORY, "no memory for %zu running statistics", floats);
-        memcpy(own, p->buffers, floats * sizeof *own);
-        status = nw_driver_mean(crew->driver, &p->buffers, floats, gives);
-    }
-    if (status == NW_OK) status = nw_evaluate(nw_crew_first(crew)->net, loader, both_views, stop, tally, complete);
+    const bool gives[NW_CLUSTER_RANKS] = {true}; /* rank 0 alone: a mean of one */
+    NW_AUTOFREE float *own = NULL;
+    NW_NEW(own, floats + 1, "%zu running statistics", floats);
+    if (borrows) memcpy(own, p->buffers, floats * sizeof *own);
+    if (borrows) NW_TRY(nw_driver_mean(crew->driver, &p->buffers, floats, gives));
+    nw_status status = nw_evaluate(nw_crew_first(crew)->net, loader, both_views, stop, tally, complete);
     if (borrows) memcpy(p->buffers, own, floats * sizeof *own);
-    free(own);
     return status;
 }
 

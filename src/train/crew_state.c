@@ -148,8 +148,7 @@ static nw_status take_list(nw_crew *crew, int rank, nw_state *list)
     NW_TRY(nw_driver_collect(crew->driver, rank, &count, sizeof count));
     NW_FAIL_IF(count < 0 || count > ENTRIES_MOST, NW_E_MESSAGE,
                "rank %d says that it has %lld tensors; at most %d can be", rank, (long long)count, ENTRIES_MOST);
-    list->at = calloc((size_t)count + 1, sizeof *list->at);
-    NW_FAIL_IF(!list->at, NW_E_MEMORY, "no memory for a list of %lld tensors", (long long)count);
+    NW_NEW(list->at, count + 1, "a list of %lld tensors", (long long)count);
     NW_TRY(nw_driver_collect(crew->driver, rank, list->at, (size_t)count * sizeof *list->at));
     for (int i = 0; i < count; i++) {
         nw_state_entry *e = &list->at[i];
@@ -277,7 +276,7 @@ static nw_status read_entry(void *context, int member, const nw_state_entry *e, 
     snprintf(prefix, sizeof prefix, "%s.", e->name);
     while (divided && segments->at[first].offset + segments->at[first].count <= e->first) first++;
     snprintf(name, sizeof name, "%s%s", divided ? prefix : e->name, divided ? segments->at[first].name : "");
-    *there = nw_checkpoint_has_tensor(r->c, file, name);
+    NW_TRY(nw_checkpoint_has_tensor(r->c, file, name, there));
     if (!*there) return NW_OK;
     if (divided) return nw_checkpoint_read_range(r->c, file, prefix, segments, e->first, nw_state_count(e), out);
     return nw_checkpoint_read_raw(r->c, file, name, types[e->type], e->dims, e->shape, out);
@@ -331,7 +330,9 @@ static nw_status load_driver(nw_crew *crew, nw_checkpoint *c, bool same_world)
 {
     NW_AUTOFREE int64_t *state = NULL;
     size_t count;
-    if (!crew->driver->ops->load || !same_world || !nw_checkpoint_has_tensor(c, STATE_FILE, "cluster")) return NW_OK;
+    bool has = false;
+    if (crew->driver->ops->load && same_world) NW_TRY(nw_checkpoint_has_tensor(c, STATE_FILE, "cluster", &has));
+    if (!has) return NW_OK;
     NW_TRY(nw_checkpoint_read_integers(c, STATE_FILE, "cluster", 0, &state, &count));
     return crew->driver->ops->load(crew->driver, state, count);
 }
@@ -340,7 +341,9 @@ static nw_status load_ledger(nw_crew *crew, nw_checkpoint *c)
 {
     NW_AUTOFREE int64_t *rows = NULL;
     size_t count;
-    if (!crew->ledger || !nw_crew_leads(crew) || !nw_checkpoint_has_tensor(c, STATE_FILE, "ledger")) return NW_OK;
+    bool has = false;
+    if (crew->ledger && nw_crew_leads(crew)) NW_TRY(nw_checkpoint_has_tensor(c, STATE_FILE, "ledger", &has));
+    if (!has) return NW_OK;
     NW_TRY(nw_checkpoint_read_integers(c, STATE_FILE, "ledger", NW_LEDGER_COLUMNS, &rows, &count));
     if (crew->options.place != NW_CREW_MPI)
         return nw_ledger_add(crew->ledger, rows, count, true, nw_checkpoint_path(c));
@@ -397,7 +400,8 @@ nw_status nw_crew_load(nw_crew *crew, nw_checkpoint *c, const char **note)
     NW_TRY(nw_checkpoint_get_text(c, "exchange_has", &had));
     NW_FAIL_IF(world < 1 || world > NW_CLUSTER_RANKS, NW_E_FILE, "%s: a world of %lld ranks makes no sense",
                nw_checkpoint_path(c), (long long)world);
-    bool same = world == nw_crew_world(crew), handed = nw_checkpoint_has_tensor(c, SHARED_FILE, "world.epoch");
+    bool same = world == nw_crew_world(crew), handed;
+    NW_TRY(nw_checkpoint_has_tensor(c, SHARED_FILE, "world.epoch", &handed));
     NW_FAIL_IF(handed == nw_crew_lockstep(crew), NW_E_ARGUMENT,
                "%s was written %s a parameter server, and cannot be continued %s one; --init starts a new run from its "
                "weights",
@@ -415,10 +419,12 @@ nw_status nw_crew_load(nw_crew *crew, nw_checkpoint *c, const char **note)
 
 nw_status nw_crew_read_average(nw_checkpoint *c, nw_params *p, bool *there)
 {
-    const char *file = nw_checkpoint_has_tensor(c, SHARED_FILE, "average_steps") ? SHARED_FILE : FIRST_FILE;
+    bool common, has;
+    NW_TRY(nw_checkpoint_has_tensor(c, SHARED_FILE, "average_steps", &common));
+    const char *file = common ? SHARED_FILE : FIRST_FILE;
     int64_t steps = -1;
-    if (nw_checkpoint_has_tensor(c, file, "average_steps"))
-        NW_TRY(nw_checkpoint_read_raw(c, file, "average_steps", NW_SAVED_I64, 0, NULL, &steps));
+    NW_TRY(nw_checkpoint_has_tensor(c, file, "average_steps", &has));
+    if (has) NW_TRY(nw_checkpoint_read_raw(c, file, "average_steps", NW_SAVED_I64, 0, NULL, &steps));
     *there = steps >= 0;
     if (!*there) return NW_OK;
     NW_TRY(nw_checkpoint_read_segments(c, file, "average.", &p->learned, p->values));

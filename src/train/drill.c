@@ -22,10 +22,9 @@ nw_status nw_drill_create(nw_drill *d, const nw_net_options *options)
     NW_TRY(nw_net_create(&d->net, options));
     const nw_net_options *o = &d->net->options;
     size_t pixels = (size_t)o->channels * (size_t)o->height * (size_t)o->width;
-    d->images = calloc((size_t)o->batch_size * pixels, sizeof *d->images);
-    d->labels = calloc((size_t)o->batch_size, sizeof *d->labels);
-    d->ready = calloc((size_t)d->net->model.count, sizeof *d->ready);
-    NW_FAIL_IF(!d->images || !d->labels || !d->ready, NW_E_MEMORY, "no memory for a batch of %d images", o->batch_size);
+    NW_NEW(d->images, (size_t)o->batch_size * pixels, "a batch of %d images", o->batch_size);
+    NW_NEW(d->labels, o->batch_size, "a batch of %d images", o->batch_size);
+    NW_NEW(d->ready, d->net->model.count, "a table of stages");
     nw_drill_fill(d->images, d->labels, o);
     nw_model_final_from(&d->net->model, d->ready);
     return NW_OK;

@@ -100,9 +100,8 @@ nw_status nw_judge_open(nw_judge *j, bool evaluate_it, nw_case **opened)
     nw_record_clear(NW_RECORD_EPOCH, &c->record);
     c->evaluated = evaluate_it;
     if (evaluate_it) {
-        c->values = calloc(j->floats + 1, sizeof *c->values);
-        c->buffers = calloc(2 * j->buffers + 1, sizeof *c->buffers);
-        NW_FAIL_IF(!c->values || !c->buffers, NW_E_MEMORY, "no memory for a copy of %zu parameters", j->floats);
+        NW_NEW(c->values, j->floats + 1, "a copy of %zu parameters", j->floats);
+        NW_NEW(c->buffers, 2 * j->buffers + 1, "a copy of %zu parameters", j->floats);
         c->judged_buffers = c->buffers + j->buffers;
     }
     *opened = c;

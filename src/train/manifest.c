@@ -320,7 +320,6 @@ nw_status nw_manifest_parse(nw_manifest *manifest, const char *text, size_t size
     *manifest = (nw_manifest){0};
     NW_CLEANUP(nw_json_free) nw_json_document document = {0};
     NW_TRY(nw_json_parse(&document, text, size, name));
-    nw_status status = read_manifest(manifest, &document, text, size);
-    if (status != NW_OK) nw_manifest_free(manifest);
-    return status;
+    NW_TRY_OR(read_manifest(manifest, &document, text, size), nw_manifest_free(manifest));
+    return NW_OK;
 }

@@ -22,43 +22,34 @@ static int64_t batches_before(int64_t pass, int sharers, int64_t epoch)
     return epoch * pass / (sharers > 1 ? sharers : 1);
 }
 
+static void autofree(nw_replica **r) { nw_replica_free(*r); }
+
 nw_status nw_replica_create(nw_replica **out, const nw_replica_options *options, nw_replica *elder)
 {
+    NW_CLEANUP(autofree) nw_replica *r = NULL;
     *out = NULL;
-    nw_replica *r = calloc(1, sizeof *r);
-    NW_FAIL_IF(!r, NW_E_MEMORY, "no memory for a replica");
+    NW_NEW(r, 1, "a replica");
     r->options = *options;
     r->at.lr_factor = 1;
     nw_net_parts parts = {
         .optimizer = &options->optimizer, .ema_decay = options->ema_decay, .ema_every = options->ema_every};
-    nw_status status =
-        elder ? nw_net_create_sibling(&r->net, elder->net, &parts) : nw_net_create_from(&r->net, &options->net, &parts);
-    if (status == NW_OK) status = nw_loader_create(&r->loader, &options->loader);
-    if (status == NW_OK) {
-        r->batch_size = options->loader.batch_size;
-        r->pass_batches = pass_batches(r);
-    }
-    if (status == NW_OK && options->delay.models > 1)
-        status = nw_history_create(&r->history, &options->delay, r->net->model.params.learned.floats);
-    if (status == NW_OK && pass_batches(r) < options->sharers)
-        status =
-            NW_FAIL(NW_E_ARGUMENT, "an epoch of %lld batches is too short for %d workers; use a smaller --batch-size",
-                    (long long)pass_batches(r), options->sharers);
-    if (status == NW_OK) {
-        r->options.schedule.batches_per_epoch = options->epoch_batches > 0 ? options->epoch_batches : pass_batches(r);
-        r->options.schedule.shared = options->sharers > 1;
-        status = nw_schedule_make(&r->schedule, &r->options.schedule);
-    }
-    if (status == NW_OK) {
-        r->ready = calloc((size_t)r->net->model.count, sizeof *r->ready);
-        status = r->ready ? NW_OK : NW_FAIL(NW_E_MEMORY, "no memory for a table of stages");
-    }
-    if (status == NW_OK) nw_model_final_from(&r->net->model, r->ready);
-    if (status != NW_OK) {
-        nw_replica_free(r);
-        return status;
-    }
+    NW_TRY(elder ? nw_net_create_sibling(&r->net, elder->net, &parts)
+                 : nw_net_create_from(&r->net, &options->net, &parts));
+    NW_TRY(nw_loader_create(&r->loader, &options->loader));
+    r->batch_size = options->loader.batch_size;
+    r->pass_batches = pass_batches(r);
+    if (options->delay.models > 1)
+        NW_TRY(nw_history_create(&r->history, &options->delay, r->net->model.params.learned.floats));
+    NW_FAIL_IF(r->pass_batches < options->sharers, NW_E_ARGUMENT,
+               "an epoch of %lld batches is too short for %d workers; use a smaller --batch-size",
+               (long long)r->pass_batches, options->sharers);
+    r->options.schedule.batches_per_epoch = options->epoch_batches > 0 ? options->epoch_batches : r->pass_batches;
+    r->options.schedule.shared = options->sharers > 1;
+    NW_TRY(nw_schedule_make(&r->schedule, &r->options.schedule));
+    NW_NEW(r->ready, r->net->model.count, "a table of stages");
+    nw_model_final_from(&r->net->model, r->ready);
     *out = r;
+    r = NULL;
     return NW_OK;
 }
 

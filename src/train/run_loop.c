@@ -252,8 +252,7 @@ static nw_status list_snapshots(run *r, nw_go *go)
     int64_t epoch = at->epoch, batch = at->batch, updates = nw_crew_updates(r->crew), total = total_updates(r);
     int64_t most = (go->until - updates) * accumulation / size + 2;
     free(r->snapshots);
-    r->snapshots = calloc((size_t)most, sizeof *r->snapshots);
-    NW_FAIL_IF(!r->snapshots, NW_E_MEMORY, "no memory for the ends of %lld epochs", (long long)most);
+    NW_NEW(r->snapshots, most, "the ends of %lld epochs", (long long)most);
     go->snapshots = r->snapshots;
     for (;;) {
         epoch += batch / size;

@@ -297,10 +297,8 @@ static nw_status read_table(nw_safetensors *file)
     const nw_json_value *root = &file->header.values[0];
     NW_FAIL_IF(root->type != NW_JSON_OBJECT, NW_E_FILE, "'%s': the header is %s; expected an object", file->path,
                nw_json_type_name(root->type));
-    file->entries = calloc(root->count + 1, sizeof *file->entries);
-    file->by_name = calloc(root->count + 1, sizeof *file->by_name);
-    NW_FAIL_IF(!file->entries || !file->by_name, NW_E_MEMORY, "no memory for the %u tensors of '%s'", root->count,
-               file->path);
+    NW_NEW(file->entries, root->count + 1, "the %u tensors of '%s'", root->count, file->path);
+    NW_NEW(file->by_name, root->count + 1, "the %u tensors of '%s'", root->count, file->path);
     for (const nw_json_value *v = nw_json_first(root); v; v = nw_json_next(root, v)) {
         bool notes = strcmp(v->key, metadata_key) == 0;
         NW_TRY(notes ? check_notes(file, v) : read_entry(file, v, &file->entries[file->count++]));
@@ -364,13 +362,10 @@ static nw_status open_any(nw_safetensors **out, const char *path, const void *me
     file->fd = -1;
     file->memory = memory;
     file->size = size;
-    nw_status status = nw_text_copy(&file->path, path);
-    if (status == NW_OK) status = memory ? read_header(file) : open_file(file);
-    if (status == NW_OK)
-        *out = file;
-    else
-        nw_safetensors_close(file);
-    return status;
+    NW_TRY_OR(nw_text_copy(&file->path, path), nw_safetensors_close(file));
+    NW_TRY_OR(memory ? read_header(file) : open_file(file), nw_safetensors_close(file));
+    *out = file;
+    return NW_OK;
 }
 
 nw_status nw_safetensors_open(nw_safetensors **file, const char *path) { return open_any(file, path, NULL, 0); }

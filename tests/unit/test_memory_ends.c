@@ -1,7 +1,7 @@
 /*
- * test_memory_ends.c - whole runs where one allocation fails: every one until training begins, and later ones further
- * and further apart. A run ends with NW_E_MEMORY and gives back what it took; or, where what failed is only told of the
- * run (a file of an observer), it goes on to its end.
+ * test_memory_ends.c - whole runs where one allocation fails: every one until training begins (every third where a run
+ * goes on from a checkpoint), and later ones further and further apart. A run ends with NW_E_MEMORY and gives back what
+ * it took; or, where what failed is only told of the run (a file of an observer), it goes on to its end.
  */
 #define _GNU_SOURCE 1
 #include <stdarg.h>
@@ -24,6 +24,7 @@ typedef struct kind {
     const char *exchange, *model;
     int world; /* of a virtual cluster; 0: alone */
     int servers;
+    const char *from; /* the run that it goes on from, which trained one epoch; NULL: none */
 } kind;
 
 enum { IMAGES = 12, BATCH = 2 };
@@ -42,12 +43,13 @@ static nw_status train_on(const kind *k, const char *dir, const nw_dataset *d, c
                         .test_augment = nw_augment_plain(d),
                         .test_batch_size = BATCH,
                         .train_eval_batch_size = BATCH,
-                        .epochs = 2,
+                        .epochs = k->from ? 2 : 1,
                         .eval_every = 1,
                         .evaluate_first = true,
                         .keep = 1,
                         .run_dir = dir,
                         .config = "model: it\n",
+                        .resume = k->from,
                         .record_schedule = true,
                         .observe = {.run_dir = dir, .tensorboard = true},
                         .stop = &stop,
@@ -97,13 +99,14 @@ static bool ends_after(const kind *k, const char *dir, int64_t n, int64_t *made)
     return failed;
 }
 
-static void check(kind k)
+/* Of those before training every one, or every third from `first` on. */
+static void check(kind k, int first, int apart)
 {
     const char *dir = scratch("run");
-    int64_t started, all, n = 0, later = 0;
+    int64_t started, all, n = first, later = 0;
     ends_after(&k, NULL, MEMORY_ENOUGH, &started);
-    while (n < started && ends_after(&k, dir, n, &all)) n++;
-    assert_int_equal(n, started);
+    while (n < started && ends_after(&k, dir, n, &all)) n += apart;
+    assert_true(n >= started);
     for (; ends_after(&k, dir, n, &all); later++) n += 1 + later / 4;
     print_message("%s of %d: %d allocations before training, of %d later %d were tried\n", k.exchange, k.world,
                   (int)started, (int)(all - started), (int)later);
@@ -111,9 +114,18 @@ static void check(kind k)
     assert_int_equal(complaints, 0);
 }
 
-TEST(test_alone) { check((kind){"none", "resnet9", .world = 0}); }
-TEST(test_allreduce) { check((kind){"allreduce", "lenet5", .world = 2}); }
-TEST(test_server) { check((kind){"server", "lenet5", .world = 3, .servers = 2}); }
+/* A new run, and one that goes on. */
+static void check_both(kind k, int first)
+{
+    check(k, 0, 1);
+    OK(train(&k, scratch("from")));
+    k.from = scratch("from");
+    check(k, first, 3);
+}
+
+TEST(test_alone) { check_both((kind){"none", "resnet9", .world = 0}, 0); }
+TEST(test_allreduce) { check_both((kind){"allreduce", "lenet5", .world = 2}, 1); }
+TEST(test_server) { check_both((kind){"server", "lenet5", .world = 3, .servers = 2}, 2); }
 
 int main(void)
 {

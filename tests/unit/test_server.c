@@ -16,7 +16,8 @@
 #define TEST(name) static void name(void **state __attribute__((unused)))
 
 static const nw_exchange_options ASYNC = {.name = "server", .max_staleness = -1, .layout.bucket_bytes = 512};
-static const nw_exchange_options SYNC = {.name = "server", .max_staleness = -1, .layout.bucket_bytes = 512, .sync = true};
+static const nw_exchange_options SYNC = {
+    .name = "server", .max_staleness = -1, .layout.bucket_bytes = 512, .sync = true};
 static world w;
 
 static world_options options(int members, nw_exchange_options e, const char *codec, uint64_t seed)

@@ -17,7 +17,8 @@
 
 enum { GRADIENT = 1, COPY = 9, TAKEN };
 static const nw_exchange_options ASYNC = {.name = "server", .max_staleness = -1, .layout.bucket_bytes = 512};
-static const nw_exchange_options SYNC = {.name = "server", .max_staleness = -1, .layout.bucket_bytes = 512, .sync = true};
+static const nw_exchange_options SYNC = {
+    .name = "server", .max_staleness = -1, .layout.bucket_bytes = 512, .sync = true};
 static world w;
 
 static void refused_options(int members, nw_exchange_options e, const char *why)
