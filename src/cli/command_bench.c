@@ -1,5 +1,5 @@
 /* command_bench.c - `nowait bench`: dispatch, and what the benchmarks share. */
-#include "cli/bench.h"
+#include "bench/bench.h"
 
 #include "base/clock.h"
 #include "cli/command.h"

@@ -3,8 +3,8 @@
  * is in src/data; here are the words.
  */
 #include "cli/command.h"
-#include "cli/download.h"
-#include "cli/options.h"
+#include "setup/download.h"
+#include "config/options.h"
 
 #include "base/json.h"
 #include "base/suggest.h"

@@ -1,6 +1,6 @@
 /* command_eval.c - `nowait eval CHECKPOINT`: loss and accuracy of saved weights on a dataset. */
 #include "cli/command.h"
-#include "cli/session.h"
+#include "setup/session.h"
 
 nw_status nw_command_eval(int argc, char **argv)
 {

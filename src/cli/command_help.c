@@ -9,8 +9,8 @@
  *   nowait help config [options]       what `nowait train` with these options would run, as YAML
  */
 #include "cli/command.h"
-#include "cli/option_table.h"
-#include "cli/recipe.h"
+#include "config/option_table.h"
+#include "config/recipe.h"
 
 #include "base/suggest.h"
 

@@ -2,9 +2,9 @@
  * command_info.c - `nowait info`: the machine and the build, with a self-test of every usable instruction set; or a
  * model's stages with parameters, multiply-adds and activation memory, and a drawing of them.
  */
-#include "cli/bench.h"
+#include "bench/bench.h"
 #include "cli/command.h"
-#include "cli/plan.h"
+#include "setup/plan.h"
 
 #include "compute/isa.h"
 #include "compute/self_test.h"

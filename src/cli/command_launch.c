@@ -17,16 +17,16 @@
 #define _GNU_SOURCE 1
 #include "experiment/child.h"
 #include "cli/command.h"
-#include "cli/launch.h"
-#include "cli/option_table.h"
-#include "cli/session.h"
+#include "launch/launch.h"
+#include "config/option_table.h"
+#include "setup/session.h"
 
 #include "base/file.h"
 #include "base/json.h"
 #include "base/machine.h"
 #include "net/launchers.h"
 #include "base/append.h"
-#include "train/checkpoint_steps.h"
+#include "checkpoint/steps.h"
 
 #include <errno.h>
 #include <stdarg.h>

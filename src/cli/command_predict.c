@@ -6,8 +6,8 @@
  * brightness (0.299 R + 0.587 G + 0.114 B).
  */
 #include "cli/command.h"
-#include "cli/plan.h"
-#include "cli/session.h"
+#include "setup/plan.h"
+#include "setup/session.h"
 
 #include "base/json.h"
 

@@ -2,13 +2,13 @@
  * command_replay.c - `nowait replay RUN`: repeats a run of several ranks from its schedule, in one process, and says
  * whether the weights come out the same.
  *
- * Each process that trained the run left a part (net/schedule.h) with its own options. Parts are replayed one after the
+ * Each process that trained the run left a part (net/event_log.h) with its own options. Parts are replayed one after the
  * other as they were run: each begins with the checkpoint that the one before it leaves, in a folder that is removed
  * afterwards. Without --run-dir nothing else is written.
  */
 #include "cli/command.h"
-#include "cli/plan.h"
-#include "cli/session.h"
+#include "setup/plan.h"
+#include "setup/session.h"
 
 #include "base/clock.h"
 #include "base/file.h"

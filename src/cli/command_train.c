@@ -6,12 +6,12 @@
  * the same) or refused. What a
  * run that was killed before its first checkpoint left is replaced. Two processes never train in one directory.
  */
-#include "cli/calibrate.h"
+#include "bench/calibrate.h"
 #include "cli/command.h"
-#include "cli/config.h"
-#include "cli/plan.h"
-#include "cli/recipe.h"
-#include "cli/session.h"
+#include "config/option_file.h"
+#include "setup/plan.h"
+#include "config/recipe.h"
+#include "setup/session.h"
 
 #include "base/clock.h"
 #include "base/file.h"

@@ -7,7 +7,7 @@
 #include "experiment/paper.h"
 
 #include "base/json.h"
-#include "cli/yaml_get.h"
+#include "config/yaml_get.h"
 #include "observe/plot.h"
 
 #include <math.h>

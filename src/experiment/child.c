@@ -3,7 +3,7 @@
 
 #include "base/file.h"
 #include "base/json_read.h"
-#include "cli/option_table.h"
+#include "config/option_table.h"
 
 #include <errno.h>
 #include <math.h>

@@ -2,7 +2,7 @@
 #ifndef NW_EXPERIMENT_CHILD_H
 #define NW_EXPERIMENT_CHILD_H
 
-#include "cli/launch.h"
+#include "launch/launch.h"
 
 /* Runs `line`, "nowait train ..." in the folder `dir`, by this program. NW_E_INTERRUPTED if this process or the child
  * was asked to stop (SIGINT, SIGTERM): the child has ended then, with a checkpoint. */

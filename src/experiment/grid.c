@@ -4,7 +4,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
-#include "cli/option_table.h"
+#include "config/option_table.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -8,8 +8,8 @@
 
 #include "base/machine.h"
 #include "base/text.h"
-#include "cli/recipe.h"
-#include "cli/yaml_get.h"
+#include "config/recipe.h"
+#include "config/yaml_get.h"
 #include "data/dataset.h"
 
 #include <math.h>

@@ -48,7 +48,7 @@
 #ifndef NW_EXPERIMENT_PAPER_H
 #define NW_EXPERIMENT_PAPER_H
 
-#include "cli/yaml.h"
+#include "config/yaml.h"
 #include "experiment/trials.h"
 
 /* Several runs. */

@@ -4,7 +4,7 @@
 
 #include "base/file.h"
 #include "base/text.h"
-#include "train/checkpoint.h"
+#include "checkpoint/checkpoint.h"
 
 #include <math.h>
 #include <stdlib.h>

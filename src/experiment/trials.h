@@ -9,7 +9,7 @@
 #ifndef NW_EXPERIMENT_TRIALS_H
 #define NW_EXPERIMENT_TRIALS_H
 
-#include "cli/options.h"
+#include "config/options.h"
 #include "experiment/child.h"
 #include "observe/curve.h"
 

@@ -2,7 +2,7 @@
 #include "net/driver.h"
 
 #include "base/file.h"
-#include "net/preflight.h"
+#include "net/roles.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -20,7 +20,7 @@
 
 #include "net/ledger.h"
 #include "net/machine.h"
-#include "net/schedule.h"
+#include "net/event_log.h"
 
 #include <signal.h>
 #include <stdio.h>

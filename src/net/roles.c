@@ -1,7 +1,9 @@
 /* roles.c - see roles.h. */
 #include "net/roles.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Servers of a column; they are its first members. */
 static int servers_of(const nw_roles *r) { return r->servers / r->stages; }
@@ -64,4 +66,28 @@ nw_group nw_roles_column(const nw_roles *r, int rank)
     nw_group group = {r->columns + duty.stage * column_count(r), column_count(r), 0};
     group.me = duty.server >= 0 ? duty.server % servers_of(r) : servers_of(r) + duty.replica;
     return group;
+}
+
+void nw_rank_list_print(char *text, size_t size, const int *ranks, int count)
+{
+    size_t used = (size_t)snprintf(text, size, count == 1 ? "rank " : "ranks ");
+    for (int i = 0; i < count;) {
+        int end = i;
+        while (end + 1 < count && ranks[end + 1] == ranks[end] + 1) end++;
+        if (end == i + 1) end = i; /* two neighbours are written one by one */
+        char part[48];
+        const char *before = i == 0 ? "" : end + 1 == count ? " and " : ", ";
+        if (end > i)
+            snprintf(part, sizeof part, "%s%d-%d", before, ranks[i], ranks[end]);
+        else
+            snprintf(part, sizeof part, "%s%d", before, ranks[i]);
+        bool last = end + 1 == count;
+        if (used + strlen(part) + (last ? 0 : 3) >= size) { /* room for the dots, unless nothing follows */
+            if (used + 4 <= size) memcpy(text + used, "...", 4);
+            return;
+        }
+        memcpy(text + used, part, strlen(part) + 1);
+        used += strlen(part);
+        i = end + 1;
+    }
 }

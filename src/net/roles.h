@@ -45,4 +45,7 @@ nw_duty nw_roles_of(const nw_roles *roles, int rank);
 nw_group nw_roles_row(const nw_roles *roles, int rank);
 nw_group nw_roles_column(const nw_roles *roles, int rank);
 
+/* "rank 3", "ranks 2 and 5", "ranks 0-3, 7 and 9" of ascending numbers; cut with "..." where there is no room. */
+void nw_rank_list_print(char *text, size_t size, const int *ranks, int count);
+
 #endif

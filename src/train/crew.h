@@ -24,10 +24,10 @@
 
 #include "base/histogram.h"
 #include "exchange/exchange.h"
-#include "net/replay.h"
+#include "replay/replay.h"
 #include "net/roles.h"
-#include "net/virtual.h"
-#include "train/checkpoint.h"
+#include "sim/virtual.h"
+#include "checkpoint/checkpoint.h"
 #include "train/crew_taps.h"
 #include "train/replica.h"
 

@@ -2,8 +2,8 @@
  * fuzz_cluster.c - bytes as a cluster file and as a script of faults. What is accepted must be usable: messages between
  * all pairs arrive after they were sent and in order, and work comes to an end or never does.
  */
-#include "cli/cluster_file.h"
-#include "net/links.h"
+#include "config/cluster_file.h"
+#include "sim/links.h"
 
 #include <stdlib.h>
 

@@ -4,7 +4,7 @@
  */
 #define _GNU_SOURCE 1
 #include "base/digest.h"
-#include "train/manifest.h"
+#include "checkpoint/manifest.h"
 
 #include <stdlib.h>
 #include <string.h>

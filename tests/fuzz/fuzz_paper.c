@@ -1,5 +1,5 @@
 /* fuzz_paper.c - bytes as a paper; the runs of what is accepted are planned at every scale. */
-#include "cli/settings.h"
+#include "config/settings.h"
 #include "experiment/paper.h"
 
 #include <stdlib.h>

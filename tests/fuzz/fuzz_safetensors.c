@@ -1,5 +1,5 @@
 /* fuzz_safetensors.c - a safetensors file of any bytes; of one that is accepted every tensor is read. */
-#include "train/safetensors.h"
+#include "checkpoint/safetensors.h"
 
 #include <stdlib.h>
 

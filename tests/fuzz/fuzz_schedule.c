@@ -3,7 +3,7 @@
  * Reading ends, never leaves the file, and what is accepted can be printed.
  */
 #include "base/hash.h"
-#include "net/schedule.h"
+#include "replay/recording.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
 /*
  * fuzz_yaml.c - bytes as a file of options, with the settings written out again, and as the value of an override.
  */
-#include "cli/compose.h"
-#include "cli/config.h"
+#include "config/compose.h"
+#include "config/option_file.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "net/mpi.h"
-#include "net/replay.h"
+#include "replay/replay.h"
 #include "support/gossip_ranks.h"
 #include "support/files.h"
 

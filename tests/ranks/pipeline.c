@@ -6,7 +6,7 @@
  *   mpirun -n 6 pipeline FOLDER       where the logs go
  */
 #include "net/mpi.h"
-#include "net/replay.h"
+#include "replay/replay.h"
 #include "support/pipeline_toy.h"
 #include "support/state_store.h"
 #include "support/world.h"

@@ -7,7 +7,7 @@
  * Beside the checkpoint goes RUN/probe.safetensors: images, and the logits that the network gives for them.
  */
 #include "base/rng.h"
-#include "train/checkpoint.h"
+#include "checkpoint/checkpoint.h"
 #include "train/net.h"
 
 #include <stdio.h>

@@ -10,7 +10,7 @@
 #define NW_TESTS_TOYS_H
 
 #include "exchange/exchange.h"
-#include "net/virtual.h"
+#include "sim/virtual.h"
 
 #include <inttypes.h>
 #include <stdio.h>

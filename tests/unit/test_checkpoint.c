@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #include "support/scratch.h"
-#include "train/checkpoint.h"
+#include "checkpoint/checkpoint.h"
 
 #define TEST(name) static void name(void **state __attribute__((unused)))
 

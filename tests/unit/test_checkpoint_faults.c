@@ -25,7 +25,7 @@
 
 #include "base/rng.h"
 #include "support/scratch.h"
-#include "train/checkpoint.h"
+#include "checkpoint/checkpoint.h"
 
 #define TEST(name) static void name(void **state __attribute__((unused)))
 

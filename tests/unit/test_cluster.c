@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "net/links.h"
+#include "sim/links.h"
 #include "support/files.h"
 
 #include <math.h>

@@ -9,9 +9,9 @@
 #include <cmocka.h>
 
 #include "base/file.h"
-#include "cli/cluster_file.h"
-#include "cli/units.h"
-#include "net/links.h"
+#include "config/cluster_file.h"
+#include "config/units.h"
+#include "sim/links.h"
 #include "support/files.h"
 
 #include <stdio.h>

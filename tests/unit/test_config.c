@@ -5,9 +5,9 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "cli/compose.h"
-#include "cli/config.h"
-#include "cli/recipe.h"
+#include "config/compose.h"
+#include "config/option_file.h"
+#include "config/recipe.h"
 #include "support/own_folder.h"
 
 #include <stdlib.h>

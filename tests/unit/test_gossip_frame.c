@@ -10,8 +10,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "net/replay.h"
-#include "net/virtual.h"
+#include "replay/replay.h"
+#include "sim/virtual.h"
 #include "support/gossip_ranks.h"
 #include "support/own_folder.h"
 

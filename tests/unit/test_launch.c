@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cli/launch.h"
+#include "launch/launch.h"
 
 #define TEST(name) static void name(void **state __attribute__((unused)))
 

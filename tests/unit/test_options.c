@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "cli/settings.h"
+#include "config/settings.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "cli/recipe.h"
+#include "config/recipe.h"
 #include "experiment/paper.h"
 
 #include <math.h>

@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "net/replay.h"
-#include "net/virtual.h"
+#include "replay/replay.h"
+#include "sim/virtual.h"
 #include "support/pipeline_toy.h"
 #include "support/state_store.h"
 #include "support/world.h"

@@ -13,7 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "net/preflight.h"
+#include "launch/preflight.h"
+#include "net/roles.h"
 
 #define TEST(name) static void name(void **state __attribute__((unused)))
 

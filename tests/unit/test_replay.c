@@ -18,8 +18,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "net/replay.h"
-#include "net/virtual.h"
+#include "replay/replay.h"
+#include "sim/virtual.h"
 #include "support/files.h"
 
 enum { WORLD = 5, US = 1000 };

@@ -18,7 +18,7 @@
 #include "base/json_read.h"
 #include "base/rng.h"
 #include "support/scratch.h"
-#include "train/safetensors.h"
+#include "checkpoint/safetensors.h"
 
 #define TEST(name) static void name(void **state __attribute__((unused)))
 

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
-#include "net/schedule.h"
+#include "replay/recording.h"
 #include "support/allocations.h"
 #include "support/files.h"
 

@@ -18,7 +18,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "net/virtual.h"
+#include "replay/recording.h"
+#include "sim/virtual.h"
 #include "support/own_folder.h"
 #include "support/world.h"
 

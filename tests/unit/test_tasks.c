@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "net/replay.h"
+#include "replay/replay.h"
 #include "support/toys.h"
 #include "support/files.h"
 

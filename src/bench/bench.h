@@ -1,0 +1,25 @@
+/* bench.h - what the benchmarks share: the machine's state around a measurement, and order statistics. */
+#ifndef NW_BENCH_BENCH_H
+#define NW_BENCH_BENCH_H
+
+#include "base/json.h"
+#include "base/machine.h"
+#include "config/options.h"
+#include "compute/kernels.h"
+
+nw_status nw_bench_train(const nw_settings *settings);
+nw_status nw_bench_conv(const nw_settings *settings);
+nw_status nw_bench_codec(const nw_settings *settings);
+nw_status nw_bench_exchange(const nw_settings *settings);
+nw_status nw_bench_loader(const nw_settings *settings);
+
+/* Sorts the values; the middle one, or the mean of the two. */
+double nw_median(double *values, int count);
+/* Operations per second of the bare micro-kernel (kernels->peak) over some ten milliseconds, long enough to wake the
+ * threads; *iterations (1 at first) remembers how many that takes. */
+double nw_bench_peak(nw_exec *exec, int *iterations);
+/* Machine, build and what else ran: the lines that every result carries. */
+void nw_bench_machine_json(nw_json *json, nw_cpu_ticks before);
+void nw_bench_machine_table(nw_cpu_ticks before);
+
+#endif

@@ -1,0 +1,149 @@
+/*
+ * loader.c - `nowait bench loader`: images per second that the loader makes ready for training.
+ *
+ * Small images are cropped from 4 pixels of padding, flipped and cut out; photographs are decoded, a random part of
+ * them is scaled to 224 x 224 and flipped. Nothing is done with the batches, so the loader alone is measured: first by
+ * one thread ("a core"), then, with --workers, by that many threads beside the caller's. Both are timed in turns, in
+ * rounds of
+ * --steps batches, after a round that is not timed; the median counts, the best is printed beside it.
+ */
+#include "bench/bench.h"
+
+#include "base/clock.h"
+#include "data/loader.h"
+
+#include <string.h>
+
+enum { ROUNDS = 5, CUTOUT = 8, PAD = 4 };
+
+typedef struct rate {
+    double median, best; /* images per second */
+} rate;
+
+/* Goes on where the last call stopped; at the end of an epoch comes the next. */
+static nw_status run_round(nw_loader *loader, int steps, double *images_per_second)
+{
+    int64_t images = 0, start = nw_now_ns(), epoch = 0;
+    for (int i = 0; i < steps;) {
+        nw_batch batch;
+        NW_TRY(nw_loader_next(loader, &batch));
+        images += batch.n;
+        epoch = batch.epoch;
+        if (batch.n > 0)
+            i++;
+        else
+            NW_TRY(nw_loader_start(loader, epoch + 1, 0));
+    }
+    *images_per_second = (double)images / nw_seconds(nw_now_ns() - start);
+    return NW_OK;
+}
+
+static nw_status measure(nw_loader *loaders[2], int steps, rate rates[2])
+{
+    double all[2][ROUNDS];
+    for (int round = -1; round < ROUNDS; round++)
+        for (int i = 0; i < 2 && loaders[i]; i++) {
+            double value = 0;
+            if (round < 0) NW_TRY(nw_loader_start(loaders[i], 0, 0));
+            NW_TRY(run_round(loaders[i], steps, &value));
+            if (round >= 0) all[i][round] = value;
+        }
+    for (int i = 0; i < 2 && loaders[i]; i++) {
+        rates[i].median = nw_median(all[i], ROUNDS); /* sorted now */
+        rates[i].best = all[i][ROUNDS - 1];
+    }
+    return NW_OK;
+}
+
+static void print_json(const nw_settings *s, const nw_dataset *d, const nw_loader *loader, const rate rates[2],
+                       nw_cpu_ticks before)
+{
+    int channels, height, width;
+    nw_loader_shape(loader, &channels, &height, &width);
+    nw_json json = nw_json_begin(stdout, true);
+    nw_json_object(&json);
+    nw_json_put_string(&json, "benchmark", "loader");
+    nw_json_put_string(&json, "dataset", d->name);
+    nw_json_put_string(&json, "source", d->height ? "memory" : "files");
+    nw_json_put_int(&json, "channels", channels);
+    nw_json_put_int(&json, "height", height);
+    nw_json_put_int(&json, "width", width);
+    nw_json_put_int(&json, "batch_size", s->batch_size);
+    nw_json_put_int(&json, "steps", s->steps);
+    nw_json_put_int(&json, "rounds", ROUNDS);
+    nw_json_put_double(&json, "images_per_second_core", rates[0].median);
+    nw_json_put_double(&json, "images_per_second_core_best", rates[0].best);
+    nw_json_put_int(&json, "workers", s->workers);
+    if (s->workers) {
+        nw_json_put_double(&json, "images_per_second", rates[1].median);
+        nw_json_put_double(&json, "images_per_second_best", rates[1].best);
+    }
+    nw_bench_machine_json(&json, before);
+    nw_json_object_end(&json);
+    nw_json_end(&json);
+}
+
+static void print_table(const nw_settings *s, const nw_dataset *d, const nw_loader *loader, const rate rates[2],
+                        nw_cpu_ticks before)
+{
+    int channels, height, width;
+    nw_loader_shape(loader, &channels, &height, &width);
+    printf("dataset     %s, %s, batches of %d images of %d x %d x %d\n", d->name,
+           d->height ? "in memory: crop, flip, cutout" : "image files: random resized crop, flip", s->batch_size,
+           channels, height, width);
+    printf("a core      %.0f images/s (median of %d rounds of %d batches), %.0f best\n", rates[0].median, ROUNDS,
+           s->steps, rates[0].best);
+    if (s->workers)
+        printf("%d worker%s   %.0f images/s with the caller's help, %.0f best\n", s->workers,
+               s->workers == 1 ? " " : "s", rates[1].median, rates[1].best);
+    nw_bench_machine_table(before);
+}
+
+static nw_loader_options options_for(const nw_settings *s, const nw_dataset *d)
+{
+    nw_loader_options o = {.dataset = d,
+                           .split = NW_SPLIT_TRAIN,
+                           .batch_size = s->batch_size,
+                           .shuffle = true,
+                           .augmented = true,
+                           .augment = nw_augment_plain(d),
+                           .seed = (uint64_t)s->seed,
+                           .decode = nw_image_decode};
+    o.augment.flip = true;
+    if (d->height) {
+        int side = d->height < d->width ? d->height : d->width;
+        o.augment.pad = PAD;
+        o.augment.cutout = side < CUTOUT ? side : CUTOUT;
+    } else {
+        o.augment.resized_crop = true;
+    }
+    return o;
+}
+
+static nw_status run(const nw_settings *s, const nw_dataset *d, nw_loader *loaders[2])
+{
+    nw_loader_options o = options_for(s, d);
+    NW_TRY(nw_loader_create(&loaders[0], &o));
+    o.workers = s->workers;
+    if (o.workers) NW_TRY(nw_loader_create(&loaders[1], &o));
+    nw_cpu_ticks before = nw_machine_ticks();
+    rate rates[2] = {{0}};
+    NW_TRY(measure(loaders, s->steps, rates));
+    if (strcmp(s->format, "json") == 0)
+        print_json(s, d, loaders[0], rates, before);
+    else
+        print_table(s, d, loaders[0], rates, before);
+    return NW_OK;
+}
+
+nw_status nw_bench_loader(const nw_settings *s)
+{
+    nw_dataset_options options = {.name = s->dataset, .dir = s->data_dir, .seed = (uint64_t)s->seed};
+    NW_CLEANUP(nw_dataset_autoclose) nw_dataset *dataset = NULL;
+    NW_TRY(nw_dataset_open(&dataset, &options));
+    nw_loader *loaders[2] = {NULL, NULL};
+    nw_status status = run(s, dataset, loaders);
+    nw_loader_free(loaders[0]);
+    nw_loader_free(loaders[1]);
+    return status;
+}

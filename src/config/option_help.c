@@ -1,0 +1,102 @@
+/* option_help.c - help made from the table: one screen per topic. */
+#include "config/option_table.h"
+
+#include "base/suggest.h"
+
+#include <string.h>
+
+enum { LEFT = 34 }; /* columns of names and values */
+
+/* "a|b=c" without other spellings. */
+static void print_values(const nw_option *o, char *text, size_t size)
+{
+    size_t used = 0;
+    for (const char *c = o->values ? o->values : ""; *c && used + 1 < size; c += *c == '=' ? strcspn(c, "|") : 1)
+        if (*c != '=') text[used++] = *c;
+    text[used] = 0;
+}
+
+static const char *mark(const nw_option *o) { return o->status == NW_OPTION_LATER ? " (later)" : ""; }
+
+static void print_option(const nw_option *o, FILE *out)
+{
+    char left[256], values[192];
+    char letter[5] = "";
+    print_values(o, values, sizeof values);
+    if (o->letter) snprintf(letter, sizeof letter, "-%c, ", o->letter);
+    snprintf(left, sizeof left, "%s--%s%s%s", letter, o->name, *values ? " " : "", values);
+    /* Choices too long for the left column get a line of their own. */
+    bool moved = strlen(left) > LEFT;
+    if (moved) snprintf(left, sizeof left, "%s--%s %s", letter, o->name, o->kind == NW_OPTION_CHOICE ? "WORD" : "");
+    fprintf(out, "  %-*s %s%s", LEFT, left, o->help, mark(o));
+    if (o->kind != NW_OPTION_FLAG && *o->fallback) fprintf(out, " [%s]", o->fallback);
+    if (o->kind == NW_OPTION_FLAG && strcmp(o->fallback, "true") == 0) fprintf(out, " [on]");
+    fputc('\n', out);
+    if (moved && o->kind == NW_OPTION_CHOICE) fprintf(out, "      %s\n", values);
+}
+
+static bool has_topic(unsigned command, nw_topic topic)
+{
+    for (int i = 0; i < nw_option_count(); i++)
+        if ((nw_option_at(i)->commands & command) && nw_option_at(i)->topic == topic) return true;
+    return false;
+}
+
+static void print_overview(unsigned command, FILE *out)
+{
+    fputs("Main options (--help TOPIC shows the others):\n", out);
+    for (int i = 0; i < nw_option_count(); i++)
+        if ((nw_option_at(i)->commands & command) && nw_option_at(i)->status == NW_OPTION_MAIN)
+            print_option(nw_option_at(i), out);
+    fputs("Topics:", out);
+    for (int t = 0; t < NW_TOPICS; t++)
+        if (has_topic(command, (nw_topic)t)) fprintf(out, " %s", nw_topic_name((nw_topic)t));
+    fputc('\n', out);
+}
+
+static void print_topic(unsigned command, nw_topic topic, FILE *out)
+{
+    fprintf(out, "%s: %s\n", nw_topic_name(topic), nw_topic_summary(topic));
+    for (int i = 0; i < nw_option_count(); i++)
+        if ((nw_option_at(i)->commands & command) && nw_option_at(i)->topic == topic)
+            print_option(nw_option_at(i), out);
+    for (int i = 0; i < nw_translation_count(); i++) {
+        const nw_translation *t = nw_translation_at(i);
+        int index = nw_option_find(t->option, command).index;
+        if (index < 0 || nw_option_at(index)->topic != topic) continue;
+        char left[64];
+        snprintf(left, sizeof left, "--%s", t->flag);
+        fprintf(out, "  %-*s %s: --%s %s\n", LEFT, left, t->help, t->option, t->when_true);
+    }
+}
+
+nw_status nw_options_help_topic(unsigned command, const char *topic, FILE *out)
+{
+    const char *names[NW_TOPICS];
+    int count = 0;
+    if (!topic || !*topic) {
+        print_overview(command, out);
+        return NW_OK;
+    }
+    for (int t = 0; t < NW_TOPICS; t++) {
+        if (!has_topic(command, (nw_topic)t)) continue;
+        if (strcmp(topic, nw_topic_name((nw_topic)t)) == 0) {
+            print_topic(command, (nw_topic)t, out);
+            return NW_OK;
+        }
+        names[count++] = nw_topic_name((nw_topic)t);
+    }
+    return NW_FAIL(NW_E_ARGUMENT, "there is no topic '%s'; the nearest is '%s', and --help lists all", topic,
+                   nw_suggest(topic, names, count));
+}
+
+void nw_options_help(unsigned command, FILE *out)
+{
+    for (int i = 0; i < nw_option_count(); i++)
+        if ((nw_option_at(i)->commands & command) && nw_option_at(i)->commands != NW_COMMAND_ALL)
+            print_option(nw_option_at(i), out);
+    fputs("  as every command:", out);
+    for (int i = 0; i < nw_option_count(); i++)
+        if (nw_option_at(i)->commands == NW_COMMAND_ALL) fprintf(out, " --%s", nw_option_at(i)->name);
+    fputc('\n', out);
+}

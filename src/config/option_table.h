@@ -1,0 +1,118 @@
+/*
+ * option_table.h - what the table says of an option. Private to the files that make something from it.
+ *
+ * Rows are unique by (name, command): two rows may share a name if no command takes both. An option without field has
+ * no place in nw_settings; its text is checked and kept all the same (nw_settings_value).
+ */
+#ifndef NW_CONFIG_OPTION_TABLE_H
+#define NW_CONFIG_OPTION_TABLE_H
+
+#include "config/options.h"
+
+typedef enum nw_option_kind {
+    NW_OPTION_FLAG,    /* bool */
+    NW_OPTION_SWITCH,  /* int: nw_switch */
+    NW_OPTION_INT,     /* int */
+    NW_OPTION_INT64,   /* int64_t */
+    NW_OPTION_NUMBER,  /* double */
+    NW_OPTION_TEXT,    /* const char * */
+    NW_OPTION_CHOICE,  /* const char *, one of `values` */
+    NW_OPTION_INTS,    /* nw_int_list */
+    NW_OPTION_NUMBERS, /* nw_number_list */
+    NW_OPTION_TEXTS,   /* nw_text_list */
+    NW_OPTION_KNOTS,   /* nw_knots, "0:0,5:0.4" */
+} nw_option_kind;
+
+typedef enum nw_option_status {
+    NW_OPTION_MAIN,    /* acts, and is shown on the first screen of help */
+    NW_OPTION_LIVE,    /* acts */
+    NW_OPTION_LATER,   /* understood; nw_settings_check refuses anything but its default */
+    NW_OPTION_IGNORED, /* of other machines: understood, without effect, said in a note */
+} nw_option_status;
+
+/* X(identifier, name, summary) */
+#define NW_TOPIC_MAP(X)                                                             \
+    X(RUN, "run", "where a run comes from and what it leaves")                      \
+    X(MODEL, "model", "which network, and how it starts")                           \
+    X(DATA, "data", "which images, and what is done to them")                       \
+    X(TRAINING, "training", "how long, how often measured, the loss")               \
+    X(OPTIMIZER, "optimizer", "how gradients become updates")                       \
+    X(SCHEDULE, "schedule", "the learning rate over time")                          \
+    X(CHECKPOINT, "checkpoint", "what is saved, and going on from it")              \
+    X(GRADIENT, "gradient", "how one replica gets gradients: backprop, PETRA, ...") \
+    X(EXCHANGE, "exchange", "how replicas agree")                                   \
+    X(SERVER, "server", "the parameter server, and delays as it would have them")   \
+    X(CODEC, "codec", "what travels between them, and how it is compressed")        \
+    X(MEASURE, "measure", "benchmarks, evaluation, many runs")                      \
+    X(LAUNCH, "launch", "jobs of several ranks, and what happens when one is lost") \
+    X(ELSEWHERE, "elsewhere", "of other machines: accepted, with a note, no effect")
+
+typedef enum nw_topic {
+#define NW_TOPIC_ENUM(identifier, name, summary) NW_TOPIC_##identifier,
+    NW_TOPIC_MAP(NW_TOPIC_ENUM)
+#undef NW_TOPIC_ENUM
+        NW_TOPICS
+} nw_topic;
+
+enum { NW_NO_FIELD = 0xffff, NW_OPTIONS_MOST = 256 };
+
+typedef struct nw_option {
+    const char *name;
+    const char *aliases; /* other spellings, separated by spaces; or NULL */
+    char letter;         /* the short form, or 0 */
+    nw_option_kind kind;
+    const char *values;   /* what help shows; for a choice its words: "a|b=other spelling of b|c" */
+    const char *fallback; /* the default, as the user would write it */
+    unsigned field;       /* offset in nw_settings, or NW_NO_FIELD */
+    double least, most;   /* of numbers and of each number of a list */
+    unsigned commands;
+    nw_topic topic;
+    nw_option_status status;
+    const char *help;
+} nw_option;
+
+#define NW_AT(name) ((unsigned)offsetof(nw_settings, name))
+
+/* All rows: those that act, then those of option_table_more.c. An option keeps its index while the program runs. */
+int nw_option_count(void);
+const nw_option *nw_option_at(int index);
+extern const nw_option nw_option_rows[], nw_option_more_rows[];
+extern const int nw_option_row_count, nw_option_more_count;
+
+const char *nw_topic_name(nw_topic topic);
+const char *nw_topic_summary(nw_topic topic);
+
+/* A flag of a seed that says in other words what an option says: --no-bn-wd is --decay-filter no-norm. */
+typedef struct nw_translation {
+    const char *flag, *option, *when_true, *when_false;
+    const char *help;
+} nw_translation;
+
+int nw_translation_count(void);
+const nw_translation *nw_translation_at(int index);
+
+/* What a name (behind the dashes, or a YAML key) means to a command. A '=' ends the name. */
+typedef struct nw_option_match {
+    int index;                         /* of the option; -1: unknown */
+    bool inverted;                     /* --no-x */
+    const nw_translation *translation; /* or NULL; then index is the option that it sets */
+} nw_option_match;
+
+nw_option_match nw_option_find(const char *text, unsigned command);
+nw_option_match nw_option_find_letter(char letter, unsigned command);
+/* The nearest name to a misspelt one. */
+const char *nw_option_nearest(const char *wrong, unsigned command);
+
+/* Defaults sets: petra, apam, acid, layerwise, dgc. */
+typedef struct nw_default {
+    const char *option, *value;
+} nw_default;
+
+/* NULL if there is no such set. */
+const nw_default *nw_defaults_find(const char *name, int *count);
+/* What a set says of one dataset beside that; NULL: nothing. */
+const nw_default *nw_defaults_of_dataset(const char *name, const char *dataset);
+/* What a word of an option means in a set's program; NULL: what it means here. */
+const char *nw_defaults_meaning(const char *name, const char *option, const char *word);
+
+#endif

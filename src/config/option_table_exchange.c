@@ -1,0 +1,273 @@
+/*
+ * option_table_exchange.c - options that are understood but do not act yet or do not act here, and the seeds' flags that
+ * say in other words what an option says.
+ *
+ * LATER rows belong to exchanges, codecs and pipelines. To bring one to life: give it a field in nw_settings, put
+ * NW_AT(field) and NW_OPTION_LIVE in its row, and nw_settings_check no longer refuses it.
+ * IGNORED rows belong to graphics processors, accounts and launchers of the seeds.
+ */
+#include "config/option_table.h"
+
+#include "base/suggest.h"
+#include "train/delay.h"
+
+#include <string.h>
+
+#define RUNS (NW_COMMAND_TRAIN | NW_COMMAND_SWEEP | NW_COMMAND_REPRODUCE)
+
+#define LATER(topic) NW_NO_FIELD, 0, 1e18, RUNS, NW_TOPIC_##topic, NW_OPTION_LATER
+#define IGNORED      NW_NO_FIELD, -1e18, 1e18, RUNS, NW_TOPIC_ELSEWHERE, NW_OPTION_IGNORED
+#define ACTS(field, low, high, topic) \
+    NW_AT(field), low, high, RUNS | NW_COMMAND_BENCH_EXCHANGE, NW_TOPIC_##topic, NW_OPTION_LIVE
+#define TRAINS(field, low, high) NW_AT(field), low, high, RUNS, NW_TOPIC_SERVER, NW_OPTION_LIVE
+#define SIGNED(topic)            NW_NO_FIELD, -1e18, 1e18, RUNS, NW_TOPIC_##topic, NW_OPTION_LATER
+
+#define FLAG    NW_OPTION_FLAG
+#define INT     NW_OPTION_INT
+#define INT64   NW_OPTION_INT64
+#define NUMBER  NW_OPTION_NUMBER
+#define TEXT    NW_OPTION_TEXT
+#define CHOICE  NW_OPTION_CHOICE
+#define NUMBERS NW_OPTION_NUMBERS
+
+const nw_option nw_option_more_rows[] = {
+    /* one replica in stages */
+    {"pipeline", NULL, 0, INT, "P", "1", LATER(GRADIENT), "ranks that share the stages of a replica"},
+    {"parallel", NULL, 0, FLAG, NULL, "false", LATER(GRADIENT), "stages on several ranks"},
+    {"partition", "stages", 0, TEXT, "LIST|auto", "auto", LATER(GRADIENT), "which stages each rank owns"},
+    {"schedule", NULL, 0, CHOICE, "sync|gpipe|1f1b|async", "sync", LATER(GRADIENT), "order of work in a pipeline"},
+    {"synchronization-period", NULL, 0, INT, "N", "1", LATER(GRADIENT), "batches between copies of the weights"},
+    {"hop-delay", NULL, 0, CHOICE, "1|2|real", "2", LATER(GRADIENT), "steps of delay from rank to rank"},
+    {"drain", NULL, 0, CHOICE, "epoch|end|never", "epoch", LATER(GRADIENT), "when batches under way are finished"},
+    {"order", NULL, 0, CHOICE, "fixed|free", "fixed", LATER(GRADIENT), "of the work inside a rank"},
+    {"bn-stats", NULL, 0, CHOICE, "forward|backward", "forward", LATER(GRADIENT),
+     "which pass updates running statistics"},
+    {"lr-clock", NULL, 0, CHOICE, "tick|batch", "tick", LATER(GRADIENT), "which counter the learning rate follows"},
+    {"stage-correction", "staleness-correction", 0, CHOICE, "none|pipemare|spike|lwp|shrink", "none", LATER(GRADIENT),
+     "against the delay of a stage"},
+    {"track-grad", NULL, 0, INT, "N", "0", LATER(GRADIENT), "compare with the exact gradient every N batches"},
+    {"quantizer", NULL, 0, CHOICE, "QuantizSimple|Quantiz16Bits|Quantiz8Bits|QuantizQSGD", "QuantizSimple",
+     LATER(GRADIENT), "of messages between stages"},
+    {"quantize-forward-com", NULL, 0, FLAG, NULL, "false", LATER(GRADIENT), "compress forward messages"},
+    {"quantize-backward-com", NULL, 0, FLAG, NULL, "false", LATER(GRADIENT), "compress backward messages"},
+    {"quantize-buffer", NULL, 0, FLAG, NULL, "false", LATER(GRADIENT), "compress what waits for backward"},
+    {"msg-dtype", NULL, 0, CHOICE, "f32|bf16|f16", "f32", LATER(GRADIENT), "of messages between stages"},
+
+    /* several replicas */
+    {"exchange", NULL, 0, CHOICE, "none|allreduce|server|gossip|local", "none", ACTS(exchange, 0, 0, EXCHANGE),
+     "how replicas agree; none is for one replica"},
+    {"world-size", NULL, 'w', INT, "N", "1", ACTS(world_size, 1, 1024, EXCHANGE),
+     "ranks that are expected; the launcher or --virtual makes them"},
+    {"virtual", NULL, 0, INT, "N", "0", ACTS(virtual_ranks, 0, 1024, EXCHANGE), "simulate N ranks in this process"},
+    {"cluster", NULL, 0, TEXT, "FILE|NAME", "", ACTS(cluster, 0, 0, EXCHANGE),
+     "speeds and links of simulated ranks: a file, ideal, 1g, 10g, 100g"},
+    {"faults", NULL, 0, TEXT, "FILE|NAME", "", ACTS(faults, 0, 0, EXCHANGE), "a script of what goes wrong when"},
+    {"calibrate", NULL, 0, TEXT, "FILE.yaml", "", ACTS(calibrate, 0, 0, EXCHANGE),
+     "measure this machine, write a cluster file and stop"},
+    {"delay", NULL, 0, INT, "N", "0", ACTS(delay, 0, 1, EXCHANGE),
+     "allreduce: apply a gradient N steps later, while it travels"},
+    {"bucket-bytes", NULL, 0, INT64, "N", "4194304", ACTS(bucket_bytes, 1024, 1e9, EXCHANGE),
+     "of gradient that travel together, at least"},
+    {"timeout", NULL, 0, NUMBER, "SECONDS", "300", ACTS(timeout, 0, 1e9, EXCHANGE),
+     "a rank that waits longer gives up and says for whom; 0: never"},
+    {"compare-every", NULL, 0, INT64, "N", "100", ACTS(compare_every, 0, 9e15, EXCHANGE),
+     "steps between two comparisons of replicas; 0: never"},
+    {"trace", NULL, 0, FLAG, NULL, "false", ACTS(trace, 0, 0, EXCHANGE), "write trace.json: what every rank did when"},
+    {"trace-events", NULL, 0, INT64, "N", "65536", ACTS(trace_events, 64, 1 << 24, EXCHANGE),
+     "events of a rank that it holds at most"},
+    {"record-schedule", NULL, 0, FLAG, NULL, "true", ACTS(record_schedule, 0, 0, EXCHANGE),
+     "of several ranks: write schedule/, from which 'nowait replay' repeats the run"},
+    {"apply-acid", NULL, 0, FLAG, NULL, "false", LATER(EXCHANGE), "gossip: continuous momentum"},
+    {"acid-params", NULL, 0, NUMBERS, "ETA,ALPHA", "", LATER(EXCHANGE), "its constants; default from the graph"},
+    {"graph-topology", NULL, 0, CHOICE, "complete|cycle=ring|exponential", "complete", LATER(EXCHANGE),
+     "gossip: who may talk to whom"},
+    {"rate-com", NULL, 0, NUMBER, "X", "1", LATER(EXCHANGE), "gossip: averagings of a worker per gradient"},
+    {"deterministic-coms", NULL, 0, FLAG, NULL, "false", LATER(EXCHANGE), "gossip: a fixed number of them"},
+    {"deterministic-neighbor", NULL, 0, FLAG, NULL, "false", LATER(EXCHANGE), "gossip: with neighbours in turn"},
+    {"bn-sync", NULL, 0, CHOICE, "local|average|recalibrate", "average", ACTS(bn_sync, 0, 0, EXCHANGE),
+     "running statistics for evaluation: rank 0's, the mean, measured anew"},
+    {"recalibrate-batches", NULL, 0, INT, "N", "16", ACTS(recalibrate_batches, 1, 1 << 20, EXCHANGE),
+     "bn-sync recalibrate: of each rank"},
+
+    /* servers, and delays */
+    {"communication", NULL, 0, CHOICE, "sync|async", "sync", TRAINS(communication, 0, 0),
+     "server: an update is made of one gradient of each worker, or of any"},
+    {"servers", NULL, 0, INT, "S", "1", TRAINS(servers, 1, 1024), "that own the parameters, each a range of them"},
+    {"server-computes", NULL, 0, FLAG, NULL, "false", TRAINS(server_computes, 0, 0),
+     "server: its ranks compute gradients as well, when there is nothing to apply"},
+    {"global-batch", NULL, 0, FLAG, NULL, "false", TRAINS(global_batch, 0, 0),
+     "server, in step: --batch-size is of all workers together"},
+    {"in-flight", NULL, 0, INT, "N", "0", TRAINS(in_flight, 0, 8),
+     "server: gradients of a worker under way; 0: 2, and 1 in step"},
+    {"max-staleness", NULL, 0, INT64, "N", "-1", TRAINS(max_staleness, -1, 1e15),
+     "server: updates that a gradient may miss; -1: any number"},
+    {"staleness", NULL, 0, CHOICE, "wait|drop|weight", "wait", TRAINS(staleness, 0, 0),
+     "server: what becomes of gradients that would miss more"},
+    {"server-correction", NULL, 0, CHOICE, "none|inverse|dc-asgd", "none", TRAINS(server_correction, 0, 0),
+     "against the age of a gradient"},
+    {"dc-lambda", NULL, 0, NUMBER, "X", "0.04", TRAINS(dc_lambda, 0, 1e9), "dc-asgd: how much is compensated"},
+    {"server-threads", "master-num-threads", 0, INT, "N", "0", TRAINS(server_threads, 0, 1024),
+     "of ranks that only serve; 0: as --threads"},
+    {"use-sparse", NULL, 0, FLAG, NULL, "false", LATER(SERVER), "server: leave zeros out of messages"},
+    {"max-delay", NULL, 0, INT, "D", "1", TRAINS(max_delay, 1, NW_DELAY_MODELS_MOST),
+     "one replica: take each gradient at one of the last D models; 1: the newest"},
+    {"delay-law", NULL, 0, CHOICE, "uniform|fixed|heavy|worker", "uniform", TRAINS(delay_law, 0, 0),
+     "max-delay: which of them"},
+    {"delay-tail", NULL, 0, NUMBER, "A", "1", TRAINS(delay_tail, 0.01, 100),
+     "delay-law heavy: exponent of the tail, small for many long delays"},
+    {"delay-workers", NULL, 0, INT, "W", "10", TRAINS(delay_workers, 1, NW_DELAY_MODELS_MOST),
+     "delay-law worker: how many take turns, each with a delay of its own"},
+
+    /* what travels */
+    {"compress", NULL, 'c', CHOICE, "none|layerwise|bucket|entiremodel", "none", LATER(CODEC),
+     "what is compressed at once"},
+    {"method", NULL, 0, CHOICE,
+     "none|fp16|bf16|topk|randomk|thresholdv=threshold|adaptivethreshold|terngrad|qsgd=randomdithering|sign|powersgd|dgc",
+     "none", ACTS(method, 0, 0, CODEC), "the compressor"},
+    {"ratio", "compress-ratio", 'K', NUMBER, "R", "0.5", LATER(CODEC), "topk, randomk, dgc: share that is sent"},
+    {"threshold", NULL, 'V', NUMBER, "V", "0.001", LATER(CODEC), "thresholdv: least size that is sent"},
+    {"qstates", NULL, 'Q', INT, "S", "255", LATER(CODEC), "qsgd: levels"},
+    {"error-feedback", "memory", 0, FLAG, NULL, "false", LATER(CODEC), "keep what was not sent"},
+    {"dense-below", NULL, 0, INT64, "N", "0", LATER(CODEC), "leave smaller tensors as they are"},
+    {"sparsification", NULL, 0, FLAG, NULL, "false", LATER(CODEC), "random-k of a shared seed, with error feedback"},
+    {"randk", NULL, 0, NUMBER, "R", "1", LATER(CODEC), "its share"},
+    {"sample-ratio", NULL, 0, NUMBER, "R", "0.01", LATER(CODEC), "dgc: share looked at to find the threshold"},
+    {"strided-sample", NULL, 0, FLAG, NULL, "true", LATER(CODEC), "dgc: at equal distances"},
+    {"compress-upper-bound", NULL, 0, NUMBER, "X", "1.3", LATER(CODEC), "dgc: too many above this multiple"},
+    {"compress-lower-bound", NULL, 0, NUMBER, "X", "0.8", LATER(CODEC), "dgc: too few below this multiple"},
+    {"max-adaptation-iters", NULL, 0, INT, "N", "10", LATER(CODEC), "dgc: tries at a better threshold"},
+    {"resample", NULL, 0, FLAG, NULL, "true", LATER(CODEC), "dgc: exact choice among too many"},
+    {"fp16-values", NULL, 0, FLAG, NULL, "false", LATER(CODEC), "values of 16 bits"},
+    {"int32-indices", NULL, 0, FLAG, NULL, "false", LATER(CODEC), "indices of 32 bits"},
+    {"ratio-warm-up", "warmup-epochs", 0, INT, "EPOCHS", "-1", SIGNED(CODEC), "dgc: epochs of falling ratio; -1: none"},
+    {"ratio-warm-up-list", "warmup-coeff", 0, NUMBERS, "R...", "", LATER(CODEC), "dgc: the ratio of each such epoch"},
+    {"memory-momentum", NULL, 0, NUMBER, "M", "-1", SIGNED(CODEC), "dgc: of the local memory; -1: as --momentum"},
+    {"memory-nesterov", NULL, 0, FLAG, NULL, "false", LATER(CODEC), "dgc: of the local memory"},
+    {"memory-clip-norm", NULL, 0, NUMBER, "X", "0", LATER(CODEC), "dgc: clip the local gradient; 0: never"},
+    {"momentum-masking", NULL, 0, FLAG, NULL, "true", LATER(CODEC), "dgc: forget the momentum of what was sent"},
+
+    /* of other machines */
+    {"cuda", NULL, 0, FLAG, NULL, "false", IGNORED, "this program has no GPU code"},
+    {"use-gpu", NULL, 0, FLAG, NULL, "false", IGNORED, "the same"},
+    {"gpu-id", NULL, 0, INT, "N", "0", IGNORED, "the same"},
+    {"ngpus", NULL, 0, INT, "N", "1", IGNORED, "the same"},
+    {"devices", "device", 0, TEXT, "D", "cpu", IGNORED, "the same"},
+    {"fp16", NULL, 0, FLAG, NULL, "false", IGNORED, "--precision decides"},
+    {"loss-scale", NULL, 0, NUMBER, "X", "1024", IGNORED, "bf16 needs none"},
+    {"deterministic", NULL, 0, FLAG, NULL, "true", IGNORED, "results always are"},
+    {"master-address", NULL, 'm', TEXT, "URL", "127.0.0.1", IGNORED, "the launcher knows"},
+    {"rank", NULL, 'r', INT, "N", "0", IGNORED, "the launcher knows"},
+    {"local-rank", NULL, 0, INT, "N", "0", IGNORED, "the launcher knows"},
+    {"distributed", NULL, 0, FLAG, NULL, "false", IGNORED, "the launcher knows"},
+    {"dist-url", NULL, 0, TEXT, "URL", "env://", IGNORED, "the launcher knows"},
+    {"dist-backend", NULL, 0, TEXT, "NAME", "nccl", IGNORED, "the launcher knows"},
+    {"mpi-thread-level", NULL, 0, TEXT, "NAME", "MPI_THREAD_MULTIPLE", IGNORED, "one thread talks"},
+    {"log-all-workers", NULL, 0, FLAG, NULL, "false", IGNORED, "one record for all"},
+    {"phases", NULL, 0, TEXT, "TEXT", "", IGNORED, "pickled schedules are not read"},
+    {"debug-comm", NULL, 0, FLAG, NULL, "false", IGNORED, "metrics.jsonl has it"},
+    {"debug-sparse-outfile", NULL, 0, TEXT, "FILE", "", IGNORED, "metrics.jsonl has it"},
+    {"debug-time-outfile", NULL, 0, TEXT, "FILE", "", IGNORED, "metrics.jsonl has it"},
+    {"debug-grad-outfile", NULL, 0, TEXT, "FILE", "", IGNORED, "metrics.jsonl has it"},
+    {"use-wandb", NULL, 0, FLAG, NULL, "false", IGNORED, "metrics.jsonl has it"},
+    {"wandb-project", NULL, 0, TEXT, "NAME", "PETRA", IGNORED, "metrics.jsonl has it"},
+    {"wandb-entity", NULL, 0, TEXT, "NAME", "", IGNORED, "metrics.jsonl has it"},
+    {"wandb-offline", NULL, 0, FLAG, NULL, "false", IGNORED, "metrics.jsonl has it"},
+};
+const int nw_option_more_count = sizeof nw_option_more_rows / sizeof nw_option_more_rows[0];
+
+static const nw_translation translations[] = {
+    {"no-bn-weight-decay", "decay-filter", "no-norm-bias", "all", "no decay of batch norm and biases"},
+    {"no-bn-wd", "decay-filter", "no-norm", "all", "no decay of batch norm"},
+    {"filter-bias-and-bn", "decay-filter", "no-1d", "all", "no decay of vectors"},
+    {"optimize-bn-separately", "decay-filter", "no-norm", "all", "no decay of batch norm"},
+    {"normalize-grads", "clip-norm", "1", "0", "clip the gradient to norm 1"},
+    {"short-epoch", "max-batches", "11", "0", "epochs of 11 batches"},
+    {"timing", "train-metrics", "false", "true", "no evaluation of training images"},
+    {"ddp", "exchange", "allreduce", "none", "average gradients over workers"},
+};
+
+int nw_translation_count(void) { return sizeof translations / sizeof translations[0]; }
+const nw_translation *nw_translation_at(int index) { return &translations[index]; }
+
+int nw_option_count(void) { return nw_option_row_count + nw_option_more_count; }
+
+const nw_option *nw_option_at(int index)
+{
+    return index < nw_option_row_count ? &nw_option_rows[index] : &nw_option_more_rows[index - nw_option_row_count];
+}
+
+const char *nw_topic_name(nw_topic topic)
+{
+#define NAME(identifier, name, summary) name,
+    static const char *const names[] = {NW_TOPIC_MAP(NAME)};
+#undef NAME
+    return names[topic];
+}
+
+const char *nw_topic_summary(nw_topic topic)
+{
+#define SUMMARY(identifier, name, summary) summary,
+    static const char *const summaries[] = {NW_TOPIC_MAP(SUMMARY)};
+#undef SUMMARY
+    return summaries[topic];
+}
+
+/* Compares a given name, which may end with '=', with `length` characters of the table; '_' is '-'. */
+static bool same_name(const char *given, const char *name, size_t length)
+{
+    for (size_t i = 0; i < length; i++)
+        if (given[i] != name[i] && !(given[i] == '_' && name[i] == '-')) return false;
+    return given[length] == 0 || given[length] == '=';
+}
+
+static bool has_alias(const nw_option *o, const char *given)
+{
+    for (const char *a = o->aliases; a && *a;) {
+        size_t length = strcspn(a, " ");
+        if (same_name(given, a, length)) return true;
+        a += length + (a[length] == ' ');
+    }
+    return false;
+}
+
+static int find_index(const char *given, unsigned command)
+{
+    for (int i = 0; i < nw_option_count(); i++) {
+        const nw_option *o = nw_option_at(i);
+        if ((o->commands & command) && (same_name(given, o->name, strlen(o->name)) || has_alias(o, given))) return i;
+    }
+    return -1;
+}
+
+nw_option_match nw_option_find(const char *text, unsigned command)
+{
+    nw_option_match match = {.index = find_index(text, command)};
+    for (int i = 0; i < nw_translation_count() && match.index < 0; i++)
+        if (same_name(text, translations[i].flag, strlen(translations[i].flag))) {
+            match.index = find_index(translations[i].option, command);
+            match.translation = match.index < 0 ? NULL : &translations[i];
+        }
+    if (match.index < 0 && (strncmp(text, "no-", 3) == 0 || strncmp(text, "no_", 3) == 0)) {
+        int i = find_index(text + 3, command);
+        if (i >= 0 && (nw_option_at(i)->kind == FLAG || nw_option_at(i)->kind == NW_OPTION_SWITCH))
+            match = (nw_option_match){.index = i, .inverted = true};
+    }
+    return match;
+}
+
+nw_option_match nw_option_find_letter(char letter, unsigned command)
+{
+    for (int i = 0; i < nw_option_count(); i++)
+        if ((nw_option_at(i)->commands & command) && nw_option_at(i)->letter == letter)
+            return (nw_option_match){.index = i};
+    return (nw_option_match){.index = -1};
+}
+
+const char *nw_option_nearest(const char *wrong, unsigned command)
+{
+    const char *names[NW_OPTIONS_MOST];
+    int count = 0;
+    for (int i = 0; i < nw_option_count(); i++)
+        if (nw_option_at(i)->commands & command) names[count++] = nw_option_at(i)->name;
+    return nw_suggest(wrong, names, count);
+}

@@ -1,0 +1,233 @@
+/*
+ * options.h - what a command was asked to do: the settings, and how they come from options, files and defaults.
+ *
+ * One table (option_table.c) says of every option its name, other spellings, type, range, default, topic, help, the
+ * commands that take it and where its value lives in nw_settings. Parsing, YAML keys, help, completion, the manual
+ * page, validation and config.yaml are made from it.
+ *
+ * On the command line dashes and underscores are the same. A switch takes a bare flag, --x=False, --x True or --no-x.
+ * Lists take values separated by spaces or commas. The last of repeated options wins. `--` ends the options. In YAML a
+ * key is the option's name with underscores; files are flat.
+ *
+ * Where several places set an option, the later in this list wins, whatever their order on the command line:
+ *
+ *   default < defaults set (--defaults) < recipe (--recipe) < --configs files in order < --configs.a.b < options
+ *
+ * Every value remembers its origin. Settings are plain data; all texts and lists belong to them until nw_settings_free.
+ */
+#ifndef NW_CONFIG_OPTIONS_H
+#define NW_CONFIG_OPTIONS_H
+
+#include "base/status.h"
+
+#include <stdio.h>
+
+/* Commands as bits, for the table's column. */
+enum {
+    NW_COMMAND_INFO = 1 << 0,
+    NW_COMMAND_BENCH_TRAIN = 1 << 1,
+    NW_COMMAND_BENCH_CONV = 1 << 2,
+    NW_COMMAND_BENCH_LOADER = 1 << 3,
+    NW_COMMAND_TRAIN = 1 << 4,
+    NW_COMMAND_EVAL = 1 << 5,
+    NW_COMMAND_PREDICT = 1 << 6,
+    NW_COMMAND_DATA = 1 << 7,
+    NW_COMMAND_SWEEP = 1 << 8,
+    NW_COMMAND_REPRODUCE = 1 << 9,
+    NW_COMMAND_BENCH_CODEC = 1 << 10,
+    NW_COMMAND_LAUNCH = 1 << 11,
+    NW_COMMAND_BENCH_EXCHANGE = 1 << 12,
+    NW_COMMAND_REPLAY = 1 << 13,
+    NW_COMMAND_BENCH = NW_COMMAND_BENCH_TRAIN | NW_COMMAND_BENCH_CONV | NW_COMMAND_BENCH_LOADER |
+                       NW_COMMAND_BENCH_CODEC | NW_COMMAND_BENCH_EXCHANGE,
+    NW_COMMAND_ALL = (1 << 14) - 1,
+};
+
+typedef struct nw_int_list {
+    int count;
+    const int *at;
+} nw_int_list;
+
+typedef struct nw_number_list {
+    int count;
+    const double *at;
+} nw_number_list;
+
+typedef struct nw_text_list {
+    int count;
+    const char *const *at;
+} nw_text_list;
+
+typedef struct nw_knot {
+    double x, y;
+} nw_knot;
+
+typedef struct nw_knots {
+    int count;
+    const nw_knot *at;
+} nw_knots;
+
+/* A switch that may be left to the dataset. */
+typedef enum nw_switch { NW_SWITCH_AUTO = -1, NW_SWITCH_OFF = 0, NW_SWITCH_ON = 1 } nw_switch;
+
+/* Texts are never NULL unless said; "" means none. */
+typedef struct nw_settings {
+    /* the run */
+    const char *run_dir;  /* where the run leaves its files; "": runs/<run_name> */
+    const char *run_name; /* made from name, suffix, recipe or composition; never empty */
+    const char *name, *suffix;
+    const char *recipe, *defaults; /* as resolved: "" and "global" where none */
+    nw_text_list configs;
+    int64_t seed;
+    int threads; /* 0: all CPUs this process may use */
+    bool quiet, git, tensorboard, compat_ref, print_config;
+    const char *precision;   /* f32, bf16, auto: nw_settings_precision */
+    const char *convolution; /* auto, direct */
+    const char *format;      /* table, json */
+
+    /* the model */
+    const char *model, *stem, *init_scheme, *init;
+    int width, classes, image_size, n_layers, hidden_size; /* 0: the model's or dataset's own */
+    double dropout;                                        /* negative: the model's own */
+    bool last_bn_zero_init;
+    nw_int_list channels;                       /* resnet9: prep, layer1, layer2, layer3; empty: its own */
+    nw_text_list residual_layers, extra_layers; /* resnet9; "none" alone: no layer */
+    double output_weight;                       /* resnet9 and its kind; 0: the model's own */
+
+    /* the data */
+    const char *dataset, *data_dir;
+    double val_ratio;
+    int64_t limit; /* images of each split; 0: all */
+    bool download, drop_last;
+    const char *normalise;         /* auto: the dataset's own */
+    int pad, cutout, crop, resize; /* -1: the dataset's own */
+    const char *pad_mode;          /* auto, zero, reflect */
+    int flip, resized_crop;        /* nw_switch */
+    int workers;                   /* threads of the loader */
+    const char *sampling;          /* shard, replicate */
+    const char *epoch_of;          /* all, each */
+    bool non_iid_data;
+    double dirichlet_alpha;
+
+    /* the length, and when to look */
+    int batch_size, test_batch_size, train_eval_batch_size; /* 0 (the last two): as batch_size */
+    int epochs, start_epoch, max_batches, shorten;          /* 0 (the last two): none */
+    int64_t max_steps;                                      /* 0: none */
+    int eval_every, print_freq;
+    bool train_metrics, evaluate, evaluate_first;
+    const char *metric; /* what "best" means: test_top1, test_top5, test_loss, val_top1, val_top5, val_loss, none */
+    const char *on_divergence; /* stop, rollback, continue */
+    double divergence_factor, rollback_lr;
+    int max_rollbacks;
+    const char *tta;           /* none, flip */
+    double ema_decay;          /* 0: no average */
+    int ema_every, ema_epochs; /* steps between two takes; only the last epochs (0: all) */
+
+    /* the update */
+    const char *optimizer, *decay_filter; /* filter: all, no-norm-bias, no-1d, no-norm */
+    double lr, momentum, dampening, beta1, beta2, eps, weight_decay, clip_norm, clip_value; /* clips: 0 is none */
+    bool nesterov;
+    int amsgrad; /* nw_switch; auto: the rule's own */
+    double lars_trust, lars_eps;
+    bool lars_clip;
+    nw_number_list box; /* apam-paper: least and greatest weight; empty: none */
+    int accumulation_steps;
+    bool accumulation_averaging;
+    double label_smoothing;
+    const char *loss_reduction; /* mean, sum */
+
+    /* the learning rate over time */
+    const char *scheduler;
+    double warm_up;      /* epochs */
+    double warm_up_from; /* share of the rate to begin with; negative: one over the number of workers */
+    bool lr_scaling, goyal_lr_scaling, replica_lr_scaling, use_linear_scaling, schedule_lr_per_epoch;
+    nw_int_list milestones; /* absolute epochs */
+    double lr_decay_fact;
+    nw_knots lr_knots; /* (epoch, multiple of lr) */
+    double t_max;      /* cosine-annealing: half period in epochs; 0: the epochs after warm-up */
+    double lr_max;     /* inverse-sqrt; 0: none */
+
+    /* checkpoints and records */
+    const char *resume, *name_checkpoint; /* "" none */
+    int64_t checkpoint_every;             /* steps; 0: after every epoch */
+    int keep;
+    const char *metrics_file, *log_dir; /* "": in the run directory */
+
+    /* the gradient */
+    const char *algorithm; /* resolved: s1 to s6 and a1 to a6, as the method flags or --algorithm say */
+
+    /* several replicas, and what travels between them */
+    const char *exchange, *cluster, *faults, *calibrate, *bn_sync, *method; /* "" (cluster, faults, calibrate): none */
+    int world_size, virtual_ranks, delay, recalibrate_batches;              /* virtual_ranks 0: none */
+    const char *communication, *staleness, *server_correction;              /* of a parameter server */
+    int servers, in_flight, server_threads;
+    int64_t max_staleness;
+    double dc_lambda;
+    bool server_computes, global_batch;
+    int64_t bucket_bytes, compare_every, trace_events;
+    double timeout;               /* seconds; 0: none */
+    int max_delay, delay_workers; /* of one replica: models that gradients are taken at, 1: the newest alone */
+    const char *delay_law;        /* uniform, fixed, heavy, worker */
+    double delay_tail;
+    bool trace, record_schedule;
+
+    /* benchmarks, eval, predict, data, sweep, reproduce */
+    int steps, repeats, top;
+    bool profile, models, fused, real;
+    const char *graph, *split, *url, *output, *scale;
+    nw_text_list grid; /* sweep: "lr=0.1,0.2" */
+    int seeds;
+
+    /* replay; also steps (0: all) and run_dir */
+    const char *from; /* "": the beginning */
+    bool show;
+
+    /* launch */
+    int ranks, max_restarts;
+    double restart_delay; /* seconds */
+    const char *launcher; /* auto, mpirun, srun */
+    const char *hosts, *launcher_args;
+    bool dry_run;
+
+    struct nw_settings_memory *memory; /* origins, notes, texts; NULL after nw_settings_free */
+} nw_settings;
+
+/* Fills settings from defaults, files and the arguments of one command. Positional arguments are moved to the front of
+ * argv and counted. Whatever happens, nw_settings_free may follow. */
+nw_status nw_options_parse(unsigned command, int argc, char **argv, nw_settings *settings, int *positional);
+void nw_settings_free(nw_settings *settings);
+
+/* Makes run_name anew for a world of so many ranks, which is part of a composed run's name. */
+nw_status nw_settings_name_run(nw_settings *settings, int ranks);
+
+/* Refuses what this version understands but cannot do yet (exchanges, codecs, pipelines), in one sentence. Commands
+ * that train call it before they begin; --print-config does without. */
+nw_status nw_settings_check(const nw_settings *settings);
+
+/* What the user should be told once, on stderr: options that have no effect here, what was scaled, which recipe. */
+int nw_settings_notes(const nw_settings *settings);
+const char *nw_settings_note(const nw_settings *settings, int index);
+
+/* The value of any option by name ("rate-com"), as config.yaml spells it; NULL if the command has no such option. */
+const char *nw_settings_value(const nw_settings *settings, const char *option);
+/* Where it came from, in words: "default", "defaults petra", "recipes/x.yaml:7", "command line". */
+const char *nw_settings_origin(const nw_settings *settings, const char *option);
+/* True unless it is a plain default. */
+bool nw_settings_is_set(const nw_settings *settings, const char *option);
+
+/* config.yaml: every option of the command with its value and, as a comment, its origin. Reading it with --recipe gives
+ * the same settings. */
+nw_status nw_config_write(const nw_settings *settings, FILE *out);
+/* The start banner: what is not a plain default, a line each. */
+void nw_settings_print(const nw_settings *settings, FILE *out);
+
+/* From a settings text that the table has checked. */
+nw_precision nw_settings_precision(const nw_settings *settings);
+bool nw_settings_direct(const nw_settings *settings); /* no convolution by Winograd's algorithm */
+
+/* Help. Without topic: the topics and the main options, within a screen. An unknown topic names the nearest. */
+nw_status nw_options_help_topic(unsigned command, const char *topic, FILE *out);
+/* One line an option, for all that `command` takes; for commands with few. */
+void nw_options_help(unsigned command, FILE *out);
+
+#endif

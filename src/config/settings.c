@@ -1,0 +1,435 @@
+/* settings.c - slots and layers of nw_settings, and what is derived when all layers are in; see settings.h. */
+#include "config/settings.h"
+
+#include "net/mpi.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void *field_of(nw_settings *settings, const nw_option *option)
+{
+    return option->field == NW_NO_FIELD ? NULL : (char *)settings + option->field;
+}
+
+nw_status nw_settings_begin(nw_settings *s, unsigned command)
+{
+    memset(s, 0, sizeof *s);
+    s->memory = calloc(1, sizeof *s->memory);
+    NW_TRY_MEMORY(s->memory);
+    s->memory->command = command;
+    /* No text is NULL, also of options that this command does not take. */
+    for (int i = 0; i < nw_option_count(); i++) {
+        const nw_option *o = nw_option_at(i);
+        if (o->field != NW_NO_FIELD && (o->kind == NW_OPTION_TEXT || o->kind == NW_OPTION_CHOICE))
+            *(const char **)field_of(s, o) = "";
+    }
+    s->run_name = "run";
+    for (int i = 0; i < nw_option_count(); i++) {
+        const nw_option *o = nw_option_at(i);
+        nw_slot *slot = &s->memory->slots[i];
+        if (!(o->commands & command)) continue;
+        slot->origin = "default";
+        NW_TRY(nw_option_read(o, "the default of --", o->name, o->fallback, NW_E_INTERNAL, &s->memory->region,
+                              field_of(s, o), &slot->text));
+    }
+    return NW_OK;
+}
+
+void nw_settings_free(nw_settings *s)
+{
+    if (!s->memory) return;
+    nw_region_free(&s->memory->region);
+    free(s->memory);
+    memset(s, 0, sizeof *s);
+}
+
+nw_status nw_settings_set(nw_settings *s, int index, const char *name, const char *text,
+                          const nw_setting_source *source)
+{
+    const nw_option *o = nw_option_at(index);
+    nw_slot *slot = &s->memory->slots[index];
+    nw_region *region = &s->memory->region;
+    nw_status bad = source->layer == NW_LAYER_RECIPE || source->layer == NW_LAYER_CONFIGS ? NW_E_FILE : NW_E_ARGUMENT;
+    bool wins = source->layer >= slot->layer;
+    const char *canonical;
+    NW_TRY(nw_option_read(o, source->where, name, text, bad, region, wins ? field_of(s, o) : NULL, &canonical));
+    bool recipe = source->layer == NW_LAYER_RECIPE;
+    if (recipe || source->layer == NW_LAYER_DEFAULTS_SET) {
+        if (o->field == NW_AT(epochs))
+            *(recipe ? &s->memory->recipe_epochs : &s->memory->defaults_epochs) = atoi(canonical);
+        if (o->field == NW_AT(batch_size))
+            *(recipe ? &s->memory->recipe_batch : &s->memory->defaults_batch) = atoi(canonical);
+    }
+    if (wins) *slot = (nw_slot){source->layer, canonical, source->origin};
+    return NW_OK;
+}
+
+nw_status nw_settings_set_match(nw_settings *s, nw_option_match match, const char *name, const char *text,
+                                const nw_setting_source *source)
+{
+    const nw_translation *t = match.translation;
+    if (!match.inverted && !t) return nw_settings_set(s, match.index, name, text, source);
+    bool value;
+    nw_status bad = source->layer == NW_LAYER_RECIPE || source->layer == NW_LAYER_CONFIGS ? NW_E_FILE : NW_E_ARGUMENT;
+    NW_FAIL_IF(!nw_text_is_bool(text, &value), bad, "%s%s takes true or false, not '%s'", source->where, name, text);
+    if (match.inverted) return nw_settings_set(s, match.index, name, value ? "false" : "true", source);
+    return nw_settings_set(s, match.index, t->option, value ? t->when_true : t->when_false, source);
+}
+
+nw_status nw_settings_add_note(nw_settings *s, const char *format, ...)
+{
+    char text[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    if (s->memory->note_count == NW_NOTES_MOST) return NW_OK;
+    const char *note = nw_region_text(&s->memory->region, text, strlen(text));
+    NW_TRY_MEMORY(note);
+    s->memory->notes[s->memory->note_count++] = note;
+    return NW_OK;
+}
+
+int nw_settings_notes(const nw_settings *s) { return s->memory->note_count; }
+const char *nw_settings_note(const nw_settings *s, int index) { return s->memory->notes[index]; }
+
+nw_slot *nw_settings_slot(const nw_settings *s, const char *option)
+{
+    int index = nw_option_find(option, s->memory->command).index;
+    return index < 0 ? NULL : &s->memory->slots[index];
+}
+
+const char *nw_settings_value(const nw_settings *s, const char *option)
+{
+    const nw_slot *slot = nw_settings_slot(s, option);
+    return slot ? slot->text : NULL;
+}
+
+const char *nw_settings_origin(const nw_settings *s, const char *option)
+{
+    const nw_slot *slot = nw_settings_slot(s, option);
+    return slot ? slot->origin : NULL;
+}
+
+bool nw_settings_is_set(const nw_settings *s, const char *option)
+{
+    const nw_slot *slot = nw_settings_slot(s, option);
+    return slot && slot->layer > NW_LAYER_DEFAULT;
+}
+
+nw_status nw_settings_apply_defaults(nw_settings *s, const char *name)
+{
+    int count;
+    const nw_default *set = nw_defaults_find(name, &count);
+    nw_setting_source source = {NW_LAYER_DEFAULTS_SET, nw_region_print(&s->memory->region, "defaults %s", name),
+                                "defaults: "};
+    NW_TRY_MEMORY(source.origin);
+    for (int i = 0; i < count; i++) {
+        int index = nw_option_find(set[i].option, s->memory->command).index;
+        if (index >= 0) NW_TRY(nw_settings_set(s, index, set[i].option, set[i].value, &source));
+    }
+    const nw_default *own = nw_defaults_of_dataset(name, s->dataset);
+    if (!own) return NW_OK;
+    return nw_settings_set(s, nw_option_find(own->option, s->memory->command).index, own->option, own->value, &source);
+}
+
+/* ---- scaling to another number of epochs, or another batch ------------------------------------------------------- */
+
+/* Gives an option a new value without changing who set it. */
+static nw_status replace(nw_settings *s, const char *option, const char *text, const char *why)
+{
+    int index = nw_option_find(option, s->memory->command).index;
+    nw_slot *slot = &s->memory->slots[index];
+    nw_setting_source source = {slot->layer, nw_region_print(&s->memory->region, "%s%s", slot->origin, why), "--"};
+    NW_TRY_MEMORY(source.origin);
+    return nw_settings_set(s, index, option, text, &source);
+}
+
+/* A list of numbers as text; `y` NULL or the second halves of pairs. */
+static nw_status print_list(nw_settings *s, int count, const double *x, const double *y, const char **text)
+{
+    char *to = nw_region_alloc(&s->memory->region, (size_t)count * 66 + 1);
+    NW_TRY_MEMORY(to);
+    *text = to;
+    for (int i = 0; i < count; i++) {
+        char a[32], b[32] = "";
+        nw_number_print(x[i], a);
+        if (y) nw_number_print(y[i], b);
+        to += sprintf(to, "%s%s%s%s", i ? "," : "", a, y ? ":" : "", b);
+    }
+    return NW_OK;
+}
+
+/* Which options stretch with the run: those whose slot lies in [lowest, highest]. *scaled: there were some. */
+static nw_status scale(nw_settings *s, double factor, nw_layer lowest, nw_layer highest, bool knots_only,
+                       const char *why, bool *scaled)
+{
+    static const char *const names[] = {"lr-knots", "warm-up", "lr-decay-milestones", "t-max", "ema-epochs"};
+    *scaled = false;
+    for (int i = 0; i < (knots_only ? 1 : 5); i++) {
+        const nw_slot *slot = nw_settings_slot(s, names[i]);
+        int count = i == 0 ? s->lr_knots.count : i == 2 ? s->milestones.count : 1;
+        if (slot->layer < lowest || slot->layer > highest || count == 0) continue;
+        double *x = nw_region_alloc(&s->memory->region, 2 * (size_t)count * sizeof *x), *y = x + count;
+        NW_TRY_MEMORY(x);
+        for (int k = 0; k < count; k++) {
+            if (i == 0) x[k] = s->lr_knots.at[k].x * factor, y[k] = s->lr_knots.at[k].y;
+            if (i == 1) x[k] = s->warm_up * factor;
+            if (i == 2) x[k] = fmax(1, round(s->milestones.at[k] * factor));
+            if (i == 3) x[k] = s->t_max * factor;
+            if (i == 4) x[k] = s->ema_epochs ? fmax(1, round(s->ema_epochs * factor)) : 0;
+        }
+        const char *text = NULL;
+        NW_TRY(print_list(s, count, x, i == 0 ? y : NULL, &text));
+        if (strcmp(text, slot->text) == 0) continue;
+        NW_TRY(replace(s, names[i], text, why));
+        *scaled = true;
+    }
+    return NW_OK;
+}
+
+/* Where the loss is a sum over the batch, a rate is one per image and a decay is of the whole batch: what a recipe or a
+ * defaults set says of them, for a batch of its own, follows a batch size that comes from elsewhere. */
+static nw_status scale_to_batch(nw_settings *s)
+{
+    static const char *const names[] = {"lr", "weight-decay"};
+    char why[96], number[32];
+    bool scaled = false;
+    int before = 0;
+    bool per_image = strcmp(s->loss_reduction, "sum") == 0;
+    for (int i = 0; i < 2 && per_image; i++) {
+        nw_layer layer = nw_settings_slot(s, names[i])->layer;
+        int own = layer == NW_LAYER_RECIPE         ? s->memory->recipe_batch
+                  : layer == NW_LAYER_DEFAULTS_SET ? s->memory->defaults_batch
+                                                   : 0;
+        if (own == 0 || own == s->batch_size || nw_settings_slot(s, "batch-size")->layer <= layer) continue;
+        double factor = (double)s->batch_size / own;
+        nw_number_print(i == 0 ? s->lr / factor : s->weight_decay * factor, number);
+        snprintf(why, sizeof why, ", scaled from batches of %d to %d", own, s->batch_size);
+        NW_TRY(replace(s, names[i], number, why));
+        before = own;
+        scaled = true;
+    }
+    if (!scaled) return NW_OK;
+    return nw_settings_add_note(
+        s,
+        "the loss is a sum, so lr and weight decay of batches of %d are scaled to batches of %d: "
+        "--lr %g, --weight-decay %g",
+        before, s->batch_size, s->lr, s->weight_decay);
+}
+
+/* The last knot of a defaults set goes to the end of the run; the others stay, as far as there is room. */
+static nw_status move_last_knot(nw_settings *s, const char *why, bool *moved)
+{
+    int count = s->lr_knots.count;
+    *moved = false;
+    if (nw_settings_slot(s, "lr-knots")->layer != NW_LAYER_DEFAULTS_SET || count == 0) return NW_OK;
+    if (count > 1 && s->lr_knots.at[count - 2].x >= s->epochs) return NW_OK;
+    double *x = nw_region_alloc(&s->memory->region, 2 * (size_t)count * sizeof *x), *y = x + count;
+    const char *text;
+    NW_TRY_MEMORY(x);
+    for (int k = 0; k < count; k++) x[k] = s->lr_knots.at[k].x, y[k] = s->lr_knots.at[k].y;
+    x[count - 1] = s->epochs;
+    *moved = true;
+    NW_TRY(print_list(s, count, x, y, &text));
+    return replace(s, "lr-knots", text, why);
+}
+
+/* --shorten scales all; a recipe that says scale_with_epochs scales its own values; the last knot of a
+ * defaults set is the end of the run, since a schedule that ends elsewhere makes no sense. */
+static nw_status scale_to_epochs(nw_settings *s)
+{
+    const struct nw_settings_memory *m = s->memory;
+    char why[64];
+    bool scaled;
+    if (s->shorten > 0 && s->epochs > 0 && s->shorten != s->epochs) {
+        snprintf(why, sizeof why, ", scaled from %d to %d epochs", s->epochs, s->shorten);
+        NW_TRY(scale(s, (double)s->shorten / s->epochs, NW_LAYER_DEFAULT, NW_LAYER_COMMAND, false, why, &scaled));
+        if (scaled)
+            NW_TRY(nw_settings_add_note(s, "warm-up, knots and milestones are scaled from %d to %d epochs (--shorten)",
+                                        s->epochs, s->shorten));
+        snprintf(why, sizeof why, "%d", s->shorten);
+        return replace(s, "max-epoch", why, ", then --shorten");
+    }
+    nw_layer epochs_layer = nw_settings_slot(s, "max-epoch")->layer;
+    bool recipe = m->scale_with_epochs && m->recipe_epochs > 0 && epochs_layer > NW_LAYER_RECIPE;
+    int before = recipe ? m->recipe_epochs : m->defaults_epochs;
+    if (before <= 0 || before == s->epochs || s->epochs == 0 || epochs_layer <= NW_LAYER_DEFAULTS_SET) return NW_OK;
+    snprintf(why, sizeof why, ", scaled from %d to %d epochs", before, s->epochs);
+    if (!recipe) NW_TRY(move_last_knot(s, why, &scaled));
+    if (!recipe && scaled) return NW_OK;
+    nw_layer layer = recipe ? NW_LAYER_RECIPE : NW_LAYER_DEFAULTS_SET;
+    NW_TRY(scale(s, (double)s->epochs / before, layer, layer, !recipe, why, &scaled));
+    if (!recipe || !scaled) return NW_OK;
+    return nw_settings_add_note(s, "the recipe's warm-up, knots and milestones are scaled from %d to %d epochs", before,
+                                s->epochs);
+}
+
+/* ---- the algorithm ----------------------------------------------------------------------------------------------- */
+
+/* PETRA's method flags, if one is on, name one of s1..s6, a1..a6 (petra 1.2); beside them --algorithm must agree,
+ * unless one of the two comes from a higher layer. */
+static nw_status resolve_algorithm(nw_settings *s)
+{
+    static const char *const flags[] = {"synchronous", "store-vjp", "remove-ctx-input", "remove-ctx-param",
+                                        "approximate-input"};
+    bool on[5], any = false;
+    nw_layer layer = NW_LAYER_DEFAULT;
+    const char *origin = "default";
+    for (int i = 0; i < 5; i++) {
+        const nw_slot *slot = nw_settings_slot(s, flags[i]);
+        on[i] = strcmp(slot->text, "true") == 0;
+        if (!on[i]) continue;
+        any = true;
+        if (slot->layer >= layer) layer = slot->layer, origin = slot->origin;
+    }
+    nw_slot *slot = nw_settings_slot(s, "algorithm");
+    if (!any || slot->layer > layer) return NW_OK;
+    int number = on[4] ? 6 : on[1] ? 1 : on[2] && on[3] ? 5 : on[2] ? 4 : on[3] ? 3 : 2;
+    const char *id = nw_region_print(&s->memory->region, "%c%d", on[0] ? 's' : 'a', number);
+    NW_TRY_MEMORY(id);
+    NW_FAIL_IF(slot->layer == layer && strcmp(slot->text, id) != 0, NW_E_ARGUMENT,
+               "--algorithm %s does not agree with the method flags, which say %s; leave one of the two out",
+               slot->text, id);
+    *slot = (nw_slot){layer, id, origin};
+    s->algorithm = id;
+    return NW_OK;
+}
+
+/* ---- names and notes --------------------------------------------------------------------------------------------- */
+
+nw_status nw_settings_name_run(nw_settings *s, int ranks)
+{
+    nw_region *region = &s->memory->region;
+    char *name;
+    if (*s->name) {
+        name = nw_region_print(region, "%s%s", s->name, s->suffix);
+    } else if (s->memory->composed_name) {
+        name = nw_region_print(region, "%s%s.np%d", s->memory->composed_name, s->suffix, ranks);
+    } else if (*s->recipe) {
+        /* A recipe's whole name, but only the last part of a file's. */
+        const char *end = strrchr(s->recipe, '.'), *slash = strrchr(s->recipe, '/');
+        bool file = end && strcmp(end, ".yaml") == 0;
+        const char *from = file && slash ? slash + 1 : s->recipe;
+        name = nw_region_print(region, "%.*s%s", (int)(file ? end - from : (long)strlen(from)), from, s->suffix);
+    } else {
+        name = nw_region_print(region, "%s-%s%s", s->model, s->dataset, s->suffix);
+    }
+    NW_TRY_MEMORY(name);
+    for (char *c = name; *c; c++)
+        if (*c == '/') *c = '-';
+    s->run_name = name;
+    return NW_OK;
+}
+
+/* How many ranks there will be, as far as options and the launcher's environment tell. */
+static int expected_ranks(const nw_settings *s)
+{
+    if (s->virtual_ranks > 0) return s->virtual_ranks;
+    return nw_mpi_launched() ? nw_mpi_environment_size() : s->world_size;
+}
+
+static nw_status note_ignored(nw_settings *s)
+{
+    char list[512] = "";
+    for (int i = 0; i < nw_option_count(); i++) {
+        const nw_option *o = nw_option_at(i);
+        const nw_slot *slot = &s->memory->slots[i];
+        if (o->status != NW_OPTION_IGNORED || slot->layer == NW_LAYER_DEFAULT) continue;
+        const char *canonical;
+        NW_TRY(nw_option_read(o, "--", o->name, o->fallback, NW_E_INTERNAL, &s->memory->region, NULL, &canonical));
+        size_t used = strlen(list);
+        if (strcmp(slot->text, canonical) != 0)
+            snprintf(list + used, sizeof list - used, "%s--%s (%s)", used ? ", " : "", o->name, o->help);
+    }
+    return *list ? nw_settings_add_note(s, "without effect here: %s", list) : NW_OK;
+}
+
+/* A model's name means what it means in the program whose defaults hold. */
+static nw_status take_meaning(nw_settings *s)
+{
+    const char *means = nw_defaults_meaning(s->defaults, "model", s->model), *word = s->model;
+    if (!means) return NW_OK;
+    NW_TRY(replace(s, "model", means, ", as --defaults mean it"));
+    return nw_settings_add_note(s, "with --defaults %s, --model %s is %s", s->defaults, word, means);
+}
+
+/* PETRA's synchronous modes differ in what they keep for backward, not in the gradient. */
+static nw_status note_algorithm(nw_settings *s)
+{
+    static const char *const modes[] = {"recomputes stages from their inputs", "recomputes stages from their inputs",
+                                        "inverts stages with stashed weights", "inverts stages", "inverts stages"};
+    int mode = s->algorithm[0] == 's' ? s->algorithm[1] - '0' : 0;
+    if (mode < 2 || mode > 6) return NW_OK;
+    return nw_settings_add_note(s,
+                                "algorithm %s %s; its gradient is that of backprop, computed with all activations kept",
+                                s->algorithm, modes[mode - 2]);
+}
+
+nw_status nw_settings_finish(nw_settings *s)
+{
+    if (!(s->memory->command & (NW_COMMAND_TRAIN | NW_COMMAND_SWEEP | NW_COMMAND_REPRODUCE))) return NW_OK;
+    NW_TRY(take_meaning(s));
+    NW_TRY(scale_to_epochs(s));
+    NW_TRY(scale_to_batch(s));
+    /* The layer-wise seed takes Nesterov's form whenever there is momentum. */
+    if (s->nesterov && s->momentum == 0 && nw_settings_slot(s, "nesterov")->layer == NW_LAYER_DEFAULTS_SET)
+        NW_TRY(replace(s, "nesterov", "false", ", without momentum"));
+    NW_TRY(resolve_algorithm(s));
+    NW_TRY(note_algorithm(s));
+    NW_TRY(nw_settings_name_run(s, expected_ranks(s)));
+    return note_ignored(s);
+}
+
+/* Choices of which this version has only some. */
+static const struct {
+    const char *option, *built[4];
+} choices[] = {{"exchange", {"none", "allreduce", "server"}}, {"method", {"none", "fp16", "bf16"}}};
+
+static nw_status check_choice(const nw_settings *s, const char *option, const char *const built[4])
+{
+    const char *value = nw_settings_value(s, option);
+    bool have = value == NULL;
+    char names[128] = "";
+    for (int i = 0; i < 4 && built[i]; i++) {
+        have = have || strcmp(value, built[i]) == 0;
+        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "", built[i]);
+    }
+    NW_FAIL_IF(!have, NW_E_ARGUMENT, "--%s %s (%s) is not part of this version, which has %s", option, value,
+               nw_settings_origin(s, option), names);
+    return NW_OK;
+}
+
+nw_status nw_settings_check(const nw_settings *s)
+{
+    NW_FAIL_IF(
+        s->algorithm[0] != 's', NW_E_ARGUMENT,
+        "algorithm %s (%s) is not part of this version, whose gradients are backprop's: --algorithm backprop, or "
+        "PETRA's --synchronous",
+        s->algorithm, nw_settings_origin(s, "algorithm"));
+    for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++)
+        NW_TRY(check_choice(s, choices[i].option, choices[i].built));
+    for (int i = 0; i < nw_option_count(); i++) {
+        const nw_option *o = nw_option_at(i);
+        const nw_slot *slot = &s->memory->slots[i];
+        if (o->status != NW_OPTION_LATER || slot->layer == NW_LAYER_DEFAULT) continue;
+        const char *canonical;
+        NW_TRY(nw_option_read(o, "--", o->name, o->fallback, NW_E_INTERNAL, &s->memory->region, NULL, &canonical));
+        NW_FAIL_IF(strcmp(slot->text, canonical) != 0, NW_E_ARGUMENT,
+                   "--%s %s (%s) is not part of this version; leave it at %s", o->name, slot->text, slot->origin,
+                   *canonical ? canonical : "nothing");
+    }
+    return NW_OK;
+}
+
+nw_precision nw_settings_precision(const nw_settings *s)
+{
+    return strcmp(s->precision, "f32") == 0    ? NW_PRECISION_F32
+           : strcmp(s->precision, "bf16") == 0 ? NW_PRECISION_BF16
+                                               : NW_PRECISION_AUTO;
+}
+
+bool nw_settings_direct(const nw_settings *s) { return strcmp(s->convolution, "direct") == 0; }

@@ -1,0 +1,79 @@
+/*
+ * settings.h - how values get into nw_settings: layers, origins, notes. Private to the files that fill settings.
+ *
+ * Each option has a slot with the text of its value, the layer that set it and its origin in words. A value of a lower
+ * layer never replaces one of a higher; within a layer the last wins. So files and options may come in any order.
+ */
+#ifndef NW_CONFIG_SETTINGS_H
+#define NW_CONFIG_SETTINGS_H
+
+#include "config/option_table.h"
+#include "config/region.h"
+
+typedef enum nw_layer {
+    NW_LAYER_DEFAULT,
+    NW_LAYER_DEFAULTS_SET,
+    NW_LAYER_RECIPE,
+    NW_LAYER_CONFIGS,
+    NW_LAYER_OVERRIDE,
+    NW_LAYER_COMMAND,
+} nw_layer;
+
+typedef struct nw_slot {
+    nw_layer layer;
+    const char *text;   /* canonical */
+    const char *origin; /* "default", "recipes/x.yaml:7", ... */
+} nw_slot;
+
+enum { NW_NOTES_MOST = 32 };
+
+struct nw_settings_memory {
+    nw_region region;
+    unsigned command;
+    nw_slot slots[NW_OPTIONS_MOST];
+    const char *notes[NW_NOTES_MOST];
+    int note_count;
+    const char *composed_name;       /* of --configs, without suffix and ranks, or NULL */
+    bool scale_with_epochs;          /* the recipe says so */
+    int recipe_epochs, recipe_batch; /* what the recipe says itself, and the defaults set; 0: nothing */
+    int defaults_epochs, defaults_batch;
+};
+
+/* Who is to blame for a value: what an error names, and how bad input of this kind ends. */
+typedef struct nw_setting_source {
+    nw_layer layer;
+    const char *origin; /* for the slot */
+    const char *where;  /* before the name in messages: "--" or "recipes/x.yaml:7:3: " */
+} nw_setting_source;
+
+/* Defaults in every slot of the command. */
+nw_status nw_settings_begin(nw_settings *settings, unsigned command);
+
+/* `text` is what the user wrote: items of a list of texts are separated by newlines. `name` is how the user called the
+ * option, for messages. The text is checked even where a higher layer keeps its value. */
+nw_status nw_settings_set(nw_settings *settings, int index, const char *name, const char *text,
+                          const nw_setting_source *source);
+/* The same by what nw_option_find made of a name. */
+nw_status nw_settings_set_match(nw_settings *settings, nw_option_match match, const char *name, const char *text,
+                                const nw_setting_source *source);
+
+nw_status nw_settings_add_note(nw_settings *settings, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* The slot of an option of this command; NULL if it has none. */
+nw_slot *nw_settings_slot(const nw_settings *settings, const char *option);
+
+/* Applies a defaults set. */
+nw_status nw_settings_apply_defaults(nw_settings *settings, const char *name);
+
+/* After all layers: --shorten and epochs, the algorithm, the run's name, notes on what has no effect. */
+nw_status nw_settings_finish(nw_settings *settings);
+
+/* Reads `text` as the option's type. `where` and `name` are for messages, `status` is what a bad text returns. Writes
+ * the typed value to `field` (NULL: only checks) and the canonical text. */
+nw_status nw_option_read(const nw_option *option, const char *where, const char *name, const char *text,
+                         nw_status status, nw_region *region, void *field, const char **canonical);
+bool nw_text_is_bool(const char *text, bool *value);
+/* A shortest text that reads back as the same number. */
+void nw_number_print(double value, char text[32]);
+
+#endif

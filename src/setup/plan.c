@@ -1,0 +1,418 @@
+/* plan.c - see plan.h. */
+#include "setup/plan.h"
+
+#include "setup/download.h"
+#include "data/facts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool is(const char *text, const char *word) { return strcmp(text, word) == 0; }
+static const char *or_null(const char *text) { return text[0] ? text : NULL; }
+
+nw_status nw_plan_dataset(const nw_settings *s, nw_dataset **dataset)
+{
+    nw_download_talk talk = {0};
+    nw_dataset_options o = {.name = s->dataset,
+                            .dir = s->data_dir,
+                            .download = s->download,
+                            .val_ratio = s->val_ratio,
+                            .classes = s->classes,
+                            .limit = s->limit,
+                            .image_size = s->crop > 0 ? s->crop : 0,
+                            .seed = (uint64_t)s->seed,
+                            .progress = s->quiet ? NULL : nw_download_say,
+                            .progress_context = &talk};
+    return nw_dataset_open(dataset, &o);
+}
+
+/* ---- augmentation ------------------------------------------------------------------------------------------------ */
+
+typedef struct normalisation {
+    const char *name;
+    float mean[3], deviation[3];
+} normalisation;
+
+static const normalisation normalisations[] = {
+    {"cifar10", {0.4914f, 0.4822f, 0.4465f}, {0.2023f, 0.1994f, 0.2010f}},
+    {"cifar10-fast", {0.4914f, 0.4822f, 0.4465f}, {0.2471f, 0.2435f, 0.2616f}},
+    {"cinic10", {0.47889522f, 0.47227842f, 0.43047404f}, {0.24205776f, 0.23828046f, 0.25874835f}},
+    {"imagenet", {0.485f, 0.456f, 0.406f}, {0.229f, 0.224f, 0.225f}},
+    {"mnist", {0.1307f, 0.1307f, 0.1307f}, {0.3081f, 0.3081f, 0.3081f}},
+    {"none", {0, 0, 0}, {1, 1, 1}},
+};
+
+static void set_normalisation(const char *name, nw_augment *augment)
+{
+    for (size_t i = 0; i < sizeof normalisations / sizeof normalisations[0]; i++) {
+        if (!is(name, normalisations[i].name)) continue;
+        for (int c = 0; c < 3; c++) {
+            augment->mean[c] = normalisations[i].mean[c];
+            augment->deviation[c] = normalisations[i].deviation[c];
+        }
+    }
+}
+
+/* What the dataset's users do when nothing else is said: small colour images are padded by 4, cropped and mirrored,
+ * photographs cropped at random and mirrored, drawings and digits left alone. */
+static void usual(const nw_dataset *d, nw_augment *augment)
+{
+    bool photographs = d->height == 0, colour = d->channels == 3, synthetic = is(d->name, "synthetic");
+    augment->resized_crop = photographs;
+    augment->flip = (photographs || colour) && !synthetic;
+    augment->pad = colour && !photographs && !synthetic ? d->height / 8 : 0;
+}
+
+nw_status nw_plan_augment(const nw_settings *s, const nw_dataset *d, bool augmented, const float *mean_image,
+                          nw_augment *augment)
+{
+    *augment = nw_augment_plain(d);
+    set_normalisation(is(s->normalise, "mean-image") ? "none" : s->normalise, augment);
+    augment->mean_image = mean_image;
+    if (s->crop >= 0) augment->crop = s->crop;
+    if (s->resize >= 0) augment->resize = s->resize;
+    if (!augmented) return NW_OK;
+    usual(d, augment);
+    if (s->pad >= 0) augment->pad = s->pad;
+    if (s->cutout >= 0) augment->cutout = s->cutout;
+    if (s->flip >= 0) augment->flip = s->flip;
+    if (s->resized_crop >= 0) augment->resized_crop = s->resized_crop;
+    augment->pad_reflect = is(s->pad_mode, "reflect");
+    return NW_OK;
+}
+
+/* ---- networks ---------------------------------------------------------------------------------------------------- */
+
+/* The items of a list, each on a line of its own; NULL where there are none, or this command has no such option. */
+static const char *lines(const nw_settings *s, const char *option)
+{
+    const char *text = nw_settings_value(s, option);
+    return text && *text ? text : NULL;
+}
+
+nw_status nw_plan_variant(const nw_settings *s, nw_model_variant *v)
+{
+    *v = (nw_model_variant){.stem = or_null(s->stem),
+                            .init_scheme = or_null(s->init_scheme),
+                            .zero_init_residual = s->last_bn_zero_init,
+                            .compat_ref = s->compat_ref,
+                            .n_layers = s->n_layers,
+                            .hidden_size = s->hidden_size,
+                            .residuals = lines(s, "residual-layers"),
+                            .extra_layers = lines(s, "extra-layers"),
+                            .output_weight = (float)s->output_weight};
+    v->dropout = s->dropout < 0 ? 0.0f : s->dropout == 0 ? -1.0f : (float)s->dropout; /* the model's own, none, this */
+    NW_FAIL_IF(s->channels.count != 0 && s->channels.count != 4, NW_E_ARGUMENT,
+               "--channels takes four numbers, for prep, layer1, layer2 and layer3, not %d", s->channels.count);
+    for (int i = 0; i < s->channels.count; i++) v->widths[i] = s->channels.at[i];
+    return NW_OK;
+}
+
+nw_net_options nw_plan_net_alone(const nw_settings *s, int batch_size)
+{
+    nw_net_options o = nw_net_options_default();
+    o.model = s->model;
+    o.batch_size = batch_size;
+    o.base_width = s->width;
+    o.precision = nw_settings_precision(s);
+    o.direct_convolution = nw_settings_direct(s);
+    o.threads = s->threads;
+    o.seed = (uint64_t)s->seed;
+    return o;
+}
+
+nw_status nw_plan_net(const nw_settings *s, const nw_dataset *d, const nw_augment *augment, int batch_size,
+                      nw_net_options *o)
+{
+    int side = augment->crop, photograph = 224;
+    *o = nw_plan_net_alone(s, batch_size);
+    o->channels = d->channels;
+    o->height = side ? side : d->height ? d->height : photograph;
+    o->width = side ? side : d->height ? d->width : photograph;
+    o->classes = d->classes;
+    o->label_smoothing = (float)s->label_smoothing;
+    o->loss_sum = is(s->loss_reduction, "sum");
+    return nw_plan_variant(s, &o->variant);
+}
+
+/* ---- the run ----------------------------------------------------------------------------------------------------- */
+
+static nw_status plan_optimizer(const nw_settings *s, nw_optimizer_options *o)
+{
+    *o = nw_optimizer_options_default(s->optimizer);
+    o->momentum = s->momentum;
+    o->dampening = s->dampening;
+    o->nesterov = s->nesterov;
+    o->beta1 = s->beta1;
+    o->beta2 = s->beta2;
+    o->eps = s->eps;
+    if (s->amsgrad != NW_SWITCH_AUTO) o->amsgrad = s->amsgrad == NW_SWITCH_ON;
+    o->weight_decay = s->weight_decay;
+    o->lars_trust = s->lars_trust;
+    o->lars_eps = s->lars_eps;
+    o->lars_clip = s->lars_clip;
+    o->clip_norm = s->clip_norm;
+    o->clip_value = s->clip_value;
+    NW_TRY(nw_decay_filter_find(s->decay_filter, &o->decay_filter));
+    NW_FAIL_IF(s->box.count != 0 && s->box.count != 2, NW_E_ARGUMENT,
+               "--box takes the least and the greatest weight, not %d numbers", s->box.count);
+    if (s->box.count) {
+        o->box = true;
+        o->box_low = s->box.at[0];
+        o->box_high = s->box.at[1];
+    }
+    return NW_OK;
+}
+
+/* The learning rate over time; the batches of an epoch are not known here. */
+static void plan_schedule(const nw_settings *s, const char *dataset, int replicas, nw_schedule_options *o)
+{
+    *o = nw_schedule_options_default();
+    o->name = s->scheduler;
+    o->lr = s->lr;
+    o->epochs = s->epochs;
+    o->batch_size = s->batch_size;
+    o->accumulation_steps = s->accumulation_steps;
+    o->replicas = replicas;
+    o->lr_scaling = s->lr_scaling;
+    o->goyal_lr_scaling = s->goyal_lr_scaling;
+    o->replica_scaling = s->replica_lr_scaling;
+    o->use_linear_scaling = s->use_linear_scaling;
+    o->warmup_epochs = s->warm_up;
+    o->warmup_from = s->warm_up_from < 0 ? 1.0 / replicas : s->warm_up_from;
+    o->warmup = s->warm_up_from < 0 ? NW_WARMUP_STEP_START : NW_WARMUP_STEP_END;
+    o->milestones = s->milestones.at;
+    o->milestone_count = s->milestones.count;
+    o->factor = s->lr_decay_fact;
+    o->cifar_milestones = strncmp(dataset, "cifar", 5) == 0;
+    o->compat = s->compat_ref;
+    o->t_max = s->t_max;
+    o->per_step = !s->schedule_lr_per_epoch;
+    o->knots = (const double *)s->lr_knots.at; /* a knot is two doubles */
+    o->knot_count = s->lr_knots.count;
+    o->lr_max = s->lr_max;
+}
+
+static nw_status plan_best(const nw_settings *s, const nw_dataset *d, nw_best_rule *rule)
+{
+    *rule = (nw_best_rule){.none = is(s->metric, "none"), .validation = strncmp(s->metric, "val_", 4) == 0};
+    const char *by = strchr(s->metric, '_');
+    rule->by = by && is(by, "_top5") ? NW_BEST_TOP5 : by && is(by, "_loss") ? NW_BEST_LOSS : NW_BEST_TOP1;
+    NW_FAIL_IF(rule->validation && d->split[NW_SPLIT_VALID].count == 0, NW_E_ARGUMENT,
+               "--metric %s needs a validation split; give --val-ratio, for example 0.1", s->metric);
+    return NW_OK;
+}
+
+/* The files' own where they have one, otherwise that of the training images. */
+static nw_status make_mean_image(const nw_dataset *d, float **mean)
+{
+    size_t count = (size_t)d->channels * (size_t)nw_max(d->height, 1) * (size_t)nw_max(d->width, 1);
+    NW_NEW(*mean, count, "a mean image");
+    if (!d->mean_image) return nw_data_mean_image(d, *mean);
+    memcpy(*mean, d->mean_image, count * sizeof **mean);
+    return NW_OK;
+}
+
+static nw_norm_sync plan_norms(const nw_settings *s)
+{
+    return is(s->bn_sync, "local")     ? NW_NORMS_LOCAL
+           : is(s->bn_sync, "average") ? NW_NORMS_AVERAGE
+                                       : NW_NORMS_RECALIBRATE;
+}
+
+static nw_exchange_options plan_exchange(const nw_settings *s, const nw_world *w)
+{
+    bool sync = is(s->communication, "sync");
+    return (nw_exchange_options){.name = s->exchange,
+                                 .group = {.count = w ? w->size : 1, .me = w ? w->rank : 0},
+                                 .layout.bucket_bytes = (size_t)s->bucket_bytes,
+                                 .delay = s->delay,
+                                 .sync = sync,
+                                 .servers = s->servers,
+                                 .server_computes = s->server_computes,
+                                 .in_flight = s->in_flight,
+                                 .max_staleness = s->max_staleness,
+                                 .staleness = is(s->staleness, "wait")   ? NW_STALE_WAIT
+                                              : is(s->staleness, "drop") ? NW_STALE_DROP
+                                                                         : NW_STALE_WEIGHT,
+                                 .correction = is(s->server_correction, "none")      ? NW_CORRECT_NONE
+                                               : is(s->server_correction, "inverse") ? NW_CORRECT_INVERSE
+                                                                                     : NW_CORRECT_DC,
+                                 .dc_lambda = s->dc_lambda,
+                                 .deadline_ns = (int64_t)(s->timeout * 1e9)};
+}
+
+int nw_plan_replicas(const nw_settings *s, const nw_world *w)
+{
+    nw_exchange_options e = plan_exchange(s, w);
+    if (!is(s->exchange, "server")) return e.group.count;
+    int workers = nw_server_workers(&e);
+    return e.sync && workers > 0 ? workers : 1;
+}
+
+static nw_status check_server(const nw_settings *s)
+{
+    bool serves = is(s->exchange, "server");
+    const char *alone = !is(s->communication, "sync")       ? "communication"
+                        : s->servers > 1                    ? "servers"
+                        : s->server_computes                ? "server-computes"
+                        : s->max_staleness >= 0             ? "max-staleness"
+                        : !is(s->server_correction, "none") ? "server-correction"
+                        : s->in_flight > 1                  ? "in-flight"
+                        : s->server_threads > 0             ? "server-threads"
+                                                            : NULL;
+    NW_FAIL_IF(!serves && alone, NW_E_ARGUMENT, "--%s is for a parameter server; add --exchange server", alone);
+    NW_FAIL_IF(serves && s->servers > 1 && s->clip_norm > 0, NW_E_ARGUMENT,
+               "--clip-norm needs the whole gradient, of which each of %d servers has a part; use --servers 1",
+               s->servers);
+    NW_FAIL_IF(
+        serves && s->servers > 1 && is(s->optimizer, "lars"), NW_E_ARGUMENT,
+        "--optimizer lars needs the norms of whole tensors, of which each of %d servers has a part; use --servers 1",
+        s->servers);
+    NW_FAIL_IF(serves && s->servers > 1 && s->ema_decay > 0, NW_E_ARGUMENT,
+               "an average of the weights needs all of them, of which each of %d servers has a part; use --servers 1",
+               s->servers);
+    return NW_OK;
+}
+
+static nw_status plan_crew(const nw_settings *s, const nw_world *w, nw_crew_options *o)
+{
+    bool several = w && w->size > 1;
+    o->place = w ? w->place : NW_CREW_ALONE;
+    o->world = w ? w->size : 1;
+    o->rank = w ? w->rank : 0;
+    o->cluster = w ? w->cluster : NULL;
+    o->faults = w ? w->faults : NULL;
+    o->exchange = plan_exchange(s, w);
+    NW_TRY(check_server(s));
+    o->codec = (nw_codec_options){.name = s->method, .seed = (uint64_t)s->seed};
+    o->norms = plan_norms(s);
+    o->recalibrate_batches = s->recalibrate_batches;
+    o->shared_epochs = is(s->epoch_of, "all");
+    o->driver.timeout_ns = (int64_t)(s->timeout * 1e9);
+    o->trace = s->trace;
+    o->trace_events = (size_t)s->trace_events;
+    NW_FAIL_IF(s->delay > 0 && !is(s->exchange, "allreduce"), NW_E_ARGUMENT,
+               "--delay is how late allreduce applies gradients; add --exchange allreduce");
+    NW_FAIL_IF(!is(s->method, "none") && is(s->exchange, "none"), NW_E_ARGUMENT,
+               "--method %s is how gradients travel, but nothing travels with --exchange none", s->method);
+    const double usual_alpha = 0.3;
+    NW_FAIL_IF(s->dirichlet_alpha != usual_alpha && !s->non_iid_data, NW_E_ARGUMENT,
+               "--dirichlet-alpha %g says how unequal the workers' images are; add --non-iid-data", s->dirichlet_alpha);
+    if (several) {
+        o->dirichlet_alpha = s->non_iid_data ? s->dirichlet_alpha : 0;
+        o->replica.loader.replicate = is(s->sampling, "replicate");
+        if (o->place != NW_CREW_MPI) o->replica.loader.workers = 0; /* many replicas share this process's cores */
+    }
+    return NW_OK;
+}
+
+/* Options of one law are refused beside another, since they would do nothing there. A run that goes on has all options
+ * in its file, so they count where they differ from what the table says. */
+static nw_status plan_delays(const nw_settings *s, int replicas, nw_delay_options *o)
+{
+    const int usual_workers = 10;
+    const double usual_tail = 1;
+    *o = (nw_delay_options){
+        .models = s->max_delay, .tail = s->delay_tail, .workers = s->delay_workers, .seed = (uint64_t)s->seed};
+    NW_TRY(nw_delay_law_find(s->delay_law, &o->law));
+    NW_FAIL_IF(s->max_delay > 1 && (replicas > 1 || !is(s->exchange, "none")), NW_E_ARGUMENT,
+               "--max-delay %d simulates delays in one replica alone, but there are %d, with --exchange %s; start one "
+               "process, with --exchange none",
+               s->max_delay, replicas, s->exchange);
+    NW_FAIL_IF(!nw_settings_is_set(s, "max-delay") && nw_settings_is_set(s, "delay-law"), NW_E_ARGUMENT,
+               "--delay-law %s says which of the last D models a gradient is taken at; give D with --max-delay",
+               s->delay_law);
+    NW_FAIL_IF(s->delay_tail != usual_tail && o->law != NW_DELAY_HEAVY, NW_E_ARGUMENT,
+               "--delay-tail %g is for heavy-tailed delays; add --delay-law heavy, and --max-delay", s->delay_tail);
+    NW_FAIL_IF(s->delay_workers != usual_workers && o->law != NW_DELAY_WORKER, NW_E_ARGUMENT,
+               "--delay-workers %d is for delays by worker; add --delay-law worker, and --max-delay", s->delay_workers);
+    return nw_delay_check(o);
+}
+
+static void plan_record(const nw_settings *s, const char *dataset, nw_run_record *record)
+{
+    nw_record_clear(NW_RECORD_RUN, record);
+    record->model = s->model;
+    record->dataset = dataset;
+    record->algorithm = s->algorithm;
+    record->exchange = s->exchange;
+    record->optimizer = s->optimizer;
+    record->scheduler = s->scheduler;
+    record->loss_reduction = s->loss_reduction;
+    record->name = s->run_name;
+    record->version = nw_version();
+    record->commit = nw_build_commit();
+}
+
+nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, const nw_world *w, nw_run_options *o)
+{
+    memset(o, 0, sizeof *o);
+    NW_FAIL_IF(d->split[NW_SPLIT_TRAIN].count == 0, NW_E_FILE, "%s has no training images", d->source);
+    NW_FAIL_IF(d->split[NW_SPLIT_TEST].count == 0, NW_E_FILE, "%s has no test images", d->source);
+    nw_replica_options *r = &o->crew.replica;
+    nw_augment augment;
+    int workers = s->workers;
+    if (is(s->normalise, "mean-image")) NW_TRY(make_mean_image(d, &o->mean_image));
+    NW_TRY(nw_plan_augment(s, d, true, o->mean_image, &augment));
+    NW_TRY(nw_plan_augment(s, d, false, o->mean_image, &o->test_augment));
+    o->test_batch_size = s->test_batch_size ? s->test_batch_size : s->batch_size;
+    o->train_eval_batch_size = s->train_eval_batch_size ? s->train_eval_batch_size : o->test_batch_size;
+    int most = nw_max(s->batch_size, nw_max(o->test_batch_size, s->train_metrics ? o->train_eval_batch_size : 0));
+    NW_TRY(nw_plan_net(s, d, &augment, most, &r->net));
+    if (w) r->net.threads = w->threads;
+    bool serves =
+        w && w->place == NW_CREW_MPI && is(s->exchange, "server") && !s->server_computes && w->rank < s->servers;
+    if (serves && s->server_threads > 0) r->net.threads = s->server_threads;
+    NW_TRY(plan_optimizer(s, &r->optimizer));
+    plan_schedule(s, d->name, nw_plan_replicas(s, w), &r->schedule);
+    bool divides = s->global_batch && is(s->exchange, "server") && is(s->communication, "sync");
+    int shared = divides ? nw_plan_replicas(s, w) : 1;
+    NW_FAIL_IF(shared > s->batch_size, NW_E_ARGUMENT,
+               "--batch-size %d is of all workers together (--global-batch), and too small for %d of them",
+               s->batch_size, shared);
+    o->crew.global_batch = divides ? s->batch_size : 0;
+    r->loader = (nw_loader_options){.dataset = d,
+                                    .split = NW_SPLIT_TRAIN,
+                                    .batch_size = s->batch_size / shared,
+                                    .shuffle = true,
+                                    .drop_last = s->drop_last,
+                                    .augmented = true,
+                                    .augment = augment,
+                                    .seed = (uint64_t)s->seed,
+                                    .workers = workers,
+                                    .decode = nw_image_decode};
+    r->max_batches = s->max_batches;
+    r->accumulation = s->accumulation_steps;
+    r->averaging = s->accumulation_averaging;
+    r->ema_decay = s->ema_decay;
+    r->ema_every = s->ema_every;
+    r->ema_from = s->ema_epochs > 0 ? s->epochs - s->ema_epochs : 0;
+    r->watch = !is(s->on_divergence, "continue");
+    r->diverged = s->divergence_factor;
+    NW_TRY(plan_delays(s, w ? w->size : 1, &r->delay));
+    o->rollbacks = is(s->on_divergence, "rollback") ? s->max_rollbacks : 0;
+    o->rollback_lr = s->rollback_lr;
+    NW_TRY(plan_crew(s, w, &o->crew));
+    o->compare_every = s->compare_every;
+    o->dataset = d;
+    o->workers = workers;
+    o->both_views = is(s->tta, "flip");
+    o->train_metrics = s->train_metrics;
+    o->epochs = s->epochs;
+    o->max_steps = s->max_steps;
+    o->start_epoch = s->start_epoch;
+    o->eval_every = s->eval_every;
+    o->evaluate_first = s->evaluate_first;
+    NW_TRY(plan_best(s, d, &o->best));
+    o->name_checkpoint = or_null(s->name_checkpoint);
+    o->resume = or_null(s->resume);
+    o->init = or_null(s->init);
+    o->checkpoint_every = s->checkpoint_every;
+    o->keep = s->keep;
+    o->record_schedule = s->record_schedule;
+    plan_record(s, d->name, &o->record);
+    return NW_OK;
+}
+
+void nw_plan_free(nw_run_options *o) { free(o->mean_image); }

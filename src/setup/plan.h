@@ -1,0 +1,38 @@
+/*
+ * plan.h - from settings, which are words and numbers, to what the library wants: datasets, models, optimizers,
+ * schedules, runs. Every combination that makes no sense is refused here, in a sentence that names the options.
+ */
+#ifndef NW_SETUP_PLAN_H
+#define NW_SETUP_PLAN_H
+
+#include "config/options.h"
+#include "setup/world.h"
+#include "train/run.h"
+
+/* The dataset that the settings name. */
+nw_status nw_plan_dataset(const nw_settings *settings, nw_dataset **dataset);
+
+/* Augmentation for training, or (augmented false) what is done to images that are only looked at. mean_image: for
+ * --normalise mean-image, otherwise NULL. */
+nw_status nw_plan_augment(const nw_settings *settings, const nw_dataset *dataset, bool augmented,
+                          const float *mean_image, nw_augment *augment);
+
+/* What the settings say of the model beyond its name. Texts point into settings. */
+nw_status nw_plan_variant(const nw_settings *settings, nw_model_variant *variant);
+
+/* The network without its images and variant, for those who have no dataset. */
+nw_net_options nw_plan_net_alone(const nw_settings *settings, int batch_size);
+/* The network for images that the augmentation makes out of the dataset. batch_size images at most. */
+nw_status nw_plan_net(const nw_settings *settings, const nw_dataset *dataset, const nw_augment *augment, int batch_size,
+                      nw_net_options *options);
+
+/* Replicas whose batches make one update. */
+int nw_plan_replicas(const nw_settings *settings, const nw_world *world);
+/* Everything that decides the numbers of a run in a world (NULL: alone), which outlives the options. Texts point into
+ * settings. What the caller adds: directories, texts, observers, stop, watch. */
+nw_status nw_plan_run(const nw_settings *settings, const nw_dataset *dataset, const nw_world *world,
+                      nw_run_options *options);
+
+void nw_plan_free(nw_run_options *options);
+
+#endif

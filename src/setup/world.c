@@ -1,0 +1,170 @@
+/* world.c - see world.h. */
+#include "setup/world.h"
+
+#include "base/machine.h"
+#include "base/digest.h"
+#include "config/cluster_file.h"
+#include "setup/session.h"
+#include "compute/isa.h"
+#include "net/mpi.h"
+#include "launch/preflight.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- which world ------------------------------------------------------------------------------------------------- */
+
+/* Whether an option is for this world: one that comes with the run that goes on was for another, which may have had
+ * another size and place. */
+static bool is_asked_for(const nw_settings *s, const char *option)
+{
+    const char *origin = nw_settings_origin(s, option);
+    bool earlier = s->resume[0] && s->recipe[0] && strncmp(origin, s->recipe, strlen(s->recipe)) == 0;
+    return nw_settings_is_set(s, option) && !earlier;
+}
+
+/* Simulated ranks; those that a run had are not wanted any more where a launcher has started real ones. */
+static bool is_virtual(const nw_settings *s)
+{
+    bool launched = nw_mpi_launched() && nw_mpi_environment_size() > 1;
+    bool asked = is_asked_for(s, "virtual") || is_asked_for(s, "cluster");
+    return (s->virtual_ranks > 0 || s->cluster[0]) && (asked || !launched);
+}
+
+static nw_status open_virtual(nw_world *w, const nw_settings *s)
+{
+    NW_FAIL_IF(nw_mpi_launched() && nw_mpi_environment_size() > 1, NW_E_ARGUMENT,
+               "--virtual simulates all ranks in one process, but a launcher started %d; start one, without mpirun",
+               nw_mpi_environment_size());
+    w->place = NW_CREW_VIRTUAL;
+    NW_TRY(nw_cluster_load(&w->cluster, s->cluster[0] ? s->cluster : "ideal", s->virtual_ranks, (uint64_t)s->seed));
+    w->size = w->cluster->world;
+    return NW_OK;
+}
+
+static nw_status check_size(const nw_world *w, const nw_settings *s)
+{
+    bool asked = is_asked_for(s, "world-size") && s->world_size != w->size;
+    NW_FAIL_IF(
+        asked && w->size == 1, NW_E_ARGUMENT,
+        "--world-size %d, but this is one process; start it with 'mpirun -np %d nowait train ...', 'nowait launch "
+        "-n %d -- train ...', or simulate with --virtual %d",
+        s->world_size, s->world_size, s->world_size, s->world_size);
+    NW_FAIL_IF(asked, NW_E_ARGUMENT, "--world-size %d, but the world has %d ranks", s->world_size, w->size);
+    NW_FAIL_IF(w->size > 1 && strcmp(s->exchange, "none") == 0, NW_E_ARGUMENT,
+               "%d replicas would train apart from each other; choose how they agree, for example with --exchange "
+               "allreduce",
+               w->size);
+    return NW_OK;
+}
+
+/* What --threads says; else all CPUs that a rank may use, which ranks of one machine share unless they are bound to
+ * some. */
+static int threads_of_rank(const nw_settings *s)
+{
+    int allowed = nw_machine_allowed_cpus(), online = (int)sysconf(_SC_NPROCESSORS_ONLN);
+    if (s->threads > 0) return s->threads;
+    return allowed < online ? allowed : nw_max(1, allowed / nw_mpi_ranks_here());
+}
+
+nw_status nw_world_open(nw_world *w, const nw_settings *s)
+{
+    *w = (nw_world){.place = NW_CREW_ALONE, .size = 1};
+    if (is_virtual(s)) {
+        NW_TRY(open_virtual(w, s));
+    } else if (nw_mpi_launched()) {
+        NW_TRY(nw_mpi_start((int64_t)(s->timeout * 1e9), &w->rank, &w->size));
+        if (w->size > 1) w->place = NW_CREW_MPI;
+    }
+    w->threads = threads_of_rank(s);
+    NW_TRY(check_size(w, s));
+    NW_FAIL_IF(s->faults[0] && w->place == NW_CREW_ALONE, NW_E_ARGUMENT,
+               "--faults is for several ranks; start them with mpirun, or simulate them with --virtual N");
+    if (s->faults[0]) NW_TRY(nw_faults_load(&w->faults, s->faults, w->size));
+    const nw_fault *fault = w->place == NW_CREW_VIRTUAL ? NULL : nw_faults_virtual_only(w->faults);
+    NW_FAIL_IF(fault, NW_E_ARGUMENT,
+               "%s:%d: only a virtual cluster can have a fault '%s'; use --virtual, or leave it out", s->faults,
+               fault->line, nw_fault_name(fault->kind));
+    return NW_OK;
+}
+
+void nw_world_close(nw_world *w)
+{
+    nw_cluster_free(w->cluster);
+    nw_faults_free(w->faults);
+    *w = (nw_world){.size = 1};
+}
+
+/* ---- is it what was meant ---------------------------------------------------------------------------------------- */
+
+static nw_status digest_config(const nw_settings *s, char *text, size_t size)
+{
+    NW_CLEANUP(nw_text_free) nw_text config = {0};
+    char hex[65];
+    NW_TRY(nw_session_config_text(s, &config));
+    nw_sha256_of(config.text, config.size, hex);
+    snprintf(text, size, "%.16s", hex);
+    return NW_OK;
+}
+
+static nw_status fill_facts(const nw_world *w, const nw_settings *s, const nw_dataset *d, nw_rank_facts *f)
+{
+    const nw_kernels *kernels;
+    const char *note;
+    nw_rank_facts_here(f);
+    f->threads = w->threads;
+    snprintf(f->version, sizeof f->version, "%s", nw_version());
+    snprintf(f->commit, sizeof f->commit, "%s", nw_build_commit());
+    NW_TRY(digest_config(s, f->config, sizeof f->config));
+    NW_TRY(nw_isa_select(nw_settings_precision(s), &kernels, &note));
+    snprintf(f->isa, sizeof f->isa, "%s", kernels->isa);
+    snprintf(f->dataset, sizeof f->dataset, "%s: %lld, %lld", d->name, (long long)d->split[NW_SPLIT_TRAIN].count,
+             (long long)d->split[NW_SPLIT_TEST].count);
+    return NW_OK;
+}
+
+nw_status nw_world_check(const nw_world *w, const nw_settings *s, const nw_dataset *d)
+{
+    if (!nw_mpi_launched() || w->place == NW_CREW_VIRTUAL) return NW_OK;
+    NW_AUTOFREE nw_rank_facts *all = calloc((size_t)w->size, sizeof *all);
+    NW_FAIL_IF(!all, NW_E_MEMORY, "no memory for facts about %d ranks", w->size);
+    nw_rank_facts mine = {0};
+    nw_findings findings;
+    NW_TRY(fill_facts(w, s, d, &mine));
+    NW_TRY(nw_mpi_gather(&mine, sizeof mine, all));
+    nw_preflight_facts facts = {.world = w->size, .library = nw_mpi_library(), .ranks = all};
+    nw_preflight(&facts, &findings);
+    for (int i = 0; i < findings.count && nw_preflight_speaks(&facts, w->rank); i++)
+        if (findings.at[i].severity != NW_SEVERITY_REFUSE && !s->quiet)
+            fprintf(stderr, "nowait: %s: %s\n", nw_severity_name(findings.at[i].severity), findings.at[i].text);
+    NW_FAIL_IF(nw_findings_refuse(&findings), NW_E_ARGUMENT, "%s", findings.at[0].text);
+    return NW_OK;
+}
+
+/* ---- one word for all -------------------------------------------------------------------------------------------- */
+
+typedef struct word {
+    int32_t status, present;
+    char text[4096];
+} word;
+
+nw_status nw_world_tell(const nw_world *w, nw_status status, char **text)
+{
+    if (w->place != NW_CREW_MPI) return status;
+    NW_AUTOFREE word *all = calloc((size_t)w->size, sizeof *all);
+    NW_FAIL_IF(!all, NW_E_MEMORY, "no memory for the words of %d ranks", w->size);
+    word mine = {.status = (int32_t)status};
+    if (nw_world_leads(w)) {
+        mine.present = *text != NULL;
+        snprintf(mine.text, sizeof mine.text, "%s", status != NW_OK ? nw_error_message() : *text ? *text : "");
+    }
+    NW_TRY(nw_mpi_gather(&mine, sizeof mine, all));
+    const word *first = &all[0];
+    NW_FAIL_IF(first->status != NW_OK, (nw_status)first->status, "%s", first->text);
+    if (nw_world_leads(w)) return NW_OK;
+    free(*text);
+    *text = NULL;
+    return first->present ? nw_text_copy(text, first->text) : NW_OK;
+}
