@@ -18,7 +18,7 @@
 #include "config/cluster_file.h"
 #include "codec/run.h"
 #include "net/mpi.h"
-#include "bench/drill.h"
+#include "bench/synthetic.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -50,13 +50,13 @@ static void take_step(const times *t, int step, int64_t begin, int64_t end, cons
     column(t, 2 * t->stages)[step] = (double)(end - begin - owned);
 }
 
-static nw_status measure_steps(nw_drill *d, times *t)
+static nw_status measure_steps(nw_synthetic *d, times *t)
 {
     NW_AUTOFREE int64_t *marks = calloc(2 * (size_t)t->stages, sizeof *marks);
     NW_FAIL_IF(!marks, NW_E_MEMORY, "no memory for the times of %d stages", t->stages);
     for (int i = -WARM; i < STEPS; i++) {
         int64_t begin = nw_now_ns();
-        NW_TRY(nw_drill_compute(d, marks));
+        NW_TRY(nw_synthetic_compute(d, marks));
         int64_t computed = nw_now_ns();
         NW_TRY(nw_net_apply(d->net, 1e-6, 1.0));
         if (i < 0) continue;
@@ -147,7 +147,7 @@ static void find_times(const pooled *p, const times *t, const nw_model *model, n
     c->update_ns = (int64_t)median_of(p, t, 2 * t->stages + 1);
 }
 
-static nw_status measure_times(const nw_world *w, nw_drill *d, nw_measured *c)
+static nw_status measure_times(const nw_world *w, nw_synthetic *d, nw_measured *c)
 {
     times t = {.stages = d->net->model.count};
     size_t count = (size_t)columns(&t) * STEPS, ranks = (size_t)w->size;
@@ -156,19 +156,19 @@ static nw_status measure_times(const nw_world *w, nw_drill *d, nw_measured *c)
     NW_FAIL_IF(!own || !all || !samples, NW_E_MEMORY, "no memory for the times of %d stages", t.stages);
     t.at = own;
     NW_TRY(measure_steps(d, &t));
-    if (w->place == NW_CREW_MPI)
-        NW_TRY(nw_mpi_gather(own, count * sizeof *own, all));
+    if (w->place == NW_REPLICAS_MPI)
+        NW_TRY(nw_mpi_allgather(own, count * sizeof *own, all));
     else
         memcpy(all, own, count * sizeof *own);
     find_times(&(pooled){w->size, all, samples}, &t, &d->net->model, c);
     return NW_OK;
 }
 
-static nw_status fill(const nw_world *w, nw_drill *d, nw_measured *c)
+static nw_status fill(const nw_world *w, nw_synthetic *d, nw_measured *c)
 {
     NW_TRY(measure_times(w, d, c));
     NW_TRY(measure_touch(&c->memory_bytes_per_second));
-    return w->place == NW_CREW_MPI ? measure_link(c) : NW_OK;
+    return w->place == NW_REPLICAS_MPI ? measure_link(c) : NW_OK;
 }
 
 /* ---- the file ---- */
@@ -192,15 +192,15 @@ static void say(const nw_measured *m, const char *path)
 
 nw_status nw_calibrate(const nw_settings *s, const nw_world *w, const nw_net_options *net)
 {
-    NW_CLEANUP(nw_drill_free) nw_drill d = {0};
+    NW_CLEANUP(nw_synthetic_free) nw_synthetic d = {0};
     const char *end = strrchr(s->calibrate, '.');
-    NW_FAIL_IF(w->place == NW_CREW_VIRTUAL, NW_E_ARGUMENT,
+    NW_FAIL_IF(w->place == NW_REPLICAS_VIRTUAL, NW_E_ARGUMENT,
                "--calibrate measures a real machine; leave --virtual and --cluster away");
     NW_FAIL_IF(!end || strcmp(end, ".yaml") != 0, NW_E_ARGUMENT,
                "--calibrate writes a cluster file, whose name ends in .yaml: --calibrate %s.yaml", s->calibrate);
     nw_net_options options = *net;
     options.batch_size = s->batch_size;
-    NW_TRY(nw_drill_create(&d, &options));
+    NW_TRY(nw_synthetic_create(&d, &options));
     int stages = d.net->model.count;
     NW_AUTOFREE nw_measured_stage *stage = calloc((size_t)stages, sizeof *stage);
     NW_FAIL_IF(!stage, NW_E_MEMORY, "no memory for the times of %d stages", stages);

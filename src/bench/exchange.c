@@ -12,7 +12,7 @@
 
 #include "base/clock.h"
 #include "net/mpi.h"
-#include "bench/drill.h"
+#include "bench/synthetic.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +22,7 @@ typedef enum contestant { OURS, MPI, WITH, WITHOUT, CONTESTANTS } contestant;
 typedef struct bench {
     const nw_settings *settings;
     int rank, size;
-    nw_drill drill;
+    nw_synthetic synthetic;
     nw_codec *codec;
     nw_driver *driver, *local;
     nw_rank together, alone;
@@ -35,13 +35,13 @@ static nw_status run_steps(bench *b, nw_driver *driver, nw_rank *rank, bool pret
 {
     int steps = b->settings->steps;
     nw_go go = {.until = rank->machine->updates + steps, .batches = steps, .drain = true};
-    b->drill.pretends = pretends;
+    b->synthetic.pretends = pretends;
     return nw_driver_run(driver, rank, &go);
 }
 
 static nw_status run_contestant(bench *b, contestant c)
 {
-    const nw_params *p = &b->drill.net->model.params;
+    const nw_params *p = &b->synthetic.net->model.params;
     if (c == OURS) return run_steps(b, b->driver, &b->together, true);
     if (c == WITH) return run_steps(b, b->driver, &b->together, false);
     if (c == WITHOUT) return run_steps(b, b->local, &b->alone, false);
@@ -53,10 +53,10 @@ static nw_status measure(bench *b)
 {
     for (int round = -1; round < b->settings->repeats; round++) {
         for (contestant c = 0; c < CONTESTANTS; c++) {
-            NW_TRY(nw_mpi_meet());
+            NW_TRY(nw_mpi_barrier());
             int64_t begin = nw_now_ns();
             NW_TRY(run_contestant(b, c));
-            NW_TRY(nw_mpi_meet()); /* the slowest counts */
+            NW_TRY(nw_mpi_barrier()); /* the slowest counts */
             if (round >= 0) b->seconds[c][round] = nw_seconds(nw_now_ns() - begin) / b->settings->steps;
         }
     }
@@ -66,7 +66,7 @@ static nw_status measure(bench *b)
 static void print_result(bench *b, nw_cpu_ticks before)
 {
     const nw_settings *s = b->settings;
-    double median[CONTESTANTS], bytes = (double)b->drill.net->model.params.learned.floats * sizeof(float);
+    double median[CONTESTANTS], bytes = (double)b->synthetic.net->model.params.learned.floats * sizeof(float);
     double images = (double)s->batch_size * b->size;
     for (int c = 0; c < CONTESTANTS; c++) median[c] = nw_median(b->seconds[c], s->repeats);
     if (strcmp(s->format, "json") == 0) {
@@ -76,7 +76,7 @@ static void print_result(bench *b, nw_cpu_ticks before)
         nw_json_put_string(&json, "model", s->model);
         nw_json_put_int(&json, "batch_size", s->batch_size);
         nw_json_put_int(&json, "world_size", b->size);
-        nw_json_put_int(&json, "threads", nw_net_threads(b->drill.net));
+        nw_json_put_int(&json, "threads", nw_net_threads(b->synthetic.net));
         nw_json_put_string(&json, "exchange", "allreduce");
         nw_json_put_string(&json, "method", s->method);
         nw_json_put_int(&json, "delay", s->delay);
@@ -97,7 +97,7 @@ static void print_result(bench *b, nw_cpu_ticks before)
         return;
     }
     printf("%s, batch %d per rank, %d ranks of %d threads, gradient %.1f MB, method %s, delay %d\n", s->model,
-           s->batch_size, b->size, nw_net_threads(b->drill.net), bytes * 1e-6, s->method, s->delay);
+           s->batch_size, b->size, nw_net_threads(b->synthetic.net), bytes * 1e-6, s->method, s->delay);
     printf("%-28s %8.2f GB/s\n", "MPI_Allreduce alone", bytes / median[MPI] * 1e-9);
     printf("%-28s %8.2f GB/s   %.3f of it\n", "this exchange alone", bytes / median[OURS] * 1e-9,
            median[MPI] / median[OURS]);
@@ -111,7 +111,7 @@ static void print_result(bench *b, nw_cpu_ticks before)
 static nw_status make_rank(bench *b, const nw_exchange_options *options, nw_rank *rank)
 {
     nw_machine *exchange;
-    *rank = (nw_rank){.index = options->group.me, .worker = &b->drill, .work = &nw_drill_work};
+    *rank = (nw_rank){.index = options->group.me, .worker = &b->synthetic, .work = &nw_synthetic_work};
     NW_TRY(nw_exchange_create(&exchange, options));
     NW_TRY_OR(nw_passes_create(&rank->machine, exchange, options->params, 1), nw_exchange_free(exchange));
     return NW_OK;
@@ -125,15 +125,15 @@ static nw_status prepare(bench *b)
     if (s->image_size) o.height = o.width = s->image_size;
     NW_TRY(nw_mpi_start((int64_t)(s->timeout * 1e9), &b->rank, &b->size));
     NW_FAIL_IF(b->size < 2, NW_E_ARGUMENT, "an exchange needs two ranks; run 'mpirun -np 2 nowait bench exchange'");
-    NW_TRY(nw_drill_create(&b->drill, &o));
+    NW_TRY(nw_synthetic_create(&b->synthetic, &o));
     nw_codec_options codec = {.name = s->method};
     NW_TRY(nw_codec_create(&b->codec, &codec));
     for (int i = 0; i < b->size; i++) b->ranks[i] = (uint16_t)i;
     nw_exchange_options e = {.name = "allreduce",
                              .group = {b->ranks, b->size, b->rank},
-                             .params = &b->drill.net->model.params,
+                             .params = &b->synthetic.net->model.params,
                              .layout = {.codec = b->codec, .bucket_bytes = (size_t)s->bucket_bytes},
-                             .pool = b->drill.net->model.pass.exec.pool,
+                             .pool = b->synthetic.net->model.pass.exec.pool,
                              .delay = s->delay};
     nw_exchange_options none = {.name = "none", .group = {b->ranks, 1, 0}, .params = e.params};
     NW_TRY(make_rank(b, &e, &b->together));
@@ -141,7 +141,7 @@ static nw_status prepare(bench *b)
     nw_driver_options d = {.timeout_ns = (int64_t)(s->timeout * 1e9)};
     NW_TRY(nw_mpi_create(&b->driver, &d));
     NW_TRY(nw_local_create(&b->local, &d));
-    NW_NEW(b->sum, b->drill.net->model.params.learned.floats, "a gradient");
+    NW_NEW(b->sum, b->synthetic.net->model.params.learned.floats, "a gradient");
     for (int c = 0; c < CONTESTANTS; c++) {
         NW_NEW(b->seconds[c], s->repeats, "%d times", s->repeats);
     }
@@ -162,6 +162,6 @@ nw_status nw_bench_exchange(const nw_settings *settings)
     nw_codec_free(b.codec);
     for (int c = 0; c < CONTESTANTS; c++) free(b.seconds[c]);
     free(b.sum);
-    nw_drill_free(&b.drill);
+    nw_synthetic_free(&b.synthetic);
     return status;
 }

@@ -13,7 +13,7 @@
 #include "setup/plan.h"
 
 #include "base/clock.h"
-#include "bench/drill.h"
+#include "bench/synthetic.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -111,7 +111,7 @@ static void print_table(const nw_settings *s, const nw_net *net, const measureme
 nw_status nw_bench_train(const nw_settings *s)
 {
     nw_net_options o = nw_plan_net_alone(s, s->batch_size);
-    NW_CLEANUP(nw_drill_free) nw_drill drill = {0};
+    NW_CLEANUP(nw_synthetic_free) nw_synthetic synthetic = {0};
     NW_AUTOFREE double *seconds = malloc((size_t)s->steps * sizeof *seconds);
     NW_FAIL_IF(!seconds, NW_E_MEMORY, "no memory for the times of %d steps", s->steps);
     o.height = o.width = s->image_size;
@@ -119,14 +119,14 @@ nw_status nw_bench_train(const nw_settings *s)
     o.classes = s->classes;
     o.learning_rate = 0.01f;
     NW_TRY(nw_plan_variant(s, &o.variant));
-    NW_TRY(nw_drill_create(&drill, &o));
-    nw_net *net = drill.net;
+    NW_TRY(nw_synthetic_create(&synthetic, &o));
+    nw_net *net = synthetic.net;
     if (nw_net_note(net)) fprintf(stderr, "nowait: %s\n", nw_net_note(net));
     net->model.pass.exec.profile = s->profile;
 
     nw_cpu_ticks before = nw_machine_ticks();
     measurement m = {0};
-    NW_TRY(run_steps(net, drill.images, drill.labels, s->steps, seconds, &m));
+    NW_TRY(run_steps(net, synthetic.images, synthetic.labels, s->steps, seconds, &m));
     if (strcmp(s->format, "json") == 0)
         print_json(s, net, &m, seconds, before);
     else

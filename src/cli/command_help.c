@@ -274,7 +274,7 @@ static void print_markdown(FILE *out)
 
 static nw_status show_recipes(void)
 {
-    NW_CLEANUP(nw_region_free) nw_region region = {0};
+    NW_CLEANUP(nw_bump_free) nw_bump region = {0};
     nw_text_list names = {0};
     NW_TRY(nw_share_names("recipes", &region, &names));
     for (int i = 0; i < names.count; i++) printf("%s\n", names.at[i]);

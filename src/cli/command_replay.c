@@ -34,7 +34,7 @@ typedef struct replay {
 /* ---- one part ---------------------------------------------------------------------------------------------------- */
 
 /* Its options are in the file beside its schedule; those of this command that decide no numbers replace them. */
-static nw_status parse_part(const replay *r, const nw_schedule_part *part, nw_settings *s)
+static nw_status parse_part(const replay *r, const nw_log_part *part, nw_settings *s)
 {
     NW_AUTOFREE char *config = NULL;
     char sha256[65], threads[16];
@@ -56,9 +56,9 @@ static nw_status parse_part(const replay *r, const nw_schedule_part *part, nw_se
 }
 
 /* Other kernels give other bits. */
-static nw_status check_machine(const nw_schedule_part *part, const nw_settings *s)
+static nw_status check_machine(const nw_log_part *part, const nw_settings *s)
 {
-    const nw_schedule_header *h = &part->header;
+    const nw_log_header *h = &part->header;
     const nw_kernels *kernels;
     NW_TRY(nw_isa_select(nw_settings_precision(s), &kernels, NULL));
     const char *precision = kernels->dtype == NW_BF16 ? "bf16" : "f32";
@@ -70,10 +70,9 @@ static nw_status check_machine(const nw_schedule_part *part, const nw_settings *
     return NW_OK;
 }
 
-static nw_status train_part(replay *r, const nw_settings *s, const nw_dataset *d, const nw_schedule_part *part,
-                            bool last)
+static nw_status train_part(replay *r, const nw_settings *s, const nw_dataset *d, const nw_log_part *part, bool last)
 {
-    nw_world world = {.place = NW_CREW_REPLAY, .size = part->header.world};
+    nw_world world = {.place = NW_REPLICAS_REPLAY, .size = part->header.world};
     NW_CLEANUP(nw_plan_free) nw_run_options o = {0};
     NW_CLEANUP(nw_text_free) nw_text config = {0};
     nw_stopwatch watch = nw_stopwatch_start(NULL, nw_now_ns());
@@ -81,7 +80,7 @@ static nw_status train_part(replay *r, const nw_settings *s, const nw_dataset *d
     bool shows = !s->quiet;
     NW_TRY(nw_plan_run(s, d, &world, &o));
     NW_TRY(nw_session_config_text(s, &config));
-    o.crew.schedule = part;
+    o.group.schedule = part;
     o.run_dir = r->asked->run_dir[0] ? r->asked->run_dir : NULL;
     o.config = config.text;
     o.resume = r->from;
@@ -96,7 +95,7 @@ static nw_status train_part(replay *r, const nw_settings *s, const nw_dataset *d
     return ends ? NW_OK : status;
 }
 
-static nw_status replay_part(replay *r, const nw_schedule_part *part, bool last)
+static nw_status replay_part(replay *r, const nw_log_part *part, bool last)
 {
     NW_CLEANUP(nw_settings_free) nw_settings s = {0};
     NW_CLEANUP(nw_dataset_autoclose) nw_dataset *dataset = NULL;
@@ -143,11 +142,11 @@ static nw_status checkpoint_hash(const char *run, int64_t step, char sha256[65])
     return NW_OK;
 }
 
-static nw_status compare(const replay *r, const nw_schedule_part *part, bool last)
+static nw_status compare(const replay *r, const nw_log_part *part, bool last)
 {
     char wanted[65] = "";
     const char *whose = "summary.json";
-    int64_t step = nw_schedule_end_step(part);
+    int64_t step = nw_log_end_step(part);
     if (last && r->whole && part->ended) NW_TRY(summary_hash(r->run, wanted));
     if (!wanted[0]) {
         whose = "the checkpoint of that step";
@@ -187,7 +186,7 @@ static nw_status start_from(replay *r, const char *path)
 /* The first part may have begun with a checkpoint that the run still has, when steps before it were not recorded. */
 static nw_status find_beginning(replay *r)
 {
-    const nw_schedule_part *part = &r->recording.parts[0];
+    const nw_log_part *part = &r->recording.parts[0];
     NW_AUTOFREE char *path = NULL;
     if (r->from || part->first_step == 0) return NW_OK;
     NW_TRY(nw_checkpoint_step_path(&path, r->run, part->first_step));
@@ -225,12 +224,12 @@ static nw_status replay_all(replay *r)
     if (limit > 0) NW_TRY(nw_recording_limit(&r->recording, limit));
     NW_TRY(find_beginning(r));
     if (r->recording.count > 1) NW_TRY(make_folder(r));
-    const nw_schedule_part *first = &r->recording.parts[0];
+    const nw_log_part *first = &r->recording.parts[0];
     NW_FAIL_IF(r->recording.count == 1 && first->runs == first->skip, NW_E_FILE,
                "%s was killed before its ranks first rested after step %" PRId64 ": there is nothing to replay", r->run,
                first->rests[first->skip].step);
     for (int i = 0; i < r->recording.count; i++) {
-        const nw_schedule_part *part = &r->recording.parts[i];
+        const nw_log_part *part = &r->recording.parts[i];
         bool last = i + 1 == r->recording.count;
         NW_TRY(replay_part(r, part, last));
         NW_TRY(compare(r, part, last));

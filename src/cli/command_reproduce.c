@@ -32,7 +32,7 @@ static nw_status list_one(const char *name, bool several)
 
 static nw_status list(void)
 {
-    NW_CLEANUP(nw_region_free) nw_region region = {0};
+    NW_CLEANUP(nw_bump_free) nw_bump region = {0};
     nw_text_list names;
     NW_TRY(nw_paper_names(&region, &names));
     printf("%-28s %-36s %8s %10s  %s\n", "experiment", "recipe", "epochs", "published", "what");

@@ -181,15 +181,15 @@ nw_status nw_train_place(const nw_settings *s, char **run_dir, char **resume)
 
 static void print_servers(const nw_run_options *o)
 {
-    const nw_exchange_options *e = &o->crew.exchange;
+    const nw_exchange_options *e = &o->group.exchange;
     int workers = nw_server_workers(e);
     fprintf(stderr, ", %d %s%s and %d %s, %s", e->servers, e->servers == 1 ? "server" : "servers",
             workers == e->group.count ? " among them" : "", workers, workers == 1 ? "worker" : "workers",
             e->sync ? "in step" : "asynchronous");
-    if (o->crew.global_batch > 0 && workers > 1) {
-        int least = o->crew.global_batch / workers;
-        fprintf(stderr, "; batches of %d are divided among them: %d", o->crew.global_batch, least);
-        if (o->crew.global_batch % workers) fprintf(stderr, " or %d", least + 1);
+    if (o->group.global_batch > 0 && workers > 1) {
+        int least = o->group.global_batch / workers;
+        fprintf(stderr, "; batches of %d are divided among them: %d", o->group.global_batch, least);
+        if (o->group.global_batch % workers) fprintf(stderr, " or %d", least + 1);
         fprintf(stderr, " images each");
     }
 }
@@ -197,23 +197,23 @@ static void print_servers(const nw_run_options *o)
 static void print_world(const nw_settings *s, const nw_run_options *o, const nw_world *w)
 {
     bool served = strcmp(s->exchange, "server") == 0;
-    if (w->place == NW_CREW_ALONE) return;
-    fprintf(stderr, "world     %d %s ranks", w->size, w->place == NW_CREW_MPI ? "MPI" : "virtual");
+    if (w->place == NW_REPLICAS_ALONE) return;
+    fprintf(stderr, "world     %d %s ranks", w->size, w->place == NW_REPLICAS_MPI ? "MPI" : "virtual");
     if (w->cluster) fprintf(stderr, " of cluster %s", w->cluster->name);
     if (served)
         print_servers(o);
     else
         fprintf(stderr, ", %s%s", s->exchange, s->delay ? " one step late" : "");
     fprintf(stderr, ", %s on the wire; a step is %lld images\n", strcmp(s->method, "none") == 0 ? "f32" : s->method,
-            (o->crew.global_batch > 0 ? (long long)o->crew.global_batch
-                                      : (long long)nw_plan_replicas(s, w) * o->crew.replica.loader.batch_size) *
+            (o->group.global_batch > 0 ? (long long)o->group.global_batch
+                                       : (long long)nw_plan_replicas(s, w) * o->group.replica.loader.batch_size) *
                 s->accumulation_steps);
 }
 
 static void warn_of_threads(const nw_world *w)
 {
     int cpus = nw_machine_allowed_cpus();
-    if (w->place != NW_CREW_MPI && w->threads > cpus)
+    if (w->place != NW_REPLICAS_MPI && w->threads > cpus)
         fprintf(stderr, "nowait: %d threads share %d CPUs, which is slower than %d\n", w->threads, cpus, cpus);
 }
 
@@ -257,7 +257,7 @@ static nw_status train_in(const nw_settings *s, const nw_dataset *d, const nw_wo
     nw_run_result result;
     bool speaks = nw_world_leads(world), shows = speaks && !s->quiet;
     NW_TRY(nw_plan_run(s, d, world, &o));
-    if (s->calibrate[0]) return nw_calibrate(s, world, &o.crew.replica.net);
+    if (s->calibrate[0]) return nw_calibrate(s, world, &o.group.replica.net);
     NW_TRY(nw_session_config_text(s, &config));
     nw_session_find_origin(&origin, &o.record);
     o.run_dir = run_dir;

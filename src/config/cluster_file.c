@@ -20,7 +20,7 @@ enum { RULES_MOST = 1024, NAME_MOST = 40 };
 
 typedef struct reader {
     const char *file;
-    nw_region region;
+    nw_bump region;
     nw_cluster *cluster;
     const char **base; /* [node]: its name without the number of a copy */
     int next_link;
@@ -129,7 +129,7 @@ static nw_status read_two_ways(reader *r, const nw_yaml *map, const char *key, c
     return nw_yaml_get_bandwidth(r->file, node, names[1], second);
 }
 
-static nw_status read_card(reader *r, const nw_yaml *map, nw_cluster_node *node)
+static nw_status read_nic(reader *r, const nw_yaml *map, nw_cluster_node *node)
 {
     static const char *const names[] = {"out", "in"};
     return read_two_ways(r, map, "nic", names, "a nic", &node->egress, &node->ingress);
@@ -164,7 +164,7 @@ static nw_status read_node(reader *r, const nw_yaml *item, int *node, int *rank)
             snprintf(n->name, sizeof n->name, "%s-%d", name, copy);
         NW_TRY(check_unique(r, item, n->name, first, 0));
         r->base[*node] = name;
-        NW_TRY(read_card(r, item, n));
+        NW_TRY(read_nic(r, item, n));
         for (int i = 0; i < ranks; i++, ++*rank) {
             c->ranks[*rank].node = *node;
             NW_TRY(read_speed(r, item, false, &c->ranks[*rank]));
@@ -198,19 +198,19 @@ static nw_status read_ranks_and_nodes(reader *r, const nw_yaml *root)
 {
     nw_cluster *c = r->cluster;
     nw_cluster_rank usual = {.slowdown = 1, .memory_bytes_per_second = NW_CLUSTER_MEMORY};
-    nw_cluster_node card = {0};
+    nw_cluster_node nic = {0};
     const nw_yaml *list;
     int node = 0, rank = 0;
     NW_TRY(read_speed(r, root, true, &usual));
     c->compute.memory_bytes_per_second = usual.memory_bytes_per_second;
-    NW_TRY(read_card(r, root, &card));
+    NW_TRY(read_nic(r, root, &nic));
     for (int i = 0; i < c->world; i++) {
         usual.node = c->ranks[i].node;
         c->ranks[i] = usual;
     }
     for (int i = 0; i < c->node_count; i++) {
-        c->nodes[i].egress = card.egress;
-        c->nodes[i].ingress = card.ingress;
+        c->nodes[i].egress = nic.egress;
+        c->nodes[i].ingress = nic.ingress;
     }
     NW_TRY(nw_yaml_get_list(r->file, root, "nodes", &list));
     for (const nw_yaml *item = list ? list->first : NULL; item; item = item->next)
@@ -488,7 +488,7 @@ static nw_status read_cluster(reader *r, const nw_yaml *root, int wanted, uint64
                              1 + nodes + (rules ? 2 * rules->count : 0)));
     r->cluster->seed = own_seed >= 0 ? (uint64_t)own_seed : seed;
     snprintf(r->cluster->name, sizeof r->cluster->name, "%s", r->file);
-    r->base = nw_region_alloc(&r->region, (size_t)nodes * sizeof *r->base);
+    r->base = nw_bump_alloc(&r->region, (size_t)nodes * sizeof *r->base);
     NW_TRY_MEMORY(r->base);
     for (int i = 0; i < nodes; i++) r->base[i] = r->cluster->nodes[i].name;
     NW_TRY(read_ranks_and_nodes(r, root));
@@ -497,7 +497,7 @@ static nw_status read_cluster(reader *r, const nw_yaml *root, int wanted, uint64
 
 static void free_reader(reader *r)
 {
-    nw_region_free(&r->region);
+    nw_bump_free(&r->region);
     nw_cluster_free(r->cluster);
 }
 

@@ -18,7 +18,7 @@ typedef struct part {
 
 typedef struct composition {
     nw_settings *settings;
-    nw_region *region;
+    nw_bump *region;
     part names;
     const char *loaded[FILES_MOST];
     int count;
@@ -31,7 +31,7 @@ static nw_status load(composition *c, const char *path)
 {
     NW_AUTOFREE char *real = realpath(path, NULL);
     NW_FAIL_IF(!real, NW_E_FILE, "%s cannot be opened", path);
-    const char *name = nw_region_text(c->region, real, strlen(real));
+    const char *name = nw_bump_text(c->region, real, strlen(real));
     NW_TRY_MEMORY(name);
     for (int i = 0; i < c->count; i++)
         if (strcmp(c->loaded[i], name) == 0) return NW_OK;
@@ -66,7 +66,7 @@ static nw_status descend(composition *c, part **at, const char *name)
     part *p = (*at)->first;
     while (p && strcmp(p->name, name) != 0) p = p->next;
     if (!p) {
-        p = nw_region_alloc(c->region, sizeof *p);
+        p = nw_bump_alloc(c->region, sizeof *p);
         NW_TRY_MEMORY(p);
         *p = (part){.name = name};
         if ((*at)->last)
@@ -100,7 +100,7 @@ static nw_status load_with_bases(composition *c, const char *given)
     NW_TRY(load(c, path));
 
     const char *inside = folders ? path + ends[folders - 1] + 1 : strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
-    char *name = nw_region_text(c->region, inside, strlen(inside) - strlen(".yaml"));
+    char *name = nw_bump_text(c->region, inside, strlen(inside) - strlen(".yaml"));
     NW_TRY_MEMORY(name);
     part *at = &c->names;
     for (const char *one; (one = strsep(&name, "/"));) NW_TRY(descend(c, &at, one));
@@ -128,7 +128,7 @@ static nw_status make_name(composition *c)
     NW_TRY(nw_text_begin(&name));
     print_names(&c->names, name.out);
     NW_TRY(nw_text_end(&name));
-    c->settings->memory->composed_name = nw_region_text(c->region, name.text, name.size);
+    c->settings->memory->composed_name = nw_bump_text(c->region, name.text, name.size);
     NW_TRY_MEMORY(c->settings->memory->composed_name);
     return NW_OK;
 }
@@ -136,7 +136,7 @@ static nw_status make_name(composition *c)
 nw_status nw_compose(nw_settings *s)
 {
     if (s->configs.count == 0) return NW_OK;
-    composition *c = nw_region_alloc(&s->memory->region, sizeof *c);
+    composition *c = nw_bump_alloc(&s->memory->region, sizeof *c);
     NW_TRY_MEMORY(c);
     *c = (composition){.settings = s, .region = &s->memory->region};
     for (int i = 0; i < s->configs.count; i++) NW_TRY(load_with_bases(c, s->configs.at[i]));

@@ -145,7 +145,7 @@ static nw_status read_fault(const char *file, const nw_yaml *item, int world, nw
     return nw_fault_check(fault, world, NW_E_FILE, where);
 }
 
-static nw_status read_faults(nw_faults **faults, const char *file, const nw_yaml *root, nw_region *region, int world)
+static nw_status read_faults(nw_faults **faults, const char *file, const nw_yaml *root, nw_bump *region, int world)
 {
     static const char *const keys[] = {"faults", "about"};
     const nw_yaml *items;
@@ -156,7 +156,7 @@ static nw_status read_faults(nw_faults **faults, const char *file, const nw_yaml
     NW_TRY(nw_yaml_get_list(file, root, "faults", &items));
     NW_FAIL_IF(!items, NW_E_FILE, "%s has no key 'faults'; list what goes wrong under it", file);
     NW_YAML_FAIL_IF(items->count > NW_FAULTS_MOST, file, items, "more than %d faults", (int)NW_FAULTS_MOST);
-    nw_fault *list = nw_region_alloc(region, (size_t)items->count * sizeof *list);
+    nw_fault *list = nw_bump_alloc(region, (size_t)items->count * sizeof *list);
     NW_TRY_MEMORY(list);
     for (const nw_yaml *item = items->first; item; item = item->next)
         NW_TRY(read_fault(file, item, world, &list[count++]));
@@ -165,7 +165,7 @@ static nw_status read_faults(nw_faults **faults, const char *file, const nw_yaml
 
 nw_status nw_faults_parse(nw_faults **faults, const char *name, const void *data, size_t size, int world)
 {
-    NW_CLEANUP(nw_region_free) nw_region region = {0};
+    NW_CLEANUP(nw_bump_free) nw_bump region = {0};
     nw_yaml *root;
     *faults = NULL;
     NW_TRY(nw_yaml_parse(name, data, size, &region, &root));

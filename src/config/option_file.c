@@ -12,7 +12,7 @@ enum { BASES_MOST = 8 };
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
-nw_status nw_config_value(nw_region *region, const char *where, const char *key, const nw_yaml *node, const char **text)
+nw_status nw_config_value(nw_bump *region, const char *where, const char *key, const nw_yaml *node, const char **text)
 {
     if (node->kind == NW_YAML_SCALAR) {
         *text = node->text;
@@ -26,7 +26,7 @@ nw_status nw_config_value(nw_region *region, const char *where, const char *key,
         NW_FAIL_IF(i->kind != NW_YAML_SCALAR && !pair, NW_E_FILE, "%s%s takes values or pairs in its list", where, key);
         length += pair ? strlen(i->first->text) + strlen(i->last->text) + 2 : strlen(i->text) + 1;
     }
-    char *to = nw_region_alloc(region, length);
+    char *to = nw_bump_alloc(region, length);
     NW_TRY_MEMORY(to);
     *text = to;
     for (const nw_yaml *i = node->first; i; i = i->next) {
@@ -56,8 +56,8 @@ bool nw_config_is_of_line(const nw_option *o)
 
 static nw_status apply_key(nw_settings *s, const char *name, const nw_yaml *node, nw_layer layer)
 {
-    nw_region *region = &s->memory->region;
-    const char *where = nw_region_print(region, "%s:%d:%d: ", name, node->line, node->column), *text = NULL;
+    nw_bump *region = &s->memory->region;
+    const char *where = nw_bump_print(region, "%s:%d:%d: ", name, node->line, node->column), *text = NULL;
     NW_TRY_MEMORY(where);
     bool taken;
     NW_TRY(reserved(s, where, node, &taken));
@@ -77,7 +77,7 @@ static nw_status apply_key(nw_settings *s, const char *name, const nw_yaml *node
     NW_FAIL_IF(nw_yaml_is_null(node) && o->kind != NW_OPTION_TEXT, NW_E_FILE,
                "%s%s has no value; remove the key for its default", where, node->key);
     NW_TRY(nw_config_value(region, where, node->key, node, &text));
-    nw_setting_source source = {layer, nw_region_print(region, "%s:%d", name, node->line), where};
+    nw_setting_source source = {layer, nw_bump_print(region, "%s:%d", name, node->line), where};
     NW_TRY_MEMORY(source.origin);
     return nw_settings_set_match(s, match, node->key, text, &source);
 }
@@ -116,7 +116,7 @@ static nw_status apply_file(nw_settings *s, const char *path, nw_layer layer, co
     NW_AUTOFREE char *real = realpath(path, NULL), *of_base = NULL;
     NW_FAIL_IF(!real, NW_E_FILE, "%s cannot be opened", path);
     const chain here = {real, above};
-    const char *name = nw_region_text(&s->memory->region, path, strlen(path));
+    const char *name = nw_bump_text(&s->memory->region, path, strlen(path));
     NW_TRY_MEMORY(name);
     NW_TRY(nw_yaml_read(path, &s->memory->region, &root));
     const nw_yaml *base = root->kind == NW_YAML_MAP ? nw_yaml_find(root, "base") : NULL;

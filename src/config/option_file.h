@@ -24,7 +24,6 @@ nw_status nw_config_apply_tree(nw_settings *settings, const char *name, const nw
 bool nw_config_is_of_line(const nw_option *option);
 
 /* The text that nw_settings_set takes for a value; lists become lines. `where` ("x.yaml:3:1: ") is for messages. */
-nw_status nw_config_value(nw_region *region, const char *where, const char *key, const nw_yaml *node,
-                          const char **text);
+nw_status nw_config_value(nw_bump *region, const char *where, const char *key, const nw_yaml *node, const char **text);
 
 #endif

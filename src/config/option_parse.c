@@ -46,10 +46,10 @@ static bool is_item(const nw_option *o, const char *text)
 /* The arguments that follow as items of a list, joined by newlines. */
 static nw_status take_items(line *l, const nw_option *o, const char **text)
 {
-    nw_region *region = &l->settings->memory->region;
+    nw_bump *region = &l->settings->memory->region;
     *text = "";
     while (l->at + 1 < l->argc && is_item(o, l->argv[l->at + 1])) {
-        *text = nw_region_print(region, "%s%s%s", *text, **text ? "\n" : "", l->argv[++l->at]);
+        *text = nw_bump_print(region, "%s%s%s", *text, **text ? "\n" : "", l->argv[++l->at]);
         NW_TRY_MEMORY(*text);
     }
     NW_FAIL_IF(!**text, NW_E_ARGUMENT, "--%s needs a value: %s", o->name, o->values);
@@ -74,7 +74,7 @@ static nw_status take_option(line *l, nw_option_match match, const char *name, c
         value = l->argv[++l->at];
     }
     if (o->field == NW_AT(grid)) { /* grids add up: each is a dimension of its own */
-        value = l->grids ? nw_region_print(&l->settings->memory->region, "%s\n%s", l->grids, value) : value;
+        value = l->grids ? nw_bump_print(&l->settings->memory->region, "%s\n%s", l->grids, value) : value;
         NW_TRY_MEMORY(value);
         l->grids = value;
     }
@@ -87,7 +87,7 @@ static nw_status take_override(line *l, const char *text)
 {
     const char *equals = strchr(text, '=');
     nw_override *o = &l->overrides[l->override_count++];
-    o->key = nw_region_text(&l->settings->memory->region, text, strcspn(text, "="));
+    o->key = nw_bump_text(&l->settings->memory->region, text, strcspn(text, "="));
     NW_TRY_MEMORY(o->key);
     NW_FAIL_IF(!equals && l->at + 1 >= l->argc, NW_E_ARGUMENT, "--configs.%s needs a value", o->key);
     o->value = equals ? equals + 1 : l->argv[++l->at];
@@ -180,7 +180,7 @@ nw_status nw_options_parse(unsigned command, int argc, char **argv, nw_settings 
     *positional = 0;
     NW_TRY(nw_settings_begin(settings, command));
     line l = {.settings = settings, .argc = argc, .argv = argv};
-    l.overrides = nw_region_alloc(&settings->memory->region, ((size_t)argc + 1) * sizeof *l.overrides);
+    l.overrides = nw_bump_alloc(&settings->memory->region, ((size_t)argc + 1) * sizeof *l.overrides);
     NW_TRY_MEMORY(l.overrides);
     NW_TRY(take_all(&l, positional));
     NW_TRY(take_folder(&l, positional));

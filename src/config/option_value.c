@@ -18,7 +18,7 @@ typedef struct reading {
     const nw_option *option;
     const char *where, *name, *text;
     nw_status status;
-    nw_region *region;
+    nw_bump *region;
 } reading;
 
 bool nw_text_is_bool(const char *text, bool *value)
@@ -85,9 +85,9 @@ static bool find_choice(const char *choices, const char *text, const char **word
 }
 
 /* "a|b=c" without the other spellings. */
-static const char *plain_choices(nw_region *region, const char *choices)
+static const char *plain_choices(nw_bump *region, const char *choices)
 {
-    char *plain = nw_region_text(region, choices, strlen(choices)), *to = plain;
+    char *plain = nw_bump_text(region, choices, strlen(choices)), *to = plain;
     if (!plain) return choices;
     for (const char *c = choices; *c; c += *c == '=' ? strcspn(c, "|") : 1)
         if (*c != '=') *to++ = *c;
@@ -101,7 +101,7 @@ static nw_status read_choice(const reading *r, const char **value)
     size_t length;
     NW_FAIL_IF(!find_choice(r->option->values, r->text, &word, &length), r->status, "%s%s is %s, not '%s'", r->where,
                r->name, plain_choices(r->region, r->option->values), r->text);
-    *value = nw_region_text(r->region, word, length);
+    *value = nw_bump_text(r->region, word, length);
     NW_TRY_MEMORY(*value);
     return NW_OK;
 }
@@ -144,12 +144,12 @@ static nw_status split(const reading *r, const char *separators, nw_text_list *l
         t += strcspn(t, separators);
         count++;
     }
-    const char **at = nw_region_alloc(r->region, (size_t)count * sizeof *at);
+    const char **at = nw_bump_alloc(r->region, (size_t)count * sizeof *at);
     NW_TRY_MEMORY(at);
     count = 0;
     for (const char *t = text + strspn(text, separators); *t; t += strspn(t, separators)) {
         size_t length = strcspn(t, separators);
-        at[count] = nw_region_text(r->region, t, length);
+        at[count] = nw_bump_text(r->region, t, length);
         NW_TRY_MEMORY(at[count++]);
         t += length;
     }
@@ -161,7 +161,7 @@ static nw_status read_list(const reading *r, const nw_text_list *items, void *fi
 {
     size_t count = (size_t)items->count;
     if (r->option->kind == NW_OPTION_INTS) {
-        int *at = nw_region_alloc(r->region, count * sizeof *at);
+        int *at = nw_bump_alloc(r->region, count * sizeof *at);
         NW_TRY_MEMORY(at);
         for (size_t i = 0; i < count; i++) {
             int64_t value;
@@ -170,7 +170,7 @@ static nw_status read_list(const reading *r, const nw_text_list *items, void *fi
         }
         if (field) *(nw_int_list *)field = (nw_int_list){items->count, at};
     } else if (r->option->kind == NW_OPTION_NUMBERS) {
-        double *at = nw_region_alloc(r->region, count * sizeof *at);
+        double *at = nw_bump_alloc(r->region, count * sizeof *at);
         NW_TRY_MEMORY(at);
         for (size_t i = 0; i < count; i++) NW_TRY(read_number(r, items->at[i], &at[i]));
         if (field) *(nw_number_list *)field = (nw_number_list){items->count, at};
@@ -182,7 +182,7 @@ static nw_status read_list(const reading *r, const nw_text_list *items, void *fi
 
 static nw_status read_knots(const reading *r, const nw_text_list *items, void *field)
 {
-    nw_knot *at = nw_region_alloc(r->region, (size_t)items->count * sizeof *at);
+    nw_knot *at = nw_bump_alloc(r->region, (size_t)items->count * sizeof *at);
     NW_TRY_MEMORY(at);
     for (int i = 0; i < items->count; i++) {
         char x[64];
@@ -199,11 +199,11 @@ static nw_status read_knots(const reading *r, const nw_text_list *items, void *f
     return NW_OK;
 }
 
-static nw_status join(nw_region *region, const nw_text_list *items, char separator, const char **text)
+static nw_status join(nw_bump *region, const nw_text_list *items, char separator, const char **text)
 {
     size_t length = 1;
     for (int i = 0; i < items->count; i++) length += strlen(items->at[i]) + 1;
-    char *to = nw_region_alloc(region, length);
+    char *to = nw_bump_alloc(region, length);
     NW_TRY_MEMORY(to);
     *text = to;
     for (int i = 0; i < items->count; i++) {
@@ -230,13 +230,13 @@ static nw_status read_scalar(const reading *r, void *field, const char **canonic
         if (field && r->option->kind == NW_OPTION_INT64) *(int64_t *)field = whole;
         snprintf(text, sizeof text, "%lld", (long long)whole);
     }
-    *canonical = nw_region_text(r->region, text, strlen(text));
+    *canonical = nw_bump_text(r->region, text, strlen(text));
     NW_TRY_MEMORY(*canonical);
     return NW_OK;
 }
 
 nw_status nw_option_read(const nw_option *o, const char *where, const char *name, const char *text, nw_status status,
-                         nw_region *region, void *field, const char **canonical)
+                         nw_bump *region, void *field, const char **canonical)
 {
     reading r = {o, where, name, text, status, region};
     bool value = false, automatic = o->kind == NW_OPTION_SWITCH && strcasecmp(text, "auto") == 0;
@@ -256,7 +256,7 @@ nw_status nw_option_read(const nw_option *o, const char *where, const char *name
         if (o->kind == NW_OPTION_CHOICE)
             NW_TRY(read_choice(&r, canonical));
         else
-            *canonical = nw_region_text(region, text, strlen(text));
+            *canonical = nw_bump_text(region, text, strlen(text));
         NW_TRY_MEMORY(*canonical);
         if (field) *(const char **)field = *canonical;
         return NW_OK;

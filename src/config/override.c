@@ -122,8 +122,8 @@ static nw_status set_ratio(const overriding *o, const char *text)
 /* Counted from the end of warm-up; the option counts from the start. */
 static nw_status set_milestones(const overriding *o, const char *text)
 {
-    nw_region *region = &o->settings->memory->region;
-    char *rest = nw_region_text(region, text, strlen(text));
+    nw_bump *region = &o->settings->memory->region;
+    char *rest = nw_bump_text(region, text, strlen(text));
     const char *all = "";
     NW_TRY_MEMORY(rest);
     for (const char *item; (item = strsep(&rest, "\n"));) {
@@ -131,7 +131,7 @@ static nw_status set_milestones(const overriding *o, const char *text)
         double value;
         NW_TRY(read_number(o, item, &value));
         nw_number_print(value + o->settings->warm_up, number);
-        all = nw_region_print(region, "%s%s%s", all, *all ? "," : "", number);
+        all = nw_bump_print(region, "%s%s%s", all, *all ? "," : "", number);
         NW_TRY_MEMORY(all);
     }
     return set_option(o, o->row->option, all);
@@ -188,9 +188,9 @@ static nw_status find_row(overriding *o, const char *key, struct row *by_name)
 
 static nw_status apply(nw_settings *s, const nw_override *override, nw_override_pass pass)
 {
-    nw_region *region = &s->memory->region;
+    nw_bump *region = &s->memory->region;
     struct row by_name;
-    overriding o = {.settings = s, .name = nw_region_print(region, "--configs.%s", override->key)};
+    overriding o = {.settings = s, .name = nw_bump_print(region, "--configs.%s", override->key)};
     NW_TRY_MEMORY(o.name);
     NW_TRY(find_row(&o, override->key, &by_name));
     bool dependent = o.row->set == set_milestones || o.row->set == set_classes;

@@ -42,7 +42,7 @@ bool nw_share_find(const char *name, char path[NW_PATH_MOST])
 }
 
 /* Adds the recipes of one folder; `prefix` is "" or "petra/". */
-static nw_status add_folder(const char *folder, const char *prefix, nw_region *region, const char **names, int *count)
+static nw_status add_folder(const char *folder, const char *prefix, nw_bump *region, const char **names, int *count)
 {
     DIR *d = opendir(folder);
     nw_status status = NW_OK;
@@ -51,7 +51,7 @@ static nw_status add_folder(const char *folder, const char *prefix, nw_region *r
         size_t length = strlen(e->d_name);
         if (e->d_name[0] == '.' || e->d_name[0] == '_') continue; /* _x.yaml is a base of others */
         if (length > 5 && strcmp(e->d_name + length - 5, ".yaml") == 0) {
-            names[*count] = nw_region_print(region, "%s%.*s", prefix, (int)length - 5, e->d_name);
+            names[*count] = nw_bump_print(region, "%s%.*s", prefix, (int)length - 5, e->d_name);
             if (!names[(*count)++]) status = NW_FAIL(NW_E_MEMORY, "no memory left for the list of recipes");
         } else if (!*prefix) {
             char inner[NW_PATH_MOST], inner_prefix[300];
@@ -66,9 +66,9 @@ static nw_status add_folder(const char *folder, const char *prefix, nw_region *r
 
 static int by_name(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
 
-nw_status nw_share_names(const char *where, nw_region *region, nw_text_list *list)
+nw_status nw_share_names(const char *where, nw_bump *region, nw_text_list *list)
 {
-    const char **names = nw_region_alloc(region, RECIPES_MOST * sizeof *names);
+    const char **names = nw_bump_alloc(region, RECIPES_MOST * sizeof *names);
     char folder[NW_PATH_MOST];
     int count = 0, kept = 0;
     NW_TRY_MEMORY(names);
@@ -83,7 +83,7 @@ nw_status nw_share_names(const char *where, nw_region *region, nw_text_list *lis
 
 static nw_status unknown_name(const char *folder, const char *what, const char *hint, const char *name)
 {
-    NW_CLEANUP(nw_region_free) nw_region region = {0};
+    NW_CLEANUP(nw_bump_free) nw_bump region = {0};
     nw_text_list names;
     NW_TRY(nw_share_names(folder, &region, &names));
     NW_FAIL_IF(names.count == 0, NW_E_ARGUMENT, "there is no %s '%s', and no folder '%s' here or beside the program",
@@ -114,7 +114,7 @@ nw_status nw_recipe_find(const char *name, char path[NW_PATH_MOST])
 
 nw_status nw_recipe_list(FILE *out)
 {
-    NW_CLEANUP(nw_region_free) nw_region region = {0};
+    NW_CLEANUP(nw_bump_free) nw_bump region = {0};
     nw_text_list names;
     NW_TRY(nw_share_names("recipes", &region, &names));
     for (int i = 0; i < names.count; i++) {

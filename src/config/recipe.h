@@ -26,7 +26,7 @@ nw_status nw_recipe_find(const char *name, char path[NW_PATH_MOST]);
 
 /* Names of the .yaml files of a shared folder ("recipes") and of the folders in it, sorted, each once. They live in the
  * region. */
-nw_status nw_share_names(const char *folder, nw_region *region, nw_text_list *names);
+nw_status nw_share_names(const char *folder, nw_bump *region, nw_text_list *names);
 
 /* One line a recipe: its name and what it is about. */
 nw_status nw_recipe_list(FILE *out);

@@ -41,7 +41,7 @@ nw_status nw_settings_begin(nw_settings *s, unsigned command)
 void nw_settings_free(nw_settings *s)
 {
     if (!s->memory) return;
-    nw_region_free(&s->memory->region);
+    nw_bump_free(&s->memory->region);
     free(s->memory);
     memset(s, 0, sizeof *s);
 }
@@ -51,7 +51,7 @@ nw_status nw_settings_set(nw_settings *s, int index, const char *name, const cha
 {
     const nw_option *o = nw_option_at(index);
     nw_slot *slot = &s->memory->slots[index];
-    nw_region *region = &s->memory->region;
+    nw_bump *region = &s->memory->region;
     nw_status bad = source->layer == NW_LAYER_RECIPE || source->layer == NW_LAYER_CONFIGS ? NW_E_FILE : NW_E_ARGUMENT;
     bool wins = source->layer >= slot->layer;
     const char *canonical;
@@ -87,7 +87,7 @@ nw_status nw_settings_add_note(nw_settings *s, const char *format, ...)
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
     if (s->memory->note_count == NW_NOTES_MOST) return NW_OK;
-    const char *note = nw_region_text(&s->memory->region, text, strlen(text));
+    const char *note = nw_bump_text(&s->memory->region, text, strlen(text));
     NW_TRY_MEMORY(note);
     s->memory->notes[s->memory->note_count++] = note;
     return NW_OK;
@@ -124,7 +124,7 @@ nw_status nw_settings_apply_defaults(nw_settings *s, const char *name)
 {
     int count;
     const nw_default *set = nw_defaults_find(name, &count);
-    nw_setting_source source = {NW_LAYER_DEFAULTS_SET, nw_region_print(&s->memory->region, "defaults %s", name),
+    nw_setting_source source = {NW_LAYER_DEFAULTS_SET, nw_bump_print(&s->memory->region, "defaults %s", name),
                                 "defaults: "};
     NW_TRY_MEMORY(source.origin);
     for (int i = 0; i < count; i++) {
@@ -143,7 +143,7 @@ static nw_status replace(nw_settings *s, const char *option, const char *text, c
 {
     int index = nw_option_find(option, s->memory->command).index;
     nw_slot *slot = &s->memory->slots[index];
-    nw_setting_source source = {slot->layer, nw_region_print(&s->memory->region, "%s%s", slot->origin, why), "--"};
+    nw_setting_source source = {slot->layer, nw_bump_print(&s->memory->region, "%s%s", slot->origin, why), "--"};
     NW_TRY_MEMORY(source.origin);
     return nw_settings_set(s, index, option, text, &source);
 }
@@ -151,7 +151,7 @@ static nw_status replace(nw_settings *s, const char *option, const char *text, c
 /* A list of numbers as text; `y` NULL or the second halves of pairs. */
 static nw_status print_list(nw_settings *s, int count, const double *x, const double *y, const char **text)
 {
-    char *to = nw_region_alloc(&s->memory->region, (size_t)count * 66 + 1);
+    char *to = nw_bump_alloc(&s->memory->region, (size_t)count * 66 + 1);
     NW_TRY_MEMORY(to);
     *text = to;
     for (int i = 0; i < count; i++) {
@@ -173,7 +173,7 @@ static nw_status scale(nw_settings *s, double factor, nw_layer lowest, nw_layer 
         const nw_slot *slot = nw_settings_slot(s, names[i]);
         int count = i == 0 ? s->lr_knots.count : i == 2 ? s->milestones.count : 1;
         if (slot->layer < lowest || slot->layer > highest || count == 0) continue;
-        double *x = nw_region_alloc(&s->memory->region, 2 * (size_t)count * sizeof *x), *y = x + count;
+        double *x = nw_bump_alloc(&s->memory->region, 2 * (size_t)count * sizeof *x), *y = x + count;
         NW_TRY_MEMORY(x);
         for (int k = 0; k < count; k++) {
             if (i == 0) x[k] = s->lr_knots.at[k].x * factor, y[k] = s->lr_knots.at[k].y;
@@ -228,7 +228,7 @@ static nw_status move_last_knot(nw_settings *s, const char *why, bool *moved)
     *moved = false;
     if (nw_settings_slot(s, "lr-knots")->layer != NW_LAYER_DEFAULTS_SET || count == 0) return NW_OK;
     if (count > 1 && s->lr_knots.at[count - 2].x >= s->epochs) return NW_OK;
-    double *x = nw_region_alloc(&s->memory->region, 2 * (size_t)count * sizeof *x), *y = x + count;
+    double *x = nw_bump_alloc(&s->memory->region, 2 * (size_t)count * sizeof *x), *y = x + count;
     const char *text;
     NW_TRY_MEMORY(x);
     for (int k = 0; k < count; k++) x[k] = s->lr_knots.at[k].x, y[k] = s->lr_knots.at[k].y;
@@ -289,7 +289,7 @@ static nw_status resolve_algorithm(nw_settings *s)
     nw_slot *slot = nw_settings_slot(s, "algorithm");
     if (!any || slot->layer > layer) return NW_OK;
     int number = on[4] ? 6 : on[1] ? 1 : on[2] && on[3] ? 5 : on[2] ? 4 : on[3] ? 3 : 2;
-    const char *id = nw_region_print(&s->memory->region, "%c%d", on[0] ? 's' : 'a', number);
+    const char *id = nw_bump_print(&s->memory->region, "%c%d", on[0] ? 's' : 'a', number);
     NW_TRY_MEMORY(id);
     NW_FAIL_IF(slot->layer == layer && strcmp(slot->text, id) != 0, NW_E_ARGUMENT,
                "--algorithm %s does not agree with the method flags, which say %s; leave one of the two out",
@@ -303,20 +303,20 @@ static nw_status resolve_algorithm(nw_settings *s)
 
 nw_status nw_settings_name_run(nw_settings *s, int ranks)
 {
-    nw_region *region = &s->memory->region;
+    nw_bump *region = &s->memory->region;
     char *name;
     if (*s->name) {
-        name = nw_region_print(region, "%s%s", s->name, s->suffix);
+        name = nw_bump_print(region, "%s%s", s->name, s->suffix);
     } else if (s->memory->composed_name) {
-        name = nw_region_print(region, "%s%s.np%d", s->memory->composed_name, s->suffix, ranks);
+        name = nw_bump_print(region, "%s%s.np%d", s->memory->composed_name, s->suffix, ranks);
     } else if (*s->recipe) {
         /* A recipe's whole name, but only the last part of a file's. */
         const char *end = strrchr(s->recipe, '.'), *slash = strrchr(s->recipe, '/');
         bool file = end && strcmp(end, ".yaml") == 0;
         const char *from = file && slash ? slash + 1 : s->recipe;
-        name = nw_region_print(region, "%.*s%s", (int)(file ? end - from : (long)strlen(from)), from, s->suffix);
+        name = nw_bump_print(region, "%.*s%s", (int)(file ? end - from : (long)strlen(from)), from, s->suffix);
     } else {
-        name = nw_region_print(region, "%s-%s%s", s->model, s->dataset, s->suffix);
+        name = nw_bump_print(region, "%s-%s%s", s->model, s->dataset, s->suffix);
     }
     NW_TRY_MEMORY(name);
     for (char *c = name; *c; c++)

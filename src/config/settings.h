@@ -8,7 +8,7 @@
 #define NW_CONFIG_SETTINGS_H
 
 #include "config/option_table.h"
-#include "config/region.h"
+#include "config/bump.h"
 
 typedef enum nw_layer {
     NW_LAYER_DEFAULT,
@@ -28,7 +28,7 @@ typedef struct nw_slot {
 enum { NW_NOTES_MOST = 32 };
 
 struct nw_settings_memory {
-    nw_region region;
+    nw_bump region;
     unsigned command;
     nw_slot slots[NW_OPTIONS_MOST];
     const char *notes[NW_NOTES_MOST];
@@ -71,7 +71,7 @@ nw_status nw_settings_finish(nw_settings *settings);
 /* Reads `text` as the option's type. `where` and `name` are for messages, `status` is what a bad text returns. Writes
  * the typed value to `field` (NULL: only checks) and the canonical text. */
 nw_status nw_option_read(const nw_option *option, const char *where, const char *name, const char *text,
-                         nw_status status, nw_region *region, void *field, const char **canonical);
+                         nw_status status, nw_bump *region, void *field, const char **canonical);
 bool nw_text_is_bool(const char *text, bool *value);
 /* A shortest text that reads back as the same number. */
 void nw_number_print(double value, char text[32]);

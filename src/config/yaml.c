@@ -12,7 +12,7 @@
 
 typedef struct builder {
     const char *name;
-    nw_region *region;
+    nw_bump *region;
     nw_yaml *stack[NW_YAML_DEPTH];
     int depth, nodes;
     nw_yaml *root;
@@ -48,7 +48,7 @@ static nw_status take_key(builder *b, const yaml_event_t *event)
     if (twin)
         return NW_FAIL(NW_E_FILE, "%s:%zu:%zu: the key '%s' is already there in line %d; remove one of the two",
                        b->name, event->start_mark.line + 1, event->start_mark.column + 1, text, twin->line);
-    b->key = nw_region_text(b->region, text, strlen(text));
+    b->key = nw_bump_text(b->region, text, strlen(text));
     NW_TRY_MEMORY(b->key);
     b->key_line = (int)event->start_mark.line + 1;
     b->key_column = (int)event->start_mark.column + 1;
@@ -59,7 +59,7 @@ static nw_status take_key(builder *b, const yaml_event_t *event)
 static nw_status add(builder *b, const yaml_event_t *event, nw_yaml_kind kind, nw_yaml **added)
 {
     if (++b->nodes > NW_YAML_NODES) return fail(b, event->start_mark, "the file has more than 20000 values");
-    nw_yaml *node = nw_region_alloc(b->region, sizeof *node);
+    nw_yaml *node = nw_bump_alloc(b->region, sizeof *node);
     NW_TRY_MEMORY(node);
     *added = node;
     node->kind = kind;
@@ -105,7 +105,7 @@ static nw_status take(builder *b, const yaml_event_t *event, int *documents)
             return fail(b, event->start_mark, "a text holds a zero byte");
         NW_TRY(add(b, event, NW_YAML_SCALAR, &node));
         node->quoted = event->data.scalar.style != YAML_PLAIN_SCALAR_STYLE;
-        node->text = nw_region_text(b->region, (const char *)event->data.scalar.value, event->data.scalar.length);
+        node->text = nw_bump_text(b->region, (const char *)event->data.scalar.value, event->data.scalar.length);
         NW_TRY_MEMORY(node->text);
         return NW_OK;
     case YAML_SEQUENCE_START_EVENT:
@@ -128,7 +128,7 @@ static nw_status take(builder *b, const yaml_event_t *event, int *documents)
     return NW_OK;
 }
 
-nw_status nw_yaml_parse(const char *name, const void *data, size_t size, nw_region *region, nw_yaml **root)
+nw_status nw_yaml_parse(const char *name, const void *data, size_t size, nw_bump *region, nw_yaml **root)
 {
     builder b = {.name = name, .region = region};
     yaml_parser_t parser;
@@ -152,7 +152,7 @@ nw_status nw_yaml_parse(const char *name, const void *data, size_t size, nw_regi
     yaml_parser_delete(&parser);
     NW_TRY(status);
     if (!b.root) {
-        b.root = nw_region_alloc(region, sizeof *b.root);
+        b.root = nw_bump_alloc(region, sizeof *b.root);
         NW_TRY_MEMORY(b.root);
         b.root->kind = NW_YAML_MAP;
         b.root->text = "";
@@ -163,7 +163,7 @@ nw_status nw_yaml_parse(const char *name, const void *data, size_t size, nw_regi
 
 #else
 
-nw_status nw_yaml_parse(const char *name, const void *data, size_t size, nw_region *region, nw_yaml **root)
+nw_status nw_yaml_parse(const char *name, const void *data, size_t size, nw_bump *region, nw_yaml **root)
 {
     (void)data, (void)size, (void)region;
     *root = NULL;
@@ -175,7 +175,7 @@ nw_status nw_yaml_parse(const char *name, const void *data, size_t size, nw_regi
 
 #endif
 
-nw_status nw_yaml_read(const char *path, nw_region *region, nw_yaml **root)
+nw_status nw_yaml_read(const char *path, nw_bump *region, nw_yaml **root)
 {
     *root = NULL;
     NW_AUTOFREE char *data = NULL;

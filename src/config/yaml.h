@@ -9,7 +9,7 @@
 #ifndef NW_CONFIG_YAML_H
 #define NW_CONFIG_YAML_H
 
-#include "config/region.h"
+#include "config/bump.h"
 
 enum { NW_YAML_BYTES = 1 << 20, NW_YAML_DEPTH = 16, NW_YAML_NODES = 20000, NW_YAML_KEYS = 512 };
 
@@ -26,8 +26,8 @@ typedef struct nw_yaml {
 } nw_yaml;
 
 /* The nodes live in the region. An empty document is a map without keys. `name` is for messages. */
-nw_status nw_yaml_parse(const char *name, const void *data, size_t size, nw_region *region, nw_yaml **root);
-nw_status nw_yaml_read(const char *path, nw_region *region, nw_yaml **root);
+nw_status nw_yaml_parse(const char *name, const void *data, size_t size, nw_bump *region, nw_yaml **root);
+nw_status nw_yaml_read(const char *path, nw_bump *region, nw_yaml **root);
 
 nw_yaml *nw_yaml_find(const nw_yaml *map, const char *key); /* NULL: none */
 /* An unquoted scalar that says nothing: empty, ~, null, None. */

@@ -122,13 +122,13 @@ static nw_status read_tree(nw_paper *paper, const char *name, const char *file, 
     static const nw_yaml_field field = {"experiments", NW_YAML_KEYS_OF, 0, true};
     const nw_yaml *all;
     NW_TRY(nw_yaml_fill(file, root, "a paper", &field, 1, &all));
-    paper->at = nw_region_alloc(&paper->region, (size_t)all->count * sizeof *paper->at);
-    file = nw_region_text(&paper->region, file, strlen(file));
+    paper->at = nw_bump_alloc(&paper->region, (size_t)all->count * sizeof *paper->at);
+    file = nw_bump_text(&paper->region, file, strlen(file));
     NW_TRY_MEMORY(paper->at && file);
     for (const nw_yaml *node = all->first; node; node = node->next) {
         nw_experiment *e = &paper->at[paper->count++];
         *e = (nw_experiment){.file = file, .published = NAN};
-        e->name = nw_region_print(&paper->region, "%s/%s", name, node->key);
+        e->name = nw_bump_print(&paper->region, "%s/%s", name, node->key);
         NW_TRY_MEMORY(e->name);
         NW_TRY(read_experiment(e, node));
     }
@@ -155,14 +155,11 @@ nw_status nw_paper_read(nw_paper *paper, const char *name)
 
 void nw_paper_free(nw_paper *paper)
 {
-    nw_region_free(&paper->region);
+    nw_bump_free(&paper->region);
     *paper = (nw_paper){0};
 }
 
-nw_status nw_paper_names(nw_region *region, nw_text_list *names)
-{
-    return nw_share_names("experiments", region, names);
-}
+nw_status nw_paper_names(nw_bump *region, nw_text_list *names) { return nw_share_names("experiments", region, names); }
 
 /* ---- trials ------------------------------------------------------------------------------------------------------ */
 
@@ -186,7 +183,7 @@ typedef struct block_run {
     block block;
     int scale; /* of the block's values */
     int index;
-    nw_region *region;
+    nw_bump *region;
 } block_run;
 
 /* The value of a key that stands between braces. */
@@ -208,14 +205,14 @@ static nw_status expand(const block_run *r, const char *text, const char **expan
 {
     const char *done = "", *rest = text, *open, *close, *value = "";
     while ((open = strchr(rest, '{')) && (close = strchr(open, '}'))) {
-        const char *name = nw_region_text(r->region, open + 1, (size_t)(close - open) - 1);
+        const char *name = nw_bump_text(r->region, open + 1, (size_t)(close - open) - 1);
         NW_TRY_MEMORY(name);
         NW_TRY(value_of(r, name, text, &value));
-        done = nw_region_print(r->region, "%s%.*s%s", done, (int)(open - rest), rest, value);
+        done = nw_bump_print(r->region, "%s%.*s%s", done, (int)(open - rest), rest, value);
         NW_TRY_MEMORY(done);
         rest = close + 1;
     }
-    *expanded = nw_region_print(r->region, "%s%s", done, rest);
+    *expanded = nw_bump_print(r->region, "%s%s", done, rest);
     NW_TRY_MEMORY(*expanded);
     return NW_OK;
 }
@@ -304,7 +301,7 @@ nw_status nw_experiment_plan(const nw_experiment *e, nw_trials *trials)
     NW_TRY(nw_text_print(&trials->dir, "%s/%s-%s%s", s->run_dir[0] ? s->run_dir : "runs/reproduce", e->name, s->scale,
                          s->real ? "-real" : ""));
     if (!e->recipe) {
-        NW_CLEANUP(nw_region_free) nw_region region = {0};
+        NW_CLEANUP(nw_bump_free) nw_bump region = {0};
         return add_blocks(&(block_run){.experiment = e, .region = &region}, s->real ? &e->real : &e->here, trials);
     }
     nw_trial *trial;

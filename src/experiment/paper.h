@@ -70,7 +70,7 @@ typedef struct nw_experiment {
 } nw_experiment;
 
 typedef struct nw_paper {
-    nw_region region;
+    nw_bump region;
     nw_experiment *at;
     int count;
 } nw_paper;
@@ -81,7 +81,7 @@ nw_status nw_paper_read(nw_paper *paper, const char *name);
 nw_status nw_paper_parse(nw_paper *paper, const char *name, const char *file, const void *data, size_t size);
 void nw_paper_free(nw_paper *paper);
 /* Names of all papers, sorted. */
-nw_status nw_paper_names(nw_region *region, nw_text_list *names);
+nw_status nw_paper_names(nw_bump *region, nw_text_list *names);
 
 /* Of so many published epochs, those that a --scale trains. */
 int nw_scale_epochs(const char *scale, int64_t epochs);

@@ -181,8 +181,8 @@ nw_state_owner nw_rank_state(nw_rank *r) { return (nw_state_owner){r, list_state
 nw_status nw_rank_tell(nw_driver *d, nw_rank *r, nw_event event)
 {
     int before = d->actions.count;
-    const nw_taps *taps = &d->options.taps;
-    if (taps->event) taps->event(taps->context, r->index, &event);
+    const nw_taps *hooks = &d->options.hooks;
+    if (hooks->event) hooks->event(hooks->context, r->index, &event);
     nw_recorder_event(d->options.recorder, r->index, &event);
     d->actions.running = r->busy ? &r->task : NULL;
     d->actions.final = r->final;
@@ -242,10 +242,10 @@ bool nw_driver_shall_stop(nw_driver *d)
 
 void nw_driver_drop(nw_driver *d, int by, int rank, bool back)
 {
-    const nw_taps *taps = &d->options.taps;
+    const nw_taps *hooks = &d->options.hooks;
     if (d->dropped[rank] != back) return;
     d->dropped[rank] = !back;
-    if (taps->dropped) taps->dropped(taps->context, by, rank, back);
+    if (hooks->dropped) hooks->dropped(hooks->context, by, rank, back);
 }
 
 /* ---- messages ---------------------------------------------------------------------------------------------------- */
@@ -254,15 +254,15 @@ void nw_driver_stamp(nw_driver *d, int from, int to, nw_message *m)
 {
     if (m->header->sequence == 0) name_message(d, from, m, ++d->sequence);
     if (d->options.ledger) nw_ledger_sent(d->options.ledger, from, to, m->header);
-    const nw_taps *taps = &d->options.taps;
-    if (taps->sent) taps->sent(taps->context, from, to, m->header, nw_driver_now(d, from));
+    const nw_taps *hooks = &d->options.hooks;
+    if (hooks->sent) hooks->sent(hooks->context, from, to, m->header, nw_driver_now(d, from));
 }
 
 void nw_driver_accept(nw_driver *d, int from, int to, const nw_message *m)
 {
     if (d->options.ledger) nw_ledger_received(d->options.ledger, from, to, m->header);
-    const nw_taps *taps = &d->options.taps;
-    if (taps->received) taps->received(taps->context, from, to, m->header, nw_driver_now(d, to));
+    const nw_taps *hooks = &d->options.hooks;
+    if (hooks->received) hooks->received(hooks->context, from, to, m->header, nw_driver_now(d, to));
 }
 
 /* ---- drivers ----------------------------------------------------------------------------------------------------- */
@@ -368,7 +368,7 @@ static void count_word(nw_driver *d, int from, int to, size_t bytes)
     nw_ledger_transport(ledger, NW_RECEIVED, NW_HEADER_BYTES + bytes);
 }
 
-static nw_status share(nw_driver *d, const void *mine, size_t bytes, void *all)
+static nw_status allgather(nw_driver *d, const void *mine, size_t bytes, void *all)
 {
     d->in_turn = true;
     for (int i = 1; i < d->size; i++) {
@@ -384,11 +384,11 @@ static nw_status share(nw_driver *d, const void *mine, size_t bytes, void *all)
     return d->ops->finish(d);
 }
 
-nw_status nw_driver_share(nw_driver *d, const void *mine, size_t bytes, void *all)
+nw_status nw_driver_allgather(nw_driver *d, const void *mine, size_t bytes, void *all)
 {
     NW_FAIL_IF(bytes > NW_SHARE_MOST, NW_E_INTERNAL, "%zu bytes of each rank are to be shared; at most %d may be",
                bytes, NW_SHARE_MOST);
-    if (d->ops->say) return tell_failure(d, share(d, mine, bytes, all));
+    if (d->ops->say) return tell_failure(d, allgather(d, mine, bytes, all));
     memcpy(all, mine, bytes * (size_t)d->size);
     for (int from = 0; from < d->size; from++)
         for (int to = 0; to < d->size; to++) count_word(d, from, to, bytes);
@@ -396,7 +396,7 @@ nw_status nw_driver_share(nw_driver *d, const void *mine, size_t bytes, void *al
 }
 
 /* In pieces that fit into messages. */
-static nw_status collect(nw_driver *d, int from, char *data, size_t bytes)
+static nw_status gather(nw_driver *d, int from, char *data, size_t bytes)
 {
     const size_t most = (size_t)64 << 20;
     d->in_turn = false;
@@ -409,10 +409,10 @@ static nw_status collect(nw_driver *d, int from, char *data, size_t bytes)
     return NW_OK;
 }
 
-nw_status nw_driver_collect(nw_driver *d, int from, void *data, size_t bytes)
+nw_status nw_driver_gather(nw_driver *d, int from, void *data, size_t bytes)
 {
     if (!d->ops->say || from == 0 || d->dropped[from]) return NW_OK;
-    return tell_failure(d, collect(d, from, data, bytes));
+    return tell_failure(d, gather(d, from, data, bytes));
 }
 
 /* ---- means ---- */

@@ -4,7 +4,7 @@
  * A world has `size` ranks; this process holds `count` of them, from `first` on: one under MPI, all of a virtual
  * cluster. nw_driver_run tells each how far to go and goes on until every one of them rests (machine.h). What has to
  * happen between (evaluation, checkpoints, comparing replicas) is written once, as loops over the local ranks with
- * nw_driver_share where ranks must know of each other.
+ * nw_driver_allgather where ranks must know of each other.
  *
  * Nothing waits for ever: a rank that hears nothing of one it waits for within `timeout_ns` fails with NW_E_PEER, names
  * them and what they last did, and, where a directory for dumps is given, every living rank writes what it knows
@@ -45,7 +45,7 @@ typedef struct nw_driver_options {
     const volatile sig_atomic_t *stop;
     const char *dump_dir; /* made when needed; NULL: no dumps */
     nw_ledger *ledger;    /* may be NULL */
-    nw_taps taps;
+    nw_taps hooks;
     nw_recorder *recorder; /* may be NULL: writes down what a replay needs */
     /* What machines of this process tell the run: COUNT and SNAPSHOT. May be NULL. */
     nw_status (*counted)(void *context, const nw_count *count);
@@ -90,17 +90,17 @@ struct nw_driver {
     int64_t waited_ns;   /* that local ranks had nothing to do but wait */
 };
 
-/* Runs the local ranks (`count` of them) until all rest. Before the next run all must have met (nw_driver_share), or a
+/* Runs the local ranks (`count` of them) until all rest. Before the next run all must have met (nw_driver_allgather), or a
  * rank that is still in this one may hear what belongs to the next. */
 nw_status nw_driver_run(nw_driver *driver, nw_rank *ranks, const nw_go *go);
 
 /* Every rank gives `bytes`, at most NW_SHARE_MOST; all get those of all ranks in the order of ranks, zeros of dropped
  * ones elsewhere. `mine` holds those of the local ranks. Between runs only, as the next two. */
 enum { NW_SHARE_MOST = 256 };
-nw_status nw_driver_share(nw_driver *driver, const void *mine, size_t bytes, void *all);
+nw_status nw_driver_allgather(nw_driver *driver, const void *mine, size_t bytes, void *all);
 /* Brings data of rank `from` to rank 0, in place: on `from` it is read, on rank 0 written (in one process: nothing to
  * do, and `data` is what it is). Both call it; others may. */
-nw_status nw_driver_collect(nw_driver *driver, int from, void *data, size_t bytes);
+nw_status nw_driver_gather(nw_driver *driver, int from, void *data, size_t bytes);
 /* Makes the vectors of all ranks the mean over those that give (by rank; the same on all), added in the order of ranks:
  * the same bits by every driver. `vectors` are those of the local ranks. Each rank owns a part: it gets the others'
  * contributions to it, and sends the mean to all. */

@@ -1,4 +1,4 @@
-/* event_log.c - writing a schedule; see schedule.h. Reading it is in schedule_read.c, whole runs are in recording.c. */
+/* event_log.c - writing a schedule; see schedule.h. Reading it is in event_log_read.c, whole runs are in recording.c. */
 #include "net/event_log.h"
 
 #include "base/append.h"
@@ -23,7 +23,7 @@ struct nw_recorder {
     int first, count;
     int64_t step; /* of the last rest */
     size_t used;
-    nw_schedule_entry entries[NW_BLOCK_ENTRIES];
+    nw_log_entry entries[NW_BLOCK_ENTRIES];
     struct {
         nw_block_head head;
         uint8_t bytes[NW_BLOCK_BYTES];
@@ -75,7 +75,7 @@ static void flush(nw_recorder *r)
 
 /* ---- records ----------------------------------------------------------------------------------------------------- */
 
-static void put(nw_recorder *r, int rank, nw_schedule_entry entry)
+static void put(nw_recorder *r, int rank, nw_log_entry entry)
 {
     if (!r || r->log.file < 0 || rank < r->first || rank >= r->first + r->count) return;
     if (r->used == NW_BLOCK_ENTRIES) flush(r);
@@ -85,12 +85,12 @@ static void put(nw_recorder *r, int rank, nw_schedule_entry entry)
 
 void nw_recorder_run(nw_recorder *r, int rank, int64_t step, uint64_t sequence)
 {
-    put(r, rank, (nw_schedule_entry){.kind = NW_SCHEDULE_RUN, .at = step, .number = sequence});
+    put(r, rank, (nw_log_entry){.kind = NW_LOG_RUN, .at = step, .number = sequence});
 }
 
 void nw_recorder_event(nw_recorder *r, int rank, const nw_event *event)
 {
-    nw_schedule_entry e = {.kind = (uint8_t)event->kind, .at = event->now_ns};
+    nw_log_entry e = {.kind = (uint8_t)event->kind, .at = event->now_ns};
     if (event->kind == NW_EVENT_FINAL) e.number = event->first;
     if (event->kind == NW_EVENT_GO) e.number = (uint64_t)event->go->until;
     if (event->kind == NW_EVENT_MESSAGE) {
@@ -102,25 +102,25 @@ void nw_recorder_event(nw_recorder *r, int rank, const nw_event *event)
 
 void nw_recorder_begins(nw_recorder *r, int rank, nw_task_kind kind)
 {
-    put(r, rank, (nw_schedule_entry){.kind = kind == NW_TASK_PASS ? NW_SCHEDULE_PASS : NW_SCHEDULE_UPDATE});
+    put(r, rank, (nw_log_entry){.kind = kind == NW_TASK_PASS ? NW_LOG_PASS : NW_LOG_UPDATE});
 }
 
 void nw_recorder_rest(nw_recorder *r, int rank, int64_t step)
 {
-    put(r, rank, (nw_schedule_entry){.kind = NW_SCHEDULE_REST, .at = step});
+    put(r, rank, (nw_log_entry){.kind = NW_LOG_REST, .at = step});
     if (!r) return;
     r->step = step;
     flush(r);
 }
 
-static void put_for_all(nw_recorder *r, nw_schedule_kind kind, int64_t step, int64_t epoch)
+static void put_for_all(nw_recorder *r, nw_log_kind kind, int64_t step, int64_t epoch)
 {
-    nw_schedule_entry e = {.kind = (uint8_t)kind, .at = step, .number = (uint64_t)epoch};
+    nw_log_entry e = {.kind = (uint8_t)kind, .at = step, .number = (uint64_t)epoch};
     for (int i = 0; r && i < r->count; i++) put(r, r->first + i, e);
     if (r) flush(r);
 }
 
-void nw_recorder_saved(nw_recorder *r, int64_t step, int64_t epoch) { put_for_all(r, NW_SCHEDULE_SAVED, step, epoch); }
+void nw_recorder_saved(nw_recorder *r, int64_t step, int64_t epoch) { put_for_all(r, NW_LOG_SAVED, step, epoch); }
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
@@ -144,11 +144,11 @@ static nw_status remove_from(const char *schedule, const char *part, int rank, b
     return NW_OK;
 }
 
-nw_status nw_schedule_cut(const char *run_dir, int64_t first_step, int rank)
+nw_status nw_log_cut(const char *run_dir, int64_t first_step, int rank)
 {
     NW_AUTOFREE char *schedule = NULL;
     NW_CLEANUP(nw_names_free) nw_names names = {0};
-    NW_TRY(nw_path_join(&schedule, run_dir, NW_SCHEDULE_DIR));
+    NW_TRY(nw_path_join(&schedule, run_dir, NW_LOG_DIR));
     if (nw_file_is_directory(schedule)) NW_TRY(nw_directory_list(&names, schedule));
     for (int i = 0; i < names.count; i++) {
         int64_t step;
@@ -158,10 +158,10 @@ nw_status nw_schedule_cut(const char *run_dir, int64_t first_step, int rank)
     return NW_OK;
 }
 
-static nw_status write_start(nw_recorder *r, const nw_schedule_header *h)
+static nw_status write_start(nw_recorder *r, const nw_log_header *h)
 {
-    uint8_t magic[] = NW_SCHEDULE_MAGIC;
-    magic[sizeof magic - 1] = NW_SCHEDULE_VERSION; /* in the place of the zero */
+    uint8_t magic[] = NW_LOG_MAGIC;
+    magic[sizeof magic - 1] = NW_LOG_VERSION; /* in the place of the zero */
     keep_failure(r, nw_append_write(&r->log, magic, sizeof magic));
     if (r->log.file >= 0) write_block(r, h, sizeof *h);
     NW_FAIL_IF(r->failure[0], NW_E_SYSTEM, "%s", r->failure);
@@ -180,7 +180,7 @@ static void forget(nw_recorder *r)
     r->failure[0] = 0;
 }
 
-static nw_status write_config(const char *dir, nw_schedule_header *h, const char *config)
+static nw_status write_config(const char *dir, nw_log_header *h, const char *config)
 {
     NW_AUTOFREE char *path = NULL;
     nw_sha256_of(config, strlen(config), h->config_sha256);
@@ -189,9 +189,9 @@ static nw_status write_config(const char *dir, nw_schedule_header *h, const char
     return nw_file_replace(path, config, strlen(config));
 }
 
-nw_status nw_recorder_open(nw_recorder *r, const char *run_dir, const nw_schedule_header *header, const char *config)
+nw_status nw_recorder_open(nw_recorder *r, const char *run_dir, const nw_log_header *header, const char *config)
 {
-    nw_schedule_header h = *header;
+    nw_log_header h = *header;
     NW_AUTOFREE char *dir = NULL, *path = NULL;
     NW_FAIL_IF(h.world < 1 || h.world > NW_SCHEDULE_RANKS || h.ranks < 1 || h.first_rank < 0 ||
                    h.first_rank + h.ranks > h.world,
@@ -203,7 +203,7 @@ nw_status nw_recorder_open(nw_recorder *r, const char *run_dir, const nw_schedul
 #if NW_HAVE_ZLIB
     NW_FAIL_IF(deflateInit(&r->packer, Z_BEST_SPEED) != Z_OK, NW_E_MEMORY, "no memory to pack a schedule");
 #endif
-    NW_TRY(nw_text_print(&dir, "%s/" NW_SCHEDULE_DIR "/%" PRId64, run_dir, h.first_step));
+    NW_TRY(nw_text_print(&dir, "%s/" NW_LOG_DIR "/%" PRId64, run_dir, h.first_step));
     NW_TRY(nw_text_print(&path, "%s/rank%d.log", dir, r->first));
     NW_TRY(nw_directory_make(dir));
     if (config) NW_TRY(write_config(dir, &h, config));
@@ -215,7 +215,7 @@ nw_status nw_recorder_open(nw_recorder *r, const char *run_dir, const nw_schedul
 nw_status nw_recorder_close(nw_recorder *r, bool finished)
 {
     if (!r) return NW_OK;
-    if (finished) put_for_all(r, NW_SCHEDULE_END, r->step, 0);
+    if (finished) put_for_all(r, NW_LOG_END, r->step, 0);
     flush(r);
     keep_failure(r, nw_append_close(&r->log));
     NW_FAIL_IF(r->failure[0], NW_E_SYSTEM, "%s", r->failure);

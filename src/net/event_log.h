@@ -18,7 +18,7 @@
  *   END      the process ended as it should, at that step
  *
  * On disk (little-endian): magic "NWSCHED", version 1 byte; then blocks, each packed by zlib for itself where that
- * makes it smaller, with its sizes and a hash before it (schedule_format.h). The first holds nw_schedule_header as it
+ * makes it smaller, with its sizes and a hash before it (event_log_format.h). The first holds nw_log_header as it
  * lies in memory, the others entries of 24 bytes, those of all ranks of the process in the order of their making.
  *
  * Recording takes no memory after nw_recorder_open: entries gather in a buffer, which is written when it is full and at
@@ -34,41 +34,41 @@
 
 #include <stdio.h>
 
-#define NW_SCHEDULE_DIR    "schedule"
+#define NW_LOG_DIR         "schedule"
 #define NW_SCHEDULE_CONFIG "config.yaml"
-enum { NW_SCHEDULE_VERSION = 3, NW_SCHEDULE_RANKS = 1024 /* at most */ };
+enum { NW_LOG_VERSION = 3, NW_SCHEDULE_RANKS = 1024 /* at most */ };
 
-typedef struct nw_schedule_header {
+typedef struct nw_log_header {
     int world, first_rank, ranks, unused; /* ranks: in this file, from first_rank on */
     int64_t first_step, first_epoch;
     uint64_t seed;
     double lr_factor; /* on what the schedule of learning rates says: below 1 where a run went back; not 0 */
     char exchange[64], codec[64], isa[32], precision[16], version[32], commit[64];
     char config_sha256[72]; /* of config.yaml; "": there is none */
-} nw_schedule_header;
+} nw_log_header;
 
-typedef enum nw_schedule_kind { /* the first ones are nw_event_kind's */
-                                NW_SCHEDULE_RUN = NW_EVENT_KINDS,
-                                NW_SCHEDULE_PASS,
-                                NW_SCHEDULE_UPDATE,
-                                NW_SCHEDULE_REST,
-                                NW_SCHEDULE_SAVED,
-                                NW_SCHEDULE_END,
-                                NW_SCHEDULE_KINDS
-} nw_schedule_kind;
+typedef enum nw_log_kind { /* the first ones are nw_event_kind's */
+                           NW_LOG_RUN = NW_EVENT_KINDS,
+                           NW_LOG_PASS,
+                           NW_LOG_UPDATE,
+                           NW_LOG_REST,
+                           NW_LOG_SAVED,
+                           NW_LOG_END,
+                           NW_LOG_KINDS
+} nw_log_kind;
 
-typedef struct nw_schedule_record {
-    int kind;          /* nw_event_kind or nw_schedule_kind */
+typedef struct nw_log_record {
+    int kind;          /* nw_event_kind or nw_log_kind */
     int64_t now_ns;    /* of events */
     uint64_t first;    /* FINAL; of GO, until */
     int from;          /* MESSAGE */
     uint64_t sequence; /* MESSAGE; RUN: messages made so far */
     int64_t step;      /* RUN, REST, SAVED, END */
     int64_t epoch;     /* SAVED */
-} nw_schedule_record;
+} nw_log_record;
 
 /* "message 57 from rank 2 at 12345 ns" */
-void nw_schedule_text(const nw_schedule_record *record, char *text, size_t size);
+void nw_log_text(const nw_log_record *record, char *text, size_t size);
 
 /* ---- recording --------------------------------------------------------------------------------------------------- */
 
@@ -77,11 +77,10 @@ typedef struct nw_recorder nw_recorder;
 /* A recorder that ignores everything until it is opened. */
 nw_status nw_recorder_create(nw_recorder **recorder);
 /* Removes from RUN/schedule what this rank wrote in parts that begin at `first_step` or later. */
-nw_status nw_schedule_cut(const char *run_dir, int64_t first_step, int rank);
+nw_status nw_log_cut(const char *run_dir, int64_t first_step, int rank);
 /* Begins the part of the header's first step, with the text of config.yaml where rank 0 is here (or NULL). A process
  * that goes back to a checkpoint opens it again; the part before stays without END. */
-nw_status nw_recorder_open(nw_recorder *recorder, const char *run_dir, const nw_schedule_header *header,
-                           const char *config);
+nw_status nw_recorder_open(nw_recorder *recorder, const char *run_dir, const nw_log_header *header, const char *config);
 /* What could not be written ends the recording, and nw_recorder_close tells; training goes on. `finished`: the process
  * ends at rest. NULL is ignored by all of these. */
 nw_status nw_recorder_close(nw_recorder *recorder, bool finished);

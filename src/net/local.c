@@ -38,12 +38,12 @@ static nw_status tell(nw_driver *d, nw_event event)
 
 static nw_status do_task(nw_driver *d, nw_rank *r)
 {
-    const nw_taps *taps = &d->options.taps;
+    const nw_taps *hooks = &d->options.hooks;
     int64_t begin = nw_now_ns();
     NW_TRY(r->work->run(r->worker, &r->task, NULL));
     int64_t end = nw_now_ns();
     nw_span span = r->task.kind == NW_TASK_PASS ? NW_SPAN_COMPUTE : NW_SPAN_UPDATE;
-    if (taps->span) taps->span(taps->context, 0, span, begin, end, r->step);
+    if (hooks->span) hooks->span(hooks->context, 0, span, begin, end, r->step);
     return check_actions(d, nw_rank_done(d, r, own_now(d)));
 }
 

@@ -34,7 +34,7 @@
  * Pace. GO says how many updates the world shall have made when the run ends (`until`), and a machine stops by itself;
  * it `rests` when nobody can need this rank before the next GO and nothing of its own is on the wire. Then everything
  * can be saved. All ranks of the world rest before any of them begins the next run: those who run a driver again let
- * them agree first (nw_driver_share), since a STOP is about one run.
+ * them agree first (nw_driver_allgather), since a STOP is about one run.
  *
  * Groups. A machine sees the members of its group and its own index among them, never ranks of the world:
  * nw_machine_send and event.from translate.

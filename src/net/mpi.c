@@ -5,7 +5,7 @@
  * exchange need not know beforehand what comes; the payload goes straight into memory of the pool. Messages of one
  * sender are handed on in the order in which they were sent.
  *
- * Between runs (nw_driver_share and the like) messages of exchanges that are ahead are put aside until the next
+ * Between runs (nw_driver_allgather and the like) messages of exchanges that are ahead are put aside until the next
  * run, so that what is saved or compared then does not change under its reader.
  */
 #include "net/mpi.h"
@@ -80,10 +80,10 @@ static nw_message *mail_take(mail *m)
     return message;
 }
 
-static void tap(mpi_driver *m, nw_span span, int64_t begin)
+static void hook(mpi_driver *m, nw_span span, int64_t begin)
 {
-    const nw_taps *taps = &m->base.options.taps;
-    if (taps->span) taps->span(taps->context, m->base.first, span, begin, nw_now_ns(), m->rank ? m->rank->step : 0);
+    const nw_taps *hooks = &m->base.options.hooks;
+    if (hooks->span) hooks->span(hooks->context, m->base.first, span, begin, nw_now_ns(), m->rank ? m->rank->step : 0);
 }
 
 static int64_t own_now(mpi_driver *m) { return nw_own_clock_now(&m->clock); }
@@ -161,7 +161,7 @@ static nw_status give_to_machine(mpi_driver *m, nw_message *message)
     int64_t begin = nw_now_ns();
     nw_status status = tell(m, (nw_event){.kind = NW_EVENT_MESSAGE, .message = message});
     nw_message_drop(message);
-    tap(m, NW_SPAN_HANDLE, begin);
+    hook(m, NW_SPAN_HANDLE, begin);
     return status;
 }
 
@@ -176,7 +176,7 @@ static nw_status peer_gave_up(nw_message *message, int from)
     return NW_FAIL(NW_E_PEER, "rank %d gave up: %s", from, reason);
 }
 
-/* Control messages are counted when they are used: when a rank has come through nw_driver_share, it has counted what
+/* Control messages are counted when they are used: when a rank has come through nw_driver_allgather, it has counted what
  * all others sent for it, and nothing of what faster ranks sent since. */
 static void count_arrival(mpi_driver *m, int from, const nw_message *message)
 {
@@ -313,7 +313,7 @@ static nw_status wait_for_news(mpi_driver *m)
         if (!needs && limit > 0 && now - since > limit) return give_up(m, now - since);
     }
     m->base.waited_ns += nw_now_ns() - begin;
-    tap(m, NW_SPAN_WAIT, begin);
+    hook(m, NW_SPAN_WAIT, begin);
     return NW_OK;
 }
 
@@ -421,7 +421,7 @@ static nw_status do_task(mpi_driver *m)
     int64_t begin = nw_now_ns();
     nw_span span = r->task.kind == NW_TASK_PASS ? NW_SPAN_COMPUTE : NW_SPAN_UPDATE;
     nw_status status = r->work->run(r->worker, &r->task, &m->announce);
-    tap(m, span, begin);
+    hook(m, span, begin);
     NW_TRY(status);
     NW_TRY(m->failure);
     m->idle = own_now(m);

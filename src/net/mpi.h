@@ -36,11 +36,11 @@ void nw_mpi_end(int exit_code);
 
 /* Every rank gives `bytes`, all get those of all: for the start, before there is a driver. Gives up after
  * nw_mpi_start's time. */
-nw_status nw_mpi_gather(const void *mine, size_t bytes, void *all);
+nw_status nw_mpi_allgather(const void *mine, size_t bytes, void *all);
 
 /* For benchmarks: MPI's own sum of a vector over all ranks, and all waiting for each other. */
 nw_status nw_mpi_allreduce(const float *mine, float *sum, size_t count);
-nw_status nw_mpi_meet(void);
+nw_status nw_mpi_barrier(void);
 /* Seconds that a message of `bytes` takes from rank 0 to rank 1 and back, halved; all ranks call, ranks 0 and 1
  * measure. */
 nw_status nw_mpi_ping(size_t bytes, int rounds, double *seconds);

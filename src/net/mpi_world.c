@@ -226,7 +226,7 @@ int nw_mpi_ranks_here(void)
     return size;
 }
 
-nw_status nw_mpi_gather(const void *mine, size_t bytes, void *all)
+nw_status nw_mpi_allgather(const void *mine, size_t bytes, void *all)
 {
     MPI_Request request;
     NW_FAIL_IF(MPI_Iallgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, MPI_COMM_WORLD, &request) !=
@@ -244,7 +244,7 @@ nw_status nw_mpi_allreduce(const float *mine, float *sum, size_t count)
     return NW_OK;
 }
 
-nw_status nw_mpi_meet(void)
+nw_status nw_mpi_barrier(void)
 {
     MPI_TRY(MPI_Barrier(MPI_COMM_WORLD), "let ranks meet");
     return NW_OK;
@@ -256,7 +256,7 @@ nw_status nw_mpi_ping(size_t bytes, int rounds, double *seconds)
     int rank = nw_mpi_process.rank, peer = 1 - rank;
     NW_AUTOFREE char *data = calloc(1, bytes + 1);
     NW_FAIL_IF(!data, NW_E_MEMORY, "no memory for a message of %zu bytes", bytes);
-    NW_TRY(nw_mpi_meet());
+    NW_TRY(nw_mpi_barrier());
     int64_t begin = nw_now_ns();
     for (int i = 0; i < rounds && rank < 2; i++) {
         if (rank == 0) MPI_TRY(MPI_Send(data, (int)bytes, MPI_BYTE, peer, NW_MPI_TAG, MPI_COMM_WORLD), what);
@@ -264,7 +264,7 @@ nw_status nw_mpi_ping(size_t bytes, int rounds, double *seconds)
         if (rank == 1) MPI_TRY(MPI_Send(data, (int)bytes, MPI_BYTE, peer, NW_MPI_TAG, MPI_COMM_WORLD), what);
     }
     *seconds = (double)(nw_now_ns() - begin) * 1e-9 / (2.0 * rounds);
-    return nw_mpi_meet();
+    return nw_mpi_barrier();
 }
 
 /* Whether all ranks leave within the time. */
@@ -359,7 +359,7 @@ nw_status nw_mpi_start(int64_t timeout_ns, int *rank, int *size)
     return nw_mpi_missing();
 }
 int nw_mpi_ranks_here(void) { return 1; }
-nw_status nw_mpi_gather(const void *mine, size_t bytes, void *all)
+nw_status nw_mpi_allgather(const void *mine, size_t bytes, void *all)
 {
     (void)mine, (void)bytes, (void)all;
     return nw_mpi_missing();
@@ -369,7 +369,7 @@ nw_status nw_mpi_allreduce(const float *mine, float *sum, size_t count)
     (void)mine, (void)sum, (void)count;
     return nw_mpi_missing();
 }
-nw_status nw_mpi_meet(void) { return nw_mpi_missing(); }
+nw_status nw_mpi_barrier(void) { return nw_mpi_missing(); }
 nw_status nw_mpi_ping(size_t bytes, int rounds, double *seconds)
 {
     (void)bytes, (void)rounds, (void)seconds;

@@ -31,9 +31,9 @@ static bool is_text(const char *text, size_t room)
     return length < room;
 }
 
-static nw_status check_header(const nw_schedule_file *f)
+static nw_status check_header(const nw_log_file *f)
 {
-    const nw_schedule_header *h = &f->header;
+    const nw_log_header *h = &f->header;
     bool texts = is_text(h->exchange, sizeof h->exchange) && is_text(h->codec, sizeof h->codec) &&
                  is_text(h->isa, sizeof h->isa) && is_text(h->precision, sizeof h->precision) &&
                  is_text(h->version, sizeof h->version) && is_text(h->commit, sizeof h->commit) &&
@@ -47,7 +47,7 @@ static nw_status check_header(const nw_schedule_file *f)
     return NW_OK;
 }
 
-static nw_status unpack(const nw_schedule_file *f, const uint8_t *packed, const nw_block_head *h, void *to)
+static nw_status unpack(const nw_log_file *f, const uint8_t *packed, const nw_block_head *h, void *to)
 {
     if (h->packed == h->bytes) {
         memcpy(to, packed, h->bytes);
@@ -65,9 +65,9 @@ static nw_status unpack(const nw_schedule_file *f, const uint8_t *packed, const 
 }
 
 /* The entries of a block behind those that there are. */
-static nw_status add_entries(nw_schedule_file *f, const uint8_t *packed, const nw_block_head *h, size_t at)
+static nw_status add_entries(nw_log_file *f, const uint8_t *packed, const nw_block_head *h, size_t at)
 {
-    nw_schedule_entry entries[NW_BLOCK_ENTRIES];
+    nw_log_entry entries[NW_BLOCK_ENTRIES];
     NW_FAIL_IF(h->bytes > sizeof entries || h->bytes % sizeof entries[0], NW_E_FILE,
                "%s: the block at byte %zu is no list of records", f->name, at);
     NW_TRY(unpack(f, packed, h, entries));
@@ -80,7 +80,7 @@ static nw_status add_entries(nw_schedule_file *f, const uint8_t *packed, const n
 }
 
 /* Reads the block at *at and goes behind it; *torn where it is not whole. */
-static nw_status read_block(nw_schedule_file *f, const uint8_t *data, size_t size, size_t *at, bool *torn)
+static nw_status read_block(nw_log_file *f, const uint8_t *data, size_t size, size_t *at, bool *torn)
 {
     nw_block_head h;
     size_t begin = *at, left = size - begin;
@@ -102,54 +102,54 @@ static nw_status read_block(nw_schedule_file *f, const uint8_t *data, size_t siz
     return check_header(f);
 }
 
-static nw_status parse(nw_schedule_file *f, const uint8_t *data, size_t size)
+static nw_status parse(nw_log_file *f, const uint8_t *data, size_t size)
 {
-    static const char magic[] = NW_SCHEDULE_MAGIC;
+    static const char magic[] = NW_LOG_MAGIC;
     NW_FAIL_IF(size < sizeof magic || memcmp(data, magic, sizeof magic - 1) != 0, NW_E_FILE,
                "%s is no schedule: it does not begin with %s", f->name, magic);
     int version = data[sizeof magic - 1];
-    NW_FAIL_IF(version != NW_SCHEDULE_VERSION, NW_E_FILE,
+    NW_FAIL_IF(version != NW_LOG_VERSION, NW_E_FILE,
                "%s is a schedule of version %d, and this build replays version %d; use the build that recorded it",
-               f->name, version, NW_SCHEDULE_VERSION);
+               f->name, version, NW_LOG_VERSION);
     for (size_t at = sizeof magic; at < size && !f->torn;) NW_TRY(read_block(f, data, size, &at, &f->torn));
     NW_FAIL_IF(f->header.world == 0, NW_E_FILE, "%s has no header: its run was killed before it began", f->name);
     return NW_OK;
 }
 
-nw_status nw_schedule_file_parse(nw_schedule_file *f, const char *name, const void *data, size_t size)
+nw_status nw_log_file_parse(nw_log_file *f, const char *name, const void *data, size_t size)
 {
-    *f = (nw_schedule_file){0};
-    NW_TRY_OR(nw_text_copy(&f->name, name), nw_schedule_file_free(f));
-    NW_TRY_OR(parse(f, data, size), nw_schedule_file_free(f));
+    *f = (nw_log_file){0};
+    NW_TRY_OR(nw_text_copy(&f->name, name), nw_log_file_free(f));
+    NW_TRY_OR(parse(f, data, size), nw_log_file_free(f));
     return NW_OK;
 }
 
-void nw_schedule_file_free(nw_schedule_file *f)
+void nw_log_file_free(nw_log_file *f)
 {
     free(f->name);
     free(f->entries);
-    *f = (nw_schedule_file){0};
+    *f = (nw_log_file){0};
 }
 
 /* ---- records ----------------------------------------------------------------------------------------------------- */
 
-void nw_schedule_begin(nw_schedule_cursor *c, const nw_schedule_file *file, int rank)
+void nw_log_begin(nw_log_cursor *c, const nw_log_file *file, int rank)
 {
-    *c = (nw_schedule_cursor){.file = file, .rank = rank};
+    *c = (nw_log_cursor){.file = file, .rank = rank};
 }
 
-nw_status nw_schedule_next(nw_schedule_cursor *c, nw_schedule_record *r)
+nw_status nw_log_next(nw_log_cursor *c, nw_log_record *r)
 {
-    const nw_schedule_file *f = c->file;
-    *r = (nw_schedule_record){0};
+    const nw_log_file *f = c->file;
+    *r = (nw_log_record){0};
     while (c->at < f->count && f->entries[c->at].rank != (uint32_t)c->rank) c->at++;
     c->ended = c->at == f->count;
     if (c->ended) return NW_OK;
-    const nw_schedule_entry *e = &f->entries[c->at++];
+    const nw_log_entry *e = &f->entries[c->at++];
     bool event = e->kind < NW_EVENT_KINDS;
     c->number++;
-    NW_FAIL_IF(e->kind >= NW_SCHEDULE_KINDS || e->from >= f->header.world || (!event && e->at < 0) ||
-                   (e->kind == NW_SCHEDULE_SAVED && e->number > INT64_MAX),
+    NW_FAIL_IF(e->kind >= NW_LOG_KINDS || e->from >= f->header.world || (!event && e->at < 0) ||
+                   (e->kind == NW_LOG_SAVED && e->number > INT64_MAX),
                NW_E_FILE, "%s: record %" PRId64 " of rank %d makes no sense", f->name, c->number, c->rank);
     r->kind = e->kind;
     r->from = e->from;
@@ -158,17 +158,17 @@ nw_status nw_schedule_next(nw_schedule_cursor *c, nw_schedule_record *r)
     else
         r->step = e->at;
     if (e->kind == NW_EVENT_FINAL || e->kind == NW_EVENT_GO) r->first = e->number;
-    if (e->kind == NW_EVENT_MESSAGE || e->kind == NW_SCHEDULE_RUN) r->sequence = e->number;
-    if (e->kind == NW_SCHEDULE_SAVED) r->epoch = (int64_t)e->number;
+    if (e->kind == NW_EVENT_MESSAGE || e->kind == NW_LOG_RUN) r->sequence = e->number;
+    if (e->kind == NW_LOG_SAVED) r->epoch = (int64_t)e->number;
     return NW_OK;
 }
 
 /* ---- for people -------------------------------------------------------------------------------------------------- */
 
-void nw_schedule_text(const nw_schedule_record *r, char *text, size_t size)
+void nw_log_text(const nw_log_record *r, char *text, size_t size)
 {
-    static const char *const names[NW_SCHEDULE_KINDS] = {"go",  "stop", "message", "timer", "final", "out", "done",
-                                                         "run", "pass", "update",  "rest",  "saved", "end"};
+    static const char *const names[NW_LOG_KINDS] = {"go",  "stop", "message", "timer", "final", "out", "done",
+                                                    "run", "pass", "update",  "rest",  "saved", "end"};
     const char *name = names[r->kind];
     if (r->kind == NW_EVENT_MESSAGE)
         snprintf(text, size, "message %" PRIu64 " from rank %d at %" PRId64 " ns", r->sequence, r->from, r->now_ns);
@@ -178,11 +178,11 @@ void nw_schedule_text(const nw_schedule_record *r, char *text, size_t size)
         snprintf(text, size, "go until %" PRIu64 " at %" PRId64 " ns", r->first, r->now_ns);
     else if (r->kind < NW_EVENT_KINDS)
         snprintf(text, size, "%s at %" PRId64 " ns", name, r->now_ns);
-    else if (r->kind == NW_SCHEDULE_RUN)
+    else if (r->kind == NW_LOG_RUN)
         snprintf(text, size, "run at step %" PRId64 ", %" PRIu64 " messages made", r->step, r->sequence);
-    else if (r->kind == NW_SCHEDULE_SAVED)
+    else if (r->kind == NW_LOG_SAVED)
         snprintf(text, size, "saved step %" PRId64 ", epoch %" PRId64, r->step, r->epoch);
-    else if (r->kind >= NW_SCHEDULE_REST)
+    else if (r->kind >= NW_LOG_REST)
         snprintf(text, size, "%s at step %" PRId64, name, r->step);
     else
         snprintf(text, size, "%s", name);

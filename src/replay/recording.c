@@ -19,7 +19,7 @@ static const size_t MOST_BYTES = (size_t)4 << 30; /* of a file */
 
 /* ---- one part ---------------------------------------------------------------------------------------------------- */
 
-static nw_status read_file(nw_schedule_part *p, int rank, nw_schedule_file *file)
+static nw_status read_file(nw_log_part *p, int rank, nw_log_file *file)
 {
     NW_AUTOFREE char *path = NULL, *data = NULL;
     size_t size;
@@ -29,12 +29,12 @@ static nw_status read_file(nw_schedule_part *p, int rank, nw_schedule_file *file
                "there, and they have to be brought together",
                path, rank);
     NW_TRY(nw_file_read(path, MOST_BYTES, &data, &size));
-    return nw_schedule_file_parse(file, path, data, size);
+    return nw_log_file_parse(file, path, data, size);
 }
 
-static nw_status check_file(const nw_schedule_part *p, const nw_schedule_file *f, int rank)
+static nw_status check_file(const nw_log_part *p, const nw_log_file *f, int rank)
 {
-    const nw_schedule_header *a = &p->header, *b = &f->header;
+    const nw_log_header *a = &p->header, *b = &f->header;
     bool same = a->world == b->world && a->first_step == b->first_step && a->first_epoch == b->first_epoch &&
                 a->seed == b->seed && strcmp(a->config_sha256, b->config_sha256) == 0 &&
                 strcmp(a->exchange, b->exchange) == 0 && strcmp(a->codec, b->codec) == 0;
@@ -48,7 +48,7 @@ static nw_status check_file(const nw_schedule_part *p, const nw_schedule_file *f
     return NW_OK;
 }
 
-static nw_status read_files(nw_schedule_part *p)
+static nw_status read_files(nw_log_part *p)
 {
     for (int rank = 0, world = 1; rank < world;) {
         NW_FAIL_IF(!nw_grow(&p->files, (size_t)p->file_count, sizeof *p->files), NW_E_MEMORY,
@@ -65,14 +65,14 @@ static nw_status read_files(nw_schedule_part *p)
     return NW_OK;
 }
 
-const nw_schedule_file *nw_schedule_file_of(const nw_schedule_part *p, int rank)
+const nw_log_file *nw_log_file_of(const nw_log_part *p, int rank)
 {
     int i = 0;
     while (rank >= p->files[i].header.first_rank + p->files[i].header.ranks) i++;
     return &p->files[i];
 }
 
-static nw_status add_mark(nw_schedule_mark **marks, int *count, nw_schedule_mark mark)
+static nw_status add_mark(nw_log_mark **marks, int *count, nw_log_mark mark)
 {
     NW_FAIL_IF(!nw_grow(marks, (size_t)*count, sizeof **marks), NW_E_MEMORY, "no memory for the rests of a schedule");
     (*marks)[(*count)++] = mark;
@@ -81,39 +81,39 @@ static nw_status add_mark(nw_schedule_mark **marks, int *count, nw_schedule_mark
 
 /* Counts the rests that a rank has in common with rank 0 (one that was away for a while has missed some), and looks
  * whether it ended; of rank 0, also where it rested and saved. */
-static nw_status scan_rank(nw_schedule_part *p, nw_schedule_cursor *c, int *rests, bool *ended)
+static nw_status scan_rank(nw_log_part *p, nw_log_cursor *c, int *rests, bool *ended)
 {
-    nw_schedule_record r;
+    nw_log_record r;
     bool together = true;
     *rests = 0;
     *ended = false;
     for (;;) {
-        NW_TRY(nw_schedule_next(c, &r));
+        NW_TRY(nw_log_next(c, &r));
         if (c->ended) return NW_OK;
         NW_FAIL_IF(*ended, NW_E_FILE, "%s: rank %d goes on after its end, in record %" PRId64, c->file->name, c->rank,
                    c->number);
-        if (r.kind == NW_SCHEDULE_REST) {
+        if (r.kind == NW_LOG_REST) {
             NW_FAIL_IF(*rests == INT32_MAX / 4, NW_E_FILE, "%s has more rests than can be", c->file->name);
             together &= c->rank == 0 || (*rests + 1 < p->rest_count && p->rests[*rests + 1].step == r.step);
             *rests += together;
-            if (c->rank == 0) NW_TRY(add_mark(&p->rests, &p->rest_count, (nw_schedule_mark){r.step, 0, *rests}));
+            if (c->rank == 0) NW_TRY(add_mark(&p->rests, &p->rest_count, (nw_log_mark){r.step, 0, *rests}));
         }
-        if (r.kind == NW_SCHEDULE_SAVED && c->rank == 0)
-            NW_TRY(add_mark(&p->saves, &p->save_count, (nw_schedule_mark){r.step, r.epoch, *rests}));
-        *ended = r.kind == NW_SCHEDULE_END;
+        if (r.kind == NW_LOG_SAVED && c->rank == 0)
+            NW_TRY(add_mark(&p->saves, &p->save_count, (nw_log_mark){r.step, r.epoch, *rests}));
+        *ended = r.kind == NW_LOG_END;
     }
 }
 
-static nw_status scan(nw_schedule_part *p)
+static nw_status scan(nw_log_part *p)
 {
     p->ended = true;
     p->runs = INT32_MAX;
-    NW_TRY(add_mark(&p->rests, &p->rest_count, (nw_schedule_mark){.step = p->first_step}));
+    NW_TRY(add_mark(&p->rests, &p->rest_count, (nw_log_mark){.step = p->first_step}));
     for (int rank = 0; rank < p->header.world; rank++) {
-        nw_schedule_cursor c;
+        nw_log_cursor c;
         int rests = 0;
         bool ended = false;
-        nw_schedule_begin(&c, nw_schedule_file_of(p, rank), rank);
+        nw_log_begin(&c, nw_log_file_of(p, rank), rank);
         NW_TRY(scan_rank(p, &c, &rests, &ended));
         p->ended = p->ended && ended;
         if (rests < p->runs) p->runs = rests;
@@ -121,9 +121,9 @@ static nw_status scan(nw_schedule_part *p)
     return NW_OK;
 }
 
-static void free_part(nw_schedule_part *p)
+static void free_part(nw_log_part *p)
 {
-    for (int i = 0; i < p->file_count; i++) nw_schedule_file_free(&p->files[i]);
+    for (int i = 0; i < p->file_count; i++) nw_log_file_free(&p->files[i]);
     free(p->files);
     free(p->rests);
     free(p->saves);
@@ -134,7 +134,7 @@ static void free_part(nw_schedule_part *p)
 
 /* After how many rests of a part its checkpoint of that step was saved; -1: there is none. A process that was killed
  * between the checkpoint and its record still has the rest. */
-static int find_save(const nw_schedule_part *p, int64_t step, int64_t epoch)
+static int find_save(const nw_log_part *p, int64_t step, int64_t epoch)
 {
     for (int i = p->save_count - 1; i >= 0; i--)
         if (p->saves[i].step == step && p->saves[i].epoch == epoch && p->saves[i].rests <= p->runs)
@@ -142,7 +142,7 @@ static int find_save(const nw_schedule_part *p, int64_t step, int64_t epoch)
     return -1;
 }
 
-static nw_status join(nw_schedule_part *p, const nw_schedule_part *next)
+static nw_status join(nw_log_part *p, const nw_log_part *next)
 {
     int rests = find_save(p, next->first_step, next->header.first_epoch);
     for (int i = p->runs; rests < 0 && i >= 0; i--)
@@ -158,7 +158,7 @@ static nw_status join(nw_schedule_part *p, const nw_schedule_part *next)
 
 static int by_step(const void *a, const void *b)
 {
-    const nw_schedule_part *p = a, *q = b;
+    const nw_log_part *p = a, *q = b;
     return (p->first_step > q->first_step) - (p->first_step < q->first_step);
 }
 
@@ -167,7 +167,7 @@ static nw_status find_parts(nw_recording *r, const char *schedule, const nw_name
 {
     NW_NEW(r->parts, names->count + 1, "the parts of a schedule");
     for (int i = 0; i < names->count; i++) {
-        nw_schedule_part *p = &r->parts[r->count];
+        nw_log_part *p = &r->parts[r->count];
         NW_AUTOFREE char *first = NULL;
         if (!nw_number_of_name(names->at[i], &p->first_step)) continue;
         NW_TRY(nw_text_print(&first, "%s/%s/rank0.log", schedule, names->at[i]));
@@ -193,7 +193,7 @@ static nw_status load(nw_recording *r, const char *run_dir, const char *schedule
         NW_TRY(scan(&r->parts[i]));
     }
     for (int i = 0; i + 1 < r->count; i++) NW_TRY(join(&r->parts[i], &r->parts[i + 1]));
-    nw_schedule_part *last = &r->parts[r->count - 1];
+    nw_log_part *last = &r->parts[r->count - 1];
     if (r->count > 1 && last->runs == 0) free_part(&r->parts[--r->count]);
     return NW_OK;
 }
@@ -202,7 +202,7 @@ nw_status nw_recording_load(nw_recording *r, const char *run_dir)
 {
     NW_AUTOFREE char *schedule = NULL;
     *r = (nw_recording){0};
-    NW_TRY(nw_path_join(&schedule, run_dir, NW_SCHEDULE_DIR));
+    NW_TRY(nw_path_join(&schedule, run_dir, NW_LOG_DIR));
     NW_TRY_OR(load(r, run_dir, schedule), nw_recording_free(r));
     return NW_OK;
 }
@@ -217,7 +217,7 @@ void nw_recording_free(nw_recording *r)
 nw_status nw_recording_limit(nw_recording *r, int64_t step)
 {
     while (r->count > 1 && r->parts[r->count - 1].first_step >= step) free_part(&r->parts[--r->count]);
-    nw_schedule_part *p = &r->parts[r->count - 1];
+    nw_log_part *p = &r->parts[r->count - 1];
     int most = p->runs;
     while (p->runs > p->skip && p->rests[p->runs].step > step) p->runs--;
     NW_FAIL_IF(p->runs == p->skip && r->count == 1, NW_E_ARGUMENT,
@@ -231,7 +231,7 @@ nw_status nw_recording_start(nw_recording *r, int64_t step, int64_t epoch)
 {
     int from = r->count - 1, skip = 0;
     while (from > 0 && r->parts[from].first_step > step) from--;
-    nw_schedule_part *p = &r->parts[from];
+    nw_log_part *p = &r->parts[from];
     if (p->first_step != step || p->header.first_epoch != epoch) skip = find_save(p, step, epoch);
     NW_FAIL_IF(skip < 0, NW_E_ARGUMENT,
                "the schedule does not know a checkpoint of step %" PRId64 "; give one of this run that it wrote itself",
@@ -245,16 +245,16 @@ nw_status nw_recording_start(nw_recording *r, int64_t step, int64_t epoch)
 
 /* ---- for people -------------------------------------------------------------------------------------------------- */
 
-static nw_status print_rank(const nw_schedule_part *p, int rank, FILE *out)
+static nw_status print_rank(const nw_log_part *p, int rank, FILE *out)
 {
-    nw_schedule_cursor c;
-    nw_schedule_record r;
-    nw_schedule_begin(&c, nw_schedule_file_of(p, rank), rank);
+    nw_log_cursor c;
+    nw_log_record r;
+    nw_log_begin(&c, nw_log_file_of(p, rank), rank);
     for (;;) {
         char text[160];
-        NW_TRY(nw_schedule_next(&c, &r));
+        NW_TRY(nw_log_next(&c, &r));
         if (c.ended) return NW_OK;
-        nw_schedule_text(&r, text, sizeof text);
+        nw_log_text(&r, text, sizeof text);
         fprintf(out, "rank %d, %" PRId64 ": %s\n", rank, c.number, text);
     }
 }
@@ -262,12 +262,12 @@ static nw_status print_rank(const nw_schedule_part *p, int rank, FILE *out)
 nw_status nw_recording_print(const nw_recording *recording, FILE *out)
 {
     for (int i = 0; i < recording->count; i++) {
-        const nw_schedule_part *p = &recording->parts[i];
-        const nw_schedule_header *h = &p->header;
+        const nw_log_part *p = &recording->parts[i];
+        const nw_log_header *h = &p->header;
         fprintf(out,
                 "part from step %" PRId64 " to %" PRId64 ": %d ranks, exchange %s, codec %s, %s, %s, seed %" PRIu64
                 ", nowait %s (%s)%s\n",
-                p->first_step, nw_schedule_end_step(p), h->world, h->exchange, h->codec, h->isa, h->precision, h->seed,
+                p->first_step, nw_log_end_step(p), h->world, h->exchange, h->codec, h->isa, h->precision, h->seed,
                 h->version, h->commit,
                 p->torn    ? ", torn"
                 : p->ended ? ""

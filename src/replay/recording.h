@@ -5,58 +5,58 @@
 #include "net/event_log.h"
 
 /* One file, read whole and checked. */
-typedef struct nw_schedule_file {
+typedef struct nw_log_file {
     char *name; /* for messages */
-    struct nw_schedule_entry *entries;
+    struct nw_log_entry *entries;
     size_t count;
     bool torn; /* something followed that is not whole */
-    nw_schedule_header header;
-} nw_schedule_file;
+    nw_log_header header;
+} nw_log_file;
 
 /* `data` are not needed afterwards. NW_E_FILE names the byte at which it is no schedule. */
-nw_status nw_schedule_file_parse(nw_schedule_file *file, const char *name, const void *data, size_t size);
-void nw_schedule_file_free(nw_schedule_file *file);
+nw_status nw_log_file_parse(nw_log_file *file, const char *name, const void *data, size_t size);
+void nw_log_file_free(nw_log_file *file);
 
 /* A place in a rank's records. */
-typedef struct nw_schedule_cursor {
-    const nw_schedule_file *file;
+typedef struct nw_log_cursor {
+    const nw_log_file *file;
     int rank;
     size_t at;      /* in the entries */
     int64_t number; /* of the record that was read last, from 1 */
     int64_t now_ns;
     bool ended; /* no more records */
-} nw_schedule_cursor;
+} nw_log_cursor;
 
-void nw_schedule_begin(nw_schedule_cursor *cursor, const nw_schedule_file *file, int rank);
+void nw_log_begin(nw_log_cursor *cursor, const nw_log_file *file, int rank);
 /* The next record; `ended` where there is none. A record that makes no sense is NW_E_FILE. */
-nw_status nw_schedule_next(nw_schedule_cursor *cursor, nw_schedule_record *record);
+nw_status nw_log_next(nw_log_cursor *cursor, nw_log_record *record);
 
 /* Where all ranks rested, or what was saved after how many rests. */
-typedef struct nw_schedule_mark {
+typedef struct nw_log_mark {
     int64_t step, epoch;
     int rests;
-} nw_schedule_mark;
+} nw_log_mark;
 
 /* All ranks of one part of a run: one file, or one a rank. */
-typedef struct nw_schedule_part {
+typedef struct nw_log_part {
     char *dir;
     int64_t first_step;
     int file_count;
-    nw_schedule_file *files;
-    nw_schedule_header header; /* of rank 0 */
-    bool torn, ended;          /* the tail of a rank is torn; all ranks have END */
-    nw_schedule_mark *rests;   /* of rank 0: where all ranks rested, the first at 1; [0] is the beginning */
-    nw_schedule_mark *saves;   /* of rank 0 */
+    nw_log_file *files;
+    nw_log_header header; /* of rank 0 */
+    bool torn, ended;     /* the tail of a rank is torn; all ranks have END */
+    nw_log_mark *rests;   /* of rank 0: where all ranks rested, the first at 1; [0] is the beginning */
+    nw_log_mark *saves;   /* of rank 0 */
     int rest_count, save_count;
     /* How much of it counts: from rest `skip` to rest `runs`, each after as many calls of nw_driver_run. */
     int skip, runs;
-} nw_schedule_part;
-static inline int64_t nw_schedule_end_step(const nw_schedule_part *p) { return p->rests[p->runs].step; }
+} nw_log_part;
+static inline int64_t nw_log_end_step(const nw_log_part *p) { return p->rests[p->runs].step; }
 
 /* The parts of a run, in order, each as long as the next one says; one at the end in which nothing happened is left
  * out. NW_E_FILE where there is none, a rank is missing, or parts do not follow each other. */
 typedef struct nw_recording {
-    nw_schedule_part *parts;
+    nw_log_part *parts;
     int count;
 } nw_recording;
 nw_status nw_recording_load(nw_recording *recording, const char *run_dir);
@@ -65,7 +65,7 @@ nw_status nw_recording_limit(nw_recording *recording, int64_t step);
 /* Leaves out what lies before the checkpoint of `step` and `epoch`. */
 nw_status nw_recording_start(nw_recording *recording, int64_t step, int64_t epoch);
 void nw_recording_free(nw_recording *recording);
-const nw_schedule_file *nw_schedule_file_of(const nw_schedule_part *part, int rank);
+const nw_log_file *nw_log_file_of(const nw_log_part *part, int rank);
 
 /* As text, a record a line. */
 nw_status nw_recording_print(const nw_recording *recording, FILE *out);

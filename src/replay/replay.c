@@ -21,8 +21,8 @@ typedef struct letter {
 } letter;
 
 typedef struct replay_rank {
-    nw_schedule_cursor cursor;
-    nw_schedule_record next;
+    nw_log_cursor cursor;
+    nw_log_record next;
     int runs;                    /* begun */
     nw_message *out, **out_last; /* what its task sends up and down, and was not told yet */
     letter *mail;                /* sent to it and not yet told, in the order of sending */
@@ -31,7 +31,7 @@ typedef struct replay_rank {
 
 typedef struct replay_driver {
     nw_driver base;
-    const nw_schedule_part *part;
+    const nw_log_part *part;
     const volatile sig_atomic_t *stop; /* asks the replay, not what is replayed */
     replay_rank *ranks;
     nw_announce announce; /* of tasks, which is not heard: the log has what was announced when */
@@ -54,7 +54,7 @@ diverged(const replay_driver *v, int rank, const char *format, ...)
     if (r->cursor.ended)
         snprintf(text, sizeof text, "the end of the log");
     else
-        nw_schedule_text(&r->next, text, sizeof text);
+        nw_log_text(&r->next, text, sizeof text);
     return NW_FAIL(NW_E_NUMERIC,
                    "rank %d diverged from its schedule (%s) at step %" PRId64 ", record %" PRId64
                    ": %s is next, but %s",
@@ -106,9 +106,9 @@ static nw_status send_all(replay_driver *v, int from)
 
 /* ---- records ----------------------------------------------------------------------------------------------------- */
 
-static nw_status read_next(replay_rank *r) { return nw_schedule_next(&r->cursor, &r->next); }
+static nw_status read_next(replay_rank *r) { return nw_log_next(&r->cursor, &r->next); }
 
-static bool is_at_rest(const replay_rank *r) { return r->cursor.ended || r->next.kind == NW_SCHEDULE_REST; }
+static bool is_at_rest(const replay_rank *r) { return r->cursor.ended || r->next.kind == NW_LOG_REST; }
 
 static bool can_go_on(const replay_rank *r)
 {
@@ -143,7 +143,7 @@ static const char *doing(const nw_rank *p)
 static nw_status begin_task(replay_driver *v, int rank)
 {
     nw_rank *p = &v->base.ranks[rank];
-    bool passes = v->ranks[rank].next.kind == NW_SCHEDULE_PASS;
+    bool passes = v->ranks[rank].next.kind == NW_LOG_PASS;
     if (p->busy) return diverged(v, rank, "it is %s", doing(p));
     if (!nw_rank_next(&v->base, p)) return diverged(v, rank, "it has nothing to do");
     if ((p->task.kind == NW_TASK_PASS) != passes) return diverged(v, rank, "it is %s", doing(p));
@@ -199,8 +199,8 @@ static nw_status perform(replay_driver *v, int rank)
     case NW_EVENT_TIMER:
     case NW_EVENT_STOP:
         return tell(v, rank, (nw_event){.kind = (nw_event_kind)r->next.kind});
-    case NW_SCHEDULE_PASS:
-    case NW_SCHEDULE_UPDATE:
+    case NW_LOG_PASS:
+    case NW_LOG_UPDATE:
         return begin_task(v, rank);
     default:
         return diverged(v, rank, "a run is under way");
@@ -212,7 +212,7 @@ static nw_status perform(replay_driver *v, int rank)
 /* In front of the record of a run. */
 static nw_status find_run(replay_rank *r)
 {
-    while (!r->cursor.ended && r->next.kind == NW_SCHEDULE_SAVED) NW_TRY(read_next(r));
+    while (!r->cursor.ended && r->next.kind == NW_LOG_SAVED) NW_TRY(read_next(r));
     return NW_OK;
 }
 
@@ -221,7 +221,7 @@ static nw_status enter(replay_driver *v, int rank)
     replay_rank *r = &v->ranks[rank];
     nw_rank *p = &v->base.ranks[rank];
     NW_TRY(find_run(r));
-    if (r->cursor.ended || r->next.kind != NW_SCHEDULE_RUN) return diverged(v, rank, "it goes on to train");
+    if (r->cursor.ended || r->next.kind != NW_LOG_RUN) return diverged(v, rank, "it goes on to train");
     bool continues = v->part->skip > 0 && r->runs == v->part->skip; /* from a checkpoint in the middle of the log */
     if (continues) p->sequence = r->next.sequence;
     if (r->next.step != p->machine->updates || r->next.sequence != p->sequence)
@@ -280,7 +280,7 @@ static nw_status run(nw_driver *d, const nw_go *go)
     replay_driver *v = (replay_driver *)d;
     v->go = go;
     NW_FAIL_IF(v->runs == v->part->runs, NW_E_INTERRUPTED, "the schedule ends at step %" PRId64,
-               nw_schedule_end_step(v->part));
+               nw_log_end_step(v->part));
     v->runs++;
     for (int i = 0; i < d->size; i++) NW_TRY(enter(v, i));
     NW_TRY(go_on(v));
@@ -314,16 +314,16 @@ static const nw_driver_ops ops = {.name = "replay", .run = run, .now = now, .fre
 static nw_status begin_rank(replay_driver *v, int rank)
 {
     replay_rank *r = &v->ranks[rank];
-    nw_schedule_begin(&r->cursor, nw_schedule_file_of(v->part, rank), rank);
+    nw_log_begin(&r->cursor, nw_log_file_of(v->part, rank), rank);
     NW_TRY(read_next(r));
     while (r->runs < v->part->skip && !r->cursor.ended) {
-        if (r->next.kind == NW_SCHEDULE_REST) r->runs++;
+        if (r->next.kind == NW_LOG_REST) r->runs++;
         NW_TRY(read_next(r));
     }
     return NW_OK;
 }
 
-nw_status nw_replay_create(nw_driver **out, const nw_driver_options *options, const nw_schedule_part *part)
+nw_status nw_replay_create(nw_driver **out, const nw_driver_options *options, const nw_log_part *part)
 {
     int world = part->header.world;
     *out = NULL;

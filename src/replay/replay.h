@@ -20,6 +20,6 @@
 #include "replay/recording.h"
 
 /* The part outlives the driver. The options' recorder is not used. */
-nw_status nw_replay_create(nw_driver **driver, const nw_driver_options *options, const nw_schedule_part *part);
+nw_status nw_replay_create(nw_driver **driver, const nw_driver_options *options, const nw_log_part *part);
 
 #endif

@@ -275,10 +275,10 @@ static nw_status check_server(const nw_settings *s)
     return NW_OK;
 }
 
-static nw_status plan_crew(const nw_settings *s, const nw_world *w, nw_crew_options *o)
+static nw_status plan_group(const nw_settings *s, const nw_world *w, nw_replicas_options *o)
 {
     bool several = w && w->size > 1;
-    o->place = w ? w->place : NW_CREW_ALONE;
+    o->place = w ? w->place : NW_REPLICAS_ALONE;
     o->world = w ? w->size : 1;
     o->rank = w ? w->rank : 0;
     o->cluster = w ? w->cluster : NULL;
@@ -302,7 +302,7 @@ static nw_status plan_crew(const nw_settings *s, const nw_world *w, nw_crew_opti
     if (several) {
         o->dirichlet_alpha = s->non_iid_data ? s->dirichlet_alpha : 0;
         o->replica.loader.replicate = is(s->sampling, "replicate");
-        if (o->place != NW_CREW_MPI) o->replica.loader.workers = 0; /* many replicas share this process's cores */
+        if (o->place != NW_REPLICAS_MPI) o->replica.loader.workers = 0; /* many replicas share this process's cores */
     }
     return NW_OK;
 }
@@ -350,7 +350,7 @@ nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, const nw_world 
     memset(o, 0, sizeof *o);
     NW_FAIL_IF(d->split[NW_SPLIT_TRAIN].count == 0, NW_E_FILE, "%s has no training images", d->source);
     NW_FAIL_IF(d->split[NW_SPLIT_TEST].count == 0, NW_E_FILE, "%s has no test images", d->source);
-    nw_replica_options *r = &o->crew.replica;
+    nw_replica_options *r = &o->group.replica;
     nw_augment augment;
     int workers = s->workers;
     if (is(s->normalise, "mean-image")) NW_TRY(make_mean_image(d, &o->mean_image));
@@ -362,7 +362,7 @@ nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, const nw_world 
     NW_TRY(nw_plan_net(s, d, &augment, most, &r->net));
     if (w) r->net.threads = w->threads;
     bool serves =
-        w && w->place == NW_CREW_MPI && is(s->exchange, "server") && !s->server_computes && w->rank < s->servers;
+        w && w->place == NW_REPLICAS_MPI && is(s->exchange, "server") && !s->server_computes && w->rank < s->servers;
     if (serves && s->server_threads > 0) r->net.threads = s->server_threads;
     NW_TRY(plan_optimizer(s, &r->optimizer));
     plan_schedule(s, d->name, nw_plan_replicas(s, w), &r->schedule);
@@ -371,7 +371,7 @@ nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, const nw_world 
     NW_FAIL_IF(shared > s->batch_size, NW_E_ARGUMENT,
                "--batch-size %d is of all workers together (--global-batch), and too small for %d of them",
                s->batch_size, shared);
-    o->crew.global_batch = divides ? s->batch_size : 0;
+    o->group.global_batch = divides ? s->batch_size : 0;
     r->loader = (nw_loader_options){.dataset = d,
                                     .split = NW_SPLIT_TRAIN,
                                     .batch_size = s->batch_size / shared,
@@ -393,7 +393,7 @@ nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, const nw_world 
     NW_TRY(plan_delays(s, w ? w->size : 1, &r->delay));
     o->rollbacks = is(s->on_divergence, "rollback") ? s->max_rollbacks : 0;
     o->rollback_lr = s->rollback_lr;
-    NW_TRY(plan_crew(s, w, &o->crew));
+    NW_TRY(plan_group(s, w, &o->group));
     o->compare_every = s->compare_every;
     o->dataset = d;
     o->workers = workers;

@@ -132,7 +132,7 @@ static nw_status read_weights(nw_checkpoint *c, const char *model, nw_net *net, 
 {
     nw_params *p = &net->model.params;
     NW_TRY(nw_checkpoint_read_model(c, model, p, NULL));
-    return nw_crew_read_average(c, p, averaged);
+    return nw_replicas_read_average(c, p, averaged);
 }
 
 nw_status nw_session_load(const char *path, const nw_net_options *options, nw_net **net, bool *averaged)
@@ -183,8 +183,8 @@ static nw_status evaluate_on(const nw_settings *s, const nw_dataset *d, const ch
     nw_tally tally = {0};
     int64_t start = nw_now_ns();
     NW_TRY(nw_plan_run(s, d, NULL, &plan));
-    NW_TRY(nw_session_load(checkpoint, &plan.crew.replica.net, &net, &averaged));
-    nw_loader_options options = plan.crew.replica.loader;
+    NW_TRY(nw_session_load(checkpoint, &plan.group.replica.net, &net, &averaged));
+    nw_loader_options options = plan.group.replica.loader;
     options.split = split;
     options.batch_size = plan.test_batch_size;
     options.shuffle = options.drop_last = options.augmented = false;

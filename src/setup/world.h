@@ -8,10 +8,10 @@
 #define NW_SETUP_WORLD_H
 
 #include "config/options.h"
-#include "train/crew.h"
+#include "train/replicas.h"
 
 typedef struct nw_world {
-    nw_crew_place place;
+    nw_replicas_place place;
     int rank, size;
     int threads;         /* of a rank */
     nw_cluster *cluster; /* of a virtual one */

@@ -111,7 +111,7 @@ void nw_cluster_free(nw_cluster *c)
 /* Bandwidths are what TCP delivers of Ethernet's bits: 1448 of 1538 bytes of a full frame, 94 %. */
 static const struct builtin {
     const char *name;
-    double card;
+    double nic;
     int64_t latency_ns, overhead_ns;
 } builtins[] = {
     {"ideal", 0, 0, 0},
@@ -138,7 +138,7 @@ nw_status nw_cluster_builtin(nw_cluster **cluster, const char *name, int world)
     const struct builtin *b = &builtins[index];
     snprintf(c->name, sizeof c->name, "%s", name);
     c->links[0] = (nw_cluster_link){.latency_ns = b->latency_ns, .overhead_ns = b->overhead_ns};
-    for (int i = 0; i < world; i++) c->nodes[i].egress = c->nodes[i].ingress = b->card;
+    for (int i = 0; i < world; i++) c->nodes[i].egress = c->nodes[i].ingress = b->nic;
     return NW_OK;
 }
 

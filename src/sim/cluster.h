@@ -49,7 +49,7 @@ typedef struct nw_cluster_rank {
 typedef struct nw_cluster_node {
     char name[NW_CLUSTER_NAME];
     int within;             /* index of the switch it hangs on; -1: none */
-    double egress, ingress; /* bytes/s of its network card, shared by its ranks; traffic inside the node passes by */
+    double egress, ingress; /* bytes/s of its network nic, shared by its ranks; traffic inside the node passes by */
 } nw_cluster_node;
 
 /* A switch with a trunk: nodes on it reach each other freely, traffic to elsewhere shares the trunk, each way for

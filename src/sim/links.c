@@ -2,8 +2,8 @@
  * links.c - messages through the queues of a virtual network; links.h has the equations.
  *
  * A resource that pairs share keeps the times for which it is taken, as disjoint intervals in order. They are what
- * makes the order of calls harmless: a sender that has ten messages queued at its own card reserves the tenth
- * receiver's card for later, and whoever sends there meanwhile uses the time before. What ended before `now` is
+ * makes the order of calls harmless: a sender that has ten messages queued at its own nic reserves the tenth
+ * receiver's nic for later, and whoever sends there meanwhile uses the time before. What ended before `now` is
  * forgotten. A resource has room for INTERVALS of them; when it is full, the smallest gap is closed, that is, given
  * away unused.
  */
@@ -39,7 +39,7 @@ struct nw_links {
 
 /* ---- making ---- */
 
-static resource *card(const nw_links *l, int node, int way) { return &l->resources[2 * node + way]; }
+static resource *nic(const nw_links *l, int node, int way) { return &l->resources[2 * node + way]; }
 static resource *trunk(const nw_links *l, int index, int way)
 {
     return &l->resources[2 * (l->cluster->node_count + index) + way];
@@ -65,8 +65,8 @@ nw_status nw_links_create(nw_links **links, const nw_cluster *c, const nw_faults
         return NW_FAIL(NW_E_MEMORY, "no memory left for the links of %d ranks", c->world);
     }
     for (int i = 0; i < c->node_count; i++) {
-        card(l, i, 0)->bandwidth = c->nodes[i].egress;
-        card(l, i, 1)->bandwidth = c->nodes[i].ingress;
+        nic(l, i, 0)->bandwidth = c->nodes[i].egress;
+        nic(l, i, 1)->bandwidth = c->nodes[i].ingress;
     }
     for (int i = 0; i < c->switch_count; i++) {
         trunk(l, i, 0)->bandwidth = c->switches[i].up;
@@ -178,10 +178,10 @@ static way find_way(const nw_links *l, int from, int to, size_t size)
     if (link->shared) add(&w, shared_link(l, (int)(link - c->links)), bytes, 0);
     if (a != b) {
         const int up = c->nodes[a].within, down = c->nodes[b].within;
-        add(&w, card(l, a, 0), bytes, link->overhead_ns);
+        add(&w, nic(l, a, 0), bytes, link->overhead_ns);
         if (up != down && up >= 0) add(&w, trunk(l, up, 0), bytes, 0);
         if (up != down && down >= 0) add(&w, trunk(l, down, 1), bytes, 0);
-        add(&w, card(l, b, 1), bytes, 0);
+        add(&w, nic(l, b, 1), bytes, 0);
     }
     w.pair_length = nw_time_add(w.pair_length, link->overhead_ns);
     return w;

@@ -125,10 +125,10 @@ static int64_t own_time(const virtual_driver *v, int rank, int64_t time)
     return time - v->ranks[rank].paused - nw_faults_paused(v->cluster.faults, rank, time);
 }
 
-static void tap(virtual_driver *v, int rank, nw_span span, int64_t begin, int64_t end)
+static void hook(virtual_driver *v, int rank, nw_span span, int64_t begin, int64_t end)
 {
-    const nw_taps *taps = &v->base.options.taps;
-    if (taps->span && end > begin) taps->span(taps->context, rank, span, begin, end, v->base.ranks[rank].step);
+    const nw_taps *hooks = &v->base.options.hooks;
+    if (hooks->span && end > begin) hooks->span(hooks->context, rank, span, begin, end, v->base.ranks[rank].step);
 }
 
 /* What the last event's answer asked the driver for leaves at `time`. */
@@ -172,7 +172,7 @@ static nw_status answer(virtual_driver *v, int rank, const nw_message *message, 
     int64_t done = nw_faults_finish(v->cluster.faults, rank, step_of(v, rank), time, work);
     if (r->computing) r->stolen += done - time;
     r->clock = done;
-    tap(v, rank, NW_SPAN_HANDLE, time, done);
+    hook(v, rank, NW_SPAN_HANDLE, time, done);
     return take_actions(v, rank, done);
 }
 
@@ -241,7 +241,7 @@ static void end_wait(virtual_driver *v, int rank)
 {
     virtual_rank *r = &v->ranks[rank];
     if (r->waiting < 0) return;
-    tap(v, rank, NW_SPAN_WAIT, r->waiting, r->clock);
+    hook(v, rank, NW_SPAN_WAIT, r->waiting, r->clock);
     if (rank == 0) v->base.waited_ns += r->clock - r->waiting;
     r->waiting = -1;
 }
@@ -316,7 +316,7 @@ static nw_status finish(virtual_driver *v, const entry *e)
     nw_rank *p = &v->base.ranks[e->rank];
     r->computing = false;
     r->clock = e->time;
-    tap(v, e->rank, p->task.kind == NW_TASK_PASS ? NW_SPAN_COMPUTE : NW_SPAN_UPDATE, r->began, e->time);
+    hook(v, e->rank, p->task.kind == NW_TASK_PASS ? NW_SPAN_COMPUTE : NW_SPAN_UPDATE, r->began, e->time);
     v->base.actions.touched = 0;
     NW_TRY(nw_rank_done(&v->base, p, own_time(v, e->rank, e->time)));
     return answer(v, e->rank, NULL, e->time);

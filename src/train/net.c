@@ -36,7 +36,7 @@ static size_t view_floats(const nw_net_options *o)
 /* What a replica has for itself ... */
 static void bind_state(nw_net *net, nw_arena *arena)
 {
-    if (net->elder) nw_params_bind(&net->model.params, arena); /* the elder's are bound with its model */
+    if (net->owner) nw_params_bind(&net->model.params, arena); /* the owner's are bound with its model */
     nw_optimizer_bind(net->optimizer, arena);
     if (net->averaged) nw_ema_bind(&net->average, arena);
 }
@@ -128,13 +128,13 @@ nw_status nw_net_create_with(nw_net **out, const nw_net_options *options, const 
     return nw_net_create_from(out, options, &parts);
 }
 
-nw_status nw_net_create_sibling(nw_net **out, nw_net *elder, const nw_net_parts *parts)
+nw_status nw_net_create_sibling(nw_net **out, nw_net *owner, const nw_net_parts *parts)
 {
     *out = NULL;
     NW_CLEANUP(nw_net_autofree) nw_net *net = calloc(1, sizeof *net);
     NW_FAIL_IF(!net, NW_E_MEMORY, "no memory for a network");
-    *net = *elder;
-    net->elder = elder;
+    *net = *owner;
+    net->owner = owner;
     net->optimizer = NULL;
     net->averaged = false;
     net->arena = (nw_arena){0};
@@ -154,8 +154,8 @@ void nw_net_free(nw_net *net)
 {
     if (!net) return;
     nw_optimizer_free(net->optimizer);
-    if (!net->elder) nw_model_free(&net->model);
-    if (!net->elder && net->pool) nw_pool_free(net->pool);
+    if (!net->owner) nw_model_free(&net->model);
+    if (!net->owner && net->pool) nw_pool_free(net->pool);
     if (net->arena.base) nw_arena_destroy(&net->arena);
     free(net);
 }

@@ -20,7 +20,7 @@ struct nw_net {
     double *losses;
     float *views;     /* for evaluation with both views: mirrored images, and logits of the first view */
     uint64_t batches; /* what dropout draws from: updates so far, unless the driver counts batches */
-    nw_net *elder;    /* the net whose activations, threads and tables this one uses; NULL: its own */
+    nw_net *owner;    /* the net whose activations, threads and tables this one uses; NULL: its own */
 };
 
 /* What a network can be made of, beyond the public options. All zero: SGD as the options say, the machine's kernels. */
@@ -33,9 +33,9 @@ typedef struct nw_net_parts {
 
 nw_status nw_net_create_from(nw_net **net, const nw_net_options *options, const nw_net_parts *parts);
 /* A net with parameters, buffers and optimizer of its own, in the same initial state, that computes in the memory of
- * `elder`: many replicas in one process need the activations of one. They are used in turn, each from the beginning
- * of a forward to the end of its backward pass. The elder outlives it. */
-nw_status nw_net_create_sibling(nw_net **net, nw_net *elder, const nw_net_parts *parts);
+ * `owner`: many replicas in one process need the activations of one. They are used in turn, each from the beginning
+ * of a forward to the end of its backward pass. The owner outlives it. */
+nw_status nw_net_create_sibling(nw_net **net, nw_net *owner, const nw_net_parts *parts);
 /* nw_net_create with given kernels instead of the machine's choice. */
 nw_status nw_net_create_with(nw_net **net, const nw_net_options *options, const nw_kernels *kernels);
 

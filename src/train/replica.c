@@ -24,7 +24,7 @@ static int64_t batches_before(int64_t pass, int sharers, int64_t epoch)
 
 static void autofree(nw_replica **r) { nw_replica_free(*r); }
 
-nw_status nw_replica_create(nw_replica **out, const nw_replica_options *options, nw_replica *elder)
+nw_status nw_replica_create(nw_replica **out, const nw_replica_options *options, nw_replica *owner)
 {
     NW_CLEANUP(autofree) nw_replica *r = NULL;
     *out = NULL;
@@ -33,7 +33,7 @@ nw_status nw_replica_create(nw_replica **out, const nw_replica_options *options,
     r->at.lr_factor = 1;
     nw_net_parts parts = {
         .optimizer = &options->optimizer, .ema_decay = options->ema_decay, .ema_every = options->ema_every};
-    NW_TRY(elder ? nw_net_create_sibling(&r->net, elder->net, &parts)
+    NW_TRY(owner ? nw_net_create_sibling(&r->net, owner->net, &parts)
                  : nw_net_create_from(&r->net, &options->net, &parts));
     NW_TRY(nw_loader_create(&r->loader, &options->loader));
     r->batch_size = options->loader.batch_size;

@@ -72,8 +72,8 @@ typedef struct nw_replica {
     bool spoilt;           /* something is not finite: nothing more is announced */
 } nw_replica;
 
-/* elder: a replica whose memory for activations this one shares (nw_net_create_sibling), or NULL. */
-nw_status nw_replica_create(nw_replica **replica, const nw_replica_options *options, nw_replica *elder);
+/* owner: a replica whose memory for activations this one shares (nw_net_create_sibling), or NULL. */
+nw_status nw_replica_create(nw_replica **replica, const nw_replica_options *options, nw_replica *owner);
 void nw_replica_free(nw_replica *replica);
 
 /* Of this epoch, and of all before one. Workers that share epochs go over their images at 1 / sharers of the speed;

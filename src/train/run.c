@@ -30,9 +30,9 @@ static nw_status start_from_weights(run *r, const char *path)
 {
     NW_CLEANUP(nw_checkpoint_autoclose) nw_checkpoint *c = NULL;
     NW_TRY(nw_checkpoint_open(&c, path));
-    for (int i = 0; i < r->crew->count; i++) {
-        nw_net *net = r->crew->members[i].replica->net;
-        NW_TRY(nw_checkpoint_read_model(c, r->options->crew.replica.net.model, &net->model.params, NULL));
+    for (int i = 0; i < r->group->count; i++) {
+        nw_net *net = r->group->members[i].replica->net;
+        NW_TRY(nw_checkpoint_read_model(c, r->options->group.replica.net.model, &net->model.params, NULL));
     }
     return NW_OK;
 }
@@ -46,9 +46,9 @@ static nw_status make_loader(run *r, nw_split split, int batch_size, nw_loader *
                                  .augment = o->test_augment,
                                  .workers = o->workers,
                                  .decode = nw_image_decode};
-    if (o->crew.place == NW_CREW_MPI && nw_crew_lockstep(r->crew)) { /* each rank evaluates its share */
-        options.rank = o->crew.rank;
-        options.world = o->crew.world > 1 ? o->crew.world : 0;
+    if (o->group.place == NW_REPLICAS_MPI && nw_replicas_lockstep(r->group)) { /* each rank evaluates its share */
+        options.rank = o->group.rank;
+        options.world = o->group.world > 1 ? o->group.world : 0;
     }
     return nw_loader_create(loader, &options);
 }
@@ -56,35 +56,35 @@ static nw_status make_loader(run *r, nw_split split, int batch_size, nw_loader *
 static nw_status prepare(run *r, nw_checkpoint *c)
 {
     const nw_run_options *o = r->options;
-    nw_crew_options crew = o->crew;
-    crew.driver.stop = o->stop;
-    crew.updated = nw_run_updated;
-    crew.snapshot = nw_run_snapshot;
-    crew.dropped = nw_run_dropped;
-    crew.context = r;
+    nw_replicas_options group = o->group;
+    group.driver.stop = o->stop;
+    group.updated = nw_run_updated;
+    group.snapshot = nw_run_snapshot;
+    group.dropped = nw_run_dropped;
+    group.context = r;
     if (o->run_dir) NW_TRY(nw_path_join(&r->dump_dir, o->run_dir, "dumps"));
-    crew.driver.dump_dir = r->dump_dir;
-    if (o->run_dir && o->record_schedule && crew.world > 1 && crew.place != NW_CREW_REPLAY)
+    group.driver.dump_dir = r->dump_dir;
+    if (o->run_dir && o->record_schedule && group.world > 1 && group.place != NW_REPLICAS_REPLAY)
         NW_TRY(nw_recorder_create(&r->recorder));
-    crew.driver.recorder = r->recorder;
-    NW_TRY(nw_crew_create(&r->crew, &crew));
+    group.driver.recorder = r->recorder;
+    NW_TRY(nw_replicas_create(&r->group, &group));
     NW_TRY(make_loader(r, NW_SPLIT_TEST, o->test_batch_size, &r->test));
     if (o->dataset->split[NW_SPLIT_VALID].count > 0)
         NW_TRY(make_loader(r, NW_SPLIT_VALID, o->test_batch_size, &r->validation));
     if (o->train_metrics) NW_TRY(make_loader(r, NW_SPLIT_TRAIN, o->train_eval_batch_size, &r->train_eval));
     if (c) NW_TRY(nw_run_load(r, c));
-    for (int i = 0; crew.place == NW_CREW_REPLAY && i < r->crew->count; i++)
-        r->crew->members[i].replica->at.lr_factor = crew.schedule->header.lr_factor;
+    for (int i = 0; group.place == NW_REPLICAS_REPLAY && i < r->group->count; i++)
+        r->group->members[i].replica->at.lr_factor = group.schedule->header.lr_factor;
     if (!c && o->init) NW_TRY(start_from_weights(r, o->init));
-    for (int i = 0; !c && i < r->crew->count; i++) {
-        nw_replica *replica = r->crew->members[i].replica;
+    for (int i = 0; !c && i < r->group->count; i++) {
+        nw_replica *replica = r->group->members[i].replica;
         replica->at.epoch = o->start_epoch;
         replica->at.batches = nw_replica_batches_before(replica, o->start_epoch);
     }
-    NW_FAIL_IF(o->start_epoch > 0 && !nw_crew_lockstep(r->crew), NW_E_ARGUMENT,
+    NW_FAIL_IF(o->start_epoch > 0 && !nw_replicas_lockstep(r->group), NW_E_ARGUMENT,
                "a parameter server counts updates from the first; resume a run with --resume instead of --epoch");
     NW_TRY(nw_run_add_images(r));
-    return nw_crew_begin(r->crew);
+    return nw_replicas_begin(r->group);
 }
 
 /* Makes the run's directory and keeps other processes out of it until the lock is closed; a file system without locks
@@ -111,18 +111,18 @@ nw_status nw_run_open_schedule(run *r)
     const nw_net *net = first(r)->net;
     bool stop;
     if (!o->run_dir) return NW_OK;
-    NW_TRY(nw_crew_agree_to_stop(r->crew, &stop));
-    nw_schedule_header h = {.world = nw_crew_world(r->crew),
-                            .first_rank = r->crew->driver->first,
-                            .ranks = r->crew->count,
-                            .first_step = nw_crew_updates(r->crew),
-                            .first_epoch = finished_epochs(r),
-                            .seed = o->crew.replica.net.seed,
-                            .lr_factor = first(r)->at.lr_factor};
-    NW_TRY(nw_schedule_cut(o->run_dir, h.first_step, h.first_rank));
+    NW_TRY(nw_replicas_agree_to_stop(r->group, &stop));
+    nw_log_header h = {.world = nw_replicas_world(r->group),
+                       .first_rank = r->group->driver->first,
+                       .ranks = r->group->count,
+                       .first_step = nw_replicas_updates(r->group),
+                       .first_epoch = finished_epochs(r),
+                       .seed = o->group.replica.net.seed,
+                       .lr_factor = first(r)->at.lr_factor};
+    NW_TRY(nw_log_cut(o->run_dir, h.first_step, h.first_rank));
     if (!r->recorder) return NW_OK;
-    snprintf(h.exchange, sizeof h.exchange, "%s", r->crew->options.exchange.name);
-    snprintf(h.codec, sizeof h.codec, "%s", r->crew->options.codec.name);
+    snprintf(h.exchange, sizeof h.exchange, "%s", r->group->options.exchange.name);
+    snprintf(h.codec, sizeof h.codec, "%s", r->group->options.codec.name);
     snprintf(h.isa, sizeof h.isa, "%s", nw_net_isa(net));
     snprintf(h.precision, sizeof h.precision, "%s", nw_net_precision(net));
     snprintf(h.version, sizeof h.version, "%s", nw_version());
@@ -134,12 +134,12 @@ static nw_status open_observers(run *r, const nw_checkpoint *c)
 {
     nw_observe_options observe = r->options->observe;
     const nw_place *at = place(r);
-    int64_t step = nw_crew_updates(r->crew), images = images_seen(r);
+    int64_t step = nw_replicas_updates(r->group), images = images_seen(r);
     if (!leads(r)) return NW_OK;
     if (c) observe.resume = (nw_resume_point){.step = step, .epoch = nw_run_epochs_told(r), .images = images};
     NW_TRY(nw_observers_open(&r->observers, &observe));
     nw_run_record record = r->options->record;
-    const nw_replica_options *o = &r->options->crew.replica;
+    const nw_replica_options *o = &r->options->group.replica;
     record.step = step;
     record.epoch = at->epoch;
     record.images = images;
@@ -147,12 +147,12 @@ static nw_status open_observers(run *r, const nw_checkpoint *c)
     record.train_images = r->options->dataset->split[NW_SPLIT_TRAIN].count;
     record.test_images = r->options->dataset->split[NW_SPLIT_TEST].count;
     record.batch_size = o->loader.batch_size;
-    record.batches_per_epoch = nw_crew_epoch_batches(r->crew);
+    record.batches_per_epoch = nw_replicas_epoch_batches(r->group);
     record.accumulation_steps = o->accumulation;
     record.max_epoch = r->options->epochs;
     if (r->options->max_steps > 0) record.max_steps = r->options->max_steps;
     record.seed = (int64_t)o->net.seed;
-    record.world_size = nw_crew_world(r->crew);
+    record.world_size = nw_replicas_world(r->group);
     record.threads = nw_net_threads(first(r)->net);
     record.precision = nw_net_precision(first(r)->net);
     record.isa = nw_net_isa(first(r)->net);
@@ -196,22 +196,22 @@ static void tell_end(run *r, nw_status status)
 {
     nw_end_record *end = &r->result->end;
     nw_net_weights_sha256(first(r)->net, r->result->weights_sha256);
-    end->step = nw_crew_updates(r->crew);
+    end->step = nw_replicas_updates(r->group);
     end->epoch = finished_epochs(r);
     end->images = images_seen(r);
     fill_end(r, status, end);
-    end->virtual_seconds = nw_crew_virtual_seconds(r->crew);
+    end->virtual_seconds = nw_replicas_virtual_seconds(r->group);
     end->bytes_sent = (int64_t)nw_account_bytes(&r->sent);
     end->messages_sent = (int64_t)r->sent.messages;
-    if (first(r)->history || !nw_crew_lockstep(r->crew)) {
-        r->result->delays = nw_crew_lockstep(r->crew) ? *nw_history_delays(first(r)->history) : r->crew->delays;
+    if (first(r)->history || !nw_replicas_lockstep(r->group)) {
+        r->result->delays = nw_replicas_lockstep(r->group) ? *nw_history_delays(first(r)->history) : r->group->delays;
         end->delays = &r->result->delays;
     }
-    if (!nw_crew_lockstep(r->crew)) end->thrown_away = r->crew->thrown_away;
+    if (!nw_replicas_lockstep(r->group)) end->thrown_away = r->group->thrown_away;
     end->weights_sha256 = r->result->weights_sha256;
     nw_run_tell(r, nw_observers_end(&r->observers, end));
     r->result->last = r->epoch;
-    r->result->epochs = (double)place(r)->epoch + (double)place(r)->batch / (double)nw_crew_epoch_batches(r->crew);
+    r->result->epochs = (double)place(r)->epoch + (double)place(r)->batch / (double)nw_replicas_epoch_batches(r->group);
 }
 
 static nw_status write_trace(run *r, bool alone)
@@ -219,16 +219,16 @@ static nw_status write_trace(run *r, bool alone)
     NW_AUTOFREE char *path = NULL;
     if (!r->options->run_dir) return NW_OK;
     NW_TRY(nw_path_join(&path, r->options->run_dir, "trace.json"));
-    return nw_crew_write_trace(r->crew, path, alone);
+    return nw_replicas_write_trace(r->group, path, alone);
 }
 
 static nw_status tell_ledger(run *r, const nw_ledger *world)
 {
     const nw_run_options *o = r->options;
-    nw_ledger_run counts = {.steps = nw_crew_updates(r->crew), .images = images_seen(r)};
+    nw_ledger_run counts = {.steps = nw_replicas_updates(r->group), .images = images_seen(r)};
     NW_AUTOFREE char *path = NULL;
     r->sent = nw_ledger_total(world, NW_SENT);
-    NW_TRY(nw_ledger_check_links(world, r->crew->dropped));
+    NW_TRY(nw_ledger_check_links(world, r->group->dropped));
     if (o->run_dir) NW_TRY(nw_path_join(&path, o->run_dir, "ledger.json"));
     if (path) NW_TRY(nw_ledger_save_json(world, counts, path));
     if (o->observe.table) nw_ledger_print(world, counts, o->observe.table);
@@ -240,19 +240,19 @@ static nw_status settle(run *r)
 {
     nw_ledger *world;
     NW_TRY(write_trace(r, false));
-    if (!r->crew->ledger) return NW_OK;
-    NW_TRY(nw_ledger_check(r->crew->ledger));
-    NW_TRY(nw_crew_world_ledger(r->crew, &world));
+    if (!r->group->ledger) return NW_OK;
+    NW_TRY(nw_ledger_check(r->group->ledger));
+    NW_TRY(nw_replicas_world_ledger(r->group, &world));
     if (!world) return NW_OK;
     nw_status status = tell_ledger(r, world);
-    if (world != r->crew->ledger) nw_ledger_free(world);
+    if (world != r->group->ledger) nw_ledger_free(world);
     return status;
 }
 
 /* Whether the run, as it was loaded or made, is at the end asked for and has said so in summary.json. */
 static nw_status has_nothing_to_do(const run *r, bool *nothing)
 {
-    bool at_end = reached_steps(r) || (is_last_epoch(r) && nw_crew_epoch_is_over(r->crew));
+    bool at_end = reached_steps(r) || (is_last_epoch(r) && nw_replicas_epoch_is_over(r->group));
     *nothing = place(r)->epoch >= r->options->epochs;
     return *nothing || !r->ended || !at_end ? NW_OK : has_summary(r->options->run_dir, nothing);
 }
@@ -296,7 +296,7 @@ nw_status nw_run_train(const nw_run_options *options, nw_run_result *result)
              .best_step = -1,
              .saved_step = -1,
              .diverged_step = -1,
-             .judged_step = -1,
+             .evaluated_step = -1,
              .lock = -1,
              .ticks = nw_machine_ticks()};
     nw_record_clear(NW_RECORD_EPOCH, &r.epoch);
@@ -305,17 +305,17 @@ nw_status nw_run_train(const nw_run_options *options, nw_run_result *result)
     if (status == NW_OK) status = train(&r, checkpoint);
     nw_checkpoint_close(checkpoint);
     nw_observers_close(&r.observers);
-    nw_run_close_judge(&r);
+    nw_run_close_evaluator(&r);
     nw_loader *loaders[] = {r.test, r.validation, r.train_eval, r.recalibrate};
     for (int i = 0; i < 4; i++)
         if (loaders[i]) nw_loader_free(loaders[i]);
-    if (status != NW_OK && status != NW_E_INTERRUPTED && r.crew && r.crew->driver) {
+    if (status != NW_OK && status != NW_E_INTERRUPTED && r.group && r.group->driver) {
         char reason[512];
         snprintf(reason, sizeof reason, "%s", nw_error_message());
-        nw_driver_fail(r.crew->driver, status, reason);
+        nw_driver_fail(r.group->driver, status, reason);
         status = NW_FAIL(status, "%s", reason);
     }
-    nw_crew_free(r.crew);
+    nw_replicas_free(r.group);
     free(r.dump_dir);
     free(r.snapshots);
     nw_recorder_free(r.recorder);

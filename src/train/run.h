@@ -2,7 +2,7 @@
  * run.h - a training run from its first step, or from a checkpoint, to its end: epochs, evaluation, records,
  * checkpoints.
  *
- * The run drives a crew of replicas (crew.h), tells observers what happens, and keeps checkpoints. It ends when the
+ * The run drives a group of replicas (replicas.h), tells observers what happens, and keeps checkpoints. It ends when the
  * epochs or steps asked for are done, when a number is not finite, when a peer is lost, or when *stop becomes non-zero:
  * then it finishes the batch, writes a checkpoint and returns NW_E_INTERRUPTED, from which the same command with
  * --resume goes on bit for bit. An evaluation that is interrupted is done again after resuming.
@@ -17,7 +17,7 @@
 #include "base/machine.h"
 #include "observe/observers.h"
 #include "observe/stopwatch.h"
-#include "train/crew.h"
+#include "train/replicas.h"
 
 /* Of a run with a parameter server, in its directory: the weights of the best epoch as a checkpoint without the
  * state of a run. Other runs write a whole one after that epoch. */
@@ -31,7 +31,7 @@ typedef struct nw_best_rule {
 } nw_best_rule;
 
 typedef struct nw_run_options {
-    nw_crew_options crew; /* stop, dump_dir and stepped are the run's */
+    nw_replicas_options group; /* stop, dump_dir and stepped are the run's */
     const nw_dataset *dataset;
     nw_augment test_augment;
     float *mean_image; /* what the augmentations subtract, or NULL; the caller's */

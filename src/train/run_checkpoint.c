@@ -78,8 +78,8 @@ static nw_status add_state(run *r, nw_checkpoint_writer *w)
 static nw_checkpoint_info info_of(const run *r, int64_t step, int64_t epoch, const nw_params *params)
 {
     const nw_net *net = first(r)->net;
-    nw_checkpoint_info info = {.step = step, .epoch = epoch, .seed = r->options->crew.replica.net.seed};
-    snprintf(info.model, sizeof info.model, "%s", r->options->crew.replica.net.model);
+    nw_checkpoint_info info = {.step = step, .epoch = epoch, .seed = r->options->group.replica.net.seed};
+    snprintf(info.model, sizeof info.model, "%s", r->options->group.replica.net.model);
     snprintf(info.precision, sizeof info.precision, "%s", nw_net_precision(net));
     snprintf(info.isa, sizeof info.isa, "%s", nw_net_isa(net));
     nw_params_sha256(params, info.weights_sha256);
@@ -88,11 +88,12 @@ static nw_checkpoint_info info_of(const run *r, int64_t step, int64_t epoch, con
 
 static nw_status write_files(run *r, const char *path)
 {
-    nw_checkpoint_info info = info_of(r, nw_crew_updates(r->crew), finished_epochs(r), &first(r)->net->model.params);
+    nw_checkpoint_info info =
+        info_of(r, nw_replicas_updates(r->group), finished_epochs(r), &first(r)->net->model.params);
     nw_checkpoint_writer *w;
     NW_TRY(nw_checkpoint_begin(&w, path, &info));
     add_state(r, w); /* the first failure sticks, and commit returns it */
-    nw_status status = nw_crew_save(r->crew, w);
+    nw_status status = nw_replicas_save(r->group, w);
     if (status == NW_OK) return nw_checkpoint_commit(w);
     nw_checkpoint_cancel(w);
     return status;
@@ -111,8 +112,8 @@ static void note_saved(run *r, int64_t step)
 /* All ranks call: rank 0 writes what the others bring. */
 static nw_status write_checkpoint(run *r, const char *path)
 {
-    NW_TRY(leads(r) ? write_files(r, path) : nw_crew_save(r->crew, NULL));
-    nw_recorder_saved(r->recorder, nw_crew_updates(r->crew), finished_epochs(r));
+    NW_TRY(leads(r) ? write_files(r, path) : nw_replicas_save(r->group, NULL));
+    nw_recorder_saved(r->recorder, nw_replicas_updates(r->group), finished_epochs(r));
     return NW_OK;
 }
 
@@ -121,7 +122,7 @@ nw_status nw_run_save(run *r)
 {
     const nw_run_options *o = r->options;
     const nw_place *at = place(r);
-    int64_t step = nw_crew_updates(r->crew);
+    int64_t step = nw_replicas_updates(r->group);
     bool saved = r->saved_step == step && r->saved_epoch == at->epoch && r->saved_ended == r->ended;
     if (!o->run_dir || saved) return NW_OK;
     nw_checkpoint_record record;
@@ -151,7 +152,7 @@ static nw_status write_best(run *r, const nw_case *judged, const char *path)
 {
     nw_params params = first(r)->net->model.params;
     params.values = judged->values;
-    params.buffers = judged->judged_buffers;
+    params.buffers = judged->evaluated_buffers;
     nw_checkpoint_info info = info_of(r, judged->record.step, judged->record.epoch, &params);
     nw_checkpoint_writer *w;
     NW_TRY(nw_checkpoint_begin(&w, path, &info));
@@ -199,7 +200,7 @@ nw_status nw_run_roll_back(run *r, const char *why)
     NW_AUTOFREE char *path = NULL;
     char text[1024];
     double factor = pow(o->rollback_lr, ++r->rolled_back);
-    int64_t step = nw_crew_updates(r->crew);
+    int64_t step = nw_replicas_updates(r->group);
     r->again = step > r->diverged_step ? 0 : r->again + 1;
     if (step > r->diverged_step) r->diverged_step = step;
     int back = r->again < r->saved_count ? r->again : r->saved_count - 1;
@@ -209,7 +210,7 @@ nw_status nw_run_roll_back(run *r, const char *why)
              (long long)nw_checkpoint_get_info(c)->step, factor);
     nw_run_tell_fault(r, "rollback", text);
     nw_observers_message(&r->observers, text);
-    NW_TRY(nw_crew_go_back(r->crew, c, factor));
+    NW_TRY(nw_replicas_go_back(r->group, c, factor));
     NW_TRY(load_best(r, c));
     nw_run_forget_cases(r);
     r->saved_step = -1;
@@ -233,7 +234,7 @@ nw_status nw_run_load(run *r, nw_checkpoint *c)
     NW_FAIL_IF(nw_checkpoint_is_bare(c) || nw_checkpoint_has(c, WEIGHTS_ONLY), NW_E_FILE,
                "%s holds weights only, not the state of a run; --init starts a new run from them",
                nw_checkpoint_path(c));
-    NW_TRY(nw_crew_load(r->crew, c, &r->note));
+    NW_TRY(nw_replicas_load(r->group, c, &r->note));
     NW_TRY(load_best(r, c));
     NW_TRY(nw_run_load_cases(r, c));
     if (r->options->run_dir) note_own_checkpoint(r, c);

@@ -4,7 +4,7 @@
  * Ranks rest where a checkpoint is due, when the run is asked to stop, and at its end; in lockstep also at the end of
  * an epoch, when all of them evaluate it together, and where replicas are compared. Without lockstep nobody waits for
  * anybody at the end of an epoch: rank 0 gets a snapshot of the parameters, which is evaluated while all go on
- * (run_judge.c); the epoch's record follows when it is done.
+ * (run_evaluator.c); the epoch's record follows when it is done.
  *
  * Order at the end of an epoch in lockstep: evaluate, send the epoch's record, go to the next epoch, write the
  * checkpoint. A run that is killed in between resumes before the evaluation and repeats it, so no record is missing and
@@ -28,7 +28,7 @@ void nw_run_tell_fault(run *r, const char *fault, const char *detail)
 {
     nw_fault_record record;
     nw_record_clear(NW_RECORD_FAULT, &record);
-    record.step = nw_crew_updates(r->crew);
+    record.step = nw_replicas_updates(r->group);
     record.epoch = place(r)->epoch + 1;
     record.images = images_seen(r);
     record.fault = fault;
@@ -39,7 +39,7 @@ void nw_run_tell_fault(run *r, const char *fault, const char *detail)
 nw_status nw_run_add_images(run *r)
 {
     nw_tally tally;
-    NW_TRY(nw_crew_tally(r->crew, &tally, &r->images));
+    NW_TRY(nw_replicas_tally(r->group, &tally, &r->images));
     r->first_images = place(r)->images;
     return NW_OK;
 }
@@ -48,7 +48,7 @@ nw_status nw_run_add_images(run *r)
 
 static nw_status evaluate_on(run *r, nw_loader *loader, nw_tally *tally, bool *complete)
 {
-    return nw_crew_evaluate(r->crew, loader, r->options->both_views, tally, complete);
+    return nw_replicas_evaluate(r->group, loader, r->options->both_views, tally, complete);
 }
 
 static void note_best(run *r, const nw_tally *tally, int64_t step, int64_t epoch)
@@ -87,7 +87,7 @@ static nw_status evaluate(run *r, nw_epoch_record *record, bool *complete)
 {
     nw_results results = {0};
     NW_CLEANUP(end_phase) timed phase = begin_phase(r, NW_PHASE_VALIDATION);
-    NW_TRY(nw_crew_sync_norms(r->crew));
+    NW_TRY(nw_replicas_sync_norms(r->group));
     NW_TRY(evaluate_on(r, r->test, &results.test, complete));
     if (r->validation && *complete) NW_TRY(evaluate_on(r, r->validation, &results.validation, complete));
     if (r->train_eval && *complete) NW_TRY(evaluate_on(r, r->train_eval, &results.train, complete));
@@ -95,7 +95,7 @@ static nw_status evaluate(run *r, nw_epoch_record *record, bool *complete)
     return NW_OK;
 }
 
-/* ---- what the crew tells ----------------------------------------------------------------------------------------- */
+/* ---- what the group tells ----------------------------------------------------------------------------------------- */
 
 /* Whether an epoch, from 0, is one that is evaluated. */
 static bool is_evaluated(const run *r, int64_t epoch, bool last)
@@ -112,17 +112,17 @@ static void send_step(run *r, const nw_tally *tally, nw_step_record *record)
     record->total_seconds = nw_phase_total_seconds(times(r));
     record->step_seconds = (double)(now - r->step_began) * 1e-9;
     record->images_per_second = (double)record->batch_images / record->step_seconds;
-    record->virtual_seconds = nw_crew_virtual_seconds(r->crew);
-    if (r->crew->ledger) { /* of this process's ranks, since the step before */
-        nw_account sent = nw_ledger_take_step(r->crew->ledger);
-        int64_t waited = r->crew->driver->waited_ns;
+    record->virtual_seconds = nw_replicas_virtual_seconds(r->group);
+    if (r->group->ledger) { /* of this process's ranks, since the step before */
+        nw_account sent = nw_ledger_take_step(r->group->ledger);
+        int64_t waited = r->group->driver->waited_ns;
         record->bytes_sent = (int64_t)nw_account_bytes(&sent);
         record->messages_sent = (int64_t)sent.messages;
         record->exchange_seconds = (double)(waited - r->waited_ns) * 1e-9;
         r->waited_ns = waited;
     }
     r->step_began = now;
-    nw_crew_taps_loss(&r->crew->taps, record->step, nw_driver_now(r->crew->driver, 0), record->loss);
+    nw_replicas_hooks_loss(&r->group->hooks, record->step, nw_driver_now(r->group->driver, 0), record->loss);
     nw_run_tell(r, nw_observers_step(&r->observers, record));
 }
 
@@ -130,7 +130,7 @@ static void send_step(run *r, const nw_tally *tally, nw_step_record *record)
 static int64_t total_updates(const run *r)
 {
     const nw_run_options *o = r->options;
-    int64_t all = nw_crew_updates_of(r->crew, o->epochs);
+    int64_t all = nw_replicas_updates_of(r->group, o->epochs);
     return o->max_steps > 0 && o->max_steps < all ? o->max_steps : all;
 }
 
@@ -152,12 +152,12 @@ static void resume_training(run *r)
 static nw_status begin_judging(run *r, double lr)
 {
     pause_training(r);
-    nw_status status = nw_run_judge(r, place(r)->epoch + 1, lr, is_evaluated(r, place(r)->epoch, false));
+    nw_status status = nw_run_evaluator(r, place(r)->epoch + 1, lr, is_evaluated(r, place(r)->epoch, false));
     resume_training(r);
     return status;
 }
 
-nw_status nw_run_updated(void *context, const nw_crew_update *u)
+nw_status nw_run_updated(void *context, const nw_replicas_update *u)
 {
     run *r = context;
     const nw_place *at = place(r);
@@ -172,7 +172,7 @@ nw_status nw_run_updated(void *context, const nw_crew_update *u)
     if (u->delay >= 0) record.delay = u->delay;
     record.data_wait_seconds = (double)u->wait_ns * 1e-9;
     send_step(r, &u->tally, &record);
-    if (nw_crew_lockstep(r->crew)) return NW_OK;
+    if (nw_replicas_lockstep(r->group)) return NW_OK;
     if (u->epoch_over && u->updates < total_updates(r)) NW_TRY(begin_judging(r, u->lr));
     return nw_run_tell_judged(r, 0);
 }
@@ -202,9 +202,9 @@ void nw_run_dropped(void *context, int rank, bool back)
 int64_t nw_run_epochs_told(const run *r)
 {
     int64_t finished = place(r)->epoch;
-    if (nw_crew_lockstep(r->crew)) return finished;
+    if (nw_replicas_lockstep(r->group)) return finished;
     if (r->cases) return r->cases->record.epoch - 1;
-    return finished + (nw_crew_epoch_is_over(r->crew) && nw_crew_updates(r->crew) < total_updates(r));
+    return finished + (nw_replicas_epoch_is_over(r->group) && nw_replicas_updates(r->group) < total_updates(r));
 }
 
 /* ---- how far to go ----------------------------------------------------------------------------------------------- */
@@ -220,12 +220,12 @@ static nw_go go_in_lockstep(const run *r)
 {
     const nw_run_options *o = r->options;
     const nw_place *at = place(r);
-    int64_t done = nw_crew_updates(r->crew), accumulation = o->crew.replica.accumulation;
-    int64_t left = nw_crew_epoch_batches(r->crew) - at->batch, rest = (at->pending + left) % accumulation;
+    int64_t done = nw_replicas_updates(r->group), accumulation = o->group.replica.accumulation;
+    int64_t left = nw_replicas_epoch_batches(r->group) - at->batch, rest = (at->pending + left) % accumulation;
     nw_go go = {.until = done + (at->pending + left) / accumulation, .batches = left, .drain = true};
     int64_t end = o->max_steps > 0 ? o->max_steps : INT64_MAX;
     int64_t due = least(end, next_multiple(done, o->checkpoint_every));
-    if (nw_crew_world(r->crew) > 1) due = least(due, next_multiple(done, o->compare_every));
+    if (nw_replicas_world(r->group) > 1) due = least(due, next_multiple(done, o->compare_every));
     if (due > go.until || (due == go.until && rest == 0)) return go;
     return (nw_go){.until = due, .batches = (due - done) * accumulation - at->pending, .drain = due == end};
 }
@@ -237,9 +237,9 @@ enum { GRADIENTS_BETWEEN_RESTS = 400 };
 static int64_t updates_between_rests(const run *r)
 {
     const nw_run_options *o = r->options;
-    const nw_exchange_options *e = &r->crew->options.exchange;
-    int64_t epoch = nw_crew_updates_of(r->crew, 1);
-    int64_t fewest = e->sync ? 1 : (int64_t)GRADIENTS_BETWEEN_RESTS * r->crew->roles.replicas;
+    const nw_exchange_options *e = &r->group->options.exchange;
+    int64_t epoch = nw_replicas_updates_of(r->group, 1);
+    int64_t fewest = e->sync ? 1 : (int64_t)GRADIENTS_BETWEEN_RESTS * r->group->roles.replicas;
     if (o->checkpoint_every > 0) return o->checkpoint_every;
     return epoch > 0 ? (fewest + epoch - 1) / epoch * epoch : fewest;
 }
@@ -248,8 +248,8 @@ static int64_t updates_between_rests(const run *r)
 static nw_status list_snapshots(run *r, nw_go *go)
 {
     const nw_place *at = place(r);
-    int64_t size = nw_crew_epoch_batches(r->crew), accumulation = r->options->crew.replica.accumulation;
-    int64_t epoch = at->epoch, batch = at->batch, updates = nw_crew_updates(r->crew), total = total_updates(r);
+    int64_t size = nw_replicas_epoch_batches(r->group), accumulation = r->options->group.replica.accumulation;
+    int64_t epoch = at->epoch, batch = at->batch, updates = nw_replicas_updates(r->group), total = total_updates(r);
     int64_t most = (go->until - updates) * accumulation / size + 2;
     free(r->snapshots);
     NW_NEW(r->snapshots, most, "the ends of %lld epochs", (long long)most);
@@ -267,11 +267,11 @@ static nw_status list_snapshots(run *r, nw_go *go)
 
 static nw_status plan(run *r, nw_go *go)
 {
-    if (nw_crew_lockstep(r->crew)) {
+    if (nw_replicas_lockstep(r->group)) {
         *go = go_in_lockstep(r);
         return NW_OK;
     }
-    int64_t until = least(next_multiple(nw_crew_updates(r->crew), updates_between_rests(r)), total_updates(r));
+    int64_t until = least(next_multiple(nw_replicas_updates(r->group), updates_between_rests(r)), total_updates(r));
     *go = (nw_go){.until = until, .batches = INT64_MAX, .drain = true};
     return list_snapshots(r, go);
 }
@@ -282,7 +282,7 @@ static nw_status plan(run *r, nw_go *go)
 void nw_run_fill_epoch(run *r, int64_t epoch, const nw_tally *tally, double lr, nw_epoch_record *record)
 {
     nw_phase_times now = times(r), lap = nw_phase_times_since(now, r->epoch_began);
-    record->step = nw_crew_updates(r->crew);
+    record->step = nw_replicas_updates(r->group);
     record->epoch = epoch;
     record->images = images_seen(r);
     record->lr = lr;
@@ -294,9 +294,9 @@ void nw_run_fill_epoch(run *r, int64_t epoch, const nw_tally *tally, double lr, 
     record->dawnbench_seconds = nw_phase_dawnbench_seconds(now);
     record->total_seconds = nw_phase_total_seconds(now);
     record->peak_memory_bytes = (int64_t)nw_machine_peak_memory();
-    record->virtual_seconds = nw_crew_virtual_seconds(r->crew);
-    if (r->crew->ledger) {
-        nw_account sent = nw_ledger_total(r->crew->ledger, NW_SENT);
+    record->virtual_seconds = nw_replicas_virtual_seconds(r->group);
+    if (r->group->ledger) {
+        nw_account sent = nw_ledger_total(r->group->ledger, NW_SENT);
         record->bytes_sent = (int64_t)nw_account_bytes(&sent);
     }
     r->epoch_began = now;
@@ -308,14 +308,14 @@ static nw_status tell_epoch(run *r, int64_t epoch, bool evaluated, bool *complet
     nw_epoch_record record;
     nw_tally tally;
     nw_record_clear(NW_RECORD_EPOCH, &record);
-    record.step = nw_crew_updates(r->crew);
+    record.step = nw_replicas_updates(r->group);
     record.epoch = epoch;
     *complete = true;
     if (evaluated) {
         NW_TRY(evaluate(r, &record, complete));
         if (!*complete) return NW_OK;
     }
-    NW_TRY(nw_crew_tally(r->crew, &tally, &r->images));
+    NW_TRY(nw_replicas_tally(r->group, &tally, &r->images));
     r->first_images = at->images;
     nw_run_fill_epoch(r, epoch, &tally, nw_replica_lr(first(r), at->batches - 1), &record);
     nw_run_tell(r, nw_observers_epoch(&r->observers, &record));
@@ -326,16 +326,16 @@ static nw_status tell_epoch(run *r, int64_t epoch, bool evaluated, bool *complet
 /* Waits until at most so many evaluations are not done. Rank 0 tells the others again and again that it does.
  * *stop: the run was asked to stop meanwhile. */
 enum { JUDGED_NS = 200000000 }; /* for an evaluation, before they hear of it */
-static nw_status await_judge(run *r, int most, bool *stop)
+static nw_status await_evaluator(run *r, int most, bool *stop)
 {
     bool behind = true;
     NW_CLEANUP(end_phase) timed phase = begin_phase(r, NW_PHASE_VALIDATION);
     *stop = false;
     for (;;) {
         NW_TRY(nw_run_tell_judged(r, nw_run_judging(r) > most ? JUDGED_NS : 0));
-        NW_TRY(nw_crew_agree(r->crew, leads(r) && nw_run_judging(r) > most, &behind));
+        NW_TRY(nw_replicas_agree(r->group, leads(r) && nw_run_judging(r) > most, &behind));
         if (!behind) return NW_OK;
-        NW_TRY(nw_crew_agree_to_stop(r->crew, stop));
+        NW_TRY(nw_replicas_agree_to_stop(r->group, stop));
         if (*stop) return NW_OK;
     }
 }
@@ -345,7 +345,7 @@ static nw_status interrupted(run *r)
     NW_TRY(nw_run_save(r));
     NW_TRY(nw_run_save_named(r));
     nw_run_tell_fault(r, "signal", "asked to stop; a checkpoint was written");
-    long long step = nw_crew_updates(r->crew);
+    long long step = nw_replicas_updates(r->group);
     const char *dir = r->options->run_dir;
     NW_FAIL_IF(!dir, NW_E_INTERRUPTED, "interrupted at step %lld; there is no checkpoint", step);
     return NW_FAIL(NW_E_INTERRUPTED, "interrupted at step %lld; continue with: nowait train --resume %s", step, dir);
@@ -358,16 +358,18 @@ static nw_status end_epoch(run *r, bool *complete)
     NW_TRY(tell_epoch(r, place(r)->epoch + 1, is_evaluated(r, place(r)->epoch, last), complete));
     if (!*complete) return NW_OK;
     r->ended = last;
-    if (!last) NW_TRY(nw_crew_end_epoch(r->crew));
-    if (last || r->options->checkpoint_every == 0 || r->best_step == nw_crew_updates(r->crew)) NW_TRY(nw_run_save(r));
+    if (!last) NW_TRY(nw_replicas_end_epoch(r->group));
+    if (last || r->options->checkpoint_every == 0 || r->best_step == nw_replicas_updates(r->group))
+        NW_TRY(nw_run_save(r));
     return nw_run_save_named(r);
 }
 
 /* Without lockstep: the parameters that rank 0 has while nothing is under way are evaluated as those of an epoch. */
 static nw_status judge_present(run *r, int64_t epoch)
 {
-    int64_t done = nw_crew_updates(r->crew);
-    NW_TRY(nw_run_judge(r, epoch, nw_replica_lr(first(r), done * r->options->crew.replica.accumulation - 1), true));
+    int64_t done = nw_replicas_updates(r->group);
+    NW_TRY(
+        nw_run_evaluator(r, epoch, nw_replica_lr(first(r), done * r->options->group.replica.accumulation - 1), true));
     return nw_run_judge_values(r, done, first(r)->net->model.params.values);
 }
 
@@ -377,12 +379,12 @@ static nw_status end_judging(run *r, bool *complete)
 {
     bool judging, stop = false;
     NW_CLEANUP(end_phase) timed phase = begin_phase(r, NW_PHASE_VALIDATION);
-    if (leads(r) && r->judged_step != nw_crew_updates(r->crew)) /* else it was judged before a resume */
+    if (leads(r) && r->evaluated_step != nw_replicas_updates(r->group)) /* else it was judged before a resume */
         NW_TRY(judge_present(r, place(r)->epoch + 1));
     NW_TRY(nw_run_tell_judged(r, JUDGED_NS));
-    NW_TRY(nw_crew_agree(r->crew, leads(r) && nw_run_judging(r) > 0, &judging));
+    NW_TRY(nw_replicas_agree(r->group, leads(r) && nw_run_judging(r) > 0, &judging));
     if (judging) NW_TRY(nw_run_save(r));
-    NW_TRY(await_judge(r, 0, &stop));
+    NW_TRY(await_evaluator(r, 0, &stop));
     *complete = !stop;
     if (*complete && leads(r)) nw_run_keep_statistics(r);
     return NW_OK;
@@ -400,44 +402,44 @@ static nw_status end_run(run *r, bool *complete)
 /* Whether there is nothing left to train before the end of the run, or, in lockstep, of this epoch. */
 static bool is_at_end(const run *r)
 {
-    if (nw_crew_lockstep(r->crew)) return reached_steps(r) || nw_crew_epoch_is_over(r->crew);
-    return nw_crew_updates(r->crew) >= total_updates(r);
+    if (nw_replicas_lockstep(r->group)) return reached_steps(r) || nw_replicas_epoch_is_over(r->group);
+    return nw_replicas_updates(r->group) >= total_updates(r);
 }
 
-/* Lets the crew work until something is due, and does it. */
+/* Lets the group work until something is due, and does it. */
 static nw_status train_on(run *r)
 {
     const nw_run_options *o = r->options;
-    bool lockstep = nw_crew_lockstep(r->crew), stop = false;
+    bool lockstep = nw_replicas_lockstep(r->group), stop = false;
     nw_go go;
-    if (!lockstep) NW_TRY(await_judge(r, JUDGING_MOST, &stop));
+    if (!lockstep) NW_TRY(await_evaluator(r, JUDGING_MOST, &stop));
     if (stop) return NW_OK;
     NW_TRY(plan(r, &go));
     enter(r, NW_PHASE_TRAIN);
     r->step_began = nw_now_ns();
-    nw_status status = nw_crew_advance(r->crew, &go);
+    nw_status status = nw_replicas_advance(r->group, &go);
     leave(r, NW_PHASE_TRAIN);
     NW_TRY(status);
-    int64_t done = nw_crew_updates(r->crew);
+    int64_t done = nw_replicas_updates(r->group);
     bool reached = done == go.until;
     if (!lockstep) {
-        NW_TRY(nw_crew_agree_on_place(r->crew, &reached));
-        NW_TRY(nw_crew_sync_norms(r->crew));
-        NW_TRY(nw_crew_compare(r->crew));
+        NW_TRY(nw_replicas_agree_on_place(r->group, &reached));
+        NW_TRY(nw_replicas_sync_norms(r->group));
+        NW_TRY(nw_replicas_compare(r->group));
         if (!reached || is_at_end(r)) return NW_OK;
         NW_TRY(nw_run_tell_judged(r, 0));
         NW_TRY(nw_run_save(r));
         return nw_run_save_named(r);
     }
-    if (o->compare_every > 0 && done % o->compare_every == 0) NW_TRY(nw_crew_compare(r->crew));
+    if (o->compare_every > 0 && done % o->compare_every == 0) NW_TRY(nw_replicas_compare(r->group));
     return o->checkpoint_every > 0 && done % o->checkpoint_every == 0 ? nw_run_save(r) : NW_OK;
 }
 
 /* Evaluations that the run ended before it could make them. */
-static nw_status open_judge(run *r)
+static nw_status open_evaluator(run *r)
 {
-    if (nw_crew_lockstep(r->crew)) return NW_OK;
-    NW_TRY(nw_run_open_judge(r));
+    if (nw_replicas_lockstep(r->group)) return NW_OK;
+    NW_TRY(nw_run_open_evaluator(r));
     NW_CLEANUP(end_phase) timed phase = begin_phase(r, NW_PHASE_VALIDATION);
     return nw_run_submit_cases(r);
 }
@@ -447,26 +449,27 @@ static nw_status open_judge(run *r)
 static nw_status tell_initial(run *r, bool *complete)
 {
     *complete = true;
-    if (!r->options->evaluate_first || nw_crew_updates(r->crew) > 0 || images_seen(r) > 0) return NW_OK;
+    if (!r->options->evaluate_first || nw_replicas_updates(r->group) > 0 || images_seen(r) > 0) return NW_OK;
     r->epoch_began = times(r);
-    if (nw_crew_lockstep(r->crew)) return tell_epoch(r, place(r)->epoch, true, complete);
-    if (!leads(r) || r->judged_step >= 0) return NW_OK; /* or it is waiting for its evaluation since before a resume */
+    if (nw_replicas_lockstep(r->group)) return tell_epoch(r, place(r)->epoch, true, complete);
+    if (!leads(r) || r->evaluated_step >= 0)
+        return NW_OK; /* or it is waiting for its evaluation since before a resume */
     NW_CLEANUP(end_phase) timed phase = begin_phase(r, NW_PHASE_VALIDATION);
-    NW_TRY(nw_run_open_judge(r));
+    NW_TRY(nw_run_open_evaluator(r));
     NW_TRY(judge_present(r, place(r)->epoch));
     return nw_run_tell_judged(r, 0);
 }
 
 static nw_status loop(run *r)
 {
-    NW_TRY(open_judge(r));
+    NW_TRY(open_evaluator(r));
     r->epoch_began = times(r);
     for (r->ended = false; !r->ended;) {
-        bool stop, complete = true, lockstep = nw_crew_lockstep(r->crew);
-        NW_TRY(nw_crew_agree_to_stop(r->crew, &stop));
+        bool stop, complete = true, lockstep = nw_replicas_lockstep(r->group);
+        NW_TRY(nw_replicas_agree_to_stop(r->group, &stop));
         if (is_at_end(r) && !(stop && !lockstep))
             NW_TRY(lockstep ? end_epoch(r, &complete) : end_run(r, &complete));
-        else if (!stop && !r->crew->driver->over) /* a replay may end before the run did */
+        else if (!stop && !r->group->driver->over) /* a replay may end before the run did */
             NW_TRY(train_on(r));
         else
             complete = false;

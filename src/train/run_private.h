@@ -1,12 +1,12 @@
 /*
  * run_private.h - the inside of a run, shared by the files that make it: run.c (beginning and end), run_loop.c (how far
- * it goes and what happens then), run_judge.c (evaluation of snapshots, where there is no lockstep) and
+ * it goes and what happens then), run_evaluator.c (evaluation of snapshots, where there is no lockstep) and
  * run_checkpoint.c (saving, loading, going back).
  */
 #ifndef NW_TRAIN_RUN_PRIVATE_H
 #define NW_TRAIN_RUN_PRIVATE_H
 
-#include "train/judge.h"
+#include "train/evaluator.h"
 #include "train/run.h"
 
 #include "base/clock.h"
@@ -18,7 +18,7 @@ typedef struct run {
     const nw_run_options *options;
     nw_run_result *result;
     nw_observers observers;
-    nw_crew *crew;
+    nw_replicas *group;
     nw_recorder *recorder;                     /* NULL: nothing to record */
     nw_loader *test, *validation, *train_eval; /* NULL where there is none */
     nw_epoch_record epoch;                     /* the last one sent */
@@ -40,10 +40,10 @@ typedef struct run {
     nw_account sent;              /* by all ranks, at the end */
     const char *note;             /* about the checkpoint that it continues; NULL: none */
     char *dump_dir;               /* of the driver, or NULL */
-    nw_judge *judge;              /* without lockstep, on rank 0 */
+    nw_evaluator *evaluator;      /* without lockstep, on rank 0 */
     nw_loader *recalibrate;       /* for it; NULL: none */
     nw_case *cases;               /* for it, in order; copies of the parameters of the first are still coming */
-    int64_t judged_step;          /* the last of these; -1: none */
+    int64_t evaluated_step;       /* the last of these; -1: none */
     nw_case *last_judged;         /* where statistics are measured for an evaluation: the last one, with them */
     bool behind;                  /* it was told that evaluations do not keep up */
     int64_t *snapshots;           /* for nw_go */
@@ -51,24 +51,24 @@ typedef struct run {
     int lock; /* on the run's directory; -1: none */
 } run;
 
-static inline nw_replica *first(const run *r) { return nw_crew_first(r->crew); }
-static inline const nw_place *place(const run *r) { return nw_crew_place_of(r->crew); }
-static inline bool leads(const run *r) { return nw_crew_leads(r->crew); }
+static inline nw_replica *first(const run *r) { return nw_replicas_first(r->group); }
+static inline const nw_place *place(const run *r) { return nw_replicas_place_of(r->group); }
+static inline bool leads(const run *r) { return nw_replicas_leads(r->group); }
 
 static inline int64_t finished_epochs(const run *r)
 {
-    return place(r)->epoch + (r->ended && nw_crew_epoch_is_over(r->crew));
+    return place(r)->epoch + (r->ended && nw_replicas_epoch_is_over(r->group));
 }
 static inline bool is_last_epoch(const run *r) { return place(r)->epoch + 1 >= r->options->epochs; }
 static inline bool reached_steps(const run *r)
 {
-    return r->options->max_steps > 0 && nw_crew_updates(r->crew) >= r->options->max_steps;
+    return r->options->max_steps > 0 && nw_replicas_updates(r->group) >= r->options->max_steps;
 }
 /* Seen by all replicas; between two sums, as if all had as many as the first. */
 static inline int64_t images_seen(const run *r)
 {
-    if (!nw_crew_lockstep(r->crew)) return place(r)->images;
-    return r->images + (place(r)->images - r->first_images) * nw_crew_world(r->crew);
+    if (!nw_replicas_lockstep(r->group)) return place(r)->images;
+    return r->images + (place(r)->images - r->first_images) * nw_replicas_world(r->group);
 }
 
 static inline void enter(run *r, nw_phase phase) { nw_stopwatch_enter(r->options->watch, phase, nw_now_ns()); }
@@ -98,9 +98,9 @@ nw_status nw_run_open_schedule(run *r);
 
 /* Trains until the end asked for, going back to checkpoints where the run diverges and may. */
 nw_status nw_run_loop(run *r);
-/* What the crew calls, where rank 0 is here: after each update; with parameters to be evaluated; when a rank is
+/* What the group calls, where rank 0 is here: after each update; with parameters to be evaluated; when a rank is
  * dropped or is back. */
-nw_status nw_run_updated(void *context, const nw_crew_update *update);
+nw_status nw_run_updated(void *context, const nw_replicas_update *update);
 nw_status nw_run_snapshot(void *context, const nw_snapshot *snapshot);
 void nw_run_dropped(void *context, int rank, bool back);
 /* Adds up the images of all replicas. */
@@ -111,14 +111,14 @@ void nw_run_fill_results(run *r, const nw_results *results, nw_epoch_record *rec
 /* Of a run that continues: epochs whose records are there and will not be sent again. The last one's is, at the end. */
 int64_t nw_run_epochs_told(const run *r);
 
-/* ---- run_judge.c: the epochs of a run without lockstep, at rank 0 ---- */
+/* ---- run_evaluator.c: the epochs of a run without lockstep, at rank 0 ---- */
 
-nw_status nw_run_open_judge(run *r); /* unless it is open, or this is not rank 0 */
-void nw_run_close_judge(run *r);
+nw_status nw_run_open_evaluator(run *r); /* unless it is open, or this is not rank 0 */
+void nw_run_close_evaluator(run *r);
 /* An epoch is over: a case. If it is evaluated, its parameters follow. */
-nw_status nw_run_judge(run *r, int64_t epoch, double lr, bool evaluate);
+nw_status nw_run_evaluator(run *r, int64_t epoch, double lr, bool evaluate);
 nw_status nw_run_judge_values(run *r, int64_t updates, const float *values);
-/* Evaluations that are not done. Where they are more than JUDGING_MOST, the crew comes to a rest. */
+/* Evaluations that are not done. Where they are more than JUDGING_MOST, the group comes to a rest. */
 enum { JUDGING_MOST = 2 };
 int nw_run_judging(const run *r);
 /* Hands over the cases that are complete, in order. */

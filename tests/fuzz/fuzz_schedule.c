@@ -29,16 +29,16 @@ static void seal(uint8_t *data, size_t size)
     }
 }
 
-static void read_rank(const nw_schedule_file *file, int rank)
+static void read_rank(const nw_log_file *file, int rank)
 {
-    nw_schedule_cursor c;
-    nw_schedule_record r;
+    nw_log_cursor c;
+    nw_log_record r;
     char text[160];
-    nw_schedule_begin(&c, file, rank);
-    while (nw_schedule_next(&c, &r) == NW_OK && !c.ended) {
+    nw_log_begin(&c, file, rank);
+    while (nw_log_next(&c, &r) == NW_OK && !c.ended) {
         require(c.at <= file->count && (size_t)c.number <= c.at);
         require(r.from >= 0 && r.from < file->header.world && r.step >= 0 && r.epoch >= 0);
-        nw_schedule_text(&r, text, sizeof text);
+        nw_log_text(&r, text, sizeof text);
         require(text[0] != '\0');
     }
 }
@@ -46,16 +46,16 @@ static void read_rank(const nw_schedule_file *file, int rank)
 static void try_bytes(const uint8_t *data, size_t size, bool sealed)
 {
     uint8_t *copy = malloc(size + 1);
-    nw_schedule_file file;
+    nw_log_file file;
     require(copy != NULL);
     if (size > 0) memcpy(copy, data, size);
     if (sealed) seal(copy, size);
-    nw_status status = nw_schedule_file_parse(&file, "fuzz", copy, size);
+    nw_status status = nw_log_file_parse(&file, "fuzz", copy, size);
     free(copy);
     if (status != NW_OK) return;
     require(file.header.ranks >= 1 && file.header.first_rank + file.header.ranks <= file.header.world);
     for (int i = 0; i < file.header.ranks && i < 4; i++) read_rank(&file, file.header.first_rank + i);
-    nw_schedule_file_free(&file);
+    nw_log_file_free(&file);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -87,7 +87,7 @@ static nw_status run_rank(const char *dir, int me, nw_recorder *recorder)
                            .counted = me == 0 ? count : NULL};
     pid_t mine = getpid();
     NW_TRY(nw_mpi_create(&driver, &o));
-    NW_TRY(nw_driver_share(driver, &mine, sizeof mine, processes));
+    NW_TRY(nw_driver_allgather(driver, &mine, sizeof mine, processes));
     make(me);
     NW_TRY(run_to(FAR));
     stop = 0;
@@ -97,7 +97,7 @@ static nw_status run_rank(const char *dir, int me, nw_recorder *recorder)
     world_require(me > 0 || (continued_at > 0 && meanwhile > SOME / 3));
     world_require(updates < FAR);
     gossip_replace(&members[me], &ranks[me], RANKS, 1);
-    NW_TRY(nw_driver_share(driver, &updates, sizeof updates, all));
+    NW_TRY(nw_driver_allgather(driver, &updates, sizeof updates, all));
     for (int i = 0; i < RANKS; i++) world_require(all[i] == updates);
     NW_TRY(run_to(updates + SOME));
     put_file(dir, name_of(me), members[me].values, sizeof members[me].values);
@@ -116,7 +116,7 @@ static int run(const char *dir)
         return 1;
     }
     sigaction(SIGUSR1, &action, NULL);
-    nw_schedule_header h = {.world = RANKS, .first_rank = me, .ranks = 1, .lr_factor = 1};
+    nw_log_header h = {.world = RANKS, .first_rank = me, .ranks = 1, .lr_factor = 1};
     world_ok(nw_recorder_create(&recorder));
     world_ok(nw_recorder_open(recorder, dir, &h, NULL));
     status = run_rank(dir, me, recorder);
@@ -137,7 +137,7 @@ static int replay(const char *dir)
     nw_recording recording;
     const float *values[RANKS];
     world_ok(nw_recording_load(&recording, dir));
-    const nw_schedule_part *part = &recording.parts[0];
+    const nw_log_part *part = &recording.parts[0];
     world_require(recording.count == 1 && part->runs == 2 && part->ended && part->rests[1].step < FAR);
     gossip_listen();
     for (int i = 0; i < RANKS; i++) make(i);

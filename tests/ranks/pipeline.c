@@ -62,7 +62,7 @@ static int64_t go(nw_driver *d, int64_t batches, bool drain)
     int64_t all[RANKS], mine;
     world_ok(nw_driver_run(d, &rank, &(nw_go){.until = INT64_MAX, .batches = batches, .drain = drain}));
     mine = batches_done();
-    world_ok(nw_driver_share(d, &mine, sizeof mine, all));
+    world_ok(nw_driver_allgather(d, &mine, sizeof mine, all));
     for (int i = 0; i < RANKS; i++) world_require(all[i] == mine);
     stop = 0;
     return mine;
@@ -124,8 +124,8 @@ static void record_and_replay(const char *folder)
     nw_driver *d;
     char word = 0, words[RANKS];
     world_ok(nw_recorder_create(&r));
-    world_ok(nw_recorder_open(
-        r, folder, &(nw_schedule_header){.world = RANKS, .first_rank = me, .ranks = 1, .lr_factor = 1}, NULL));
+    world_ok(nw_recorder_open(r, folder, &(nw_log_header){.world = RANKS, .first_rank = me, .ranks = 1, .lr_factor = 1},
+                              NULL));
     world_ok(nw_mpi_create(&d, &(nw_driver_options){.timeout_ns = 20000000000, .stop = &stop, .recorder = r}));
     begin(d, &o, 4);
     go(d, FIRST, false);
@@ -133,9 +133,9 @@ static void record_and_replay(const char *folder)
     world_require(go(d, TOTAL - stopped, true) == TOTAL);
     check_twin(&o, TOTAL, true);
     world_ok(nw_recorder_close(r, true));
-    world_ok(nw_driver_share(d, &word, 1, words)); /* all logs are written */
+    world_ok(nw_driver_allgather(d, &word, 1, words)); /* all logs are written */
     if (me == 0) replay(folder, &o, stopped);
-    world_ok(nw_driver_share(d, &word, 1, words));
+    world_ok(nw_driver_allgather(d, &word, 1, words));
     toy_free(&toy);
     nw_driver_free(d);
     nw_recorder_free(r);

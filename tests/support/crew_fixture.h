@@ -11,7 +11,7 @@
 
 #include "support/net_fixture.h"
 #include "support/scratch.h"
-#include "train/crew.h"
+#include "train/replicas.h"
 
 #define TEST(name) static void name(void **state __attribute__((unused)))
 
@@ -40,15 +40,15 @@ typedef struct setup {
     int images;
 } setup;
 
-typedef struct crew {
+typedef struct group {
     nw_dataset *dataset;
     nw_cluster *cluster;
-    nw_crew *crew;
-} crew;
+    nw_replicas *group;
+} group;
 
-static inline crew make_crew(const setup *s)
+static inline group make_crew(const setup *s)
 {
-    crew c = {0};
+    group c = {0};
     bool plain = strcmp(s->model, "lenet5") == 0;
     nw_dataset_options data = {.name = "synthetic",
                                .dir = ".",
@@ -58,20 +58,20 @@ static inline crew make_crew(const setup *s)
                                .seed = 3};
     ok(nw_dataset_open(&c.dataset, &data));
     int batch = s->batch_size ? s->batch_size : 2;
-    nw_crew_options o = {.replica = {.net = narrow(s->model, batch, 1),
-                                     .optimizer = nw_optimizer_options_default("sgd"),
-                                     .schedule = nw_schedule_options_default(),
-                                     .accumulation = s->accumulation ? s->accumulation : 1,
-                                     .averaging = true,
-                                     .ema_decay = s->ema_decay,
-                                     .ema_every = 2,
-                                     .watch = true},
-                         .place = s->world ? NW_CREW_VIRTUAL : NW_CREW_ALONE,
-                         .world = s->world,
-                         .exchange = {.name = s->exchange ? s->exchange : "allreduce", .layout.bucket_bytes = 4096},
-                         .codec = {.name = s->codec},
-                         .norms = s->norms,
-                         .recalibrate_batches = 2};
+    nw_replicas_options o = {.replica = {.net = narrow(s->model, batch, 1),
+                                         .optimizer = nw_optimizer_options_default("sgd"),
+                                         .schedule = nw_schedule_options_default(),
+                                         .accumulation = s->accumulation ? s->accumulation : 1,
+                                         .averaging = true,
+                                         .ema_decay = s->ema_decay,
+                                         .ema_every = 2,
+                                         .watch = true},
+                             .place = s->world ? NW_REPLICAS_VIRTUAL : NW_REPLICAS_ALONE,
+                             .world = s->world,
+                             .exchange = {.name = s->exchange ? s->exchange : "allreduce", .layout.bucket_bytes = 4096},
+                             .codec = {.name = s->codec},
+                             .norms = s->norms,
+                             .recalibrate_batches = 2};
     o.exchange.delay = s->delay;
     o.exchange.servers = s->servers;
     o.exchange.server_computes = s->server_computes;
@@ -97,69 +97,69 @@ static inline crew make_crew(const setup *s)
     o.replica.loader.augment.flip = !s->in_order;
     if (s->world) ok(nw_cluster_builtin(&c.cluster, "10g", s->world));
     o.cluster = c.cluster;
-    ok(nw_crew_create(&c.crew, &o));
+    ok(nw_replicas_create(&c.group, &o));
     return c;
 }
 
-static inline void free_crew(crew *c)
+static inline void free_crew(group *c)
 {
-    nw_crew_free(c->crew);
+    nw_replicas_free(c->group);
     nw_cluster_free(c->cluster);
     nw_dataset_close(c->dataset);
 }
 
 /* To the end of the epoch, where updates that are held back are made, or to `until` updates before it. */
-static inline nw_go go_to(const crew *c, int64_t until)
+static inline nw_go go_to(const group *c, int64_t until)
 {
-    const nw_place *at = nw_crew_place_of(c->crew);
-    int64_t done = nw_crew_updates(c->crew), accumulation = c->crew->options.replica.accumulation;
-    int64_t left = nw_crew_epoch_batches(c->crew) - at->batch, all = at->pending + left;
+    const nw_place *at = nw_replicas_place_of(c->group);
+    int64_t done = nw_replicas_updates(c->group), accumulation = c->group->options.replica.accumulation;
+    int64_t left = nw_replicas_epoch_batches(c->group) - at->batch, all = at->pending + left;
     if (until > done + all / accumulation || (until == done + all / accumulation && all % accumulation == 0))
         return (nw_go){.until = done + all / accumulation, .batches = left, .drain = true};
     return (nw_go){.until = until, .batches = (until - done) * accumulation - at->pending};
 }
 
 /* On to `until` updates, through the ends of epochs as a run goes through them. */
-static inline void advance(crew *c, int64_t until)
+static inline void advance(group *c, int64_t until)
 {
-    while (nw_crew_updates(c->crew) < until) {
-        if (nw_crew_epoch_is_over(c->crew)) ok(nw_crew_end_epoch(c->crew));
+    while (nw_replicas_updates(c->group) < until) {
+        if (nw_replicas_epoch_is_over(c->group)) ok(nw_replicas_end_epoch(c->group));
         nw_go go = go_to(c, until);
-        ok(nw_crew_advance(c->crew, &go));
+        ok(nw_replicas_advance(c->group, &go));
     }
 }
 
 /* Where a server counts updates. */
-static inline void serve(crew *c, int64_t until)
+static inline void serve(group *c, int64_t until)
 {
     nw_go go = {.until = until, .batches = INT64_MAX};
-    ok(nw_crew_advance(c->crew, &go));
-    assert_int_equal(nw_crew_updates(c->crew), until);
+    ok(nw_replicas_advance(c->group, &go));
+    assert_int_equal(nw_replicas_updates(c->group), until);
 }
 
 /* Makes the updates that are held back. */
-static inline void drain(crew *c)
+static inline void drain(group *c)
 {
-    nw_go go = {.until = nw_crew_updates(c->crew), .drain = true};
-    ok(nw_crew_advance(c->crew, &go));
+    nw_go go = {.until = nw_replicas_updates(c->group), .drain = true};
+    ok(nw_replicas_advance(c->group, &go));
 }
 
 /* Updates that a replica has made: fewer than the world where one is held back. */
-static inline int64_t made(const crew *c, int member)
+static inline int64_t made(const group *c, int member)
 {
-    return (int64_t)*nw_optimizer_steps(c->crew->members[member].replica->net->optimizer);
+    return (int64_t)*nw_optimizer_steps(c->group->members[member].replica->net->optimizer);
 }
 
-static inline crew started(const setup *s)
+static inline group started(const setup *s)
 {
-    crew c = make_crew(s);
-    ok(nw_crew_begin(c.crew));
+    group c = make_crew(s);
+    ok(nw_replicas_begin(c.group));
     return c;
 }
 
-static inline nw_params *params_of(const crew *c, int member)
+static inline nw_params *params_of(const group *c, int member)
 {
-    return &c->crew->members[member].replica->net->model.params;
+    return &c->group->members[member].replica->net->model.params;
 }
 
 static inline bool same_floats(const float *a, const float *b, size_t count)
@@ -167,7 +167,7 @@ static inline bool same_floats(const float *a, const float *b, size_t count)
     return memcmp(a, b, count * sizeof *a) == 0;
 }
 
-static inline void assert_same_weights(const crew *a, int i, const crew *b, int j)
+static inline void assert_same_weights(const group *a, int i, const group *b, int j)
 {
     size_t count = params_of(a, i)->learned.floats;
     assert_int_equal(count, params_of(b, j)->learned.floats);
@@ -175,15 +175,15 @@ static inline void assert_same_weights(const crew *a, int i, const crew *b, int 
 }
 
 /* Everything that a replica knows; exchanges may be of different kinds. */
-static inline void assert_same(const crew *a, const crew *b)
+static inline void assert_same(const group *a, const group *b)
 {
-    assert_int_equal(a->crew->count, b->crew->count);
-    for (int i = 0; i < a->crew->count; i++) {
-        nw_state_owner x = nw_rank_state(&a->crew->ranks[i]), y = nw_rank_state(&b->crew->ranks[i]);
+    assert_int_equal(a->group->count, b->group->count);
+    for (int i = 0; i < a->group->count; i++) {
+        nw_state_owner x = nw_rank_state(&a->group->ranks[i]), y = nw_rank_state(&b->group->ranks[i]);
         nw_state u = {0}, v = {0};
         assert_same_weights(a, i, b, i);
-        assert_memory_equal(&a->crew->members[i].replica->at, &b->crew->members[i].replica->at, sizeof(nw_place));
-        assert_int_equal(a->crew->members[i].machine->updates, b->crew->members[i].machine->updates);
+        assert_memory_equal(&a->group->members[i].replica->at, &b->group->members[i].replica->at, sizeof(nw_place));
+        assert_int_equal(a->group->members[i].machine->updates, b->group->members[i].machine->updates);
         x.list(x.whose, &u);
         y.list(y.whose, &v);
         for (int k = 0; k < u.count; k++) {
@@ -201,33 +201,33 @@ static inline void assert_same(const crew *a, const crew *b)
 
 /* ---- checkpoints ---- */
 
-static inline void save(crew *c)
+static inline void save(group *c)
 {
     nw_checkpoint_writer *w;
-    nw_checkpoint_info info = {.step = nw_crew_updates(c->crew)};
-    snprintf(info.model, sizeof info.model, "%s", nw_crew_first(c->crew)->options.net.model);
+    nw_checkpoint_info info = {.step = nw_replicas_updates(c->group)};
+    snprintf(info.model, sizeof info.model, "%s", nw_replicas_first(c->group)->options.net.model);
     ok(nw_checkpoint_begin(&w, scratch("checkpoint"), &info));
-    ok(nw_crew_save(c->crew, w));
+    ok(nw_replicas_save(c->group, w));
     ok(nw_checkpoint_commit(w));
 }
 
-static inline nw_status load(crew *c, const char **note)
+static inline nw_status load(group *c, const char **note)
 {
     nw_checkpoint *checkpoint;
-    for (int i = 0; i < c->crew->count; i++) /* nothing of a new replica must survive */
+    for (int i = 0; i < c->group->count; i++) /* nothing of a new replica must survive */
         for (size_t k = 0; k < params_of(c, i)->learned.floats; k++)
             params_of(c, i)->values[k] = params_of(c, i)->gradients[k] = 7;
     ok(nw_checkpoint_open(&checkpoint, scratch("checkpoint")));
-    nw_status status = nw_crew_load(c->crew, checkpoint, note);
+    nw_status status = nw_replicas_load(c->group, checkpoint, note);
     nw_checkpoint_close(checkpoint);
     return status;
 }
 
-static inline crew resumed(const setup *s, const char **note)
+static inline group resumed(const setup *s, const char **note)
 {
-    crew c = make_crew(s);
+    group c = make_crew(s);
     ok(load(&c, note));
-    ok(nw_crew_begin(c.crew));
+    ok(nw_replicas_begin(c.group));
     return c;
 }
 

@@ -100,12 +100,12 @@ static void *do_rank(void *argument)
     nw_driver d = {.ops = &apart, .size = t->size, .first = t->rank, .count = 1, .dropped = t->dropped};
     float *vector = t->vector;
     t->status[0] = nw_driver_mean(&d, &vector, t->floats, t->gives);
-    t->status[1] = nw_driver_share(&d, t->mine, sizeof t->mine, t->all);
+    t->status[1] = nw_driver_allgather(&d, t->mine, sizeof t->mine, t->all);
     for (int from = 0; from < t->size; from++)
         if (t->rank == 0 || t->rank == from) {
             char data[100];
             memcpy(data, t->data, sizeof data);
-            t->status[2] = nw_driver_collect(&d, from, data, sizeof data);
+            t->status[2] = nw_driver_gather(&d, from, data, sizeof data);
             for (size_t i = 0; from > 0 && !t->dropped[from] && i < sizeof data; i++)
                 if (data[i] != (char)from) t->status[2] = NW_E_INTERNAL;
         }
@@ -191,8 +191,8 @@ TEST(test_words_are_short)
 {
     char mine[NW_SHARE_MOST + 1] = {0}, all[NW_SHARE_MOST + 1];
     nw_driver d = {.ops = &together, .size = 1, .count = 1, .dropped = (bool[1]){false}};
-    ok(nw_driver_share(&d, mine, NW_SHARE_MOST, all));
-    assert_int_equal(nw_driver_share(&d, mine, NW_SHARE_MOST + 1, all), NW_E_INTERNAL);
+    ok(nw_driver_allgather(&d, mine, NW_SHARE_MOST, all));
+    assert_int_equal(nw_driver_allgather(&d, mine, NW_SHARE_MOST + 1, all), NW_E_INTERNAL);
 }
 
 /* What a virtual cluster counts is what processes would have sent. */
@@ -208,7 +208,7 @@ TEST(test_one_process_counts_what_several_send)
     nw_account sent = nw_ledger_total(ledger, NW_SENT);
     ok(nw_ledger_check(ledger));
     int64_t mine[RANKS][4] = {{0}}, all[RANKS][4];
-    ok(nw_driver_share(&d, mine, sizeof mine[0], all));
+    ok(nw_driver_allgather(&d, mine, sizeof mine[0], all));
     uint64_t messages = nw_ledger_total(ledger, NW_SENT).messages;
     nw_ledger_free(ledger);
     check(RANKS, dropped, gives, FLOATS, 2);

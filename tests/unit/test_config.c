@@ -165,7 +165,7 @@ static void test_bases(void **state)
 /* All recipes can be run, but for what they name that is not here: data. */
 static void test_recipes(void **state)
 {
-    nw_region region = {0};
+    nw_bump region = {0};
     nw_text_list names;
     (void)state;
     assert_int_equal(nw_share_names("recipes", &region, &names), NW_OK);
@@ -177,7 +177,7 @@ static void test_recipes(void **state)
         if (nw_settings_check(&settings) != NW_OK) fail_msg("%s: %s", line, nw_error_message());
         if (nw_settings_notes(&settings)) fail_msg("%s: %s", line, nw_settings_note(&settings, 0));
     }
-    nw_region_free(&region);
+    nw_bump_free(&region);
 
     accepted("--recipe cifar10-fast");
     assert_true(settings.epochs == 24 && settings.batch_size == 512 && settings.lr * 512 == 1);

@@ -16,29 +16,29 @@
 
 /* With a rest after each step. Resting costs virtual time where messages travel beside a computation: there they have
  * arrived before the next one begins. */
-static void step_by_step(crew *c, int64_t until)
+static void step_by_step(group *c, int64_t until)
 {
-    for (int64_t step = nw_crew_updates(c->crew) + 1; step <= until; step++) advance(c, step);
+    for (int64_t step = nw_replicas_updates(c->group) + 1; step <= until; step++) advance(c, step);
 }
 
 static void save_everywhere(const setup *s, int64_t steps)
 {
-    crew whole = started(s), going = started(s);
+    group whole = started(s), going = started(s);
     step_by_step(&whole, steps);
-    nw_account total = whole.crew->ledger ? nw_ledger_total(whole.crew->ledger, NW_SENT) : (nw_account){0};
+    nw_account total = whole.group->ledger ? nw_ledger_total(whole.group->ledger, NW_SENT) : (nw_account){0};
     for (int64_t at = 0; at < steps; at += s->accumulation == 1 ? 3 : 1) {
         const char *note;
         step_by_step(&going, at);
         save(&going);
-        crew c = resumed(s, &note);
+        group c = resumed(s, &note);
         assert_null(note);
         assert_same(&going, &c);
         step_by_step(&c, steps);
         assert_same(&whole, &c);
-        assert_true(nw_crew_virtual_seconds(whole.crew) == nw_crew_virtual_seconds(c.crew));
-        if (c.crew->ledger) {
-            assert_int_equal(nw_ledger_total(c.crew->ledger, NW_SENT).messages, total.messages);
-            ok(nw_ledger_check_links(c.crew->ledger, NULL));
+        assert_true(nw_replicas_virtual_seconds(whole.group) == nw_replicas_virtual_seconds(c.group));
+        if (c.group->ledger) {
+            assert_int_equal(nw_ledger_total(c.group->ledger, NW_SENT).messages, total.messages);
+            ok(nw_ledger_check_links(c.group->ledger, NULL));
         }
         free_crew(&c);
     }
@@ -66,18 +66,18 @@ TEST(test_saved_with_half_a_gradient)
 {
     setup s = {.model = "resnet9", .world = 3, .accumulation = 2, .delay = 1, .ema_decay = 0.9};
     for (int drains = 0; drains < 2; drains++) {
-        crew whole = started(&s), going = started(&s);
+        group whole = started(&s), going = started(&s);
         const char *note;
         nw_go go = {.until = 2, .batches = 5, .drain = drains}; /* the epoch */
-        ok(nw_crew_advance(whole.crew, &go));
-        ok(nw_crew_advance(going.crew, &go));
-        assert_int_equal(nw_crew_updates(going.crew), 2);
+        ok(nw_replicas_advance(whole.group, &go));
+        ok(nw_replicas_advance(going.group, &go));
+        assert_int_equal(nw_replicas_updates(going.group), 2);
         for (int i = 0; i < 3; i++) {
-            assert_int_equal(going.crew->members[i].replica->at.pending, 1);
+            assert_int_equal(going.group->members[i].replica->at.pending, 1);
             assert_int_equal(made(&going, i), drains ? 2 : 1);
         }
         save(&going);
-        crew c = resumed(&s, &note);
+        group c = resumed(&s, &note);
         assert_same(&going, &c);
         advance(&c, 6);
         advance(&whole, 6);
@@ -93,15 +93,15 @@ TEST(test_own_time_goes_on)
 {
     setup s = {.model = "lenet5", .exchange = "none"};
     const char *note;
-    crew a = started(&s);
+    group a = started(&s);
     advance(&a, 3);
-    int64_t elapsed = a.crew->ranks[0].elapsed_ns;
+    int64_t elapsed = a.group->ranks[0].elapsed_ns;
     assert_true(elapsed > 0 && elapsed < (int64_t)3600 * 1000000000);
     save(&a);
-    crew b = resumed(&s, &note);
-    assert_int_equal(b.crew->ranks[0].elapsed_ns, elapsed);
+    group b = resumed(&s, &note);
+    assert_int_equal(b.group->ranks[0].elapsed_ns, elapsed);
     advance(&b, 4);
-    assert_true(b.crew->ranks[0].elapsed_ns > elapsed);
+    assert_true(b.group->ranks[0].elapsed_ns > elapsed);
     free_crew(&a);
     free_crew(&b);
 }
@@ -151,25 +151,25 @@ static nw_status finish_nothing(nw_driver *d)
     return NW_OK;
 }
 
-/* Saves the crew as if its last rank were in another process. */
-static nw_status save_with_other(crew *c)
+/* Saves the group as if its last rank were in another process. */
+static nw_status save_with_other(group *c)
 {
-    nw_driver *d = c->crew->driver;
+    nw_driver *d = c->group->driver;
     const nw_driver_ops *ops = d->ops;
     nw_driver_ops apart = *ops;
     nw_checkpoint_writer *w;
     nw_checkpoint_info info = {0};
-    snprintf(info.model, sizeof info.model, "%s", nw_crew_first(c->crew)->options.net.model);
+    snprintf(info.model, sizeof info.model, "%s", nw_replicas_first(c->group)->options.net.model);
     apart.say = say_nothing;
     apart.hear = hear_other;
     apart.finish = finish_nothing;
     other.step = 0;
     d->ops = &apart;
-    d->count = c->crew->count = 1;
+    d->count = c->group->count = 1;
     ok(nw_checkpoint_begin(&w, scratch("checkpoint"), &info));
-    nw_status status = nw_crew_save(c->crew, w);
+    nw_status status = nw_replicas_save(c->group, w);
     d->ops = ops;
-    d->count = c->crew->count = 2;
+    d->count = c->group->count = 2;
     if (status == NW_OK)
         ok(nw_checkpoint_commit(w));
     else
@@ -178,9 +178,9 @@ static nw_status save_with_other(crew *c)
 }
 
 /* What rank 1 would say: all but what is kept. */
-static void list_other(const crew *c)
+static void list_other(const group *c)
 {
-    nw_state_owner owner = nw_rank_state(&c->crew->ranks[1]);
+    nw_state_owner owner = nw_rank_state(&c->group->ranks[1]);
     int kept = 0;
     memset(&other, 0, sizeof other);
     other.count = -1;
@@ -206,12 +206,12 @@ TEST(test_what_another_rank_brings_is_checked)
     static void (*const all[])(nw_state_entry *) = {bend_dims, bend_rule, bend_name};
     const char *note;
     s.server_computes = true;
-    crew a = started(&s);
+    group a = started(&s);
     serve(&a, 3);
     list_other(&a);
     ok(save_with_other(&a));
     assert_int_equal(other.step, 2 + other.list.count);
-    crew b = resumed(&s, &note);
+    group b = resumed(&s, &note);
     assert_null(note);
     assert_same(&a, &b);
     free_crew(&b);
@@ -245,14 +245,14 @@ TEST(test_a_rank_that_was_given_up)
 {
     setup s = {.model = "resnet9", .world = 2};
     const char *note;
-    crew a = started(&s);
+    group a = started(&s);
     advance(&a, 2);
-    a.crew->dropped[1] = true;
+    a.group->dropped[1] = true;
     ok(save_with_other(&a));
     assert_int_equal(other.step, 0);
-    crew b = resumed(&s, &note);
+    group b = resumed(&s, &note);
     assert_true(same_floats(params_of(&b, 1)->buffers, params_of(&a, 0)->buffers, params_of(&a, 0)->running.floats));
-    assert_int_equal(b.crew->members[1].replica->at.batch, 2);
+    assert_int_equal(b.group->members[1].replica->at.batch, 2);
     assert_same_weights(&a, 0, &b, 1);
     free_crew(&a);
     free_crew(&b);
@@ -264,22 +264,22 @@ TEST(test_another_delay_goes_on_from_a_checkpoint)
     setup late = {.model = "lenet5", .world = 3, .delay = 1}, prompt = late;
     prompt.delay = 0;
     const char *note;
-    crew a = started(&late);
+    group a = started(&late);
     advance(&a, 3);
     save(&a);
-    crew b = resumed(&prompt, &note);
+    group b = resumed(&prompt, &note);
     advance(&b, 4);
     drain(&a);
-    assert_int_equal(nw_crew_first(b.crew)->at.steps, 4);
+    assert_int_equal(nw_replicas_first(b.group)->at.steps, 4);
     save(&a); /* with nothing held back: from here both delays begin alike */
-    crew c = resumed(&prompt, &note);
+    group c = resumed(&prompt, &note);
     advance(&c, 4);
     assert_same_weights(&b, 0, &c, 0);
     save(&b);
-    crew d = resumed(&late, &note); /* and the other way */
+    group d = resumed(&late, &note); /* and the other way */
     advance(&d, 6);
-    ok(nw_crew_compare(d.crew));
-    crew *all[] = {&a, &b, &c, &d};
+    ok(nw_replicas_compare(d.group));
+    group *all[] = {&a, &b, &c, &d};
     for (int i = 0; i < 4; i++) free_crew(all[i]);
 }
 
@@ -310,10 +310,10 @@ TEST(test_an_exchange_that_makes_no_sense_is_refused)
 {
     setup s = {.model = "lenet5", .world = 2, .delay = 1};
     for (lie = 0; lie < LIES; lie++) {
-        crew a = started(&s), b = make_crew(&s);
+        group a = started(&s), b = make_crew(&s);
         const char *note;
         advance(&a, 3);
-        nw_machine *m = a.crew->members[0].machine;
+        nw_machine *m = a.group->members[0].machine;
         honest = m->ops;
         nw_machine_ops lying = *honest;
         lying.state = tell_a_lie;
@@ -340,32 +340,32 @@ TEST(test_an_exchange_that_makes_no_sense_is_refused)
 static void stop_and_go_on(int delay, int accumulation)
 {
     setup s = {.model = "lenet5", .world = 3, .delay = delay, .accumulation = accumulation, .images = 120};
-    crew whole = started(&s), c = make_crew(&s);
+    group whole = started(&s), c = make_crew(&s);
     volatile sig_atomic_t stop = 0;
     bool stopping;
     const char *note;
     int64_t end = 20 / accumulation + 3;
-    c.crew->driver->options.stop = c.crew->options.driver.stop = &stop;
-    ok(nw_crew_begin(c.crew));
+    c.group->driver->options.stop = c.group->options.driver.stop = &stop;
+    ok(nw_replicas_begin(c.group));
     advance(&c, 3);
-    ok(nw_crew_agree_to_stop(c.crew, &stopping));
+    ok(nw_replicas_agree_to_stop(c.group, &stopping));
     assert_false(stopping);
     stop = 1;
     nw_go go = go_to(&c, end);
     assert_true(go.drain && go.until == 20 / accumulation);
-    ok(nw_crew_advance(c.crew, &go));
-    int64_t at = nw_crew_updates(c.crew);
+    ok(nw_replicas_advance(c.group, &go));
+    int64_t at = nw_replicas_updates(c.group);
     assert_true(at > 3 && at <= 5 + delay);
     for (int r = 0; r < 3; r++) { /* none has made what is held back */
-        assert_int_equal(c.crew->members[r].machine->updates, at);
-        assert_int_equal(c.crew->members[r].replica->at.steps, at);
-        assert_int_equal(c.crew->members[r].replica->at.pending, 0);
+        assert_int_equal(c.group->members[r].machine->updates, at);
+        assert_int_equal(c.group->members[r].replica->at.steps, at);
+        assert_int_equal(c.group->members[r].replica->at.pending, 0);
         assert_int_equal(made(&c, r), at - delay);
     }
-    ok(nw_crew_agree_to_stop(c.crew, &stopping));
+    ok(nw_replicas_agree_to_stop(c.group, &stopping));
     assert_true(stopping);
     save(&c);
-    crew d = resumed(&s, &note);
+    group d = resumed(&s, &note);
     assert_null(note);
     advance(&d, end);
     advance(&whole, end);

@@ -20,31 +20,31 @@ static void change_world(int from, int to, int64_t at, int delay)
     const char *note;
     t.world = to;
     t.delay = delay;
-    crew a = started(&s);
+    group a = started(&s);
     advance(&a, at);
     save(&a);
     nw_tally before, after;
     int64_t images, seen;
-    ok(nw_crew_tally(a.crew, &before, &images));
-    crew b = resumed(&t, &note);
+    ok(nw_replicas_tally(a.group, &before, &images));
+    group b = resumed(&t, &note);
     assert_non_null(note);
-    ok(nw_crew_tally(b.crew, &after, &seen));
+    ok(nw_replicas_tally(b.group, &after, &seen));
     assert_int_equal(seen, images);
     assert_true(after.images == before.images && after.top1 == before.top1 && after.top5 == before.top5);
     assert_true(fabs(after.loss - before.loss) <= 1e-12 * before.loss); /* but for the order of its sum */
     size_t floats = params_of(&a, 0)->running.floats;
-    const nw_place *old = &nw_crew_first(a.crew)->at;
+    const nw_place *old = &nw_replicas_first(a.group)->at;
     for (int r = 0; r < to; r++) {
-        const nw_place *place = &b.crew->members[r].replica->at;
+        const nw_place *place = &b.group->members[r].replica->at;
         assert_same_weights(&a, 0, &b, r);
         assert_true(same_floats(params_of(&b, r)->buffers, params_of(&a, r % from)->buffers, floats));
         assert_int_equal(place->epoch, old->epoch);
         assert_int_equal(place->steps, old->steps);
         assert_int_equal(place->batch, (old->batch * from + to - 1) / to);
-        assert_int_equal(b.crew->members[r].machine->updates, at);
+        assert_int_equal(b.group->members[r].machine->updates, at);
     }
     advance(&b, at + 4);
-    ok(nw_crew_compare(b.crew));
+    ok(nw_replicas_compare(b.group));
     free_crew(&a);
     free_crew(&b);
 }
@@ -70,40 +70,40 @@ TEST(test_what_is_lost_is_named)
     const char *note;
     nw_go half = {.until = 2,
                   .batches = 5}; /* the epoch: one update is made, one held back, and half a gradient left */
-    crew a = started(&s);
-    ok(nw_crew_advance(a.crew, &half));
+    group a = started(&s);
+    ok(nw_replicas_advance(a.group, &half));
     save(&a);
     t.world = 4;
-    crew b = resumed(&t, &note);
+    group b = resumed(&t, &note);
     assert_string_equal(strstr(note, "lost"), "lost from the checkpoint: exchange.pending, pending_batches");
-    assert_int_equal(nw_crew_first(b.crew)->at.pending, 0);
+    assert_int_equal(nw_replicas_first(b.group)->at.pending, 0);
     t.world = 0;
     t.exchange = "none";
     t.delay = 0;
-    crew c = resumed(&t, &note);
+    group c = resumed(&t, &note);
     assert_string_equal(strstr(note, "lost"),
                         "lost from the checkpoint: exchange.pending, pending_batches, exchange.delayed");
-    assert_int_equal(nw_crew_updates(c.crew), 2);
+    assert_int_equal(nw_replicas_updates(c.group), 2);
     s.delay = 0;
     s.accumulation = t.accumulation = 1;
-    crew e = started(&s); /* with nothing to lose */
+    group e = started(&s); /* with nothing to lose */
     advance(&e, 2);
     save(&e);
-    crew d = resumed(&t, &note);
+    group d = resumed(&t, &note);
     assert_null(strstr(note, "lost"));
     save(&d);
-    crew f = resumed(&s, &note); /* and the other way: what only this exchange has is as at its beginning */
-    assert_int_equal(nw_crew_updates(f.crew), 2);
+    group f = resumed(&s, &note); /* and the other way: what only this exchange has is as at its beginning */
+    assert_int_equal(nw_replicas_updates(f.group), 2);
     advance(&f, 4);
-    crew *all[] = {&a, &b, &c, &d, &e, &f};
+    group *all[] = {&a, &b, &c, &d, &e, &f};
     for (int i = 0; i < 6; i++) free_crew(all[i]);
 }
 
 /* ---- replicas that differ ---- */
 
-static void set_unequal(crew *c)
+static void set_unequal(group *c)
 {
-    for (int i = 0; i < c->crew->count; i++) c->crew->members[i].machine->equal = false;
+    for (int i = 0; i < c->group->count; i++) c->group->members[i].machine->equal = false;
 }
 
 /* Where the exchange lets them, each has parameters, optimizer and average of its own. */
@@ -111,23 +111,23 @@ TEST(test_replicas_that_differ)
 {
     setup s = {.model = "resnet9", .world = 4, .ema_decay = 0.9};
     const char *note;
-    crew a = started(&s);
+    group a = started(&s);
     advance(&a, 3);
     set_unequal(&a);
     for (int r = 0; r < 4; r++) {
         params_of(&a, r)->values[5] += (float)r;
-        nw_optimizer_state_at(a.crew->members[r].replica->net->optimizer, 0).data[7] = (float)r;
-        nw_net_average(a.crew->members[r].replica->net)->values[9] = (float)r;
+        nw_optimizer_state_at(a.group->members[r].replica->net->optimizer, 0).data[7] = (float)r;
+        nw_net_average(a.group->members[r].replica->net)->values[9] = (float)r;
     }
     save(&a);
     for (int to = 3; to <= 5; to++) {
         s.world = to;
-        crew b = make_crew(&s);
+        group b = make_crew(&s);
         set_unequal(&b);
         ok(load(&b, &note));
         if (to == 4) assert_same(&a, &b);
         for (int r = 0; r < to; r++) {
-            const nw_replica *x = b.crew->members[r].replica;
+            const nw_replica *x = b.group->members[r].replica;
             assert_same_weights(&a, r % 4, &b, r);
             assert_true(nw_optimizer_state_at(x->net->optimizer, 0).data[7] == (float)(r % 4));
             assert_true(nw_net_average(x->net)->values[9] == (float)(r % 4));
@@ -140,12 +140,12 @@ TEST(test_replicas_that_differ)
 /* ---- servers ---- */
 
 /* Momentum of all servers' ranges. */
-static float *whole_momentum(const crew *c)
+static float *whole_momentum(const group *c)
 {
     float *whole = calloc(params_of(c, 0)->learned.floats, sizeof *whole);
-    for (int r = 0; r < c->crew->count; r++) {
-        const nw_machine *m = c->crew->members[r].machine;
-        const float *own = nw_optimizer_state_at(c->crew->members[r].replica->net->optimizer, 0).data;
+    for (int r = 0; r < c->group->count; r++) {
+        const nw_machine *m = c->group->members[r].machine;
+        const float *own = nw_optimizer_state_at(c->group->members[r].replica->net->optimizer, 0).data;
         for (size_t i = m->first; i < m->first + m->count; i++) whole[i] += own[i];
     }
     return whole;
@@ -157,7 +157,7 @@ TEST(test_another_number_of_servers)
 {
     setup s = {.model = "lenet5", .world = 5, .exchange = "server", .servers = 3, .images = 60};
     const char *note;
-    crew a = started(&s);
+    group a = started(&s);
     serve(&a, 7);
     save(&a);
     float *before = whole_momentum(&a);
@@ -169,7 +169,7 @@ TEST(test_another_number_of_servers)
         setup t = s;
         t.world = 2 + servers;
         t.servers = servers;
-        crew b = resumed(&t, &note);
+        group b = resumed(&t, &note);
         if (servers == 3)
             assert_null(note);
         else
@@ -177,7 +177,7 @@ TEST(test_another_number_of_servers)
         float *after = whole_momentum(&b);
         assert_true(same_floats(before, after, floats));
         free(after);
-        assert_int_equal(b.crew->place.batch, 7);
+        assert_int_equal(b.group->place.batch, 7);
         serve(&b, 12);
         assert_same_weights(&a, 0, &b, 0);
         if (servers == 3) assert_same(&a, &b);
@@ -192,15 +192,15 @@ TEST(test_another_number_of_workers)
 {
     setup s = {.model = "lenet5", .world = 3, .exchange = "server", .servers = 1, .images = 60};
     const char *note;
-    crew a = started(&s);
+    group a = started(&s);
     serve(&a, 7);
     save(&a);
     s.world = 4;
     for (int again = 0; again < 2; again++) {
-        crew b = resumed(&s, &note);
+        group b = resumed(&s, &note);
         assert_int_equal(note == NULL, again);
-        assert_int_equal(b.crew->place.batch, 4);
-        for (int r = 1; r < 4; r++) assert_int_equal(b.crew->members[r].replica->at.batch, 4);
+        assert_int_equal(b.group->place.batch, 4);
+        for (int r = 1; r < 4; r++) assert_int_equal(b.group->members[r].replica->at.batch, 4);
         save(&b);
         free_crew(&b);
     }
@@ -217,10 +217,10 @@ TEST(test_a_mean_that_was_held_back_stays_a_mean)
             const char *note;
             t.world = to;
             t.codec = CODECS[codec];
-            crew a = started(&s);
+            group a = started(&s);
             advance(&a, 3);
             save(&a);
-            crew b = resumed(&t, &note);
+            group b = resumed(&t, &note);
             assert_int_equal(made(&a, 0), 2);
             drain(&a);
             drain(&b);

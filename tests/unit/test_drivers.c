@@ -49,8 +49,8 @@ static void test_virtual_times_are_those_worked_out_by_hand(void **state)
     (void)state;
     stage s;
     open_stage(&s, 2);
-    s.options.taps.sent = note_sent;
-    s.options.taps.received = note_received;
+    s.options.hooks.sent = note_sent;
+    s.options.hooks.received = note_received;
     make_virtual(&s);
     fill_ranks(&s, exchange_in_step);
     ok(run_until(&s, 1));

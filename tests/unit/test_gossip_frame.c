@@ -365,7 +365,7 @@ TEST(test_virtual_ranks_stop_and_resume)
 static nw_recorder *open_recorder(int64_t first_step)
 {
     nw_recorder *r;
-    nw_schedule_header h = {.world = RANKS, .ranks = RANKS, .first_step = first_step, .lr_factor = 1};
+    nw_log_header h = {.world = RANKS, .ranks = RANKS, .first_step = first_step, .lr_factor = 1};
     ok(nw_recorder_create(&r));
     ok(nw_recorder_open(r, folder, &h, NULL));
     return r;

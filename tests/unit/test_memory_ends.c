@@ -33,12 +33,12 @@ static nw_status train_on(const kind *k, const char *dir, const nw_dataset *d, c
 {
     volatile sig_atomic_t stop = dir == NULL;
     nw_stopwatch watch = nw_stopwatch_start(NULL, nw_now_ns());
-    nw_run_options o = {.crew = {.replica = replica_options(d, k->model),
-                                 .place = k->world > 0 ? NW_CREW_VIRTUAL : NW_CREW_ALONE,
-                                 .world = k->world,
-                                 .exchange = {.name = k->exchange, .max_staleness = -1, .servers = k->servers},
-                                 .cluster = cluster,
-                                 .norms = NW_NORMS_AVERAGE},
+    nw_run_options o = {.group = {.replica = replica_options(d, k->model),
+                                  .place = k->world > 0 ? NW_REPLICAS_VIRTUAL : NW_REPLICAS_ALONE,
+                                  .world = k->world,
+                                  .exchange = {.name = k->exchange, .max_staleness = -1, .servers = k->servers},
+                                  .cluster = cluster,
+                                  .norms = NW_NORMS_AVERAGE},
                         .dataset = d,
                         .test_augment = nw_augment_plain(d),
                         .test_batch_size = BATCH,
@@ -54,11 +54,11 @@ static nw_status train_on(const kind *k, const char *dir, const nw_dataset *d, c
                         .observe = {.run_dir = dir, .tensorboard = true},
                         .stop = &stop,
                         .watch = &watch};
-    o.crew.replica.net.threads = 1;
-    o.crew.replica.accumulation = 1;
-    o.crew.replica.loader.batch_size = BATCH;
-    o.crew.exchange.layout.bucket_bytes = 4096;
-    if (k->servers > 1) o.crew.replica.ema_decay = 0;
+    o.group.replica.net.threads = 1;
+    o.group.replica.accumulation = 1;
+    o.group.replica.loader.batch_size = BATCH;
+    o.group.exchange.layout.bucket_bytes = 4096;
+    if (k->servers > 1) o.group.replica.ema_decay = 0;
     nw_record_clear(NW_RECORD_RUN, &o.record);
     nw_stopwatch_enter(&watch, NW_PHASE_PREPROCESS, nw_now_ns());
     nw_run_result result;

@@ -125,7 +125,7 @@ static void wait_for_one(toy *t, const nw_event *e, nw_actions *actions)
 static int64_t word_of_peer(nw_driver *d)
 {
     int64_t mine = 7, all[2];
-    ok(nw_driver_share(d, &mine, sizeof mine, all));
+    ok(nw_driver_allgather(d, &mine, sizeof mine, all));
     assert_int_equal(all[1], 7);
     return all[0];
 }

@@ -33,7 +33,7 @@ static void settle(const char *scale, bool real)
 /* All papers that there are, in their order. */
 static void each_experiment(void (*look)(const nw_experiment *experiment))
 {
-    nw_region region = {0};
+    nw_bump region = {0};
     nw_text_list names;
     assert_int_equal(nw_paper_names(&region, &names), NW_OK);
     assert_true(names.count >= 6);
@@ -44,7 +44,7 @@ static void each_experiment(void (*look)(const nw_experiment *experiment))
         for (int k = 0; k < paper.count; k++) look(&paper.at[k]);
         nw_paper_free(&paper);
     }
-    nw_region_free(&region);
+    nw_bump_free(&region);
 }
 
 /* ---- what is run ------------------------------------------------------------------------------------------------- */
@@ -115,7 +115,7 @@ static void uses_recipe(const nw_experiment *e)
 /* A published experiment that has a recipe is listed. */
 TEST(test_every_recipe_is_in_a_paper)
 {
-    nw_region region = {0};
+    nw_bump region = {0};
     nw_text_list names;
     settle("paper", false);
     assert_int_equal(nw_share_names("recipes", &region, &names), NW_OK);
@@ -126,7 +126,7 @@ TEST(test_every_recipe_is_in_a_paper)
         each_experiment(uses_recipe);
         if (!used) fail_msg("the recipe %s is in no paper", recipe);
     }
-    nw_region_free(&region);
+    nw_bump_free(&region);
 }
 
 /* ---- what was published ------------------------------------------------------------------------------------------ */

@@ -461,7 +461,7 @@ static int64_t run_on_cluster(int kind)
     int64_t latest = 0;
     memset(&traffic, 0, sizeof traffic);
     world_ok(nw_ledger_create(&ledger, &(nw_ledger_options){.world = count, .ranks = count, .segments = 2}));
-    nw_driver_options o = {.taps = {.sent = note_sent, .received = note_received, .event = note_event},
+    nw_driver_options o = {.hooks = {.sent = note_sent, .received = note_received, .event = note_event},
                            .ledger = ledger};
     world_ok(nw_virtual_create(&d, &o, &(nw_virtual_options){.cluster = c, .touch_bytes_per_second = 1e8}));
     make_ranks(d);
@@ -521,7 +521,7 @@ static void record(int kind)
     nw_driver *d;
     int count = ranks_of(&options);
     world_ok(nw_recorder_create(&r));
-    world_ok(nw_recorder_open(r, folder, &(nw_schedule_header){.world = count, .ranks = count, .lr_factor = 1}, NULL));
+    world_ok(nw_recorder_open(r, folder, &(nw_log_header){.world = count, .ranks = count, .lr_factor = 1}, NULL));
     nw_driver_options o = {.recorder = r, .stop = &asked_to_stop};
     world_ok(nw_virtual_create(&d, &o, &(nw_virtual_options){.cluster = c, .touch_bytes_per_second = 1e8}));
     make_ranks(d);

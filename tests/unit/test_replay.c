@@ -203,7 +203,7 @@ static nw_status drive(nw_driver *d)
 static nw_recorder *open_recorder(int world)
 {
     nw_recorder *r;
-    nw_schedule_header h = {.world = world, .ranks = world, .lr_factor = 1};
+    nw_log_header h = {.world = world, .ranks = world, .lr_factor = 1};
     ok(nw_recorder_create(&r));
     ok(nw_recorder_open(r, folder, &h, NULL));
     return r;

@@ -49,15 +49,15 @@ static void refused(nw_status status, nw_status want, const char *part)
         fail_msg("status %d and '%s', wanted %d and '%s'", status, nw_error_message(), want, part);
 }
 
-static nw_schedule_header header(int world, int first, int ranks, int64_t step)
+static nw_log_header header(int world, int first, int ranks, int64_t step)
 {
-    nw_schedule_header h = {.world = world,
-                            .first_rank = first,
-                            .ranks = ranks,
-                            .first_step = step,
-                            .first_epoch = step / 10,
-                            .seed = UINT64_MAX,
-                            .lr_factor = 0.25};
+    nw_log_header h = {.world = world,
+                       .first_rank = first,
+                       .ranks = ranks,
+                       .first_step = step,
+                       .first_epoch = step / 10,
+                       .seed = UINT64_MAX,
+                       .lr_factor = 0.25};
     strcpy(h.exchange, "toy");
     strcpy(h.codec, "none");
     strcpy(h.isa, "avx2");
@@ -70,9 +70,9 @@ static nw_schedule_header header(int world, int first, int ranks, int64_t step)
 static nw_recorder *open_recorder(int world, int first, int ranks, int64_t step)
 {
     nw_recorder *r;
-    nw_schedule_header h = header(world, first, ranks, step);
+    nw_log_header h = header(world, first, ranks, step);
     ok(nw_recorder_create(&r));
-    ok(nw_schedule_cut(folder, step, first));
+    ok(nw_log_cut(folder, step, first));
     ok(nw_recorder_open(r, folder, &h, "seed: 1\n"));
     return r;
 }
@@ -132,10 +132,10 @@ static void record_all_kinds(nw_recorder *r, int rank)
     nw_recorder_rest(r, rank, 12);
 }
 
-static void next_is(nw_schedule_cursor *c, nw_schedule_record want)
+static void next_is(nw_log_cursor *c, nw_log_record want)
 {
-    nw_schedule_record got;
-    ok(nw_schedule_next(c, &got));
+    nw_log_record got;
+    ok(nw_log_next(c, &got));
     assert_false(c->ended);
     assert_int_equal(got.kind, want.kind);
     assert_int_equal(got.now_ns, want.now_ns);
@@ -146,24 +146,24 @@ static void next_is(nw_schedule_cursor *c, nw_schedule_record want)
     assert_int_equal(got.epoch, want.epoch);
 }
 
-static void expect_all_kinds(nw_schedule_cursor *c)
+static void expect_all_kinds(nw_log_cursor *c)
 {
-    next_is(c, (nw_schedule_record){.kind = NW_SCHEDULE_RUN, .step = INT64_MAX, .sequence = UINT64_MAX});
+    next_is(c, (nw_log_record){.kind = NW_LOG_RUN, .step = INT64_MAX, .sequence = UINT64_MAX});
     for (int i = 0; i < NW_EVENT_KINDS; i++) {
-        nw_schedule_record want = {.kind = i, .now_ns = times[i]};
+        nw_log_record want = {.kind = i, .now_ns = times[i]};
         if (i == NW_EVENT_FINAL || i == NW_EVENT_GO) want.first = number_of(i);
         if (i == NW_EVENT_MESSAGE) want.from = i % 3, want.sequence = number_of(i);
         next_is(c, want);
     }
-    next_is(c, (nw_schedule_record){.kind = NW_EVENT_MESSAGE, .now_ns = -9, .from = 2, .sequence = UINT64_MAX});
-    next_is(c, (nw_schedule_record){.kind = NW_EVENT_MESSAGE, .now_ns = 9, .from = 2, .sequence = 2});
-    next_is(c, (nw_schedule_record){.kind = NW_SCHEDULE_PASS});
-    next_is(c, (nw_schedule_record){.kind = NW_SCHEDULE_UPDATE});
-    next_is(c, (nw_schedule_record){.kind = NW_SCHEDULE_REST, .step = 12});
-    next_is(c, (nw_schedule_record){.kind = NW_SCHEDULE_SAVED, .step = 12, .epoch = 1});
-    next_is(c, (nw_schedule_record){.kind = NW_SCHEDULE_END, .step = 12});
-    nw_schedule_record none;
-    ok(nw_schedule_next(c, &none));
+    next_is(c, (nw_log_record){.kind = NW_EVENT_MESSAGE, .now_ns = -9, .from = 2, .sequence = UINT64_MAX});
+    next_is(c, (nw_log_record){.kind = NW_EVENT_MESSAGE, .now_ns = 9, .from = 2, .sequence = 2});
+    next_is(c, (nw_log_record){.kind = NW_LOG_PASS});
+    next_is(c, (nw_log_record){.kind = NW_LOG_UPDATE});
+    next_is(c, (nw_log_record){.kind = NW_LOG_REST, .step = 12});
+    next_is(c, (nw_log_record){.kind = NW_LOG_SAVED, .step = 12, .epoch = 1});
+    next_is(c, (nw_log_record){.kind = NW_LOG_END, .step = 12});
+    nw_log_record none;
+    ok(nw_log_next(c, &none));
     assert_true(c->ended);
 }
 
@@ -177,17 +177,17 @@ TEST(what_is_recorded_comes_back)
     nw_recording recording;
     ok(nw_recording_load(&recording, folder));
     assert_int_equal(recording.count, 1);
-    nw_schedule_part *p = &recording.parts[0];
-    nw_schedule_header want = header(3, 0, 3, 4);
+    nw_log_part *p = &recording.parts[0];
+    nw_log_header want = header(3, 0, 3, 4);
     assert_int_equal(strlen(p->header.config_sha256), 64);
     strcpy(want.config_sha256, p->header.config_sha256);
     assert_memory_equal(&p->header, &want, sizeof want);
     assert_true(p->ended && !p->torn);
     assert_int_equal(p->runs, 1);
-    assert_int_equal(nw_schedule_end_step(p), 12);
+    assert_int_equal(nw_log_end_step(p), 12);
     for (int rank = 0; rank < 3; rank++) {
-        nw_schedule_cursor c;
-        nw_schedule_begin(&c, nw_schedule_file_of(p, rank), rank);
+        nw_log_cursor c;
+        nw_log_begin(&c, nw_log_file_of(p, rank), rank);
         expect_all_kinds(&c);
         assert_int_equal(c.number, 15);
     }
@@ -231,7 +231,7 @@ TEST(a_recorder_that_is_not_open_ignores_everything)
     ok(nw_recorder_close(NULL, true));
     nw_recording recording;
     refused(nw_recording_load(&recording, folder), NW_E_FILE, "has no schedule");
-    nw_schedule_header h = header(4, 2, 3, 0);
+    nw_log_header h = header(4, 2, 3, 0);
     ok(nw_recorder_create(&r));
     refused(nw_recorder_open(r, folder, &h, NULL), NW_E_ARGUMENT, "ranks 2 to 4 of 4");
     nw_recorder_free(r);
@@ -248,8 +248,8 @@ TEST(a_torn_tail_is_left_out)
     int rests = 0, headless = 0;
     for (size_t size = 0; size <= whole.size; size++) {
         bytes part = cut(whole, size);
-        nw_schedule_file f;
-        nw_status status = nw_schedule_file_parse(&f, "log", part.data, part.size);
+        nw_log_file f;
+        nw_status status = nw_log_file_parse(&f, "log", part.data, part.size);
         release(&part);
         if (status != NW_OK) {
             refused(status, NW_E_FILE, size < 8 ? "no schedule" : "before it began");
@@ -257,15 +257,14 @@ TEST(a_torn_tail_is_left_out)
             assert_int_equal(rests, 0);
             continue;
         }
-        nw_schedule_cursor c;
-        nw_schedule_record record;
+        nw_log_cursor c;
+        nw_log_record record;
         int now = 0;
-        nw_schedule_begin(&c, &f, 0);
-        for (ok(nw_schedule_next(&c, &record)); !c.ended; ok(nw_schedule_next(&c, &record)))
-            now += record.kind == NW_SCHEDULE_REST;
+        nw_log_begin(&c, &f, 0);
+        for (ok(nw_log_next(&c, &record)); !c.ended; ok(nw_log_next(&c, &record))) now += record.kind == NW_LOG_REST;
         assert_true(now == rests || (now == rests + 1 && !f.torn));
         rests = now;
-        nw_schedule_file_free(&f);
+        nw_log_file_free(&f);
     }
     assert_int_equal(rests, 4);
     assert_true(headless > 8);
@@ -276,8 +275,8 @@ static void parse_changed(bytes whole, size_t at, uint8_t to, nw_status want, co
 {
     bytes copy = cut(whole, whole.size);
     copy.data[at] = to;
-    nw_schedule_file f;
-    refused(nw_schedule_file_parse(&f, "log", copy.data, copy.size), want, part);
+    nw_log_file f;
+    refused(nw_log_file_parse(&f, "log", copy.data, copy.size), want, part);
     release(&copy);
 }
 
@@ -292,20 +291,20 @@ TEST(damage_is_refused)
     parse_changed(whole, 30, 99, NW_E_FILE, "damaged: the block at byte 8 ");
     for (size_t at = 8; at + 120 < whole.size; at++) {
         bytes copy = cut(whole, whole.size);
-        nw_schedule_file f;
+        nw_log_file f;
         copy.data[at] ^= 0x55;
-        nw_status status = nw_schedule_file_parse(&f, "log", copy.data, copy.size);
+        nw_status status = nw_log_file_parse(&f, "log", copy.data, copy.size);
         release(&copy);
         if (status == NW_OK) assert_true(f.torn); /* a length that leads behind the end */
-        if (status == NW_OK) nw_schedule_file_free(&f);
+        if (status == NW_OK) nw_log_file_free(&f);
     }
     whole.data[whole.size - 1] ^= 1; /* in the last block: a power cut */
-    nw_schedule_file f;
+    nw_log_file f;
     bytes copy = cut(whole, whole.size);
-    ok(nw_schedule_file_parse(&f, "log", copy.data, copy.size));
+    ok(nw_log_file_parse(&f, "log", copy.data, copy.size));
     release(&copy);
     assert_true(f.torn);
-    nw_schedule_file_free(&f);
+    nw_log_file_free(&f);
     release(&whole);
 }
 
@@ -319,7 +318,7 @@ TEST(a_part_counts_up_to_the_rest_of_all_ranks)
     nw_recording recording;
     ok(nw_recording_load(&recording, folder));
     assert_int_equal(recording.parts[0].file_count, 3);
-    assert_int_equal(nw_schedule_end_step(&recording.parts[0]), 10);
+    assert_int_equal(nw_log_end_step(&recording.parts[0]), 10);
     assert_false(recording.parts[0].ended);
     nw_recording_free(&recording);
 
@@ -358,13 +357,13 @@ TEST(parts_join_at_the_checkpoint)
     ok(nw_recording_load(&recording, folder));
     assert_int_equal(recording.count, 2);
     assert_int_equal(recording.parts[0].runs, 3);
-    assert_int_equal(nw_schedule_end_step(&recording.parts[0]), 15);
-    assert_int_equal(nw_schedule_end_step(&recording.parts[1]), 30);
+    assert_int_equal(nw_log_end_step(&recording.parts[0]), 15);
+    assert_int_equal(nw_log_end_step(&recording.parts[1]), 30);
     ok(nw_recording_limit(&recording, 25));
-    assert_int_equal(nw_schedule_end_step(&recording.parts[1]), 20);
+    assert_int_equal(nw_log_end_step(&recording.parts[1]), 20);
     ok(nw_recording_limit(&recording, 14));
     assert_int_equal(recording.count, 1);
-    assert_int_equal(nw_schedule_end_step(&recording.parts[0]), 10);
+    assert_int_equal(nw_log_end_step(&recording.parts[0]), 10);
     assert_int_equal(recording.parts[0].runs, 2); /* with the one that drained */
     refused(nw_recording_limit(&recording, 9), NW_E_ARGUMENT, "first did at step 10, not by step 9");
     nw_recording_free(&recording);
@@ -402,9 +401,9 @@ TEST(a_resume_drops_what_lies_behind_it)
     close_recorder(r, false);
     ok(nw_recording_load(&recording, folder));
     assert_int_equal(recording.count, 2);
-    assert_int_equal(nw_schedule_end_step(&recording.parts[1]), 12);
+    assert_int_equal(nw_log_end_step(&recording.parts[1]), 12);
     nw_recording_free(&recording);
-    ok(nw_schedule_cut(folder, 0, 0));
+    ok(nw_log_cut(folder, 0, 0));
     assert_int_equal(count_entries(folder), 1);
     refused(nw_recording_load(&recording, folder), NW_E_FILE, "has no schedule");
 }
@@ -415,23 +414,23 @@ TEST(one_recorder_may_begin_several_parts)
     record_run(r, 0, 1, 0, 10);
     nw_recorder_saved(r, 10, 1);
     nw_recorder_run(r, 0, 10, 10); /* goes wrong */
-    nw_schedule_header h = header(1, 0, 1, 10);
-    ok(nw_schedule_cut(folder, 10, 0));
+    nw_log_header h = header(1, 0, 1, 10);
+    ok(nw_log_cut(folder, 10, 0));
     ok(nw_recorder_open(r, folder, &h, NULL));
     record_run(r, 0, 1, 10, 20);
     close_recorder(r, true);
     nw_recording recording;
     ok(nw_recording_load(&recording, folder));
     assert_int_equal(recording.count, 2);
-    assert_int_equal(nw_schedule_end_step(&recording.parts[0]), 10);
-    assert_int_equal(nw_schedule_end_step(&recording.parts[1]), 20);
+    assert_int_equal(nw_log_end_step(&recording.parts[0]), 10);
+    assert_int_equal(nw_log_end_step(&recording.parts[1]), 20);
     nw_recording_free(&recording);
 }
 
 TEST(a_full_disk_ends_the_recording)
 {
     nw_recorder *r;
-    nw_schedule_header h = header(1, 0, 1, 0);
+    nw_log_header h = header(1, 0, 1, 0);
     if (access("/dev/full", W_OK) != 0) skip();
     put_folder(folder, "schedule/0");
     char path[PATH_SIZE * 2];

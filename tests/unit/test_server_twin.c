@@ -152,9 +152,8 @@ static void record(uint64_t seed)
     world_ok(nw_codec_create(&codec, &(nw_codec_options){.name = codec_name}));
     for (int r = 0; r < ranks; r++) make_rank(&at[r], r, members, codec);
     world_ok(nw_recorder_create(&recorder));
-    world_ok(
-        nw_recorder_open(recorder, ".", &(nw_schedule_header){.world = ranks, .ranks = ranks, .lr_factor = 1.0}, NULL));
-    nw_driver_options o = {.recorder = recorder, .taps = {.sent = note_sent}, .counted = note_count};
+    world_ok(nw_recorder_open(recorder, ".", &(nw_log_header){.world = ranks, .ranks = ranks, .lr_factor = 1.0}, NULL));
+    nw_driver_options o = {.recorder = recorder, .hooks = {.sent = note_sent}, .counted = note_count};
     nw_virtual_options v = {.cluster = cluster, .touch_bytes_per_second = 1e9};
     world_ok(nw_virtual_create(&driver, &o, &v));
     for (int run = 0; run < RUNS; run++) {
@@ -446,15 +445,15 @@ static void hear(int rank, const nw_header *h)
 }
 
 /* A record of a rank, behind `task`, which is the task under way (0: none). */
-static void step(int rank, const nw_schedule_record *r, int *task, bool *given)
+static void step(int rank, const nw_log_record *r, int *task, bool *given)
 {
     bool serves = rank < servers, is_final = r->kind == NW_EVENT_FINAL, is_done = r->kind == NW_EVENT_DONE;
     if (r->kind == NW_EVENT_GO && rank == 0) permits.until = (int64_t)r->first;
-    if (r->kind == NW_SCHEDULE_PASS) twin_pass(rank);
-    if (r->kind == NW_SCHEDULE_PASS || r->kind == NW_SCHEDULE_UPDATE) *task = r->kind;
+    if (r->kind == NW_LOG_PASS) twin_pass(rank);
+    if (r->kind == NW_LOG_PASS || r->kind == NW_LOG_UPDATE) *task = r->kind;
     if (r->kind == NW_EVENT_MESSAGE) hear(rank, &sent[r->from][r->sequence]);
-    if (is_done && *task == NW_SCHEDULE_UPDATE) apply(rank);
-    bool whole = is_done && *task == NW_SCHEDULE_PASS && twin_workers[rank].batches % rules.accumulation == 0;
+    if (is_done && *task == NW_LOG_UPDATE) apply(rank);
+    bool whole = is_done && *task == NW_LOG_PASS && twin_workers[rank].batches % rules.accumulation == 0;
     if (serves && !*given &&
         (whole || (is_final && rank > 0 && r->first <= range(rank)))) { /* its own gradient is here */
         complete(rank, rank);
@@ -482,8 +481,8 @@ static void check_rest(int rank, int run)
 static void check_twin(void)
 {
     nw_recording recording;
-    nw_schedule_cursor cursors[RANKS];
-    nw_schedule_record next[RANKS];
+    nw_log_cursor cursors[RANKS];
+    nw_log_record next[RANKS];
     int task[RANKS] = {0}, runs[RANKS] = {0}, rested = 0;
     bool given[RANKS] = {0};
     world_ok(nw_recording_load(&recording, "."));
@@ -496,22 +495,22 @@ static void check_twin(void)
         for (size_t i = 0; i < FLOATS; i++) twin_servers[s].x[0][i] = world_start(i);
     for (int r = 0; r < ranks; r++) {
         for (int s = 0; s < servers; s++) twin_workers[r].has[s][0] = AS_IT_IS;
-        nw_schedule_begin(&cursors[r], nw_schedule_file_of(&recording.parts[0], r), r);
-        world_ok(nw_schedule_next(&cursors[r], &next[r]));
+        nw_log_begin(&cursors[r], nw_log_file_of(&recording.parts[0], r), r);
+        world_ok(nw_log_next(&cursors[r], &next[r]));
     }
     for (;;) {
         int first = -1;
         for (int r = 0; r < ranks; r++) {
-            bool waits = next[r].kind == NW_SCHEDULE_RUN && rested < runs[r] * ranks; /* until all rest */
+            bool waits = next[r].kind == NW_LOG_RUN && rested < runs[r] * ranks; /* until all rest */
             if (cursors[r].ended || waits) continue;
             if (first < 0 || cursors[r].now_ns < cursors[first].now_ns) first = r;
         }
         if (first < 0) break;
         step(first, &next[first], &task[first], &given[first]);
-        if (next[first].kind == NW_SCHEDULE_REST) runs[first]++;
-        if (next[first].kind == NW_SCHEDULE_REST && ++rested % ranks == 0)
+        if (next[first].kind == NW_LOG_REST) runs[first]++;
+        if (next[first].kind == NW_LOG_REST && ++rested % ranks == 0)
             for (int r = 0; r < ranks; r++) check_rest(r, rested / ranks - 1);
-        world_ok(nw_schedule_next(&cursors[first], &next[first]));
+        world_ok(nw_log_next(&cursors[first], &next[first]));
     }
     assert_int_equal(rested, RUNS * ranks);
     assert_int_equal(queued + permits.out, 0);

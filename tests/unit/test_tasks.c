@@ -328,7 +328,7 @@ static char folder[PATH_SIZE];
 static nw_recorder *open_recorder(int world)
 {
     nw_recorder *r;
-    nw_schedule_header h = {.world = world, .ranks = world, .lr_factor = 1};
+    nw_log_header h = {.world = world, .ranks = world, .lr_factor = 1};
     ok(nw_recorder_create(&r));
     ok(nw_recorder_open(r, folder, &h, NULL));
     return r;

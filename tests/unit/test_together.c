@@ -146,7 +146,7 @@ static void test_the_ledger_agrees_with_the_transport(void **state)
     make_virtual(&s);
     reduce_all(&s, &x, 1);
     ok(run_until(&s, 7));
-    ok(nw_driver_share(s.driver, mine, sizeof mine[0], all));
+    ok(nw_driver_allgather(s.driver, mine, sizeof mine[0], all));
     ok(nw_ledger_check(ledger));
     ok(nw_ledger_check_links(ledger, NULL));
     assert_int_equal(nw_ledger_total(ledger, NW_SENT).messages, 7 * SEGMENTS * 3 * 2 * 2 + 3 * 2);
@@ -204,7 +204,7 @@ static void test_groups_keep_to_themselves(void **state)
         assert_memory_not_equal(alone[0], alone[1], sizeof alone[0]);
         open_stage(&s, 6);
         s.ready = SEGMENT_FLOATS;
-        s.options.taps = (nw_taps){.context = sent, .sent = note_crossing};
+        s.options.hooks = (nw_taps){.context = sent, .sent = note_crossing};
         s.options.counted = count_updates;
         s.options.context = &counted;
         make_virtual(&s);

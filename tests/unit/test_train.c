@@ -17,7 +17,7 @@
 #include "support/replica_fixture.h"
 #include "support/scratch.h"
 #include "train/health.h"
-#include "train/judge.h"
+#include "train/evaluator.h"
 #include "train/run.h"
 
 #define TEST(name) static void name(void **state __attribute__((unused)))
@@ -135,26 +135,26 @@ TEST(test_both_views_of_mirrored_images)
     nw_dataset_close(d);
 }
 
-/* ---- the judge ---- */
+/* ---- the evaluator ---- */
 
 static const int64_t PATIENCE = 60000000000;
 
 /* Hands over an epoch whose weights are all `scale` times those of the network. */
-static void hand_over(nw_judge *judge, const nw_net *net, int epoch, float scale)
+static void hand_over(nw_evaluator *evaluator, const nw_net *net, int epoch, float scale)
 {
     const nw_params *p = &net->model.params;
     nw_case *c;
-    OK(nw_judge_open(judge, scale != 0.0f, &c));
+    OK(nw_evaluator_open(evaluator, scale != 0.0f, &c));
     c->record.epoch = epoch;
     for (size_t i = 0; c->evaluated && i < p->learned.floats; i++) c->values[i] = scale * p->values[i];
     nw_case behind = {.next = NULL};
     c->next = &behind; /* whoever hands it over may have had it in a list */
-    OK(nw_judge_submit(judge, c));
+    OK(nw_evaluator_submit(evaluator, c));
 }
 
-/* Cases come back in order with what evaluation alone finds. Asked to stop, the judge leaves those that are not done
+/* Cases come back in order with what evaluation alone finds. Asked to stop, the evaluator leaves those that are not done
  * in line, and goes on with them when more is handed over. */
-TEST(test_judge)
+TEST(test_evaluator)
 {
     enum { IMAGES = 40, CASES = 6 };
     nw_dataset *d = make_dataset(IMAGES, 1, 28);
@@ -164,31 +164,32 @@ TEST(test_judge)
     nw_loader *loader = make_test_loader(d, 8);
     for (int background = 0; background < 2; background++) {
         volatile sig_atomic_t stop = 0;
-        nw_judge_options options = {.like = net, .background = background, .test = loader, .stop = &stop};
-        nw_judge *judge;
+        nw_evaluator_options options = {.like = net, .background = background, .test = loader, .stop = &stop};
+        nw_evaluator *evaluator;
         nw_case *done;
         nw_tally want;
         OK(nw_evaluate(net, loader, false, NULL, &want, NULL));
-        OK(nw_judge_create(&judge, &options));
-        assert_null(nw_judge_first(judge));
-        OK(nw_judge_take(judge, PATIENCE, &done));
+        OK(nw_evaluator_create(&evaluator, &options));
+        assert_null(nw_evaluator_first(evaluator));
+        OK(nw_evaluator_take(evaluator, PATIENCE, &done));
         assert_null(done); /* there is none to wait for */
-        hand_over(judge, net, 0, 1.0f);
-        OK(nw_judge_take(judge, PATIENCE, &done));
+        hand_over(evaluator, net, 0, 1.0f);
+        OK(nw_evaluator_take(evaluator, PATIENCE, &done));
         assert_memory_equal(&done->results.test, &want, sizeof want);
         nw_case_free(done);
         stop = 1;
         for (int i = 0; i < CASES; i++)
-            hand_over(judge, net, i, i == 2 ? 0.0f : 1.0f + (float)i); /* one is not evaluated */
-        OK(nw_judge_take(judge, PATIENCE, &done));
+            hand_over(evaluator, net, i, i == 2 ? 0.0f : 1.0f + (float)i); /* one is not evaluated */
+        OK(nw_evaluator_take(evaluator, PATIENCE, &done));
         assert_null(done);
         int waiting = 0;
-        for (const nw_case *c = nw_judge_first(judge); c; c = c->next) assert_int_equal(c->record.epoch, waiting++);
+        for (const nw_case *c = nw_evaluator_first(evaluator); c; c = c->next)
+            assert_int_equal(c->record.epoch, waiting++);
         assert_int_equal(waiting, CASES);
         stop = 0;
-        hand_over(judge, net, CASES, 1.0f);
+        hand_over(evaluator, net, CASES, 1.0f);
         for (int i = 0; i <= CASES; i++) {
-            OK(nw_judge_take(judge, PATIENCE, &done));
+            OK(nw_evaluator_take(evaluator, PATIENCE, &done));
             assert_non_null(done);
             assert_int_equal(done->record.epoch, i);
             assert_int_equal(done->results.test.images, i == 2 ? 0 : IMAGES);
@@ -196,8 +197,8 @@ TEST(test_judge)
             if (i == 1) assert_true(done->results.test.loss != want.loss);
             nw_case_free(done);
         }
-        assert_null(nw_judge_first(judge));
-        nw_judge_free(judge);
+        assert_null(nw_evaluator_first(evaluator));
+        nw_evaluator_free(evaluator);
     }
     nw_loader_free(loader);
     nw_net_free(net);
@@ -547,7 +548,7 @@ static nw_status train(const nw_dataset *d, const char *dir, int epochs, int max
 {
     volatile sig_atomic_t flag = stop;
     nw_stopwatch watch = nw_stopwatch_start(NULL, nw_now_ns());
-    nw_run_options o = {.crew.replica = replica_options(d, "alexnet1"),
+    nw_run_options o = {.group.replica = replica_options(d, "alexnet1"),
                         .dataset = d,
                         .test_augment = nw_augment_plain(d),
                         .test_batch_size = 3,
@@ -562,7 +563,7 @@ static nw_status train(const nw_dataset *d, const char *dir, int epochs, int max
                         .observe = {.run_dir = dir},
                         .stop = &flag,
                         .watch = &watch};
-    o.crew.replica.accumulation = 1;
+    o.group.replica.accumulation = 1;
     nw_record_clear(NW_RECORD_RUN, &o.record);
     nw_stopwatch_enter(&watch, NW_PHASE_PREPROCESS, nw_now_ns());
     nw_run_result result;
@@ -615,7 +616,7 @@ int main(void)
         cmocka_unit_test(test_first_not_finite),
         cmocka_unit_test(test_every_image_counts_once),
         cmocka_unit_test(test_both_views_of_mirrored_images),
-        cmocka_unit_test(test_judge),
+        cmocka_unit_test(test_evaluator),
         cmocka_unit_test(test_health_names_the_first),
         cmocka_unit_test(test_a_replica_answers_for_its_own_gradient_only),
         cmocka_unit_test(test_copies_and_second_vectors),

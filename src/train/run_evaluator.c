@@ -1,8 +1,8 @@
 /*
- * run_judge.c - the epochs of a run without lockstep, from their end until their records are sent.
+ * run_evaluator.c - the epochs of a run without lockstep, from their end until their records are sent.
  *
  * An epoch that is over is a case: its record, and a snapshot of the parameters if it is evaluated. Cases wait in line
- * (run.cases) until their snapshot has come, then they go to the judge (judge.h). Records are sent when they come back.
+ * (run.cases) until their snapshot has come, then they go to the evaluator (evaluator.h). Records are sent when they come back.
  * A checkpoint keeps those that have not, so that a run may stop, or be killed, without waiting for evaluations:
  * whoever goes on makes them. Only so many wait at a time: then the ranks come to a rest, as for a checkpoint, and go
  * on when there is room.
@@ -12,30 +12,30 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Training batches for the judge alone. */
+/* Training batches for the evaluator alone. */
 static nw_status make_recalibration_loader(run *r)
 {
-    nw_loader_options o = r->options->crew.replica.loader;
-    if (r->options->crew.norms != NW_NORMS_RECALIBRATE) return NW_OK;
+    nw_loader_options o = r->options->group.replica.loader;
+    if (r->options->group.norms != NW_NORMS_RECALIBRATE) return NW_OK;
     o.rank = o.world = 0;
     return nw_loader_create(&r->recalibrate, &o);
 }
 
-nw_status nw_run_open_judge(run *r)
+nw_status nw_run_open_evaluator(run *r)
 {
     const nw_run_options *o = r->options;
-    if (!leads(r) || r->judge) return NW_OK;
+    if (!leads(r) || r->evaluator) return NW_OK;
     NW_TRY(make_recalibration_loader(r));
-    nw_judge_options j = {.like = first(r)->net,
-                          .background = o->crew.place == NW_CREW_MPI,
-                          .test = r->test,
-                          .validation = r->validation,
-                          .train_eval = r->train_eval,
-                          .both_views = o->both_views,
-                          .recalibrate = r->recalibrate,
-                          .recalibrate_batches = o->crew.recalibrate_batches,
-                          .stop = o->stop};
-    return nw_judge_create(&r->judge, &j);
+    nw_evaluator_options j = {.like = first(r)->net,
+                              .background = o->group.place == NW_REPLICAS_MPI,
+                              .test = r->test,
+                              .validation = r->validation,
+                              .train_eval = r->train_eval,
+                              .both_views = o->both_views,
+                              .recalibrate = r->recalibrate,
+                              .recalibrate_batches = o->group.recalibrate_batches,
+                              .stop = o->stop};
+    return nw_evaluator_create(&r->evaluator, &j);
 }
 
 void nw_run_forget_cases(run *r)
@@ -47,13 +47,13 @@ void nw_run_forget_cases(run *r)
     r->cases = NULL;
 }
 
-void nw_run_close_judge(run *r)
+void nw_run_close_evaluator(run *r)
 {
     nw_run_forget_cases(r);
     nw_case_free(r->last_judged);
     r->last_judged = NULL;
-    nw_judge_free(r->judge);
-    r->judge = NULL;
+    nw_evaluator_free(r->evaluator);
+    r->evaluator = NULL;
 }
 
 /* A case whose record was sent. Where statistics are measured for an evaluation, the last one stays. */
@@ -71,15 +71,15 @@ void nw_run_keep_statistics(run *r)
 {
     const nw_params *p = &first(r)->net->model.params;
     const nw_case *c = r->last_judged;
-    if (!c || c->record.step != nw_crew_updates(r->crew)) return;
-    memcpy(p->buffers, c->judged_buffers, p->running.floats * sizeof *p->buffers);
+    if (!c || c->record.step != nw_replicas_updates(r->group)) return;
+    memcpy(p->buffers, c->evaluated_buffers, p->running.floats * sizeof *p->buffers);
 }
 
 nw_status nw_run_tell_judged(run *r, int64_t wait_ns)
 {
     nw_case *done;
-    while (r->judge) {
-        NW_TRY(nw_judge_take(r->judge, wait_ns, &done));
+    while (r->evaluator) {
+        NW_TRY(nw_evaluator_take(r->evaluator, wait_ns, &done));
         if (!done) return NW_OK;
         if (done->evaluated) nw_run_fill_results(r, &done->results, &done->record);
         if (done->evaluated && r->best_step == done->record.step) nw_run_tell(r, nw_run_save_best(r, done));
@@ -95,7 +95,7 @@ nw_status nw_run_submit_cases(run *r)
     while (r->cases && r->cases->complete) {
         nw_case *c = r->cases;
         r->cases = c->next;
-        NW_TRY(nw_judge_submit(r->judge, c));
+        NW_TRY(nw_evaluator_submit(r->evaluator, c));
     }
     return NW_OK;
 }
@@ -103,7 +103,8 @@ nw_status nw_run_submit_cases(run *r)
 int nw_run_judging(const run *r)
 {
     int count = 0;
-    for (const nw_case *c = r->judge ? nw_judge_first(r->judge) : NULL; c; c = c->next) count += c->evaluated;
+    for (const nw_case *c = r->evaluator ? nw_evaluator_first(r->evaluator) : NULL; c; c = c->next)
+        count += c->evaluated;
     return count;
 }
 
@@ -111,7 +112,7 @@ int nw_run_judging(const run *r)
 static void bound_judging(run *r)
 {
     if (nw_run_judging(r) <= JUDGING_MOST) return;
-    r->crew->driver->pauses = true;
+    r->group->driver->pauses = true;
     if (!r->behind)
         nw_observers_message(&r->observers, "evaluations take longer than epochs, so training waits for them; "
                                             "--eval-every makes fewer of them");
@@ -123,15 +124,15 @@ static void add_case(run *r, nw_case *c)
     nw_case **last = &r->cases;
     while (*last) last = &(*last)->next;
     *last = c;
-    r->judged_step = c->record.step;
+    r->evaluated_step = c->record.step;
 }
 
-nw_status nw_run_judge(run *r, int64_t epoch, double lr, bool evaluate)
+nw_status nw_run_evaluator(run *r, int64_t epoch, double lr, bool evaluate)
 {
     nw_case *c;
-    NW_TRY(nw_judge_open(r->judge, evaluate, &c));
+    NW_TRY(nw_evaluator_open(r->evaluator, evaluate, &c));
     nw_run_fill_epoch(r, epoch, &place(r)->tally, lr, &c->record);
-    if (evaluate) nw_crew_copy_statistics(r->crew, c->buffers);
+    if (evaluate) nw_replicas_copy_statistics(r->group, c->buffers);
     c->complete = !evaluate;
     add_case(r, c);
     return nw_run_submit_cases(r);
@@ -143,7 +144,7 @@ nw_status nw_run_judge_values(run *r, int64_t updates, const float *values)
     while (c && c->complete) c = c->next;
     NW_FAIL_IF(!c || c->record.step != updates, NW_E_INTERNAL,
                "parameters after %lld updates have come that no epoch waits for", (long long)updates);
-    nw_crew_copy_values(r->crew, values, c->values);
+    nw_replicas_copy_values(r->group, values, c->values);
     c->complete = true;
     NW_TRY(nw_run_submit_cases(r));
     bound_judging(r);
@@ -195,9 +196,9 @@ static nw_status save_case(const run *r, const nw_case *c, nw_checkpoint_writer 
 nw_status nw_run_save_cases(const run *r, nw_checkpoint_writer *w)
 {
     int count = 0;
-    if (!r->judge) return NW_OK;
+    if (!r->evaluator) return NW_OK;
     NW_FAIL_IF(r->cases, NW_E_INTERNAL, "a checkpoint was begun before all copies of the parameters had come");
-    for (const nw_case *c = nw_judge_first(r->judge); c; c = c->next) NW_TRY(save_case(r, c, w, count++));
+    for (const nw_case *c = nw_evaluator_first(r->evaluator); c; c = c->next) NW_TRY(save_case(r, c, w, count++));
     return count > 0 ? nw_checkpoint_add_int(w, "judged", count) : NW_OK;
 }
 
@@ -208,7 +209,7 @@ static nw_status load_case(run *r, nw_checkpoint *c, int index)
     nw_case *found;
     const nw_params *p = &first(r)->net->model.params;
     name_case(index, prefix, file);
-    NW_TRY(nw_judge_open(r->judge, nw_checkpoint_has_file(c, file), &found));
+    NW_TRY(nw_evaluator_open(r->evaluator, nw_checkpoint_has_file(c, file), &found));
     found->complete = true;
     list_fields(&found->record, fields);
     nw_status status = nw_checkpoint_get_numbers(c, prefix, fields, CASE_FIELDS);
@@ -224,7 +225,7 @@ nw_status nw_run_load_cases(run *r, nw_checkpoint *c)
     int64_t count;
     if (!leads(r) || !nw_checkpoint_has(c, "judged")) return NW_OK;
     NW_TRY(nw_checkpoint_get_int(c, "judged", &count));
-    NW_TRY(nw_run_open_judge(r));
+    NW_TRY(nw_run_open_evaluator(r));
     for (int i = 0; i < count; i++) NW_TRY(load_case(r, c, i));
     return NW_OK;
 }

@@ -1,5 +1,5 @@
-/* region.c - a list of pieces, each used from its start; see region.h. */
-#include "config/region.h"
+/* bump.c - a list of pieces, each used from its start; see bump.h. */
+#include "config/bump.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,7 +14,7 @@ struct nw_region_piece {
     _Alignas(max_align_t) unsigned char data[];
 };
 
-void *nw_region_alloc(nw_region *region, size_t bytes)
+void *nw_bump_alloc(nw_bump *region, size_t bytes)
 {
     enum { STEP = _Alignof(max_align_t) };
     if (bytes > SIZE_MAX / 2) return NULL;
@@ -33,27 +33,27 @@ void *nw_region_alloc(nw_region *region, size_t bytes)
     return at;
 }
 
-char *nw_region_text(nw_region *region, const char *text, size_t length)
+char *nw_bump_text(nw_bump *region, const char *text, size_t length)
 {
-    char *copy = nw_region_alloc(region, length + 1);
+    char *copy = nw_bump_alloc(region, length + 1);
     if (copy) memcpy(copy, text, length);
     return copy;
 }
 
-char *nw_region_print(nw_region *region, const char *format, ...)
+char *nw_bump_print(nw_bump *region, const char *format, ...)
 {
     va_list arguments, again;
     va_start(arguments, format);
     va_copy(again, arguments);
     int length = vsnprintf(NULL, 0, format, arguments);
-    char *text = length < 0 ? NULL : nw_region_alloc(region, (size_t)length + 1);
+    char *text = length < 0 ? NULL : nw_bump_alloc(region, (size_t)length + 1);
     if (text) vsnprintf(text, (size_t)length + 1, format, again);
     va_end(again);
     va_end(arguments);
     return text;
 }
 
-void nw_region_free(nw_region *region)
+void nw_bump_free(nw_bump *region)
 {
     while (region->pieces) {
         struct nw_region_piece *next = region->pieces->next;

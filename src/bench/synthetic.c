@@ -1,12 +1,12 @@
-/* drill.c - see drill.h. */
-#include "bench/drill.h"
+/* synthetic.c - see synthetic.h. */
+#include "bench/synthetic.h"
 
 #include "base/clock.h"
 #include "base/rng.h"
 
 #include <stdlib.h>
 
-void nw_drill_fill(float *images, int32_t *labels, const nw_net_options *o)
+void nw_synthetic_fill(float *images, int32_t *labels, const nw_net_options *o)
 {
     size_t pixels = (size_t)o->channels * (size_t)o->height * (size_t)o->width;
     for (int i = 0; i < o->batch_size; i++) {
@@ -16,32 +16,32 @@ void nw_drill_fill(float *images, int32_t *labels, const nw_net_options *o)
     }
 }
 
-nw_status nw_drill_create(nw_drill *d, const nw_net_options *options)
+nw_status nw_synthetic_create(nw_synthetic *d, const nw_net_options *options)
 {
-    *d = (nw_drill){0};
+    *d = (nw_synthetic){0};
     NW_TRY(nw_net_create(&d->net, options));
     const nw_net_options *o = &d->net->options;
     size_t pixels = (size_t)o->channels * (size_t)o->height * (size_t)o->width;
     NW_NEW(d->images, (size_t)o->batch_size * pixels, "a batch of %d images", o->batch_size);
     NW_NEW(d->labels, o->batch_size, "a batch of %d images", o->batch_size);
     NW_NEW(d->ready, d->net->model.count, "a table of stages");
-    nw_drill_fill(d->images, d->labels, o);
+    nw_synthetic_fill(d->images, d->labels, o);
     nw_model_final_from(&d->net->model, d->ready);
     return NW_OK;
 }
 
-void nw_drill_free(nw_drill *d)
+void nw_synthetic_free(nw_synthetic *d)
 {
     nw_net_free(d->net);
     free(d->images);
     free(d->labels);
     free(d->ready);
-    *d = (nw_drill){0};
+    *d = (nw_synthetic){0};
 }
 
 static void after_stage(void *context, int stage, bool backward)
 {
-    nw_drill *d = context;
+    nw_synthetic *d = context;
     size_t first = d->ready[stage];
     if (d->marks) d->marks[(backward ? d->net->model.count : 0) + stage] = nw_now_ns();
     if (!d->announce) return;
@@ -52,7 +52,7 @@ static void after_stage(void *context, int stage, bool backward)
     d->announce->between(d->announce);
 }
 
-static nw_status compute_batch(nw_drill *d)
+static nw_status compute_batch(nw_synthetic *d)
 {
     nw_pass *pass = &d->net->model.pass;
     d->final = SIZE_MAX;
@@ -62,7 +62,7 @@ static nw_status compute_batch(nw_drill *d)
     return status;
 }
 
-nw_status nw_drill_compute(nw_drill *d, int64_t *marks)
+nw_status nw_synthetic_compute(nw_synthetic *d, int64_t *marks)
 {
     d->marks = marks;
     d->announce = NULL;
@@ -71,14 +71,14 @@ nw_status nw_drill_compute(nw_drill *d, int64_t *marks)
     return status;
 }
 
-static nw_status do_pass(nw_drill *d, nw_announce *announce)
+static nw_status do_pass(nw_synthetic *d, nw_announce *announce)
 {
     d->announce = announce;
     return d->pretends ? NW_OK : compute_batch(d);
 }
 
 /* With a rate of nearly nothing, so that any number of steps leaves numbers that are finite. */
-static nw_status update(nw_drill *d, const nw_task *task, nw_announce *announce)
+static nw_status update(nw_synthetic *d, const nw_task *task, nw_announce *announce)
 {
     nw_params *params = &d->net->model.params;
     float *own = params->gradients;
@@ -96,4 +96,4 @@ static nw_status do_task(void *worker, nw_task *task, nw_announce *announce)
     return task->kind == NW_TASK_PASS ? do_pass(worker, announce) : update(worker, task, announce);
 }
 
-const nw_worker_ops nw_drill_work = {.run = do_task};
+const nw_worker_ops nw_synthetic_work = {.run = do_task};

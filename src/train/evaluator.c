@@ -1,5 +1,5 @@
-/* judge.c - see judge.h. */
-#include "train/judge.h"
+/* evaluator.c - see evaluator.h. */
+#include "train/evaluator.h"
 
 #include "base/thread.h"
 
@@ -8,8 +8,8 @@
 #include <string.h>
 #include <time.h>
 
-struct nw_judge {
-    nw_judge_options options;
+struct nw_evaluator {
+    nw_evaluator_options options;
     nw_net *net;
     size_t floats, buffers;
     pthread_t thread;
@@ -22,14 +22,14 @@ struct nw_judge {
     char message[512];
 };
 
-static bool is_asked_to_stop(const nw_judge *j) { return j->options.stop && *j->options.stop; }
+static bool is_asked_to_stop(const nw_evaluator *j) { return j->options.stop && *j->options.stop; }
 
 /* ---- evaluating -------------------------------------------------------------------------------------------------- */
 
 /* *complete is false if it was asked to stop. */
-static nw_status evaluate(nw_judge *j, nw_case *c, bool *complete)
+static nw_status evaluate(nw_evaluator *j, nw_case *c, bool *complete)
 {
-    const nw_judge_options *o = &j->options;
+    const nw_evaluator_options *o = &j->options;
     nw_params *p = &j->net->model.params;
     nw_loader *loaders[] = {o->test, o->validation, o->train_eval};
     nw_tally *tallies[] = {&c->results.test, &c->results.validation, &c->results.train};
@@ -37,7 +37,7 @@ static nw_status evaluate(nw_judge *j, nw_case *c, bool *complete)
     if (j->buffers > 0) memcpy(p->buffers, c->buffers, j->buffers * sizeof *p->buffers);
     if (o->recalibrate && j->buffers > 0)
         NW_TRY(nw_measure_statistics(j->net, o->recalibrate, c->record.epoch, o->recalibrate_batches));
-    if (j->buffers > 0) memcpy(c->judged_buffers, p->buffers, j->buffers * sizeof *p->buffers);
+    if (j->buffers > 0) memcpy(c->evaluated_buffers, p->buffers, j->buffers * sizeof *p->buffers);
     *complete = true;
     for (int i = 0; i < 3 && *complete; i++)
         if (loaders[i]) NW_TRY(nw_evaluate(j->net, loaders[i], o->both_views, o->stop, tallies[i], complete));
@@ -45,16 +45,16 @@ static nw_status evaluate(nw_judge *j, nw_case *c, bool *complete)
 }
 
 /* The first that is not done. */
-static nw_case *next_case(const nw_judge *j)
+static nw_case *next_case(const nw_evaluator *j)
 {
     nw_case *c = j->first;
     while (c && c->done) c = c->next;
     return c;
 }
 
-/* All that wait, one after the other, until the judge is asked to stop. Called with the lock, which others get
+/* All that wait, one after the other, until the evaluator is asked to stop. Called with the lock, which others get
  * meanwhile. */
-static void judge_all(nw_judge *j)
+static void judge_all(nw_evaluator *j)
 {
     nw_case *c;
     while (!j->ends && j->status == NW_OK && !is_asked_to_stop(j) && (c = next_case(j))) {
@@ -72,7 +72,7 @@ static void judge_all(nw_judge *j)
 
 static void *work(void *context)
 {
-    nw_judge *j = context;
+    nw_evaluator *j = context;
     pthread_mutex_lock(&j->lock);
     while (!j->ends) {
         judge_all(j);
@@ -93,7 +93,7 @@ void nw_case_free(nw_case *c)
 }
 static void autofree_case(nw_case **c) { nw_case_free(*c); }
 
-nw_status nw_judge_open(nw_judge *j, bool evaluate_it, nw_case **opened)
+nw_status nw_evaluator_open(nw_evaluator *j, bool evaluate_it, nw_case **opened)
 {
     NW_CLEANUP(autofree_case) nw_case *c = calloc(1, sizeof *c);
     NW_FAIL_IF(!c, NW_E_MEMORY, "no memory for the record of an epoch");
@@ -102,19 +102,19 @@ nw_status nw_judge_open(nw_judge *j, bool evaluate_it, nw_case **opened)
     if (evaluate_it) {
         NW_NEW(c->values, j->floats + 1, "a copy of %zu parameters", j->floats);
         NW_NEW(c->buffers, 2 * j->buffers + 1, "a copy of %zu parameters", j->floats);
-        c->judged_buffers = c->buffers + j->buffers;
+        c->evaluated_buffers = c->buffers + j->buffers;
     }
     *opened = c;
     c = NULL;
     return NW_OK;
 }
 
-static nw_status tell_failure(const nw_judge *j)
+static nw_status tell_failure(const nw_evaluator *j)
 {
     return NW_FAIL(j->status, "evaluating a copy of the weights: %s", j->message);
 }
 
-nw_status nw_judge_submit(nw_judge *j, nw_case *c)
+nw_status nw_evaluator_submit(nw_evaluator *j, nw_case *c)
 {
     pthread_mutex_lock(&j->lock);
     c->next = NULL;
@@ -129,7 +129,7 @@ nw_status nw_judge_submit(nw_judge *j, nw_case *c)
     return status == NW_OK ? NW_OK : tell_failure(j);
 }
 
-nw_status nw_judge_take(nw_judge *j, int64_t wait_ns, nw_case **done)
+nw_status nw_evaluator_take(nw_evaluator *j, int64_t wait_ns, nw_case **done)
 {
     struct timespec end;
     clock_gettime(CLOCK_REALTIME, &end);
@@ -149,11 +149,11 @@ nw_status nw_judge_take(nw_judge *j, int64_t wait_ns, nw_case **done)
     return status == NW_OK ? NW_OK : tell_failure(j);
 }
 
-const nw_case *nw_judge_first(const nw_judge *j) { return j->first; }
+const nw_case *nw_evaluator_first(const nw_evaluator *j) { return j->first; }
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
-void nw_judge_free(nw_judge *j)
+void nw_evaluator_free(nw_evaluator *j)
 {
     if (!j) return;
     if (j->running) {
@@ -173,12 +173,12 @@ void nw_judge_free(nw_judge *j)
     free(j);
 }
 
-static void autofree(nw_judge **judge) { nw_judge_free(*judge); }
+static void autofree(nw_evaluator **evaluator) { nw_evaluator_free(*evaluator); }
 
-nw_status nw_judge_create(nw_judge **out, const nw_judge_options *o)
+nw_status nw_evaluator_create(nw_evaluator **out, const nw_evaluator_options *o)
 {
     *out = NULL;
-    NW_CLEANUP(autofree) nw_judge *j = calloc(1, sizeof *j);
+    NW_CLEANUP(autofree) nw_evaluator *j = calloc(1, sizeof *j);
     NW_FAIL_IF(!j, NW_E_MEMORY, "no memory for evaluations");
     j->options = *o;
     j->floats = o->like->model.params.learned.floats;
@@ -189,7 +189,7 @@ nw_status nw_judge_create(nw_judge **out, const nw_judge_options *o)
     nw_net_parts parts = {0};
     NW_TRY(o->background ? nw_net_create_from(&j->net, &o->like->options, &parts)
                          : nw_net_create_sibling(&j->net, o->like, &parts));
-    j->running = o->background && nw_thread_start(&j->thread, "judge", 0, work, j) == 0;
+    j->running = o->background && nw_thread_start(&j->thread, "evaluator", 0, work, j) == 0;
     NW_FAIL_IF(o->background && !j->running, NW_E_MEMORY, "no thread for evaluations in the background");
     *out = j;
     j = NULL;

@@ -1,5 +1,5 @@
 /*
- * crew_state.c - a whole world in a checkpoint, and back. See crew.h, net/state.h and docs/checkpoints.md.
+ * replicas_state.c - a whole world in a checkpoint, and back. See replicas.h, net/state.h and docs/checkpoints.md.
  *
  *   model.safetensors        rank 0's parameters and running statistics
  *   shared.safetensors       what all ranks have in common, and vectors of which each has a range
@@ -11,7 +11,7 @@
  * the list, then what it lists. Every rank reads for itself.
  */
 #define _GNU_SOURCE 1
-#include "train/crew.h"
+#include "train/replicas.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,15 +44,15 @@ static void name_held(const nw_state *list, char *held, size_t size)
 
 static void name_file(char *file, size_t size, int rank) { snprintf(file, size, "replica%d.safetensors", rank); }
 
-static const nw_segments *segments_of(const nw_crew *crew, const nw_state_entry *e)
+static const nw_segments *segments_of(const nw_replicas *group, const nw_state_entry *e)
 {
-    const nw_params *p = &nw_crew_first(crew)->net->model.params;
+    const nw_params *p = &nw_replicas_first(group)->net->model.params;
     return e->along == NW_ALONG_STATISTICS ? &p->running : &p->learned;
 }
 
-static bool is_whole(const nw_crew *crew, const nw_state_entry *e)
+static bool is_whole(const nw_replicas *group, const nw_state_entry *e)
 {
-    return e->along != NW_ALONG_NOTHING && nw_state_count(e) == segments_of(crew, e)->floats;
+    return e->along != NW_ALONG_NOTHING && nw_state_count(e) == segments_of(group, e)->floats;
 }
 
 /* ---- what a member has ------------------------------------------------------------------------------------------- */
@@ -62,10 +62,10 @@ void nw_member_state(void *worker, nw_state *s)
     nw_member *m = worker;
     nw_replica_state(m->replica, m->machine, s);
     if (m->machine->lockstep) return;
-    nw_place_state(&m->crew->place, "world.", true, s);
-    nw_state_integer(s, "world.epoch_batches", NW_STATE_KEPT, &m->crew->place_batches);
+    nw_place_state(&m->group->place, "world.", true, s);
+    nw_state_integer(s, "world.epoch_batches", NW_STATE_KEPT, &m->group->place_batches);
     nw_state_tensor(s, "world.delays", NW_STATE_KEPT, NW_STATE_I64, 1, &(int64_t){NW_HISTOGRAM_INTEGERS},
-                    &m->crew->delays);
+                    &m->group->delays);
 }
 
 nw_status nw_member_loaded(void *worker) { return nw_replica_loaded(((nw_member *)worker)->replica); }
@@ -73,7 +73,7 @@ nw_status nw_member_loaded(void *worker) { return nw_replica_loaded(((nw_member 
 /* ---- saving ------------------------------------------------------------------------------------------------------ */
 
 typedef struct saving {
-    nw_crew *crew;
+    nw_replicas *group;
     nw_checkpoint_writer *w; /* NULL: rank 0 is elsewhere */
     nw_saved_list shared;
     nw_state joined; /* vectors put together of ranges: their floats, and then a byte for each: it is there */
@@ -85,14 +85,14 @@ static nw_status add_entry(const saving *s, nw_saved_list *list, const nw_state_
 {
     char prefix[NW_STATE_NAME + 1];
     snprintf(prefix, sizeof prefix, "%s.", e->name);
-    if (is_whole(s->crew, e)) return nw_saved_list_add_segments(list, prefix, segments_of(s->crew, e), e->data);
+    if (is_whole(s->group, e)) return nw_saved_list_add_segments(list, prefix, segments_of(s->group, e), e->data);
     return nw_saved_list_add(list, e->name, types[e->type], e->dims, e->shape, e->data);
 }
 
 /* What nobody has is 0. */
 static nw_status join(saving *s, int rank, const nw_state_entry *e)
 {
-    size_t floats = segments_of(s->crew, e)->floats, count = nw_state_count(e);
+    size_t floats = segments_of(s->group, e)->floats, count = nw_state_count(e);
     nw_state_entry *all = nw_state_find(&s->joined, e->name), one = *e;
     if (!all) {
         one.first = 0;
@@ -128,7 +128,7 @@ static nw_status take(saving *s, int rank, const nw_state *list)
     name_held(list, s->held, sizeof s->held);
     for (int i = 0; i < list->count; i++) {
         const nw_state_entry *e = &list->at[i];
-        if (e->rule == NW_STATE_RANGE && (rank > 0 || !is_whole(s->crew, e)))
+        if (e->rule == NW_STATE_RANGE && (rank > 0 || !is_whole(s->group, e)))
             NW_TRY(join(s, rank, e));
         else if (!is_common(e))
             NW_TRY(add_entry(s, &own, e));
@@ -141,15 +141,15 @@ static nw_status take(saving *s, int rank, const nw_state *list)
 enum { ENTRIES_MOST = 1 << 16 };
 
 /* The list of another rank, if it makes sense, with room for what it lists. */
-static nw_status take_list(nw_crew *crew, int rank, nw_state *list)
+static nw_status take_list(nw_replicas *group, int rank, nw_state *list)
 {
-    const nw_params *p = &nw_crew_first(crew)->net->model.params;
+    const nw_params *p = &nw_replicas_first(group)->net->model.params;
     int64_t count = 0;
-    NW_TRY(nw_driver_collect(crew->driver, rank, &count, sizeof count));
+    NW_TRY(nw_driver_gather(group->driver, rank, &count, sizeof count));
     NW_FAIL_IF(count < 0 || count > ENTRIES_MOST, NW_E_MESSAGE,
                "rank %d says that it has %lld tensors; at most %d can be", rank, (long long)count, ENTRIES_MOST);
     NW_NEW(list->at, count + 1, "a list of %lld tensors", (long long)count);
-    NW_TRY(nw_driver_collect(crew->driver, rank, list->at, (size_t)count * sizeof *list->at));
+    NW_TRY(nw_driver_gather(group->driver, rank, list->at, (size_t)count * sizeof *list->at));
     for (int i = 0; i < count; i++) {
         nw_state_entry *e = &list->at[i];
         NW_TRY(nw_state_check(e, rank, p->learned.floats, p->running.floats));
@@ -162,22 +162,22 @@ static nw_status take_list(nw_crew *crew, int rank, nw_state *list)
 }
 
 /* Of what each has for itself; of the rest rank 0's is as good. */
-static nw_status give_list(nw_crew *crew, int rank, nw_state *list)
+static nw_status give_list(nw_replicas *group, int rank, nw_state *list)
 {
     int kept = 0;
     for (int i = 0; i < list->count; i++)
         if (list->at[i].rule != NW_STATE_KEPT) list->at[kept++] = list->at[i];
     int64_t count = list->count = kept;
-    NW_TRY(nw_driver_collect(crew->driver, rank, &count, sizeof count));
-    return nw_driver_collect(crew->driver, rank, list->at, (size_t)count * sizeof *list->at);
+    NW_TRY(nw_driver_gather(group->driver, rank, &count, sizeof count));
+    return nw_driver_gather(group->driver, rank, list->at, (size_t)count * sizeof *list->at);
 }
 
 /* Brings what rank `rank` has to rank 0; both call. */
-static nw_status bring(nw_crew *crew, int rank, nw_state *list)
+static nw_status bring(nw_replicas *group, int rank, nw_state *list)
 {
-    NW_TRY(nw_crew_leads(crew) ? take_list(crew, rank, list) : give_list(crew, rank, list));
+    NW_TRY(nw_replicas_leads(group) ? take_list(group, rank, list) : give_list(group, rank, list));
     for (int i = 0; i < list->count; i++)
-        NW_TRY(nw_driver_collect(crew->driver, rank, list->at[i].data, nw_state_bytes(&list->at[i])));
+        NW_TRY(nw_driver_gather(group->driver, rank, list->at[i].data, nw_state_bytes(&list->at[i])));
     return NW_OK;
 }
 
@@ -189,39 +189,39 @@ static void free_brought(nw_state *list)
 
 static nw_status save_rank(saving *s, int rank)
 {
-    nw_crew *crew = s->crew;
-    int index = rank - crew->driver->first;
-    if (index >= 0 && index < crew->count) {
+    nw_replicas *group = s->group;
+    int index = rank - group->driver->first;
+    if (index >= 0 && index < group->count) {
         NW_CLEANUP(nw_state_free) nw_state own = {0};
-        nw_state_owner owner = nw_rank_state(&crew->ranks[index]);
+        nw_state_owner owner = nw_rank_state(&group->ranks[index]);
         owner.list(owner.whose, &own);
         NW_TRY(own.status);
-        return s->w ? take(s, rank, &own) : bring(crew, rank, &own);
+        return s->w ? take(s, rank, &own) : bring(group, rank, &own);
     }
     NW_CLEANUP(free_brought) nw_state brought = {0};
-    if (!s->w || crew->dropped[rank]) return NW_OK;
-    NW_TRY(bring(crew, rank, &brought));
+    if (!s->w || group->dropped[rank]) return NW_OK;
+    NW_TRY(bring(group, rank, &brought));
     return take(s, rank, &brought);
 }
 
 static void free_ledger(nw_ledger **ledger) { nw_ledger_free(*ledger); }
 
 /* All ranks call; what they counted comes to rank 0. */
-static nw_status save_state(nw_crew *crew, nw_checkpoint_writer *w)
+static nw_status save_state(nw_replicas *group, nw_checkpoint_writer *w)
 {
     NW_AUTOFREE int64_t *cluster = NULL, *rows = NULL;
     NW_CLEANUP(nw_saved_list_free) nw_saved_list list = {0};
     NW_CLEANUP(free_ledger) nw_ledger *made = NULL;
     nw_ledger *world;
     size_t count = 0;
-    NW_TRY(nw_crew_world_ledger(crew, &world));
-    if (world != crew->ledger) made = world;
-    if (w && crew->driver->ops->save) {
-        NW_TRY(crew->driver->ops->save(crew->driver, &cluster, &count));
+    NW_TRY(nw_replicas_world_ledger(group, &world));
+    if (world != group->ledger) made = world;
+    if (w && group->driver->ops->save) {
+        NW_TRY(group->driver->ops->save(group->driver, &cluster, &count));
         NW_TRY(nw_saved_list_add(&list, "cluster", NW_SAVED_I64, 1, (const int64_t[]){(int64_t)count}, cluster));
     }
-    for (int rank = 0; world && rank < nw_crew_world(crew); rank++)
-        if (crew->dropped[rank]) nw_ledger_forget_links(world, rank);
+    for (int rank = 0; world && rank < nw_replicas_world(group); rank++)
+        if (group->dropped[rank]) nw_ledger_forget_links(world, rank);
     if (w && world) {
         NW_TRY(nw_ledger_save(world, &rows, &count));
         const int64_t shape[] = {(int64_t)count, NW_LEDGER_COLUMNS};
@@ -236,23 +236,24 @@ static void free_saving(saving *s)
     free_brought(&s->joined);
 }
 
-nw_status nw_crew_save(nw_crew *crew, nw_checkpoint_writer *w)
+nw_status nw_replicas_save(nw_replicas *group, nw_checkpoint_writer *w)
 {
-    NW_CLEANUP(free_saving) saving s = {.crew = crew, .w = w};
+    NW_CLEANUP(free_saving) saving s = {.group = group, .w = w};
     if (w) {
-        NW_TRY(nw_checkpoint_add_model(w, &nw_crew_first(crew)->net->model.params, nw_crew_place_of(crew)->batches));
-        NW_TRY(nw_checkpoint_add_int(w, "world_size", nw_crew_world(crew)));
-        NW_TRY(nw_checkpoint_add_text(w, "exchange", crew->members[0].machine->ops->name));
+        NW_TRY(nw_checkpoint_add_model(w, &nw_replicas_first(group)->net->model.params,
+                                       nw_replicas_place_of(group)->batches));
+        NW_TRY(nw_checkpoint_add_int(w, "world_size", nw_replicas_world(group)));
+        NW_TRY(nw_checkpoint_add_text(w, "exchange", group->members[0].machine->ops->name));
     }
-    for (int rank = 0; rank < nw_crew_world(crew); rank++) NW_TRY(save_rank(&s, rank));
+    for (int rank = 0; rank < nw_replicas_world(group); rank++) NW_TRY(save_rank(&s, rank));
     if (w) NW_TRY(save_shared(&s));
-    return save_state(crew, w);
+    return save_state(group, w);
 }
 
 /* ---- loading ----------------------------------------------------------------------------------------------------- */
 
 typedef struct reading {
-    nw_crew *crew;
+    nw_replicas *group;
     nw_checkpoint *c;
     int world;      /* that was saved */
     bool same_kind; /* its exchange is this one */
@@ -269,8 +270,8 @@ static nw_status read_entry(void *context, int member, const nw_state_entry *e, 
 {
     const reading *r = context;
     char file[64] = SHARED_FILE, name[NW_STATE_NAME + NW_SEGMENT_NAME], prefix[NW_STATE_NAME + 1];
-    const nw_segments *segments = segments_of(r->crew, e);
-    bool divided = e->rule == NW_STATE_RANGE || is_whole(r->crew, e);
+    const nw_segments *segments = segments_of(r->group, e);
+    bool divided = e->rule == NW_STATE_RANGE || is_whole(r->group, e);
     int first = 0;
     if (!is_common(e)) name_file(file, sizeof file, member);
     snprintf(prefix, sizeof prefix, "%s.", e->name);
@@ -291,34 +292,34 @@ static bool skips(void *context, const nw_state_entry *e)
 
 static nw_status load_member(reading *r, int index, char *lost, size_t size)
 {
-    nw_crew *crew = r->crew;
-    nw_replica *replica = crew->members[index].replica;
-    nw_state_owner owner = nw_rank_state(&crew->ranks[index]);
+    nw_replicas *group = r->group;
+    nw_replica *replica = group->members[index].replica;
+    nw_state_owner owner = nw_rank_state(&group->ranks[index]);
     nw_state_source source = {r, r->world, read_entry, has_member, skips};
-    int rank = crew->driver->first + index, world = nw_crew_world(crew);
+    int rank = group->driver->first + index, world = nw_replicas_world(group);
     NW_TRY(nw_checkpoint_read_model(r->c, replica->net->model.options.name, &replica->net->model.params, NULL));
     NW_TRY(nw_state_load(&owner, &source, rank, world, lost, size));
-    crew->ranks[index].step = replica->at.steps;
+    group->ranks[index].step = replica->at.steps;
     return nw_replica_settle(replica, r->world, world);
 }
 
 /* A world of another size goes on at the same place; its workers share what is left of the epoch. */
-static nw_status load_place(nw_crew *crew, nw_checkpoint *c, bool same_world)
+static nw_status load_place(nw_replicas *group, nw_checkpoint *c, bool same_world)
 {
-    nw_place *at = &crew->place;
-    int64_t batches = crew->place_batches;
-    NW_FAIL_IF(batches < 1 || at->batch < 0 || at->batch > batches + crew->options.replica.accumulation ||
-                   at->epoch < 0 || !nw_histogram_is_sound(&crew->delays),
+    nw_place *at = &group->place;
+    int64_t batches = group->place_batches;
+    NW_FAIL_IF(batches < 1 || at->batch < 0 || at->batch > batches + group->options.replica.accumulation ||
+                   at->epoch < 0 || !nw_histogram_is_sound(&group->delays),
                NW_E_FILE, "%s: the world cannot be at batch %lld of %lld in epoch %lld; take an earlier checkpoint",
                nw_checkpoint_path(c), (long long)at->batch, (long long)batches, (long long)at->epoch);
-    crew->place_batches = crew->epoch_batches;
-    if (batches != crew->epoch_batches) /* another batch size or number of workers in step */
-        at->batch = (int64_t)((double)at->batch * (double)crew->epoch_batches / (double)batches);
-    int workers = crew->roles.replicas;
-    for (int i = 0; !same_world && i < crew->count; i++) {
-        nw_place *own = &crew->members[i].replica->at;
-        int64_t all = nw_replica_batches(crew->members[i].replica), done = at->batch;
-        if (!crew->options.exchange.sync) done = (done + workers - 1) / workers;
+    group->place_batches = group->epoch_batches;
+    if (batches != group->epoch_batches) /* another batch size or number of workers in step */
+        at->batch = (int64_t)((double)at->batch * (double)group->epoch_batches / (double)batches);
+    int workers = group->roles.replicas;
+    for (int i = 0; !same_world && i < group->count; i++) {
+        nw_place *own = &group->members[i].replica->at;
+        int64_t all = nw_replica_batches(group->members[i].replica), done = at->batch;
+        if (!group->options.exchange.sync) done = (done + workers - 1) / workers;
         own->epoch = at->epoch;
         own->batch = done < all ? done : all;
         own->batches = own->epoch * all + own->batch;
@@ -326,30 +327,30 @@ static nw_status load_place(nw_crew *crew, nw_checkpoint *c, bool same_world)
     return NW_OK;
 }
 
-static nw_status load_driver(nw_crew *crew, nw_checkpoint *c, bool same_world)
+static nw_status load_driver(nw_replicas *group, nw_checkpoint *c, bool same_world)
 {
     NW_AUTOFREE int64_t *state = NULL;
     size_t count;
     bool has = false;
-    if (crew->driver->ops->load && same_world) NW_TRY(nw_checkpoint_has_tensor(c, STATE_FILE, "cluster", &has));
+    if (group->driver->ops->load && same_world) NW_TRY(nw_checkpoint_has_tensor(c, STATE_FILE, "cluster", &has));
     if (!has) return NW_OK;
     NW_TRY(nw_checkpoint_read_integers(c, STATE_FILE, "cluster", 0, &state, &count));
-    return crew->driver->ops->load(crew->driver, state, count);
+    return group->driver->ops->load(group->driver, state, count);
 }
 
-static nw_status load_ledger(nw_crew *crew, nw_checkpoint *c)
+static nw_status load_ledger(nw_replicas *group, nw_checkpoint *c)
 {
     NW_AUTOFREE int64_t *rows = NULL;
     size_t count;
     bool has = false;
-    if (crew->ledger && nw_crew_leads(crew)) NW_TRY(nw_checkpoint_has_tensor(c, STATE_FILE, "ledger", &has));
+    if (group->ledger && nw_replicas_leads(group)) NW_TRY(nw_checkpoint_has_tensor(c, STATE_FILE, "ledger", &has));
     if (!has) return NW_OK;
     NW_TRY(nw_checkpoint_read_integers(c, STATE_FILE, "ledger", NW_LEDGER_COLUMNS, &rows, &count));
-    if (crew->options.place != NW_CREW_MPI)
-        return nw_ledger_add(crew->ledger, rows, count, true, nw_checkpoint_path(c));
-    free(crew->earlier); /* other ranks' counts belong to the sum over the world */
-    crew->earlier = rows;
-    crew->earlier_rows = count;
+    if (group->options.place != NW_REPLICAS_MPI)
+        return nw_ledger_add(group->ledger, rows, count, true, nw_checkpoint_path(c));
+    free(group->earlier); /* other ranks' counts belong to the sum over the world */
+    group->earlier = rows;
+    group->earlier_rows = count;
     rows = NULL;
     return NW_OK;
 }
@@ -357,12 +358,12 @@ static nw_status load_ledger(nw_crew *crew, nw_checkpoint *c)
 /* What the checkpoint's exchange had and this one has not, as far as this process knows. */
 static nw_status note_unread(const reading *r, const char *had, char *lost, size_t size)
 {
-    const nw_crew *crew = r->crew;
+    const nw_replicas *group = r->group;
     char has[512] = "", names[256], *rest = names;
-    if (r->same_kind && crew->options.place == NW_CREW_MPI && !nw_crew_lockstep(crew)) return NW_OK;
-    for (int i = 0; r->same_kind && i < crew->count; i++) {
+    if (r->same_kind && group->options.place == NW_REPLICAS_MPI && !nw_replicas_lockstep(group)) return NW_OK;
+    for (int i = 0; r->same_kind && i < group->count; i++) {
         NW_CLEANUP(nw_state_free) nw_state s = {0};
-        nw_state_owner owner = nw_rank_state(&crew->ranks[i]);
+        nw_state_owner owner = nw_rank_state(&group->ranks[i]);
         owner.list(owner.whose, &s);
         NW_TRY(s.status);
         name_held(&s, has, sizeof has);
@@ -377,19 +378,19 @@ static nw_status note_unread(const reading *r, const char *had, char *lost, size
 }
 
 /* What the user is told. */
-static void make_note(nw_crew *crew, bool same_world, const char *lost)
+static void make_note(nw_replicas *group, bool same_world, const char *lost)
 {
-    int length = snprintf(crew->note, sizeof crew->note, "%s",
+    int length = snprintf(group->note, sizeof group->note, "%s",
                           same_world ? ""
                                      : "the checkpoint was written by a world of another size: this one goes on at "
                                        "the next whole batch of the epoch, as docs/checkpoints.md says, and not "
                                        "bit for bit");
     if (lost[0])
-        snprintf(crew->note + length, sizeof crew->note - (size_t)length, "%slost from the checkpoint: %s",
+        snprintf(group->note + length, sizeof group->note - (size_t)length, "%slost from the checkpoint: %s",
                  length ? "; " : "", lost);
 }
 
-nw_status nw_crew_load(nw_crew *crew, nw_checkpoint *c, const char **note)
+nw_status nw_replicas_load(nw_replicas *group, nw_checkpoint *c, const char **note)
 {
     int64_t world = 1;
     const char *kind, *had;
@@ -400,24 +401,24 @@ nw_status nw_crew_load(nw_crew *crew, nw_checkpoint *c, const char **note)
     NW_TRY(nw_checkpoint_get_text(c, "exchange_has", &had));
     NW_FAIL_IF(world < 1 || world > NW_CLUSTER_RANKS, NW_E_FILE, "%s: a world of %lld ranks makes no sense",
                nw_checkpoint_path(c), (long long)world);
-    bool same = world == nw_crew_world(crew), handed;
+    bool same = world == nw_replicas_world(group), handed;
     NW_TRY(nw_checkpoint_has_tensor(c, SHARED_FILE, "world.epoch", &handed));
-    NW_FAIL_IF(handed == nw_crew_lockstep(crew), NW_E_ARGUMENT,
+    NW_FAIL_IF(handed == nw_replicas_lockstep(group), NW_E_ARGUMENT,
                "%s was written %s a parameter server, and cannot be continued %s one; --init starts a new run from its "
                "weights",
                nw_checkpoint_path(c), handed ? "with" : "without", handed ? "without" : "with");
-    reading r = {crew, c, (int)world, strcmp(kind, crew->members[0].machine->ops->name) == 0};
-    for (int i = 0; i < crew->count; i++) NW_TRY(load_member(&r, i, lost, sizeof lost));
-    if (handed) NW_TRY(load_place(crew, c, same));
+    reading r = {group, c, (int)world, strcmp(kind, group->members[0].machine->ops->name) == 0};
+    for (int i = 0; i < group->count; i++) NW_TRY(load_member(&r, i, lost, sizeof lost));
+    if (handed) NW_TRY(load_place(group, c, same));
     NW_TRY(note_unread(&r, had, lost, sizeof lost));
-    make_note(crew, same, lost);
-    if (crew->note[0]) *note = crew->note;
-    if (crew->driver->generation > 0) return NW_OK; /* time and bytes go on when all go back */
-    NW_TRY(load_driver(crew, c, same));
-    return load_ledger(crew, c);
+    make_note(group, same, lost);
+    if (group->note[0]) *note = group->note;
+    if (group->driver->generation > 0) return NW_OK; /* time and bytes go on when all go back */
+    NW_TRY(load_driver(group, c, same));
+    return load_ledger(group, c);
 }
 
-nw_status nw_crew_read_average(nw_checkpoint *c, nw_params *p, bool *there)
+nw_status nw_replicas_read_average(nw_checkpoint *c, nw_params *p, bool *there)
 {
     bool common, has;
     NW_TRY(nw_checkpoint_has_tensor(c, SHARED_FILE, "average_steps", &common));

@@ -1,26 +1,26 @@
 /*
- * crew.h - the replicas of this process at work: their exchanges, and the driver that moves them.
+ * replicas.h - the replicas of this process at work: their exchanges, and the driver that moves them.
  *
  * A world of N ranks trains one model. A process holds one of them (alone, or as a rank under MPI) or all (a virtual
- * cluster, a replay). nw_crew_advance lets them go as far as it says; then nothing is under way, and whoever called may
+ * cluster, a replay). nw_replicas_advance lets them go as far as it says; then nothing is under way, and whoever called may
  * look, evaluate, save. What happens at such a rest is the same code everywhere: loops over the replicas here, and
- * nw_driver_share and nw_driver_mean where all ranks must know something.
+ * nw_driver_allgather and nw_driver_mean where all ranks must know something.
  *
  * Where the exchange keeps replicas in lockstep, the world is where each replica is. Elsewhere (a parameter server)
  * replicas go through the data at their own pace: a worker whose epoch is over begins the next. The world's place is
- * then the crew's own: an epoch is as many updates as the data have batches, and rank 0, which hears of every update,
+ * then the group's own: an epoch is as many updates as the data have batches, and rank 0, which hears of every update,
  * counts. Each worker tells with its gradient what it saw (report): sums of losses and right answers, and its running
  * statistics.
  *
  * Rank 0's replica is the one that is looked at; where the exchange keeps replicas equal, that is all there is to see,
- * and nw_crew_compare finds out whether it is so.
+ * and nw_replicas_compare finds out whether it is so.
  *
- * Batch norm's running statistics are not exchanged with gradients. nw_crew_sync_norms makes of them what evaluation
+ * Batch norm's running statistics are not exchanged with gradients. nw_replicas_sync_norms makes of them what evaluation
  * uses: local: those of rank 0; average: the mean over all ranks, in the order of ranks, on all; recalibrate: the mean
  * over some batches of training images at the present weights, on all.
  */
-#ifndef NW_TRAIN_CREW_H
-#define NW_TRAIN_CREW_H
+#ifndef NW_TRAIN_REPLICAS_H
+#define NW_TRAIN_REPLICAS_H
 
 #include "base/histogram.h"
 #include "exchange/exchange.h"
@@ -28,15 +28,20 @@
 #include "net/roles.h"
 #include "sim/virtual.h"
 #include "checkpoint/checkpoint.h"
-#include "train/crew_taps.h"
+#include "train/replicas_hooks.h"
 #include "train/replica.h"
 
-typedef enum nw_crew_place { NW_CREW_ALONE, NW_CREW_MPI, NW_CREW_VIRTUAL, NW_CREW_REPLAY } nw_crew_place;
+typedef enum nw_replicas_place {
+    NW_REPLICAS_ALONE,
+    NW_REPLICAS_MPI,
+    NW_REPLICAS_VIRTUAL,
+    NW_REPLICAS_REPLAY
+} nw_replicas_place;
 typedef enum nw_norm_sync { NW_NORMS_LOCAL, NW_NORMS_AVERAGE, NW_NORMS_RECALIBRATE } nw_norm_sync;
 
-typedef struct nw_crew nw_crew;
+typedef struct nw_replicas nw_replicas;
 
-typedef struct nw_crew_update {
+typedef struct nw_replicas_update {
     int64_t updates; /* of the world, with this one */
     int64_t delay;   /* of its gradient; -1: it cannot have one */
     nw_tally tally;  /* of the batches that it was made of; in lockstep, of those of rank 0 */
@@ -44,55 +49,55 @@ typedef struct nw_crew_update {
     int64_t wait_ns; /* for them, of rank 0 in lockstep */
     double lr;
     bool epoch_over; /* it was the last of its epoch */
-} nw_crew_update;
+} nw_replicas_update;
 
-typedef struct nw_crew_options {
+typedef struct nw_replicas_options {
     nw_replica_options replica; /* of each; the loader's rank and world are filled in */
-    nw_crew_place place;
+    nw_replicas_place place;
     int world;                    /* of MPI and virtual clusters */
     int rank;                     /* of MPI: this process's */
     nw_exchange_options exchange; /* all but the group, codec and what belongs to a rank */
     nw_codec_options codec;
-    const nw_cluster *cluster;        /* VIRTUAL */
-    const nw_faults *faults;          /* or NULL */
-    const nw_schedule_part *schedule; /* REPLAY: what is repeated, of `world` ranks; outlives the crew */
+    const nw_cluster *cluster;   /* VIRTUAL */
+    const nw_faults *faults;     /* or NULL */
+    const nw_log_part *schedule; /* REPLAY: what is repeated, of `world` ranks; outlives the group */
     nw_norm_sync norms;
     int recalibrate_batches; /* of each rank */
     int global_batch;   /* images that the workers of a server in step divide among each other; 0: each has its own */
     bool shared_epochs; /* where ranks each take all images, an epoch is one pass of all of them together */
     double dirichlet_alpha; /* workers own images, in unequal shares of each class (nw_dataset_deal); 0: they do not */
-    nw_driver_options driver; /* its ledger and taps are made by the crew */
+    nw_driver_options driver; /* its ledger and hooks are made by the group */
     bool trace;
     size_t trace_events;
     /* After each update of the world, where rank 0 is here; parameters of the world at the counts that GO asked for,
      * likewise, until the call returns; and when a rank is dropped or comes back. */
-    nw_status (*updated)(void *context, const nw_crew_update *update);
+    nw_status (*updated)(void *context, const nw_replicas_update *update);
     nw_status (*snapshot)(void *context, const nw_snapshot *snapshot);
     void (*dropped)(void *context, int rank, bool back);
     void *context;
-} nw_crew_options;
+} nw_replicas_options;
 
 typedef struct nw_member {
-    nw_crew *crew;
+    nw_replicas *group;
     nw_replica *replica;
     nw_machine *machine;    /* its exchange, over the pipeline */
     nw_faults_state faults; /* of a real rank */
     uint8_t *report; /* of its last gradient: an nw_tally, and, where there is no lockstep, its running statistics */
 } nw_member;
 
-struct nw_crew {
-    nw_crew_options options;
+struct nw_replicas {
+    nw_replicas_options options;
     nw_driver *driver;
     nw_codec *codec;
     nw_ledger *ledger; /* NULL in a world of one */
     int64_t *earlier;  /* as nw_ledger_save: what MPI ranks sent before this process resumed; NULL: nothing */
     size_t earlier_rows;
-    nw_crew_taps taps;
+    nw_replicas_hooks hooks;
     int count; /* replicas here */
     nw_member *members;
     nw_rank *ranks;
-    nw_roles roles; /* of all ranks */
-    uint16_t *owner;     /* of each training image, or NULL */
+    nw_roles roles;  /* of all ranks */
+    uint16_t *owner; /* of each training image, or NULL */
     nw_compute_cost cost;
     int64_t started_ns;
     /* Without lockstep: */
@@ -104,81 +109,81 @@ struct nw_crew {
     float *statistics;     /* the last that each worker reported, and ... */
     bool *reported;        /* ... whether it did */
     bool *dropped;         /* by rank */
-    char note[640];        /* of nw_crew_load */
+    char note[640];        /* of nw_replicas_load */
 };
 
-nw_status nw_crew_create(nw_crew **crew, const nw_crew_options *options);
-void nw_crew_free(nw_crew *crew);
+nw_status nw_replicas_create(nw_replicas **group, const nw_replicas_options *options);
+void nw_replicas_free(nw_replicas *group);
 
-static inline nw_replica *nw_crew_first(const nw_crew *crew) { return crew->members[0].replica; }
-static inline int nw_crew_world(const nw_crew *crew) { return crew->driver->size; }
+static inline nw_replica *nw_replicas_first(const nw_replicas *group) { return group->members[0].replica; }
+static inline int nw_replicas_world(const nw_replicas *group) { return group->driver->size; }
 /* Whether this process holds rank 0, which speaks for all. */
-static inline bool nw_crew_leads(const nw_crew *crew) { return crew->driver->first == 0; }
+static inline bool nw_replicas_leads(const nw_replicas *group) { return group->driver->first == 0; }
 /* Updates of the world so far; what a checkpoint's step counts. */
-static inline int64_t nw_crew_updates(const nw_crew *crew) { return crew->members[0].machine->updates; }
-static inline bool nw_crew_lockstep(const nw_crew *crew) { return crew->members[0].machine->lockstep; }
+static inline int64_t nw_replicas_updates(const nw_replicas *group) { return group->members[0].machine->updates; }
+static inline bool nw_replicas_lockstep(const nw_replicas *group) { return group->members[0].machine->lockstep; }
 /* Where the run is. */
-static inline const nw_place *nw_crew_place_of(const nw_crew *crew)
+static inline const nw_place *nw_replicas_place_of(const nw_replicas *group)
 {
-    return nw_crew_lockstep(crew) ? &crew->members[0].replica->at : &crew->place;
+    return nw_replicas_lockstep(group) ? &group->members[0].replica->at : &group->place;
 }
-int64_t nw_crew_epoch_batches(const nw_crew *crew); /* as nw_place counts them */
+int64_t nw_replicas_epoch_batches(const nw_replicas *group); /* as nw_place counts them */
 /* Updates that the world has made when so many epochs are over. */
-int64_t nw_crew_updates_of(const nw_crew *crew, int64_t epochs);
-double nw_crew_virtual_seconds(const nw_crew *crew); /* the latest clock; NAN in real time */
+int64_t nw_replicas_updates_of(const nw_replicas *group, int64_t epochs);
+double nw_replicas_virtual_seconds(const nw_replicas *group); /* the latest clock; NAN in real time */
 
 /* Makes all replicas begin at their places. */
-nw_status nw_crew_begin(nw_crew *crew);
+nw_status nw_replicas_begin(nw_replicas *group);
 /* Goes on as far as that, or until all have stopped. */
-nw_status nw_crew_advance(nw_crew *crew, const nw_go *go);
-bool nw_crew_epoch_is_over(const nw_crew *crew);
-nw_status nw_crew_end_epoch(nw_crew *crew);
+nw_status nw_replicas_advance(nw_replicas *group, const nw_go *go);
+bool nw_replicas_epoch_is_over(const nw_replicas *group);
+nw_status nw_replicas_end_epoch(nw_replicas *group);
 
 /* Without lockstep, after an advance: all ranks learn from rank 0 where the world is, and whether it got as far as
  * it should. One that was away for a while knows neither. */
-nw_status nw_crew_agree_on_place(nw_crew *crew, bool *reached);
+nw_status nw_replicas_agree_on_place(nw_replicas *group, bool *reached);
 /* What evaluation uses of a snapshot: the values, or rank 0's average of them, if there is one; and the running
  * statistics that the workers reported: their mean, or the first one's. To vectors of their lengths. */
-void nw_crew_copy_values(nw_crew *crew, const float *values, float *to);
-void nw_crew_copy_statistics(nw_crew *crew, float *to);
+void nw_replicas_copy_values(nw_replicas *group, const float *values, float *to);
+void nw_replicas_copy_statistics(nw_replicas *group, float *to);
 
 /* Whether any rank says so. All ranks get the same answer. */
-nw_status nw_crew_agree(nw_crew *crew, bool mine, bool *any);
+nw_status nw_replicas_agree(nw_replicas *group, bool mine, bool *any);
 /* Whether any rank was asked to stop. All ranks get the same answer. */
-nw_status nw_crew_agree_to_stop(nw_crew *crew, bool *stop);
+nw_status nw_replicas_agree_to_stop(nw_replicas *group, bool *stop);
 
 /* Evaluates on a loader of this process's share of a split (all of it in a virtual cluster); the sums are those of all.
  */
-nw_status nw_crew_evaluate(nw_crew *crew, nw_loader *loader, bool both_views, nw_tally *tally, bool *complete);
+nw_status nw_replicas_evaluate(nw_replicas *group, nw_loader *loader, bool both_views, nw_tally *tally, bool *complete);
 /* Of the epoch, over all replicas. */
-nw_status nw_crew_tally(nw_crew *crew, nw_tally *tally, int64_t *images);
+nw_status nw_replicas_tally(nw_replicas *group, nw_tally *tally, int64_t *images);
 
-nw_status nw_crew_sync_norms(nw_crew *crew);
+nw_status nw_replicas_sync_norms(nw_replicas *group);
 /* NW_E_NUMERIC names the first replica that differs from replica 0 where all should be equal. */
-nw_status nw_crew_compare(nw_crew *crew);
+nw_status nw_replicas_compare(nw_replicas *group);
 
 /* All replicas, exchanges and the cluster, into a checkpoint under way on rank 0 (NULL elsewhere; all ranks call). */
-nw_status nw_crew_save(nw_crew *crew, nw_checkpoint_writer *writer);
-/* And back, on every rank. A checkpoint of another world is mapped (docs/checkpoints.md); *note, which is the crew's,
+nw_status nw_replicas_save(nw_replicas *group, nw_checkpoint_writer *writer);
+/* And back, on every rank. A checkpoint of another world is mapped (docs/checkpoints.md); *note, which is the group's,
  * tells what differs and what is lost, or is NULL. */
-nw_status nw_crew_load(nw_crew *crew, nw_checkpoint *checkpoint, const char **note);
+nw_status nw_replicas_load(nw_replicas *group, nw_checkpoint *checkpoint, const char **note);
 /* The average of the weights that rank 0 kept, with its statistics, in the place of the weights, if there is one. */
-nw_status nw_crew_read_average(nw_checkpoint *checkpoint, nw_params *params, bool *there);
+nw_status nw_replicas_read_average(nw_checkpoint *checkpoint, nw_params *params, bool *there);
 /* Of nw_worker_ops, for members. */
 void nw_member_state(void *worker, nw_state *state);
 nw_status nw_member_loaded(void *worker);
 
 /* After NW_E_NUMERIC, which all ranks get: forgets what is under way, loads a checkpoint of this run, and begins
  * there with learning rates times `lr_factor`. */
-nw_status nw_crew_go_back(nw_crew *crew, nw_checkpoint *checkpoint, double lr_factor);
+nw_status nw_replicas_go_back(nw_replicas *group, nw_checkpoint *checkpoint, double lr_factor);
 
-/* Bytes of the whole world: on rank 0, unless the world is one; NULL elsewhere. Where it is not the crew's own
+/* Bytes of the whole world: on rank 0, unless the world is one; NULL elsewhere. Where it is not the group's own
  * ledger, it is to be freed. All ranks call. */
-nw_status nw_crew_world_ledger(nw_crew *crew, nw_ledger **world);
+nw_status nw_replicas_world_ledger(nw_replicas *group, nw_ledger **world);
 /* trace.json of all ranks, on rank 0; nothing without a trace. All ranks call, or, where something failed, rank 0 alone
  * with `alone`. */
-nw_status nw_crew_write_trace(nw_crew *crew, const char *path, bool alone);
+nw_status nw_replicas_write_trace(nw_replicas *group, const char *path, bool alone);
 /* An empty ledger of `count` ranks from `first` on. */
-nw_status nw_crew_make_ledger(const nw_crew *crew, int world, int first, int count, nw_ledger **ledger);
+nw_status nw_replicas_make_ledger(const nw_replicas *group, int world, int first, int count, nw_ledger **ledger);
 
 #endif

@@ -1,5 +1,5 @@
 /*
- * test_crew.c - replicas of tiny models on generated images in a virtual cluster: what several of them do is what one
+ * test_replicas.c - replicas of tiny models on generated images in a virtual cluster: what several of them do is what one
  * would, they stay equal bit for bit, and one that fails says so itself.
  */
 #define _GNU_SOURCE 1
@@ -22,8 +22,8 @@ TEST(test_one_replica_is_a_run_alone)
             setup one = alone, reduced = alone;
             one.world = 1;
             one.exchange = reduced.exchange = "allreduce";
-            crew a = started(&alone), b = started(&one), c = started(&reduced);
-            crew *all[] = {&a, &b, &c};
+            group a = started(&alone), b = started(&one), c = started(&reduced);
+            group *all[] = {&a, &b, &c};
             for (int i = 0; i < 3; i++) advance(all[i], 18);
             assert_same(&a, &b);
             assert_same(&a, &c);
@@ -37,11 +37,11 @@ TEST(test_replicas_are_equal_after_every_step)
     for (int delay = 0; delay <= 1; delay++)
         for (int i = 0; i < 3; i++) {
             setup s = {.model = "resnet9", .world = 3, .delay = delay, .codec = CODECS[i], .ema_decay = 0.5};
-            crew c = started(&s);
+            group c = started(&s);
             for (int64_t step = 1; step <= 7; step++) {
                 advance(&c, step);
                 for (int r = 1; r < 3; r++) assert_same_weights(&c, 0, &c, r);
-                ok(nw_crew_compare(c.crew));
+                ok(nw_replicas_compare(c.group));
             }
             assert_false(same_floats(params_of(&c, 0)->buffers, params_of(&c, 1)->buffers,
                                      params_of(&c, 0)->running.floats)); /* they see different images */
@@ -53,14 +53,14 @@ TEST(test_a_flipped_bit_is_found_and_its_rank_named)
 {
     setup s = {.model = "lenet5", .world = 4};
     for (int rank = 0; rank < 4; rank++) {
-        crew c = started(&s);
+        group c = started(&s);
         advance(&c, 2);
         uint32_t bits;
         float *weight = &params_of(&c, rank)->values[777];
         memcpy(&bits, weight, sizeof bits);
         bits ^= 1;
         memcpy(weight, &bits, sizeof bits);
-        assert_int_equal(nw_crew_compare(c.crew), NW_E_NUMERIC);
+        assert_int_equal(nw_replicas_compare(c.group), NW_E_NUMERIC);
         char name[32];
         snprintf(name, sizeof name, "rank %d", rank ? rank : 1); /* compared with rank 0: if that is wrong, all are */
         assert_says(name);
@@ -75,7 +75,7 @@ TEST(test_shards_make_the_gradient_of_the_whole_batch)
 {
     setup big = {.model = "lenet5", .batch_size = 12, .exchange = "none", .in_order = true, .images = 48};
     setup three = {.model = "lenet5", .batch_size = 4, .world = 3, .in_order = true, .images = 48};
-    crew a = started(&big), b = started(&three);
+    group a = started(&big), b = started(&three);
     for (int64_t step = 1; step <= 4; step++) {
         advance(&a, step);
         advance(&b, step);
@@ -87,8 +87,8 @@ TEST(test_shards_make_the_gradient_of_the_whole_batch)
     }
     nw_tally t, u;
     int64_t images, seen;
-    ok(nw_crew_tally(a.crew, &t, &images));
-    ok(nw_crew_tally(b.crew, &u, &seen));
+    ok(nw_replicas_tally(a.group, &t, &images));
+    ok(nw_replicas_tally(b.group, &u, &seen));
     assert_int_equal(images, seen);
     assert_int_equal(t.images, u.images);
     assert_true(fabs(nw_tally_loss(&t) - nw_tally_loss(&u)) < 1e-4);
@@ -98,11 +98,11 @@ TEST(test_shards_make_the_gradient_of_the_whole_batch)
 
 /* ---- running statistics ---- */
 
-static float *copy_buffers(const crew *c)
+static float *copy_buffers(const group *c)
 {
     size_t floats = params_of(c, 0)->running.floats;
-    float *all = malloc((size_t)c->crew->count * floats * sizeof *all);
-    for (int i = 0; i < c->crew->count; i++)
+    float *all = malloc((size_t)c->group->count * floats * sizeof *all);
+    for (int i = 0; i < c->group->count; i++)
         memcpy(all + (size_t)i * floats, params_of(c, i)->buffers, floats * sizeof *all);
     return all;
 }
@@ -113,12 +113,12 @@ TEST(test_statistics_of_all_ranks)
         setup s = {.model = "resnet9", .world = 3, .norms = norms, .ema_decay = 0.5, .accumulation = 2};
         setup without = s;
         without.norms = NW_NORMS_LOCAL;
-        crew c = started(&s), twin = started(&without);
+        group c = started(&s), twin = started(&without);
         advance(&c, 2);
         advance(&twin, 2);
         size_t floats = params_of(&c, 0)->running.floats;
         float *before = copy_buffers(&c);
-        ok(nw_crew_sync_norms(c.crew));
+        ok(nw_replicas_sync_norms(c.group));
         float *after = copy_buffers(&c);
         if (norms == NW_NORMS_LOCAL) assert_true(same_floats(before, after, 3 * floats));
         for (size_t i = 0; norms == NW_NORMS_AVERAGE && i < floats; i++) {
@@ -129,7 +129,7 @@ TEST(test_statistics_of_all_ranks)
             assert_true(same_floats(after, after + floats, floats) && same_floats(after, after + 2 * floats, floats));
             for (int r = 0; r < 3; r++)
                 for (size_t i = 0; i < floats; i++) params_of(&c, r)->buffers[i] = 1000;
-            ok(nw_crew_sync_norms(c.crew));
+            ok(nw_replicas_sync_norms(c.group));
             assert_true(same_floats(params_of(&c, 1)->buffers, after, floats));
         }
         advance(&c, 6); /* across an epoch's end, with half a gradient pending there */
@@ -147,17 +147,17 @@ TEST(test_statistics_of_all_ranks)
 TEST(test_statistics_of_an_average_on_a_server)
 {
     setup s = {.model = "resnet9", .world = 3, .exchange = "server", .servers = 1, .ema_decay = 0.5};
-    crew c = started(&s);
+    group c = started(&s);
     nw_go go = {.until = 3, .batches = INT64_MAX};
-    ok(nw_crew_advance(c.crew, &go));
+    ok(nw_replicas_advance(c.group, &go));
     size_t floats = params_of(&c, 0)->running.floats;
     float *before = copy_buffers(&c);
-    ok(nw_crew_sync_norms(c.crew));
-    assert_true(nw_crew_first(c.crew)->ema_running);
+    ok(nw_replicas_sync_norms(c.group));
+    assert_true(nw_replicas_first(c.group)->ema_running);
     for (size_t i = 0; i < floats; i++) {
         float mean = (before[floats + i] + before[2 * floats + i]) / 2.0f;
         assert_true(params_of(&c, 0)->buffers[i] == mean);
-        assert_true(nw_net_average(nw_crew_first(c.crew)->net)->buffers[i] == mean);
+        assert_true(nw_net_average(nw_replicas_first(c.group)->net)->buffers[i] == mean);
     }
     free(before);
     free_crew(&c);
@@ -167,12 +167,12 @@ TEST(test_statistics_of_an_average_on_a_server)
 TEST(test_recalibration_is_the_mean_over_batches)
 {
     setup s = {.model = "resnet9", .world = 2, .norms = NW_NORMS_RECALIBRATE, .in_order = true};
-    crew c = started(&s);
+    group c = started(&s);
     advance(&c, 1);
     size_t floats = params_of(&c, 0)->running.floats;
     double *sums = calloc(floats, sizeof *sums);
     for (int r = 0; r < 2; r++) {
-        nw_replica *replica = c.crew->members[r].replica;
+        nw_replica *replica = c.group->members[r].replica;
         float *buffers = params_of(&c, r)->buffers;
         for (int b = 0; b < 2; b++) {
             nw_batch batch;
@@ -182,7 +182,7 @@ TEST(test_recalibration_is_the_mean_over_batches)
             for (size_t i = 0; i < floats; i++) sums[i] += (double)buffers[i] / 0.1 / 4;
         }
     }
-    ok(nw_crew_sync_norms(c.crew));
+    ok(nw_replicas_sync_norms(c.group));
     for (size_t i = 0; i < floats; i++)
         for (int r = 0; r < 2; r++)
             if (fabs(sums[i] - (double)params_of(&c, r)->buffers[i]) > 1e-5 * (1 + fabs(sums[i])))
@@ -198,12 +198,12 @@ TEST(test_a_rank_names_itself_and_its_tensor)
 {
     setup s = {.model = "lenet5", .world = 3, .accumulation = 2};
     for (int rank = 0; rank < 3; rank++) {
-        crew c = started(&s);
+        group c = started(&s);
         nw_go half = {.until = 0, .batches = 1}, on = {.until = 1, .batches = 1};
         char words[160];
-        ok(nw_crew_advance(c.crew, &half));
+        ok(nw_replicas_advance(c.group, &half));
         params_of(&c, rank)->gradients[0] = NAN;
-        assert_int_equal(nw_crew_advance(c.crew, &on), NW_E_NUMERIC);
+        assert_int_equal(nw_replicas_advance(c.group, &on), NW_E_NUMERIC);
         snprintf(words, sizeof words, "rank %d: step 1: the gradient of '%s' is not finite", rank,
                  params_of(&c, rank)->learned.at[0].name);
         assert_says(words);
