@@ -24,7 +24,7 @@ begin() {
 }
 until_file() { # PATTERN FILE: until a line of it matches
     tries=0
-    while kill -0 "$process" 2>/dev/null && ! grep -Eqs "$1" "$2" && [ $tries -lt 1500 ]; do
+    while kill -0 "$process" 2>/dev/null && ! grep -Eqs "$1" "$2" && [ $tries -lt 6000 ]; do
         sleep 0.02
         tries=$((tries + 1))
     done
