@@ -1,6 +1,7 @@
 /* kernel_fixture.c - see kernel_fixture.h. */
 #define _GNU_SOURCE 1
 #include "support/kernel_fixture.h"
+#include "support/choice.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -85,7 +86,7 @@ void fx_check_guards(void)
 /* Pools live as long as the program: starting a thread for each of thousands of runs would cost more than they do. */
 static nw_pool *pool_of(int threads)
 {
-    static nw_pool *pools[FX_MOST_THREADS + 1];
+    static nw_pool *pools[MOST_THREADS + 1];
     if (!pools[threads]) assert_int_equal(nw_pool_create(&pools[threads], threads), NW_OK);
     return pools[threads];
 }
@@ -99,29 +100,13 @@ nw_exec fx_exec(const fx_run *run, nw_need need)
                      .shared_scratch = fx_alloc(need.shared, "shared scratch")};
 }
 
-static bool usable(int index)
-{
-    static signed char known[16];
-    if (!known[index]) known[index] = nw_isa_usable(index) ? 1 : -1;
-    return known[index] > 0;
-}
-
-/* More than the machine has CPUs, too: what a thread count changes is how work is divided. In turn, so that every test
- * meets all of them, if not in every combination. */
-static int other_count(void)
-{
-    static const int counts[] = {2, 3, FX_MOST_THREADS};
-    static int turn;
-    return counts[turn++ % 3];
-}
-
 void fx_for_runs(nw_dtype table, fx_body body, void *context)
 {
     for (int i = 0; i < nw_isa_count(); i++) {
-        if (nw_isa_kernels(i)->dtype != table || !usable(i)) continue;
+        if (nw_isa_kernels(i)->dtype != table || !is_chosen(i)) continue;
         for (int block = 16; block <= 32; block += 16) {
             uint64_t first = 0;
-            for (int other = other_count(), threads = 1; threads <= other; threads += other - 1) {
+            for (int other = other_threads(), threads = 1; threads <= other; threads += nw_max(1, other - 1)) {
                 fx_run run = {nw_isa_kernels(i), block, threads};
                 snprintf(running, sizeof running, "%s, block %d, %d thread%s: ", run.kernels->isa, block, threads,
                          threads > 1 ? "s" : "");

@@ -2,7 +2,8 @@
  * kernel_fixture.h - what the kernel tests share: runs over every table, guarded memory, random sources and sinks.
  *
  * A test makes its values and the twin's answer once, as plain NCHW arrays of double, and gives a body to fx_for_runs,
- * which calls it for every usable table of a type, blocks of 16 and 32 images, and one thread and 2, 3 or 7 in turn.
+ * which calls it for every usable table of a type, blocks of 16 and 32 images, and one thread and 2, 3 or 7 in turn
+ * (fewer where choice.h is told so).
  * The body builds tensors, calls the kernel, compares, and returns a hash of every byte the kernel wrote; the hashes of
  * both thread counts must agree.
  *
@@ -52,7 +53,6 @@ typedef struct fx_run {
     int block, threads;
 } fx_run;
 
-enum { FX_MOST_THREADS = 7 };
 typedef uint64_t (*fx_body)(const fx_run *run, void *context);
 
 void fx_for_runs(nw_dtype table, fx_body body, void *context);

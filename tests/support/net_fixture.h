@@ -5,6 +5,7 @@
 #define NW_TESTS_NET_FIXTURE_H
 
 #include "compute/isa.h"
+#include "support/choice.h"
 #include "support/golden.h"
 #include "train/net.h"
 
@@ -20,7 +21,7 @@ static inline bool is_tested(int table)
     const char *isa = nw_isa_kernels(table)->isa;
     if (strstr(isa, "-emulated") || strstr(isa, "-bf16")) return false;
 #endif
-    return nw_isa_usable(table);
+    return is_chosen(table);
 }
 
 /* Runs a check for every usable table of a type. */
@@ -28,15 +29,6 @@ static inline bool is_tested(int table)
     for (int table_ = 0; table_ < nw_isa_count(); table_++)                                  \
         for (const nw_kernels *k = nw_isa_kernels(table_); k && is_tested(table_); k = NULL) \
             if (k->dtype == (type))
-
-/* Thread counts to compare with one thread, whatever the machine has: what they change is how work is divided. In turn,
- * so that a test of many networks and tables meets all of them. */
-static inline int other_threads(void)
-{
-    static const int counts[] = {2, 3, 7};
-    static int turn;
-    return counts[turn++ % 3];
-}
 
 static inline nw_net_options narrow(const char *model, int batch, int threads)
 {
