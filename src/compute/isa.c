@@ -2,6 +2,10 @@
 #define _GNU_SOURCE
 #include "compute/isa.h"
 
+#include "compute/self_test.h"
+
+#include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +17,6 @@
 
 extern const nw_kernels nw_kernels_amx, nw_kernels_avx512, nw_kernels_avx2, nw_kernels_avx512_bf16,
     nw_kernels_avx2_bf16;
-bool nw_amx_self_test(void);
 
 static bool all_bits(uint64_t value, uint64_t bits) { return (value & bits) == bits; }
 
@@ -41,19 +44,17 @@ static const char *why_no_amx(void)
     if (!all_bits(f.leaf7_d, 1u << 22 | 1u << 24)) return "the CPU has no AMX tiles with bf16";
     if (!(f.leaf7_1_a & (1u << 5))) return "the CPU has no AVX-512 BF16";
     if (!all_bits(f.xcr0, 3u << 17)) return "the operating system does not save AMX tiles";
-    if (syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA)) return "the kernel does not grant AMX tiles";
-    return nw_amx_self_test() ? NULL : "the AMX self-test failed";
+    bool granted = syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0;
+    return granted ? NULL : "the kernel does not grant AMX tiles";
 }
 #endif
 
 extern const nw_kernels nw_kernels_generic, nw_kernels_generic_bf16, nw_kernels_avx512_emulated,
     nw_kernels_amx_emulated;
 
-static const char *why_not_nothing(void) { return NULL; }
-
 static const struct {
     const nw_kernels *kernels;
-    const char *(*why_not)(void);
+    const char *(*why_not)(void); /* the CPU and its system; NULL: plain code, which runs wherever the program does */
     enum { NATIVE, STORES_BF16, EMULATED } how;
 } sets[] = {
 #ifdef __x86_64__
@@ -63,50 +64,94 @@ static const struct {
     {&nw_kernels_avx2, why_no_avx2, NATIVE},
     {&nw_kernels_avx2_bf16, why_no_avx2, STORES_BF16},
 #endif
-    {&nw_kernels_generic, why_not_nothing, NATIVE},
-    {&nw_kernels_generic_bf16, why_not_nothing, STORES_BF16},
-    {&nw_kernels_amx_emulated, why_not_nothing, EMULATED},
-    {&nw_kernels_avx512_emulated, why_not_nothing, EMULATED},
+    {&nw_kernels_generic, NULL, NATIVE},
+    {&nw_kernels_generic_bf16, NULL, STORES_BF16},
+    {&nw_kernels_amx_emulated, NULL, EMULATED},
+    {&nw_kernels_avx512_emulated, NULL, EMULATED},
 };
 
 enum { SETS = sizeof sets / sizeof sets[0] };
 
 int nw_isa_count(void) { return SETS; }
 const nw_kernels *nw_isa_kernels(int index) { return sets[index].kernels; }
-const char *nw_isa_why_not(int index) { return sets[index].why_not(); }
+
+static const char *cpu_says(int index) { return sets[index].why_not ? sets[index].why_not() : NULL; }
+
+/* What the self-test says against a set that CPU and system offer; it is asked once, when somebody wants to know. */
+typedef struct verdict {
+    bool known, died;
+    const char *why; /* NULL: nothing */
+    char text[160];
+} verdict;
+
+static verdict judge(int index)
+{
+    static verdict verdicts[SETS];
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    verdict *v = &verdicts[index];
+    pthread_mutex_lock(&lock);
+    if (!v->known && sets[index].why_not) {
+        double error;
+        nw_status status = nw_self_test(sets[index].kernels, &error);
+        v->died = status == NW_E_UNSUPPORTED;
+        if (v->died || status == NW_E_NUMERIC) {
+            snprintf(v->text, sizeof v->text, "%s", nw_error_message());
+            v->why = v->text;
+        }
+        v->known = v->why || status == NW_OK; /* else memory was short, which says nothing about the set */
+    }
+    verdict found = *v;
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+/* A set that dies cannot be used. One that computes wrongly can, though it is never chosen: or tests would skip it. */
+const char *nw_isa_why_not(int index)
+{
+    const char *why = cpu_says(index);
+    if (why) return why;
+    verdict v = judge(index);
+    return v.died ? v.why : NULL;
+}
 bool nw_isa_usable(int index) { return nw_isa_why_not(index) == NULL; }
 
 /* The best usable set of a type from `first` on, or -1. Emulated ones only if they are where the search starts, and
- * those that only store bf16 there or if `asked`: they save memory, not time. */
-static int best(int first, nw_dtype dtype, bool asked)
+ * those that only store bf16 there or if `asked`: they save memory, not time. *note tells why the first one that the
+ * CPU offers was passed over. */
+static int best(int first, nw_dtype dtype, bool asked, const char **note)
 {
     for (int i = first; i < SETS; i++) {
         bool counts = sets[i].how == NATIVE || i == first || (asked && sets[i].how == STORES_BF16);
-        if (sets[i].kernels->dtype == dtype && counts && nw_isa_usable(i)) return i;
+        if (sets[i].kernels->dtype != dtype || !counts || cpu_says(i)) continue;
+        const char *why = judge(i).why;
+        if (!why) return i;
+        if (!*note) *note = why;
     }
     return -1;
 }
 
 nw_status nw_isa_select(nw_precision precision, const nw_kernels **kernels, const char **note)
 {
-    const char *wanted = getenv("NOWAIT_ISA");
+    const char *wanted = getenv("NOWAIT_ISA"), *passed_over = NULL;
     int first = 0;
-    if (note) *note = NULL;
     if (wanted && *wanted) {
         while (first < SETS && strcmp(sets[first].kernels->isa, wanted)) first++;
         NW_FAIL_IF(first == SETS, NW_E_UNKNOWN,
                    "NOWAIT_ISA=%s is no instruction set of this build; 'nowait info' lists them", wanted);
-        const char *why = nw_isa_why_not(first);
+        const char *why = cpu_says(first);
+        if (!why) why = judge(first).why;
         NW_FAIL_IF(why, NW_E_UNSUPPORTED, "NOWAIT_ISA=%s cannot run here: %s; unset it to use the best that can",
                    wanted, why);
     }
-    int chosen = precision == NW_PRECISION_F32 ? -1 : best(first, NW_BF16, precision == NW_PRECISION_BF16);
-    if (chosen < 0) chosen = best(first, NW_F32, false);
+    int chosen =
+        precision == NW_PRECISION_F32 ? -1 : best(first, NW_BF16, precision == NW_PRECISION_BF16, &passed_over);
+    if (chosen < 0) chosen = best(first, NW_F32, false, &passed_over);
     /* Emulated sets are last in the table; f32 beside them means the best f32 of this machine. */
-    if (chosen < 0) chosen = best(0, NW_F32, false);
+    if (chosen < 0) chosen = best(0, NW_F32, false, &passed_over);
     *kernels = sets[chosen].kernels;
-    if (note && sets[chosen].how == STORES_BF16)
-        *note =
+    if (!passed_over && sets[chosen].how == STORES_BF16)
+        passed_over =
             "there is no AMX here: activations are stored in bf16, and operands rounded to it, but multiplied in f32";
+    if (note) *note = passed_over;
     return NW_OK;
 }

@@ -4,7 +4,7 @@
 
 run 0 "$NOWAIT" info
 out_has 'generic +f32 +yes, self-test passed'
-out_lacks 'FAILED'
+out_lacks 'FAILED|SIGILL'
 out_has '^  yaml +(yes, for recipes|no: without recipes.*; Debian: libyaml-dev$)'
 out_has '^  mpi +(yes, for several ranks: [A-Z]|no: without ranks .*; Debian: libopenmpi-dev)'
 
