@@ -12,6 +12,13 @@
  * The instructions are written in inline assembly: GCC 12's intrinsic for ldtilecfg names only 8 of its 64 bytes as
  * input, and its tile loads and stores do not tell the compiler that memory is touched. With AMX_EMULATED the tiles are
  * arrays and the same code runs anywhere, for tests.
+ *
+ * Denormals (below 2^-126). tdpbf16ps takes denormal operands for zero and makes denormal results zero, and so does
+ * vcvtneps2bf16, which stores bf16 (vec.h); both ignore MXCSR. Everything else keeps denormals unless MXCSR says
+ * otherwise, and nothing in this program sets it: f32 arithmetic of every set, sums in this one included; rounding to
+ * bf16 with integers, by which the other sets store bf16 and this one packs weights and writes tensors of up to 8
+ * channels; the emulated tiles. So amx and amx-emulated may differ by what lies below 2^-126, and by nothing else but the
+ * order of sums. tests/unit/test_denormals.c.
  */
 
 typedef nw_bf16 __attribute__((may_alias)) mul_t;
