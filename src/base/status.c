@@ -101,7 +101,7 @@ nw_status nw_fail_at(nw_status status, const char *file, int line, const char *f
     return status;
 }
 
-nw_status nw_trace_at(nw_status status, const char *file, int line)
+nw_status nw_pass_up_at(nw_status status, const char *file, int line)
 {
     /* A status that nobody explained in this thread (a worker failed, say) must not borrow an older explanation. */
     if (status != error_status) return nw_fail_at(status, file, line, "%s", nw_status_text(status));

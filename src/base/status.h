@@ -21,7 +21,7 @@ nw_status nw_fail_at(nw_status status, const char *file, int line, const char *f
 
 /* Adds one place to the trace of the failure that is being passed up, and returns `status`. If the calling thread's
  * last recorded failure is another one, starts a new trace with the general text of `status`. */
-nw_status nw_trace_at(nw_status status, const char *file, int line) __attribute__((cold));
+nw_status nw_pass_up_at(nw_status status, const char *file, int line) __attribute__((cold));
 
 /* What a local variable owns is released when its block is left, by whatever return. `NW_AUTOFREE char *path = NULL;`
  * is freed; NW_CLEANUP(nw_names_free) calls that with the address of the variable, which begins empty. To keep what it
@@ -40,19 +40,19 @@ static inline void nw_autofree(void *variable)
     do {                                                    \
         if (condition) return NW_FAIL(status, __VA_ARGS__); \
     } while (0)
-#define NW_TRY(expression)                                                                   \
-    do {                                                                                     \
-        nw_status nw_try_status_ = (expression);                                             \
-        if (nw_try_status_ != NW_OK) return nw_trace_at(nw_try_status_, __FILE__, __LINE__); \
+#define NW_TRY(expression)                                                                     \
+    do {                                                                                       \
+        nw_status nw_try_status_ = (expression);                                               \
+        if (nw_try_status_ != NW_OK) return nw_pass_up_at(nw_try_status_, __FILE__, __LINE__); \
     } while (0)
 /* Also undoes something before it passes a failure up; nothing that fails itself. */
-#define NW_TRY_OR(expression, undo)                                 \
-    do {                                                            \
-        nw_status nw_try_status_ = (expression);                    \
-        if (nw_try_status_ != NW_OK) {                              \
-            undo;                                                   \
-            return nw_trace_at(nw_try_status_, __FILE__, __LINE__); \
-        }                                                           \
+#define NW_TRY_OR(expression, undo)                                   \
+    do {                                                              \
+        nw_status nw_try_status_ = (expression);                      \
+        if (nw_try_status_ != NW_OK) {                                \
+            undo;                                                     \
+            return nw_pass_up_at(nw_try_status_, __FILE__, __LINE__); \
+        }                                                             \
     } while (0)
 /* Gives `pointer` memory for `count` of what it points to, all zero, or returns "no memory for ...". */
 #define NW_NEW(pointer, count, ...)                                        \

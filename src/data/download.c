@@ -220,7 +220,7 @@ static nw_status attempt(transfer *t, bool *again)
     CURLcode result = curl_easy_perform(t->curl);
     curl_easy_getinfo(t->curl, CURLINFO_RESPONSE_CODE, &code);
     curl_slist_free_all(headers);
-    if (t->status != NW_OK) return nw_trace_at(t->status, __FILE__, __LINE__);
+    if (t->status != NW_OK) return nw_pass_up_at(t->status, __FILE__, __LINE__);
     if (result == CURLE_OK && code == 416 && t->held > 0) return NW_OK; /* nothing behind it: the digest will tell */
     if (result == CURLE_OK && (code == 200 || code == 206)) {
         /* An answer without body never came to begin_body. */

@@ -263,7 +263,7 @@ static nw_status finish(nw_loader *l, slot *s)
     }
     int failed = s->failed;
     pthread_mutex_unlock(&l->lock);
-    if (status != NW_OK) return nw_trace_at(status, __FILE__, __LINE__);
+    if (status != NW_OK) return nw_pass_up_at(status, __FILE__, __LINE__);
     for (int i = 0; failed > 0 && i < s->n; i++) {
         if (!s->bad[i]) continue;
         NW_TRY(fill_image(l, s, i, &caller->photo));

@@ -79,7 +79,7 @@ TEST(test_failure_message_and_trace)
     /* A failure may quote the one before; a status that nobody explained does not borrow an explanation. */
     NW_FAIL(NW_E_FILE, "while reading: %s", nw_error_message());
     assert_string_equal(nw_error_message(), "while reading: -7 channels are impossible: give at least 1");
-    assert_int_equal(nw_trace_at(NW_E_SYSTEM, "x.c", 7), NW_E_SYSTEM);
+    assert_int_equal(nw_pass_up_at(NW_E_SYSTEM, "x.c", 7), NW_E_SYSTEM);
     assert_string_equal(nw_error_message(), nw_status_text(NW_E_SYSTEM));
     assert_non_null(strstr(nw_error_trace(), "x.c:7"));
 }
@@ -98,7 +98,7 @@ TEST(test_failure_longer_than_its_buffers)
         assert_string_equal(nw_error_message() + length - 3, "...");
         assert_int_equal((length - 3 - start) % 3, 0);
     }
-    for (int i = 0; i < 1000; i++) nw_trace_at(NW_E_FILE, "some/file.c", i);
+    for (int i = 0; i < 1000; i++) nw_pass_up_at(NW_E_FILE, "some/file.c", i);
     assert_non_null(strstr(nw_error_trace(), "\nsome/file.c:0\n"));
 }
 
