@@ -276,7 +276,7 @@ static nw_status show_recipes(void)
 {
     NW_CLEANUP(nw_bump_free) nw_bump region = {0};
     nw_text_list names = {0};
-    NW_TRY(nw_share_names("recipes", &region, &names));
+    NW_TRY(nw_installed_names("recipes", &region, &names));
     for (int i = 0; i < names.count; i++) printf("%s\n", names.at[i]);
     return NW_OK;
 }

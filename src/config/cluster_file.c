@@ -531,7 +531,7 @@ nw_status nw_cluster_load(nw_cluster **cluster, const char *name, int world, uin
     NW_FAIL_IF(end && strcmp(end, ".json") == 0, NW_E_ARGUMENT,
                "%s: cluster files are YAML; where it is an old calibration, calibrate again with --calibrate FILE.yaml",
                name);
-    NW_TRY(nw_share_named("clusters", "cluster", "ideal, 1g, 10g and 100g need no file", name, path));
+    NW_TRY(nw_installed_named("clusters", "cluster", "ideal, 1g, 10g and 100g need no file", name, path));
     NW_TRY(nw_file_read(path, NW_YAML_BYTES, &data, &size));
     return nw_cluster_parse(cluster, path, data, size, world, seed);
 }

@@ -54,7 +54,7 @@ static nw_status find_file(const char *given, char path[NW_PATH_MOST])
     else
         snprintf(name, sizeof name, "%.*s%s", (int)length, given, yaml ? "" : ".yaml");
     NW_FAIL_IF(
-        !nw_share_find(name, path), NW_E_ARGUMENT,
+        !nw_installed_find(name, path), NW_E_ARGUMENT,
         "--configs: there is no file %s, here or beside the program; 'configs' holds the tree that comes with it",
         name);
     return NW_OK;
@@ -89,7 +89,7 @@ static nw_status load_with_bases(composition *c, const char *given)
     /* How much of the path each folder with a base file takes, innermost first. */
     for (char *slash; folders < FOLDERS_MOST && (slash = strrchr(folder, '/'));) {
         *slash = 0;
-        if (snprintf(base, sizeof base, "%s/_base.yaml", folder) >= (int)sizeof base || !nw_share_find(base, found))
+        if (snprintf(base, sizeof base, "%s/_base.yaml", folder) >= (int)sizeof base || !nw_installed_find(base, found))
             break;
         ends[folders++] = (int)(slash - folder);
     }

@@ -23,8 +23,8 @@ static void home(char path[NW_PATH_MOST])
     }
 }
 
-/* The path of `name` in one of the places; false if that place does not exist or the path is too long. */
-static bool place(int index, const char *name, char path[NW_PATH_MOST])
+/* The path of `name` in one of the folders; false if that folder does not exist or the path is too long. */
+static bool path_in(int index, const char *name, char path[NW_PATH_MOST])
 {
     char base[NW_PATH_MOST];
     if (index == 0) return snprintf(path, NW_PATH_MOST, "%s", name) < NW_PATH_MOST;
@@ -33,11 +33,11 @@ static bool place(int index, const char *name, char path[NW_PATH_MOST])
            snprintf(path, NW_PATH_MOST, "%s%s/%s", base, index == 1 ? "" : "/share/nowait", name) < NW_PATH_MOST;
 }
 
-bool nw_share_find(const char *name, char path[NW_PATH_MOST])
+bool nw_installed_find(const char *name, char path[NW_PATH_MOST])
 {
     if (strncmp(name, "./", 2) == 0) name += 2;
-    for (int i = 0; i < (name[0] == '/' ? 1 : NW_SHARE_PLACES); i++)
-        if (place(i, name, path) && nw_file_is_regular(path)) return true;
+    for (int i = 0; i < (name[0] == '/' ? 1 : NW_INSTALLED_FOLDERS); i++)
+        if (path_in(i, name, path) && nw_file_is_regular(path)) return true;
     return false;
 }
 
@@ -66,14 +66,14 @@ static nw_status add_folder(const char *folder, const char *prefix, nw_bump *reg
 
 static int by_name(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
 
-nw_status nw_share_names(const char *where, nw_bump *region, nw_text_list *list)
+nw_status nw_installed_names(const char *where, nw_bump *region, nw_text_list *list)
 {
     const char **names = nw_bump_alloc(region, RECIPES_MOST * sizeof *names);
     char folder[NW_PATH_MOST];
     int count = 0, kept = 0;
     NW_TRY_MEMORY(names);
-    for (int i = 0; i < NW_SHARE_PLACES; i++)
-        if (place(i, where, folder)) NW_TRY(add_folder(folder, "", region, names, &count));
+    for (int i = 0; i < NW_INSTALLED_FOLDERS; i++)
+        if (path_in(i, where, folder)) NW_TRY(add_folder(folder, "", region, names, &count));
     qsort(names, (size_t)count, sizeof *names, by_name);
     for (int i = 0; i < count; i++)
         if (kept == 0 || strcmp(names[i], names[kept - 1]) != 0) names[kept++] = names[i];
@@ -85,38 +85,38 @@ static nw_status unknown_name(const char *folder, const char *what, const char *
 {
     NW_CLEANUP(nw_bump_free) nw_bump region = {0};
     nw_text_list names;
-    NW_TRY(nw_share_names(folder, &region, &names));
+    NW_TRY(nw_installed_names(folder, &region, &names));
     NW_FAIL_IF(names.count == 0, NW_E_ARGUMENT, "there is no %s '%s', and no folder '%s' here or beside the program",
                what, name, folder);
     return NW_FAIL(NW_E_ARGUMENT, "there is no %s '%s'; the nearest is '%s', and %s", what, name,
                    nw_suggest(name, names.at, names.count), hint);
 }
 
-nw_status nw_share_named(const char *folder, const char *what, const char *hint, const char *name,
-                         char path[NW_PATH_MOST])
+nw_status nw_installed_named(const char *folder, const char *what, const char *hint, const char *name,
+                             char path[NW_PATH_MOST])
 {
     size_t length = strlen(name);
     char file[NW_PATH_MOST];
     if (length > 5 && strcmp(name + length - 5, ".yaml") == 0) {
-        NW_FAIL_IF(!nw_share_find(name, path), NW_E_ARGUMENT, "there is no %s in a file %s", what, name);
+        NW_FAIL_IF(!nw_installed_find(name, path), NW_E_ARGUMENT, "there is no %s in a file %s", what, name);
         return NW_OK;
     }
     if (length > 0 && snprintf(file, sizeof file, "%s/%s.yaml", folder, name) < (int)sizeof file &&
-        nw_share_find(file, path))
+        nw_installed_find(file, path))
         return NW_OK;
     return unknown_name(folder, what, hint, name);
 }
 
 nw_status nw_recipe_find(const char *name, char path[NW_PATH_MOST])
 {
-    return nw_share_named("recipes", "recipe", "--recipe list shows all", name, path);
+    return nw_installed_named("recipes", "recipe", "--recipe list shows all", name, path);
 }
 
 nw_status nw_recipe_list(FILE *out)
 {
     NW_CLEANUP(nw_bump_free) nw_bump region = {0};
     nw_text_list names;
-    NW_TRY(nw_share_names("recipes", &region, &names));
+    NW_TRY(nw_installed_names("recipes", &region, &names));
     for (int i = 0; i < names.count; i++) {
         char path[NW_PATH_MOST];
         nw_yaml *root;

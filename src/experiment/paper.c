@@ -148,7 +148,7 @@ nw_status nw_paper_read(nw_paper *paper, const char *name)
     char path[NW_PATH_MOST];
     nw_yaml *root;
     *paper = (nw_paper){0};
-    NW_TRY(nw_share_named("experiments", "paper", "'nowait reproduce list' shows all", name, path));
+    NW_TRY(nw_installed_named("experiments", "paper", "'nowait reproduce list' shows all", name, path));
     NW_TRY(nw_yaml_read(path, &paper->region, &root));
     return read_tree(paper, name, path, root);
 }
@@ -159,7 +159,10 @@ void nw_paper_free(nw_paper *paper)
     *paper = (nw_paper){0};
 }
 
-nw_status nw_paper_names(nw_bump *region, nw_text_list *names) { return nw_share_names("experiments", region, names); }
+nw_status nw_paper_names(nw_bump *region, nw_text_list *names)
+{
+    return nw_installed_names("experiments", region, names);
+}
 
 /* ---- trials ------------------------------------------------------------------------------------------------------ */
 

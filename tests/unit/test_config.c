@@ -168,7 +168,7 @@ static void test_recipes(void **state)
     nw_bump region = {0};
     nw_text_list names;
     (void)state;
-    assert_int_equal(nw_share_names("recipes", &region, &names), NW_OK);
+    assert_int_equal(nw_installed_names("recipes", &region, &names), NW_OK);
     assert_true(names.count >= 35);
     for (int i = 0; i < names.count; i++) {
         char line[256];
