@@ -41,7 +41,8 @@ extern "C" {
     X(E_FILE, 3, "bad input file")                               \
     X(E_INTERRUPTED, 4, "interrupted, and resumable")            \
     X(E_MESSAGE, 1, "a message makes no sense")                  \
-    X(E_PEER, 5, "a peer was lost")
+    X(E_PEER, 5, "a peer was lost")                              \
+    X(E_MISMATCH, 1, "results that should be equal differ")
 
 typedef enum nw_status {
 #define NW_STATUS_ENUM(identifier, exit_code, text) NW_##identifier,

@@ -152,7 +152,7 @@ static nw_status compare(const replay *r, const nw_log_part *part, bool last)
         whose = "the checkpoint of that step";
         NW_TRY(checkpoint_hash(r->run, step, wanted));
     }
-    NW_FAIL_IF(wanted[0] && strcmp(wanted, r->result.weights_sha256) != 0, NW_E_NUMERIC,
+    NW_FAIL_IF(wanted[0] && strcmp(wanted, r->result.weights_sha256) != 0, NW_E_MISMATCH,
                "after step %" PRId64
                " the weights are %.16s..., but %s says %.16s...; the run was made by nowait %s (%s), this is %s (%s)",
                step, r->result.weights_sha256, whose, wanted, part->header.version, part->header.commit, nw_version(),

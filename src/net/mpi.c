@@ -165,14 +165,17 @@ static nw_status give_to_machine(mpi_driver *m, nw_message *message)
     return status;
 }
 
+/* All ranks fail alike: they go back to a checkpoint together, or see for themselves that replicas differ. */
+static bool is_common(nw_status failure) { return failure == NW_E_NUMERIC || failure == NW_E_MISMATCH; }
+
 static nw_status peer_gave_up(nw_message *message, int from)
 {
     char reason[512];
-    bool numeric = message->header->part == NW_E_NUMERIC;
+    nw_status failure = (nw_status)message->header->part;
     snprintf(reason, sizeof reason, "%.*s", (int)message->header->bytes, (const char *)message->payload);
     nw_message_drop(message);
     nw_mpi_process.echoes |= from < nw_mpi_process.rank; /* the first of those who still live speaks */
-    if (numeric) return NW_FAIL(NW_E_NUMERIC, "%s", reason);
+    if (is_common(failure)) return NW_FAIL(failure, "%s", reason);
     return NW_FAIL(NW_E_PEER, "rank %d gave up: %s", from, reason);
 }
 
@@ -341,7 +344,7 @@ static void fail(nw_driver *d, nw_status failure, const char *reason)
     size_t bytes = strlen(reason);
     if (m->failing) return;
     m->failing = true; /* a failure to tell of a failure is not told */
-    if (failure == NW_E_NUMERIC)
+    if (is_common(failure))
         nw_mpi_process.echoes = nw_mpi_process.rank > 0; /* rank 0 speaks of what all have in common */
     for (int to = 0; to < d->size; to++) {
         nw_message *message;

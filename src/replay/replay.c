@@ -55,7 +55,7 @@ diverged(const replay_driver *v, int rank, const char *format, ...)
         snprintf(text, sizeof text, "the end of the log");
     else
         nw_log_text(&r->next, text, sizeof text);
-    return NW_FAIL(NW_E_NUMERIC,
+    return NW_FAIL(NW_E_MISMATCH,
                    "rank %d diverged from its schedule (%s) at step %" PRId64 ", record %" PRId64
                    ": %s is next, but %s",
                    rank, r->cursor.file->name, v->base.ranks[rank].step, r->cursor.number, text, what);

@@ -9,7 +9,7 @@
  * whole when they begin, as on a virtual cluster.
  *
  * Where a rank asks for something else than it did, or needs a message that nobody sends, the run has diverged from its
- * schedule, and NW_E_NUMERIC names the rank, the record and what differs.
+ * schedule, and NW_E_MISMATCH names the rank, the record and what differs.
  *
  * After the last run that the part counts, all ranks rest, and the driver is over (nw_driver.over).
  */

@@ -492,7 +492,7 @@ nw_status nw_replicas_compare(nw_replicas *group)
     NW_TRY(nw_driver_allgather(group->driver, mine, sizeof *mine, all));
     for (int i = 1; i < nw_replicas_world(group); i++)
         NW_FAIL_IF(
-            all[i] != all[0] && !group->dropped[i], NW_E_NUMERIC,
+            all[i] != all[0] && !group->dropped[i], NW_E_MISMATCH,
             "after step %lld the weights of rank %d are not those of rank 0, although all apply the same updates: "
             "a fault of memory, of the network, or different machines; resume from the last checkpoint",
             (long long)nw_replicas_updates(group), i);

@@ -159,7 +159,7 @@ nw_status nw_replicas_evaluate(nw_replicas *group, nw_loader *loader, bool both_
 nw_status nw_replicas_tally(nw_replicas *group, nw_tally *tally, int64_t *images);
 
 nw_status nw_replicas_sync_norms(nw_replicas *group);
-/* NW_E_NUMERIC names the first replica that differs from replica 0 where all should be equal. */
+/* NW_E_MISMATCH names the first replica that differs from replica 0 where all should be equal. */
 nw_status nw_replicas_compare(nw_replicas *group);
 
 /* All replicas, exchanges and the cluster, into a checkpoint under way on rank 0 (NULL elsewhere; all ranks call). */

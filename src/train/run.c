@@ -278,7 +278,11 @@ static nw_status train(run *r, nw_checkpoint *c)
     r->failed = status != NW_OK && status != NW_E_INTERRUPTED;
     if (r->failed) {
         write_trace(r, true); /* what is known here */
-        nw_run_tell_fault(r, status == NW_E_NUMERIC ? "not-finite" : "failure", message);
+        nw_run_tell_fault(r,
+                          status == NW_E_NUMERIC    ? "not-finite"
+                          : status == NW_E_MISMATCH ? "mismatch"
+                                                    : "failure",
+                          message);
     }
     tell_end(r, status);
     nw_status closing = nw_observers_close(&r->observers);

@@ -264,11 +264,11 @@ TEST(another_program_is_noticed)
     record_virtual(3);
     make_toys(WORLD);
     toys[2].silent = true;
-    refused(replay(), NW_E_NUMERIC, "from rank 2 at ");
-    refused(replay(), NW_E_NUMERIC, "diverged from its schedule");
+    refused(replay(), NW_E_MISMATCH, "from rank 2 at ");
+    refused(replay(), NW_E_MISMATCH, "diverged from its schedule");
     make_toys(WORLD);
     toys[1].most = 15; /* updates fewer than it made */
-    refused(replay(), NW_E_NUMERIC, "rank 1 diverged from its schedule");
+    refused(replay(), NW_E_MISMATCH, "rank 1 diverged from its schedule");
     assert_non_null(strstr(nw_error_message(), "pass is next, but it has nothing to do"));
     double x;
     record_virtual(3);
@@ -337,12 +337,12 @@ TEST(a_message_waits_for_whoever_hears_it_later)
 TEST(a_message_that_nobody_sends_is_named)
 {
     record_by_hand(0, 1, 3);
-    refused(replay_by_hand(), NW_E_NUMERIC,
+    refused(replay_by_hand(), NW_E_MISMATCH,
             "record 3: message 3 from rank 1 at 0 ns is next, but rank 1 never sends it");
     record_by_hand(0, 0, 1);
-    refused(replay_by_hand(), NW_E_NUMERIC, "message 1 from rank 0 at 0 ns is next, but rank 0 never sends it");
+    refused(replay_by_hand(), NW_E_MISMATCH, "message 1 from rank 0 at 0 ns is next, but rank 0 never sends it");
     record_by_hand(0, 1, 2); /* which is sent in the next run: nobody begins one before all rest */
-    refused(replay_by_hand(), NW_E_NUMERIC, "message 2 from rank 1 at 0 ns is next, but rank 1 never sends it");
+    refused(replay_by_hand(), NW_E_MISMATCH, "message 2 from rank 1 at 0 ns is next, but rank 1 never sends it");
 }
 
 /* A run that is not as recorded: until where it goes, from where, and with what left to do. */
@@ -352,7 +352,7 @@ static void run_otherwise(int64_t until, const char *words)
     nw_driver *d;
     ok(nw_recording_load(&recording, folder));
     ok(nw_replay_create(&d, &(nw_driver_options){0}, &recording.parts[0]));
-    refused(run_to(d, until, true), NW_E_NUMERIC, words);
+    refused(run_to(d, until, true), NW_E_MISMATCH, words);
     nw_driver_free(d);
     nw_recording_free(&recording);
 }

@@ -60,7 +60,7 @@ TEST(test_a_flipped_bit_is_found_and_its_rank_named)
         memcpy(&bits, weight, sizeof bits);
         bits ^= 1;
         memcpy(weight, &bits, sizeof bits);
-        assert_int_equal(nw_replicas_compare(c.group), NW_E_NUMERIC);
+        assert_int_equal(nw_replicas_compare(c.group), NW_E_MISMATCH);
         char name[32];
         snprintf(name, sizeof name, "rank %d", rank ? rank : 1); /* compared with rank 0: if that is wrong, all are */
         assert_says(name);
