@@ -27,7 +27,7 @@ static const struct {
     bool here;
 } features[] = {
     {"yaml", "libyaml-dev", "recipes, files of options, clusters, going on with a run", NW_HAVE_YAML},
-    {"zlib", "zlib1g-dev", "datasets that are compressed, schedules that are small", NW_HAVE_ZLIB},
+    {"zlib", "zlib1g-dev", "datasets that are compressed, event logs that are small", NW_HAVE_ZLIB},
     {"jpeg", "libjpeg62-turbo-dev", "JPEG files", NW_HAVE_JPEG},
     {"png", "libpng-dev", "PNG files", NW_HAVE_PNG},
     {"curl", "libcurl4-openssl-dev", "downloads of datasets", NW_HAVE_CURL},

@@ -1,5 +1,5 @@
 /*
- * command_replay.c - `nowait replay RUN`: repeats a run of several ranks from its schedule, in one process, and says
+ * command_replay.c - `nowait replay RUN`: repeats a run of several ranks from its event log, in one process, and says
  * whether the weights come out the same.
  *
  * Each process that trained the run left a part (net/event_log.h) with its own options. Parts are replayed one after the
@@ -33,7 +33,7 @@ typedef struct replay {
 
 /* ---- one part ---------------------------------------------------------------------------------------------------- */
 
-/* Its options are in the file beside its schedule; those of this command that decide no numbers replace them. */
+/* Its options are in the file beside its event log; those of this command that decide no numbers replace them. */
 static nw_status parse_part(const replay *r, const nw_log_part *part, nw_settings *s)
 {
     NW_AUTOFREE char *config = NULL;
@@ -41,7 +41,7 @@ static nw_status parse_part(const replay *r, const nw_log_part *part, nw_setting
     int positional, count = 0;
     uint64_t bytes;
     const char *arguments[16];
-    NW_TRY(nw_path_join(&config, part->dir, NW_SCHEDULE_CONFIG));
+    NW_TRY(nw_path_join(&config, part->dir, NW_LOG_CONFIG));
     NW_TRY(nw_file_hash(config, &bytes, sha256));
     NW_FAIL_IF(strcmp(sha256, part->header.config_sha256) != 0, NW_E_FILE,
                "%s was changed since the run was recorded; restore it from a copy", config);
@@ -80,7 +80,7 @@ static nw_status train_part(replay *r, const nw_settings *s, const nw_dataset *d
     bool shows = !s->quiet;
     NW_TRY(nw_plan_run(s, d, &world, &o));
     NW_TRY(nw_session_config_text(s, &config));
-    o.group.schedule = part;
+    o.group.recorded = part;
     o.run_dir = r->asked->run_dir[0] ? r->asked->run_dir : NULL;
     o.config = config.text;
     o.resume = r->from;
@@ -91,7 +91,7 @@ static nw_status train_part(replay *r, const nw_settings *s, const nw_dataset *d
     o.observe =
         (nw_observe_options){.run_dir = o.run_dir, .progress = shows ? stderr : NULL, .print_every = s->print_freq};
     nw_status status = nw_run_train(&o, &r->result);
-    bool ends = status == NW_E_INTERRUPTED && !*nw_session_stop(); /* where the schedule ends */
+    bool ends = status == NW_E_INTERRUPTED && !*nw_session_stop(); /* where the event log ends */
     return ends ? NW_OK : status;
 }
 
@@ -103,7 +103,7 @@ static nw_status replay_part(replay *r, const nw_log_part *part, bool last)
     NW_TRY(check_machine(part, &s));
     if (part->first_step > 0 && !r->from) { /* it began with the checkpoint of another run */
         NW_FAIL_IF(!s.resume[0], NW_E_ARGUMENT,
-                   "the schedule of %s begins at step %" PRId64 "; give the checkpoint of that step with --from",
+                   "the event log of %s begins at step %" PRId64 "; give the checkpoint of that step with --from",
                    r->run, part->first_step);
         NW_TRY(nw_text_copy(&r->from, s.resume));
     }
@@ -160,9 +160,9 @@ static nw_status compare(const replay *r, const nw_log_part *part, bool last)
     if (!last) return NW_OK;
     if (!part->ended && r->whole)
         fprintf(stderr,
-                "nowait: the run was killed or failed%s; its schedule is complete up to step %" PRId64
+                "nowait: the run was killed or failed%s; its event log is complete up to step %" PRId64
                 ", where all ranks rested\n",
-                part->torn ? " and left a torn schedule" : "", step);
+                part->torn ? " and left a torn event log" : "", step);
     printf("replayed steps %" PRId64 " to %" PRId64 " of %s, %d ranks: %s%s, weights %.16s...\n",
            r->recording.parts[0].rests[r->recording.parts[0].skip].step + 1, step, r->run, part->header.world,
            wanted[0] ? "same weights as " : "nothing to compare with", wanted[0] ? whose : "",
@@ -258,7 +258,7 @@ nw_status nw_command_replay(int argc, char **argv)
 {
     if (nw_wants_help(argc, argv)) {
         printf("usage: nowait replay RUN [options]\n\n"
-               "Repeats a run of several ranks (over MPI or virtual) in one process from RUN/schedule, and compares\n"
+               "Repeats a run of several ranks (over MPI or virtual) in one process from RUN/event-log, and compares\n"
                "the weights with those of the run. Nothing is written unless --run-dir says where.\n\n");
         nw_options_help(NW_COMMAND_REPLAY, stdout);
         return NW_OK;

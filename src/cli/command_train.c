@@ -100,7 +100,7 @@ static change change_of(const nw_option *o)
                                               "trace",
                                               "trace-events",
                                               "world-size",
-                                              "record-schedule",
+                                              "record-events",
                                               "virtual",
                                               "cluster",
                                               "faults",
@@ -185,7 +185,7 @@ static void print_servers(const nw_run_options *o)
     int workers = nw_server_workers(e);
     fprintf(stderr, ", %d %s%s and %d %s, %s", e->servers, e->servers == 1 ? "server" : "servers",
             workers == e->group.count ? " among them" : "", workers, workers == 1 ? "worker" : "workers",
-            e->sync ? "in step" : "asynchronous");
+            e->sync ? "synchronous" : "asynchronous");
     if (o->group.global_batch > 0 && workers > 1) {
         int least = o->group.global_batch / workers;
         fprintf(stderr, "; batches of %d are divided among them: %d", o->group.global_batch, least);

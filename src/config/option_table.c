@@ -334,7 +334,7 @@ const nw_option nw_option_rows[] = {
     {"from", NULL, 0, TEXT, "CHECKPOINT", "", AT(from), 0, 0, NW_COMMAND_REPLAY, IN(MEASURE), LIVE,
      "begin at a checkpoint of the run instead of its beginning"},
     {"show", NULL, 0, FLAG, NULL, "false", AT(show), 0, 0, NW_COMMAND_REPLAY, IN(MEASURE), LIVE,
-     "print the schedule and stop"},
+     "print the event log and stop"},
 
     /* jobs of several ranks */
     {"ranks", "np", 'n', INT, "N", "1", AT(ranks), 1, 1 << 20, JOBS, IN(LAUNCH), MAIN,

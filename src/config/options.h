@@ -169,7 +169,7 @@ typedef struct nw_settings {
     int max_delay, delay_workers; /* of one replica: models that gradients are taken at, 1: the newest alone */
     const char *delay_law;        /* uniform, fixed, heavy, worker */
     double delay_tail;
-    bool trace, record_schedule;
+    bool trace, record_events;
 
     /* benchmarks, eval, predict, data, sweep, reproduce */
     int steps, repeats, top;

@@ -1,5 +1,5 @@
 /*
- * allreduce.c - all replicas apply the mean of all gradients, in step.
+ * allreduce.c - all replicas apply the mean of all gradients, synchronously.
  *
  * As soon as a part of the gradient is final it goes into a reduction (reduce.h), whose bits depend on the gradients
  * and the number of members alone. Where the codec loses nothing and there is no delay, sums are made in the gradient

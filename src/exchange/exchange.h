@@ -4,7 +4,7 @@
  *
  *   name        replicas   how                                                                       file
  *   none        1          every gradient is applied at once                                         none.c
- *   allreduce   any        all apply the mean of all gradients, in step; with delay 1 one step late  allreduce.c
+ *   allreduce   any        all apply the mean of all gradients together; delay 1: one step late  allreduce.c
  *   server      any        ranks that own the parameters apply the gradients of the others           server.c
  */
 #ifndef NW_EXCHANGE_EXCHANGE_H

@@ -6,7 +6,7 @@
  * gradient's passes only the last one's FINAL, and one DONE for the gradient. A gradient that is asked for becomes
  * passes here.
  *
- * Where ranks go in step, GO says how many batches this rank computes in the run. If these are no multiple of
+ * Where ranks go in lockstep, GO says how many batches this rank computes in the run. If these are no multiple of
  * `accumulation` the exchange is told to go one update further, so that it begins one gradient more, and is told when
  * the batches are used up that it is not complete; the next run goes on with it.
  */

@@ -373,10 +373,12 @@ static nw_status check_options(const nw_exchange_options *o)
                o->group.count);
     NW_FAIL_IF(o->in_flight < 0 || o->in_flight > IN_FLIGHT_MOST, NW_E_ARGUMENT,
                "%d gradients of a worker under way: there can be 1 to %d", o->in_flight, IN_FLIGHT_MOST);
-    NW_FAIL_IF(o->sync && o->in_flight > 1, NW_E_ARGUMENT,
-               "in step, a worker has one gradient under way; leave --in-flight away, or use --communication async");
+    NW_FAIL_IF(
+        o->sync && o->in_flight > 1, NW_E_ARGUMENT,
+        "a synchronous server has one gradient of a worker under way; leave --in-flight away, or use --communication async");
     NW_FAIL_IF(o->sync && (o->max_staleness >= 0 || o->correction != NW_CORRECT_NONE), NW_E_ARGUMENT,
-               "in step, no gradient is old; --max-staleness and --server-correction are for --communication async");
+               "with a synchronous server no gradient is stale; --max-staleness and --server-correction are for "
+               "--communication async");
     return NW_OK;
 }
 

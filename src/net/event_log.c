@@ -1,4 +1,4 @@
-/* event_log.c - writing a schedule; see schedule.h. Reading it is in event_log_read.c, whole runs are in recording.c. */
+/* event_log.c - writing an event log; see event_log.h. Reading it is in event_log_read.c, whole runs are in recording.c. */
 #include "net/event_log.h"
 
 #include "base/append.h"
@@ -56,7 +56,7 @@ static void keep_failure(nw_recorder *r, nw_status status)
 {
     if (status == NW_OK) return;
     snprintf(r->failure, sizeof r->failure,
-             "%s; the schedule ends here, and the run can be replayed up to its last rest", nw_error_message());
+             "%s; the event log ends here, and the run can be replayed up to its last rest", nw_error_message());
     nw_append_close(&r->log);
 }
 
@@ -131,14 +131,14 @@ nw_status nw_recorder_create(nw_recorder **recorder)
     return NW_OK;
 }
 
-static nw_status remove_from(const char *schedule, const char *part, int rank, bool again)
+static nw_status remove_from(const char *logs, const char *part, int rank, bool again)
 {
     NW_AUTOFREE char *dir = NULL, *file = NULL, *config = NULL;
-    NW_TRY(nw_path_join(&dir, schedule, part));
+    NW_TRY(nw_path_join(&dir, logs, part));
     NW_TRY(nw_text_print(&file, "%s/rank%d.log", dir, rank));
-    NW_TRY(nw_path_join(&config, dir, NW_SCHEDULE_CONFIG));
+    NW_TRY(nw_path_join(&config, dir, NW_LOG_CONFIG));
     NW_FAIL_IF(unlink(file) != 0 && errno != ENOENT, NW_E_SYSTEM,
-               "cannot remove %s, the schedule of steps that are trained anew: %s", file, strerror(errno));
+               "cannot remove %s, the event log of steps that are trained anew: %s", file, strerror(errno));
     if (rank == 0) unlink(config); /* replaced anyway if it stays */
     if (!again) rmdir(dir);        /* the last rank succeeds; others may be writing to it again */
     return NW_OK;
@@ -146,14 +146,14 @@ static nw_status remove_from(const char *schedule, const char *part, int rank, b
 
 nw_status nw_log_cut(const char *run_dir, int64_t first_step, int rank)
 {
-    NW_AUTOFREE char *schedule = NULL;
+    NW_AUTOFREE char *logs = NULL;
     NW_CLEANUP(nw_names_free) nw_names names = {0};
-    NW_TRY(nw_path_join(&schedule, run_dir, NW_LOG_DIR));
-    if (nw_file_is_directory(schedule)) NW_TRY(nw_directory_list(&names, schedule));
+    NW_TRY(nw_path_join(&logs, run_dir, NW_LOG_DIR));
+    if (nw_file_is_directory(logs)) NW_TRY(nw_directory_list(&names, logs));
     for (int i = 0; i < names.count; i++) {
         int64_t step;
         if (nw_number_of_name(names.at[i], &step) && step >= first_step)
-            NW_TRY(remove_from(schedule, names.at[i], rank, step == first_step));
+            NW_TRY(remove_from(logs, names.at[i], rank, step == first_step));
     }
     return NW_OK;
 }
@@ -185,7 +185,7 @@ static nw_status write_config(const char *dir, nw_log_header *h, const char *con
     NW_AUTOFREE char *path = NULL;
     nw_sha256_of(config, strlen(config), h->config_sha256);
     if (h->first_rank > 0) return NW_OK;
-    NW_TRY(nw_path_join(&path, dir, NW_SCHEDULE_CONFIG));
+    NW_TRY(nw_path_join(&path, dir, NW_LOG_CONFIG));
     return nw_file_replace(path, config, strlen(config));
 }
 
@@ -193,7 +193,7 @@ nw_status nw_recorder_open(nw_recorder *r, const char *run_dir, const nw_log_hea
 {
     nw_log_header h = *header;
     NW_AUTOFREE char *dir = NULL, *path = NULL;
-    NW_FAIL_IF(h.world < 1 || h.world > NW_SCHEDULE_RANKS || h.ranks < 1 || h.first_rank < 0 ||
+    NW_FAIL_IF(h.world < 1 || h.world > NW_LOG_RANKS || h.ranks < 1 || h.first_rank < 0 ||
                    h.first_rank + h.ranks > h.world,
                NW_E_ARGUMENT, "cannot record ranks %d to %d of %d", h.first_rank, h.first_rank + h.ranks - 1, h.world);
     forget(r);
@@ -201,14 +201,14 @@ nw_status nw_recorder_open(nw_recorder *r, const char *run_dir, const nw_log_hea
     r->count = h.ranks;
     r->step = h.first_step;
 #if NW_HAVE_ZLIB
-    NW_FAIL_IF(deflateInit(&r->packer, Z_BEST_SPEED) != Z_OK, NW_E_MEMORY, "no memory to pack a schedule");
+    NW_FAIL_IF(deflateInit(&r->packer, Z_BEST_SPEED) != Z_OK, NW_E_MEMORY, "no memory to pack an event log");
 #endif
     NW_TRY(nw_text_print(&dir, "%s/" NW_LOG_DIR "/%" PRId64, run_dir, h.first_step));
     NW_TRY(nw_text_print(&path, "%s/rank%d.log", dir, r->first));
     NW_TRY(nw_directory_make(dir));
     if (config) NW_TRY(write_config(dir, &h, config));
     nw_status status = nw_append_open(&r->log, path, NW_APPEND_REPLACE);
-    NW_FAIL_IF(status != NW_OK, status, "%s, or use --no-record-schedule", nw_error_message());
+    NW_FAIL_IF(status != NW_OK, status, "%s, or use --no-record-events", nw_error_message());
     return write_start(r, &h);
 }
 

@@ -4,8 +4,8 @@
  *
  * Every process that trains writes its own file, so that nothing has to be merged or cut:
  *
- *   RUN/schedule/<first step>/config.yaml      its options, by rank 0
- *   RUN/schedule/<first step>/rank<r>.log      of an MPI rank; rank0.log holds all ranks of a virtual cluster
+ *   RUN/event-log/<first step>/config.yaml      its options, by rank 0
+ *   RUN/event-log/<first step>/rank<r>.log      of an MPI rank; rank0.log holds all ranks of a virtual cluster
  *
  * A run that resumes at step S drops what lies at S and behind it and begins a part S; the part before ends where it
  * says that the checkpoint of S was saved. Records of a rank:
@@ -34,9 +34,10 @@
 
 #include <stdio.h>
 
-#define NW_LOG_DIR         "schedule"
-#define NW_SCHEDULE_CONFIG "config.yaml"
-enum { NW_LOG_VERSION = 3, NW_SCHEDULE_RANKS = 1024 /* at most */ };
+#define NW_LOG_DIR        "event-log"
+#define NW_LOG_DIR_BEFORE "schedule" /* its name in earlier builds, whose runs are still replayed */
+#define NW_LOG_CONFIG     "config.yaml"
+enum { NW_LOG_VERSION = 3, NW_LOG_RANKS = 1024 /* at most */ };
 
 typedef struct nw_log_header {
     int world, first_rank, ranks, unused; /* ranks: in this file, from first_rank on */
@@ -76,7 +77,7 @@ typedef struct nw_recorder nw_recorder;
 
 /* A recorder that ignores everything until it is opened. */
 nw_status nw_recorder_create(nw_recorder **recorder);
-/* Removes from RUN/schedule what this rank wrote in parts that begin at `first_step` or later. */
+/* Removes from RUN/event-log what this rank wrote in parts that begin at `first_step` or later. */
 nw_status nw_log_cut(const char *run_dir, int64_t first_step, int rank);
 /* Begins the part of the header's first step, with the text of config.yaml where rank 0 is here (or NULL). A process
  * that goes back to a checkpoint opens it again; the part before stays without END. */

@@ -1,4 +1,4 @@
-/* event_log_format.h - what writer and reader of schedules share; see schedule.h. Private to them. */
+/* event_log_format.h - what writer and reader of event logs share; see event_log.h. Private to them. */
 #ifndef NW_NET_EVENT_LOG_FORMAT_H
 #define NW_NET_EVENT_LOG_FORMAT_H
 

@@ -53,7 +53,7 @@ int nw_group_find(const nw_group *group, int rank); /* -1: it is no member */
 
 typedef struct nw_go {
     int64_t until;            /* updates of the world, all runs together */
-    int64_t batches;          /* that this rank computes in this run, where all ranks do so in step; else INT64_MAX */
+    int64_t batches;          /* that this rank computes in this run, in lockstep; else INT64_MAX */
     bool drain;               /* apply what is held back */
     const int64_t *snapshots; /* due after these updates, ascending; valid until the run ends */
     int snapshot_count;

@@ -1,5 +1,5 @@
 /*
- * event_log_read.c - one file of a schedule, from bytes that nobody vouches for; see schedule.h.
+ * event_log_read.c - one file of an event log, from bytes that nobody vouches for; see event_log.h.
  *
  * The whole file is unpacked block by block when it is parsed; its entries are checked one by one as they are read.
  * A last block that is incomplete, or whose hash is wrong, is what a kill or a power cut leaves: the file counts up to
@@ -39,9 +39,9 @@ static nw_status check_header(const nw_log_file *f)
                  is_text(h->version, sizeof h->version) && is_text(h->commit, sizeof h->commit) &&
                  is_text(h->config_sha256, sizeof h->config_sha256);
     NW_FAIL_IF(!texts || !isfinite(h->lr_factor) || h->lr_factor == 0 || h->first_step < 0 || h->first_epoch < 0,
-               NW_E_FILE, "%s: its header is not that of a schedule", f->name);
-    NW_FAIL_IF(h->world < 1 || h->world > NW_SCHEDULE_RANKS || h->ranks < 1 || h->ranks > h->world ||
-                   h->first_rank < 0 || h->first_rank > h->world - h->ranks,
+               NW_E_FILE, "%s: its header is not that of an event log", f->name);
+    NW_FAIL_IF(h->world < 1 || h->world > NW_LOG_RANKS || h->ranks < 1 || h->ranks > h->world || h->first_rank < 0 ||
+                   h->first_rank > h->world - h->ranks,
                NW_E_FILE, "%s: its header speaks of %d ranks from %d on in a world of %d", f->name, h->ranks,
                h->first_rank, h->world);
     return NW_OK;
@@ -106,10 +106,10 @@ static nw_status parse(nw_log_file *f, const uint8_t *data, size_t size)
 {
     static const char magic[] = NW_LOG_MAGIC;
     NW_FAIL_IF(size < sizeof magic || memcmp(data, magic, sizeof magic - 1) != 0, NW_E_FILE,
-               "%s is no schedule: it does not begin with %s", f->name, magic);
+               "%s is no event log: it does not begin with %s", f->name, magic);
     int version = data[sizeof magic - 1];
     NW_FAIL_IF(version != NW_LOG_VERSION, NW_E_FILE,
-               "%s is a schedule of version %d, and this build replays version %d; use the build that recorded it",
+               "%s is an event log of version %d, and this build replays version %d; use the build that recorded it",
                f->name, version, NW_LOG_VERSION);
     for (size_t at = sizeof magic; at < size && !f->torn;) NW_TRY(read_block(f, data, size, &at, &f->torn));
     NW_FAIL_IF(f->header.world == 0, NW_E_FILE, "%s has no header: its run was killed before it began", f->name);

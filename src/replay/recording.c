@@ -1,6 +1,6 @@
 /*
- * recording.c - the schedule of a whole run: its parts, how they follow each other, and what of it is to be replayed.
- * See schedule.h.
+ * recording.c - the event log of a whole run: its parts, how they follow each other, and what of it is to be replayed.
+ * See event_log.h.
  *
  * All ranks of a part make the same runs of the driver. Of a part that was killed, only those count that every rank has
  * finished; of one that another follows, those up to the checkpoint that the other began with.
@@ -25,7 +25,7 @@ static nw_status read_file(nw_log_part *p, int rank, nw_log_file *file)
     size_t size;
     NW_TRY(nw_text_print(&path, "%s/rank%d.log", p->dir, rank));
     NW_FAIL_IF(!nw_file_is_regular(path), NW_E_FILE,
-               "%s is missing: the schedule of rank %d; ranks on machines without a common file system leave theirs "
+               "%s is missing: the event log of rank %d; ranks on machines without a common file system leave theirs "
                "there, and they have to be brought together",
                path, rank);
     NW_TRY(nw_file_read(path, MOST_BYTES, &data, &size));
@@ -38,7 +38,7 @@ static nw_status check_file(const nw_log_part *p, const nw_log_file *f, int rank
     bool same = a->world == b->world && a->first_step == b->first_step && a->first_epoch == b->first_epoch &&
                 a->seed == b->seed && strcmp(a->config_sha256, b->config_sha256) == 0 &&
                 strcmp(a->exchange, b->exchange) == 0 && strcmp(a->codec, b->codec) == 0;
-    NW_FAIL_IF(!same, NW_E_FILE, "%s is of another run than the schedule of rank 0 beside it", f->name);
+    NW_FAIL_IF(!same, NW_E_FILE, "%s is of another run than the event log of rank 0 beside it", f->name);
     NW_FAIL_IF(strcmp(a->isa, b->isa) != 0 || strcmp(a->precision, b->precision) != 0, NW_E_UNSUPPORTED,
                "rank %d ran with %s, %s and rank 0 with %s, %s: one machine cannot replay both", rank, b->isa,
                b->precision, a->isa, a->precision);
@@ -52,7 +52,7 @@ static nw_status read_files(nw_log_part *p)
 {
     for (int rank = 0, world = 1; rank < world;) {
         NW_FAIL_IF(!nw_grow(&p->files, (size_t)p->file_count, sizeof *p->files), NW_E_MEMORY,
-                   "no memory for the schedules of %d ranks", world);
+                   "no memory for the event logs of %d ranks", world);
         NW_TRY(read_file(p, rank, &p->files[p->file_count]));
         rank += p->files[p->file_count++].header.ranks;
         p->header = p->files[0].header;
@@ -74,7 +74,7 @@ const nw_log_file *nw_log_file_of(const nw_log_part *p, int rank)
 
 static nw_status add_mark(nw_log_mark **marks, int *count, nw_log_mark mark)
 {
-    NW_FAIL_IF(!nw_grow(marks, (size_t)*count, sizeof **marks), NW_E_MEMORY, "no memory for the rests of a schedule");
+    NW_FAIL_IF(!nw_grow(marks, (size_t)*count, sizeof **marks), NW_E_MEMORY, "no memory for the rests of an event log");
     (*marks)[(*count)++] = mark;
     return NW_OK;
 }
@@ -162,31 +162,31 @@ static int by_step(const void *a, const void *b)
     return (p->first_step > q->first_step) - (p->first_step < q->first_step);
 }
 
-/* Folders whose rank 0 has a schedule: others were left by processes that died while they were being replaced. */
-static nw_status find_parts(nw_recording *r, const char *schedule, const nw_names *names)
+/* Folders whose rank 0 has an event log: others were left by processes that died while they were being replaced. */
+static nw_status find_parts(nw_recording *r, const char *logs, const nw_names *names)
 {
-    NW_NEW(r->parts, names->count + 1, "the parts of a schedule");
+    NW_NEW(r->parts, names->count + 1, "the parts of an event log");
     for (int i = 0; i < names->count; i++) {
         nw_log_part *p = &r->parts[r->count];
         NW_AUTOFREE char *first = NULL;
         if (!nw_number_of_name(names->at[i], &p->first_step)) continue;
-        NW_TRY(nw_text_print(&first, "%s/%s/rank0.log", schedule, names->at[i]));
+        NW_TRY(nw_text_print(&first, "%s/%s/rank0.log", logs, names->at[i]));
         if (!nw_file_is_regular(first)) continue;
-        NW_TRY(nw_path_join(&p->dir, schedule, names->at[i]));
+        NW_TRY(nw_path_join(&p->dir, logs, names->at[i]));
         r->count++;
     }
     qsort(r->parts, (size_t)r->count, sizeof *r->parts, by_step);
     return NW_OK;
 }
 
-static nw_status load(nw_recording *r, const char *run_dir, const char *schedule)
+static nw_status load(nw_recording *r, const char *run_dir, const char *logs)
 {
     NW_CLEANUP(nw_names_free) nw_names names = {0};
-    if (nw_file_is_directory(schedule)) NW_TRY(nw_directory_list(&names, schedule));
-    NW_TRY(find_parts(r, schedule, &names));
+    if (nw_file_is_directory(logs)) NW_TRY(nw_directory_list(&names, logs));
+    NW_TRY(find_parts(r, logs, &names));
     NW_FAIL_IF(r->count == 0, NW_E_FILE,
-               "%s has no schedule: runs of one rank have none and repeat themselves, others have one unless "
-               "--no-record-schedule was given",
+               "%s has no event log: runs of one rank have none and repeat themselves, others have one unless "
+               "--no-record-events was given",
                run_dir);
     for (int i = 0; i < r->count; i++) {
         NW_TRY(read_files(&r->parts[i]));
@@ -200,10 +200,15 @@ static nw_status load(nw_recording *r, const char *run_dir, const char *schedule
 
 nw_status nw_recording_load(nw_recording *r, const char *run_dir)
 {
-    NW_AUTOFREE char *schedule = NULL;
+    NW_AUTOFREE char *logs = NULL;
     *r = (nw_recording){0};
-    NW_TRY(nw_path_join(&schedule, run_dir, NW_LOG_DIR));
-    NW_TRY_OR(load(r, run_dir, schedule), nw_recording_free(r));
+    NW_TRY(nw_path_join(&logs, run_dir, NW_LOG_DIR));
+    if (!nw_file_is_directory(logs)) {
+        free(logs);
+        logs = NULL;
+        NW_TRY(nw_path_join(&logs, run_dir, NW_LOG_DIR_BEFORE));
+    }
+    NW_TRY_OR(load(r, run_dir, logs), nw_recording_free(r));
     return NW_OK;
 }
 
@@ -234,7 +239,8 @@ nw_status nw_recording_start(nw_recording *r, int64_t step, int64_t epoch)
     nw_log_part *p = &r->parts[from];
     if (p->first_step != step || p->header.first_epoch != epoch) skip = find_save(p, step, epoch);
     NW_FAIL_IF(skip < 0, NW_E_ARGUMENT,
-               "the schedule does not know a checkpoint of step %" PRId64 "; give one of this run that it wrote itself",
+               "the event log does not know a checkpoint of step %" PRId64
+               "; give one of this run that it wrote itself",
                step);
     for (int i = 0; i < from; i++) free_part(&r->parts[i]);
     memmove(r->parts, r->parts + from, (size_t)(r->count - from) * sizeof *r->parts);

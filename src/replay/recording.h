@@ -13,7 +13,7 @@ typedef struct nw_log_file {
     nw_log_header header;
 } nw_log_file;
 
-/* `data` are not needed afterwards. NW_E_FILE names the byte at which it is no schedule. */
+/* `data` are not needed afterwards. NW_E_FILE names the byte at which it is no event log. */
 nw_status nw_log_file_parse(nw_log_file *file, const char *name, const void *data, size_t size);
 void nw_log_file_free(nw_log_file *file);
 

@@ -56,7 +56,7 @@ diverged(const replay_driver *v, int rank, const char *format, ...)
     else
         nw_log_text(&r->next, text, sizeof text);
     return NW_FAIL(NW_E_MISMATCH,
-                   "rank %d diverged from its schedule (%s) at step %" PRId64 ", record %" PRId64
+                   "rank %d diverged from its event log (%s) at step %" PRId64 ", record %" PRId64
                    ": %s is next, but %s",
                    rank, r->cursor.file->name, v->base.ranks[rank].step, r->cursor.number, text, what);
 }
@@ -279,7 +279,7 @@ static nw_status run(nw_driver *d, const nw_go *go)
 {
     replay_driver *v = (replay_driver *)d;
     v->go = go;
-    NW_FAIL_IF(v->runs == v->part->runs, NW_E_INTERRUPTED, "the schedule ends at step %" PRId64,
+    NW_FAIL_IF(v->runs == v->part->runs, NW_E_INTERRUPTED, "the event log ends at step %" PRId64,
                nw_log_end_step(v->part));
     v->runs++;
     for (int i = 0; i < d->size; i++) NW_TRY(enter(v, i));

@@ -1,5 +1,5 @@
 /*
- * replay.h - a driver that repeats one part of a recorded run (schedule.h): all ranks in this process.
+ * replay.h - a driver that repeats one part of a recorded run (event_log.h): all ranks in this process.
  *
  * Every rank is told exactly the events that it was told then, in that order and with those times, and begins its tasks
  * where it did. A message is named by its sender and how many that one had made (nw_rank.sequence), which depends on
@@ -9,7 +9,7 @@
  * whole when they begin, as on a virtual cluster.
  *
  * Where a rank asks for something else than it did, or needs a message that nobody sends, the run has diverged from its
- * schedule, and NW_E_MISMATCH names the rank, the record and what differs.
+ * event log, and NW_E_MISMATCH names the rank, the record and what differs.
  *
  * After the last run that the part counts, all ranks rest, and the driver is over (nw_driver.over).
  */

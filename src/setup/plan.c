@@ -410,7 +410,7 @@ nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, const nw_world 
     o->init = or_null(s->init);
     o->checkpoint_every = s->checkpoint_every;
     o->keep = s->keep;
-    o->record_schedule = s->record_schedule;
+    o->record_events = s->record_events;
     plan_record(s, d->name, &o->record);
     return NW_OK;
 }

@@ -218,7 +218,7 @@ static nw_status make_driver(nw_replicas *group, int first, int world)
     if (group->options.place == NW_REPLICAS_ALONE) return nw_local_create(&group->driver, &options);
     if (group->options.place == NW_REPLICAS_MPI) return nw_mpi_create(&group->driver, &options);
     if (group->options.place == NW_REPLICAS_REPLAY)
-        return nw_replay_create(&group->driver, &options, group->options.schedule);
+        return nw_replay_create(&group->driver, &options, group->options.recorded);
     NW_TRY(find_cost(group, r));
     nw_virtual_options v = {.cluster = group->options.cluster,
                             .faults = group->options.faults,
@@ -246,7 +246,7 @@ static nw_status make_machine(nw_replicas *group, int index, int rank)
 
 static bool has_servers(const nw_replicas *group) { return strcmp(group->options.exchange.name, "server") == 0; }
 
-/* Batches of an epoch of the whole world, as updates count them: in step each is one of every worker's. */
+/* Batches of an epoch of the whole world, as updates count them: where they are synchronous, each is one of every worker's. */
 static int64_t find_epoch_batches(const nw_replicas *group, int workers)
 {
     const nw_replica_options *o = &group->options.replica;

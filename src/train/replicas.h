@@ -60,11 +60,11 @@ typedef struct nw_replicas_options {
     nw_codec_options codec;
     const nw_cluster *cluster;   /* VIRTUAL */
     const nw_faults *faults;     /* or NULL */
-    const nw_log_part *schedule; /* REPLAY: what is repeated, of `world` ranks; outlives the group */
+    const nw_log_part *recorded; /* REPLAY: what is repeated, of `world` ranks; outlives the group */
     nw_norm_sync norms;
     int recalibrate_batches; /* of each rank */
-    int global_batch;   /* images that the workers of a server in step divide among each other; 0: each has its own */
-    bool shared_epochs; /* where ranks each take all images, an epoch is one pass of all of them together */
+    int global_batch; /* images that the workers of a synchronous server divide among each other; 0: each has its own */
+    bool shared_epochs;     /* where ranks each take all images, an epoch is one pass of all of them together */
     double dirichlet_alpha; /* workers own images, in unequal shares of each class (nw_dataset_deal); 0: they do not */
     nw_driver_options driver; /* its ledger and hooks are made by the group */
     bool trace;

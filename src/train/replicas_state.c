@@ -313,7 +313,7 @@ static nw_status load_place(nw_replicas *group, nw_checkpoint *c, bool same_worl
                NW_E_FILE, "%s: the world cannot be at batch %lld of %lld in epoch %lld; take an earlier checkpoint",
                nw_checkpoint_path(c), (long long)at->batch, (long long)batches, (long long)at->epoch);
     group->place_batches = group->epoch_batches;
-    if (batches != group->epoch_batches) /* another batch size or number of workers in step */
+    if (batches != group->epoch_batches) /* another batch size or number of synchronous workers */
         at->batch = (int64_t)((double)at->batch * (double)group->epoch_batches / (double)batches);
     int workers = group->roles.replicas;
     for (int i = 0; !same_world && i < group->count; i++) {

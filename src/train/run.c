@@ -64,7 +64,7 @@ static nw_status prepare(run *r, nw_checkpoint *c)
     group.context = r;
     if (o->run_dir) NW_TRY(nw_path_join(&r->dump_dir, o->run_dir, "dumps"));
     group.driver.dump_dir = r->dump_dir;
-    if (o->run_dir && o->record_schedule && group.world > 1 && group.place != NW_REPLICAS_REPLAY)
+    if (o->run_dir && o->record_events && group.world > 1 && group.place != NW_REPLICAS_REPLAY)
         NW_TRY(nw_recorder_create(&r->recorder));
     group.driver.recorder = r->recorder;
     NW_TRY(nw_replicas_create(&r->group, &group));
@@ -74,7 +74,7 @@ static nw_status prepare(run *r, nw_checkpoint *c)
     if (o->train_metrics) NW_TRY(make_loader(r, NW_SPLIT_TRAIN, o->train_eval_batch_size, &r->train_eval));
     if (c) NW_TRY(nw_run_load(r, c));
     for (int i = 0; group.place == NW_REPLICAS_REPLAY && i < r->group->count; i++)
-        r->group->members[i].replica->at.lr_factor = group.schedule->header.lr_factor;
+        r->group->members[i].replica->at.lr_factor = group.recorded->header.lr_factor;
     if (!c && o->init) NW_TRY(start_from_weights(r, o->init));
     for (int i = 0; !c && i < r->group->count; i++) {
         nw_replica *replica = r->group->members[i].replica;
@@ -105,7 +105,7 @@ static nw_status open_directory(run *r, bool resumes)
     return keeps ? NW_OK : nw_file_replace(path, config, strlen(config));
 }
 
-nw_status nw_run_open_schedule(run *r)
+nw_status nw_run_open_event_log(run *r)
 {
     const nw_run_options *o = r->options;
     const nw_net *net = first(r)->net;
@@ -265,7 +265,7 @@ static nw_status train(run *r, nw_checkpoint *c)
     NW_TRY(has_nothing_to_do(r, &r->result->nothing_to_do));
     if (r->result->nothing_to_do) return NW_OK;
     if (o->run_dir && leads(r)) NW_TRY(open_directory(r, c != NULL));
-    NW_TRY(nw_run_open_schedule(r));
+    NW_TRY(nw_run_open_event_log(r));
     NW_TRY(open_observers(r, c));
     nw_status status = nw_run_loop(r);
     if (status == NW_OK || status == NW_E_INTERRUPTED) {

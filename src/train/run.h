@@ -55,7 +55,7 @@ typedef struct nw_run_options {
     double rollback_lr;          /* and goes on with rates times this, each time */
     int64_t compare_every;       /* steps after which replicas that should be equal are compared; 0: never */
     int keep;                    /* newest checkpoints that stay, beside the best; 0: all */
-    bool record_schedule;        /* of several ranks, in the run's directory */
+    bool record_events;          /* of several ranks, in the run's directory */
 
     nw_observe_options observe;
     nw_run_record record; /* what the caller knows of the run: names, texts; the rest is filled in */

@@ -216,7 +216,7 @@ nw_status nw_run_roll_back(run *r, const char *why)
     r->saved_step = -1;
     r->saved_count -= back; /* the newer ones will be written again */
     memmove(r->saved, r->saved + back, (size_t)r->saved_count * sizeof r->saved[0]);
-    NW_TRY(nw_run_open_schedule(r)); /* a part of its own, from here on */
+    NW_TRY(nw_run_open_event_log(r)); /* a part of its own, from here on */
     return nw_run_add_images(r);
 }
 

@@ -230,7 +230,7 @@ static nw_go go_in_lockstep(const run *r)
     return (nw_go){.until = due, .batches = (due - done) * accumulation - at->pending, .drain = due == end};
 }
 
-/* Updates from one checkpoint to the next. In step, an epoch of them. Otherwise a rest costs each worker the time
+/* Updates from one checkpoint to the next. Synchronously, an epoch of them. Otherwise a rest costs each worker the time
  * until the slowest has used its permits, so that as many epochs pass that each has computed GRADIENTS_BETWEEN_RESTS
  * meanwhile. */
 enum { GRADIENTS_BETWEEN_RESTS = 400 };

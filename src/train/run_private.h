@@ -90,9 +90,9 @@ static inline nw_phase_times times(const run *r) { return nw_stopwatch_read(r->o
 void nw_run_tell(run *r, nw_status status);
 void nw_run_tell_fault(run *r, const char *fault, const char *detail);
 
-/* Begins a part of the schedule at this place. What was recorded behind it is of no more use. Ranks wait until rank
+/* Begins a part of the event log here. What was recorded behind it is of no more use. Ranks wait until rank
  * 0 has the directory. */
-nw_status nw_run_open_schedule(run *r);
+nw_status nw_run_open_event_log(run *r);
 
 /* ---- run_loop.c ---- */
 

@@ -62,10 +62,10 @@ differ "weights with equal shares" "$(weights unequal)" "$(weights acid)"
 run 2 "$NOWAIT" $train --dirichlet-alpha 1 --limit 203 --run-dir "$runs/alpha"
 err_has 'add --non-iid-data$'
 
-# APAM: batches of 40 are divided among three workers in step, so that 400 images are 10 updates.
+# APAM: batches of 40 are divided among three synchronous workers, so that 400 images are 10 updates.
 run 0 "$NOWAIT" $train --defaults apam --exchange server --virtual 4 --limit 400 --max-epoch 1 --run-dir "$runs/apam" \
     --no-quiet
-err_has '1 server and 3 workers, in step; batches of 40 are divided among them: 13 or 14 images each.* a step is 40 images$'
+err_has '1 server and 3 workers, synchronous; batches of 40 are divided among them: 13 or 14 images each.* a step is 40 images$'
 equal "updates of an epoch" "$(value apam steps)" 10
 is "$(value apam images) >= 390 && $(value apam images) <= 400" "all images but a few are taken"
 run 2 "$NOWAIT" $train --defaults apam --exchange server --virtual 4 --limit 400 --batch-size 2 --run-dir "$runs/small"

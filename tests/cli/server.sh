@@ -67,12 +67,12 @@ trained first-part $serve async --in-flight 1 --virtual 2 --evaluate-first --che
 run 0 "$NOWAIT" train --quiet --resume "$runs/first-part" --max-steps 0
 equal "epochs after a resume" "$(epochs first)" "$(epochs first-part)"
 
-# ---- checkpoints of their own accord: in step after every epoch, else when each worker has computed 400 gradients ----
+# ---- checkpoints of their own accord: synchronous ones after every epoch, else when each worker has computed 400 gradients ----
 saved() { ls "$runs/$1/checkpoints" | sort -n | paste -s -d ' '; }
 short="--limit 200 --batch-size 1 --max-epoch 3 --eval-every 3"
 trained saved $serve async --in-flight 1 --virtual 2 $short
 trained saved-twice $serve async --virtual 3 $short --max-epoch 6 --name-checkpoint "$work/newest"
-equal "checkpoints in step" "20 40" "$(saved one-sync)"
+equal "checkpoints of a synchronous server" "20 40" "$(saved one-sync)"
 equal "checkpoints of one worker" "400 600" "$(saved saved)"
 equal "checkpoints of two workers" "800 1200" "$(saved saved-twice)"
 run 0 "$NOWAIT" replay "$runs/saved-twice" --threads 1 --quiet
@@ -104,7 +104,7 @@ rm -r "$runs/best-average/best"
 run 0 "$NOWAIT" train --quiet --resume "$runs/best-average" --evaluate
 err_has 'is not there; this is its newest'
 
-# ---- exactly the updates asked for, delays measured and bounded; the same again, from its schedule, and after a resume ----
+# ---- exactly the updates asked for, delays measured and bounded; the same again, from its event log, and after a resume ----
 trained many $serve async --virtual 6 --checkpoint-every 13
 equal "updates" 40 "$(number many steps)"
 equal "gradients" 40 "$(delay many count)"
@@ -158,7 +158,7 @@ clocked even-sync cluster $serve sync --virtual 21 --max-steps 8
 clocked uneven-sync slow $serve sync --virtual 21 --max-steps 8
 clocked single cluster $serve async --virtual 2 --max-steps 60
 is "$(rate uneven 50 450) >= 0.93 * $(rate even 50 450)" "a straggler costs its own share, 1 of 20"
-is "$(rate uneven-sync 2 8) <= 0.35 * $(rate even-sync 2 8)" "in step all wait for it"
+is "$(rate uneven-sync 2 8) <= 0.35 * $(rate even-sync 2 8)" "all synchronous workers wait for it"
 is "$(rate even 50 450) >= 19 * $(rate single 10 60)" "twenty workers are nearly twenty times as fast"
 
 # Evaluating every epoch costs no time: six workers are as fast as without, and with several servers as with one, which has all
@@ -193,9 +193,9 @@ run 5 "$NOWAIT" train $common --quiet --run-dir "$runs/dead-server" $serve async
     --cluster "$work/cluster.yaml" --faults "$work/server-dies.yaml"
 err_has 'rank 1'
 
-# ---- APAM's batches are global in step ----
+# ---- APAM's synchronous batches are global ----
 run 0 "$NOWAIT" train --defaults apam $common --run-dir "$runs/global" --exchange server --communication sync --virtual 5 --max-steps 3
-err_has '1 server and 4 workers, in step; batches of 16 are divided among them.*: 4 images each.* a step is 16 images'
+err_has '1 server and 4 workers, synchronous; batches of 16 are divided among them.*: 4 images each.* a step is 16 images'
 run 0 "$NOWAIT" train --defaults apam $common --run-dir "$runs/own" --exchange server --communication async --virtual 5 --max-steps 3
 err_has '1 server and 4 workers, asynchronous, f32 on the wire; a step is 16 images'
 
@@ -210,8 +210,8 @@ refuses() { # SENTENCE OPTIONS...
 refuses 'add --exchange server' --communication async
 refuses 'add --exchange server' --in-flight 2
 refuses 'nobody to compute' $serve async --servers 3 --virtual 3
-refuses 'one gradient under way' $serve sync --in-flight 2 --virtual 3
-refuses 'no gradient is old' $serve sync --max-staleness 2 --virtual 3
+refuses 'one gradient of a worker under way' $serve sync --in-flight 2 --virtual 3
+refuses 'no gradient is stale' $serve sync --max-staleness 2 --virtual 3
 refuses '--optimizer lars' $serve async --optimizer lars --servers 2 --virtual 4
 refuses '--clip-norm' $serve async --clip-norm 1 --servers 2 --virtual 4
 refuses '--max-delay' $serve async --max-delay 3 --virtual 4

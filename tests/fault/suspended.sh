@@ -1,7 +1,7 @@
 #!/bin/sh
 # suspended.sh - processes that are suspended and continued, as batch systems do: a job whose ranks all stood still goes on; a
 # worker of a parameter server that stood still for too long is dropped, comes back, and all updates are made; where ranks need
-# each other, the job ends soon and names the rank. TRIALS of each schedule; without, two of them once.
+# each other, the job ends soon and names the rank. TRIALS of each kind; without, two of them once.
 . "$(dirname "$0")/../ranks/lib.sh"
 trials=${TRIALS:-1}
 few=${TRIALS:+no}

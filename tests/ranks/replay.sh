@@ -65,7 +65,7 @@ done
 kill -9 $process
 wait $process 2>/dev/null
 run 0 "$NOWAIT" replay "$runs/killed" --threads 1 --quiet
-err_has 'the run was killed or failed( and left a torn schedule)?; its schedule is complete up to step [0-9]+, where all ranks rested'
+err_has 'the run was killed or failed( and left a torn event log)?; its event log is complete up to step [0-9]+, where all ranks rested'
 out_has '^replayed steps 1 to '
 at=$(ls "$runs/killed/checkpoints" | sort -n | tail -n 1)
 run 0 "$NOWAIT" train --resume "$runs/killed" --world-size 3 --quiet --max-steps $((at + 5))
@@ -81,9 +81,9 @@ if command -v mpirun >/dev/null && ! "$NOWAIT" info 2>/dev/null | grep -q 'witho
     replayed mpi 1 15 summary.json --threads 2
     run 0 mpirun -np 4 "$NOWAIT" train --resume "$runs/mpi" --world-size 4 --max-steps 22 --quiet
     replayed mpi 1 22 summary.json
-    log=$runs/mpi/schedule/15/rank2.log
+    log=$runs/mpi/event-log/15/rank2.log
 else
-    log=$runs/virtual/schedule/20/rank0.log
+    log=$runs/virtual/event-log/20/rank0.log
 fi
 
 # ---- logs that are not what was recorded ----
@@ -93,12 +93,12 @@ overwrite "$log" 300 XXXX
 refuses 3 'rank[02]\.log is damaged: the block at byte [0-9]+ is not what was written; restore it from a copy' "$run"
 cp "$work/log" "$log"
 overwrite "$log" 7 '\001'
-refuses 3 'a schedule of version 1, and this build replays version 3' "$run"
+refuses 3 'an event log of version 1, and this build replays version 3' "$run"
 head -c "$(($(wc -c <"$work/log") - 3))" "$work/log" >"$log" # torn: the end is missing
 run 0 "$NOWAIT" replay "$runs/$run" --threads 1 --quiet
-err_has 'killed or failed and left a torn schedule'
+err_has 'killed or failed and left a torn event log'
 rm "$log"
-refuses 3 'is missing|has no schedule|part of the run' "$run" --from "$runs/$run/checkpoints/18"
+refuses 3 'is missing|has no event log|part of the run' "$run" --from "$runs/$run/checkpoints/18"
 cp "$work/log" "$log"
 config=$(dirname "$log")/config.yaml
 cp "$config" "$work/config"
@@ -120,11 +120,11 @@ grep -q '"fault":"rollback"' "$runs/back/metrics.jsonl" || complain "it did not 
 run 0 "$NOWAIT" replay "$runs/back"
 out_has "^replayed steps 1 to 20 of $runs/back, 2 ranks: same weights as summary.json"
 
-# ---- runs without a schedule ----
-run 0 "$NOWAIT" train $common --virtual 2 --no-record-schedule --max-steps 2 --run-dir "$runs/none"
-[ ! -e "$runs/none/schedule" ] || complain "a schedule was written although none was asked for"
-refuses 3 'has no schedule' none
-refuses 3 'has no schedule' nowhere
+# ---- runs without an event log ----
+run 0 "$NOWAIT" train $common --virtual 2 --no-record-events --max-steps 2 --run-dir "$runs/none"
+[ ! -e "$runs/none/event-log" ] || complain "an event log was written although none was asked for"
+refuses 3 'has no event log' none
+refuses 3 'has no event log' nowhere
 run 2 "$NOWAIT" replay
 err_has "takes one run's directory, not 0"
 run 0 "$NOWAIT" replay --help

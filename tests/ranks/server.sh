@@ -1,5 +1,5 @@
 #!/bin/sh
-# server.sh - the parameter server over MPI: one worker is serial training, in step is what a virtual cluster computes, runs
+# server.sh - the parameter server over MPI: one worker is serial training, synchronous is what a virtual cluster computes, runs
 # without order are replayed, stopped and resumed; a worker that is stopped is given up and the others go on.
 . "$(dirname "$0")/lib.sh"
 
@@ -40,7 +40,7 @@ alone unequal-virtual $serve sync --non-iid-data --dirichlet-alpha 0.1 --virtual
 same_weights unequal unequal-virtual
 differ "weights with equal shares" "$(weights sync)" "$(weights unequal)"
 
-# Without order: exactly the updates asked for, all ranks equal (compared at rest), and the same again from the schedule.
+# Without order: exactly the updates asked for, all ranks equal (compared at rest), and the same again from the event log.
 served 4 async $serve async --checkpoint-every 11 --keep 100
 equal "updates" 40 "$(value async steps)"
 run 0 "$NOWAIT" replay "$runs/async" --threads 1 --quiet

@@ -32,7 +32,7 @@ typedef struct setup {
     int world;         /* 0: a process alone */
     const char *exchange, *codec;
     int delay, batch_size, accumulation;
-    int servers;          /* in step, where the exchange is "server"; the others compute ... */
+    int servers;          /* synchronous, where the exchange is "server"; the others compute ... */
     bool server_computes; /* ... or all do */
     double ema_decay;
     bool in_order; /* batches of the images in their order, as they are */

@@ -26,7 +26,7 @@ static void script(stage *s, nw_fault fault) { ok(nw_faults_create(&s->faults, &
 
 /* Computes, sends 1000 bytes to its neighbour, waits for its own, updates. Handling costs: 2000 bytes touched after a
  * gradient, 500 for a message. */
-static void exchange_in_step(toy *t, const nw_event *e, nw_actions *actions)
+static void exchange_in_lockstep(toy *t, const nw_event *e, nw_actions *actions)
 {
     if (is_done(e, NW_TASK_PASS) && e->task->completes) {
         actions->touched = 2000;
@@ -52,7 +52,7 @@ static void test_virtual_times_are_those_worked_out_by_hand(void **state)
     s.options.hooks.sent = note_sent;
     s.options.hooks.received = note_received;
     make_virtual(&s);
-    fill_ranks(&s, exchange_in_step);
+    fill_ranks(&s, exchange_in_lockstep);
     ok(run_until(&s, 1));
     check_log(&s, "0 r0 go\n"
                   "0 r1 go\n"
@@ -173,7 +173,7 @@ static void test_ties_are_in_the_order_of_ranks(void **state)
     s.cluster->links[0].bandwidth = 0;
     s.touch = 0;
     make_virtual(&s);
-    fill_ranks(&s, exchange_in_step);
+    fill_ranks(&s, exchange_in_lockstep);
     ok(run_until(&s, 1));
     check_log(&s, "0 r0 go\n0 r1 go\n0 r2 go\n0 r3 go\n"
                   "750 r0 final from 10\n750 r1 final from 10\n750 r2 final from 10\n750 r3 final from 10\n"
@@ -283,7 +283,7 @@ static void test_a_rank_dies_before_the_step_of_the_script(void **state)
                               .at = step,
                               .until = NW_NEVER});
         make_virtual(&s);
-        fill_ranks(&s, exchange_in_step);
+        fill_ranks(&s, exchange_in_lockstep);
         expect_peer(&s, 10, "rank 0 has waited");
         assert_non_null(strstr(nw_error_message(), "rank 1: its toy"));
         assert_int_equal(s.workers[1].applied, step);
@@ -299,7 +299,7 @@ static void test_a_rank_dies_at_a_time(void **state)
     open_stage(&s, 2);
     script(&s, (nw_fault){.kind = NW_FAULT_DIE, .rank = 1, .at = 2000, .until = NW_NEVER});
     make_virtual(&s);
-    fill_ranks(&s, exchange_in_step);
+    fill_ranks(&s, exchange_in_lockstep);
     expect_peer(&s, 10, "rank 1: its toy");
     assert_null(strstr(s.log, "r1 computed")); /* which would have been at 2100 */
 }
@@ -311,7 +311,7 @@ static void test_a_link_that_is_down_is_a_silent_peer(void **state)
     open_stage(&s, 2);
     script(&s, (nw_fault){.kind = NW_FAULT_LINK_DOWN, .rank = 1, .peer = 0, .at = 7000, .until = NW_NEVER});
     make_virtual(&s);
-    fill_ranks(&s, exchange_in_step);
+    fill_ranks(&s, exchange_in_lockstep);
     expect_peer(&s, 10, "rank 0 has waited");
     assert_int_equal(s.workers[0].applied, 0); /* the first message was on its way, from 6100 to 7100 */
     assert_int_equal(s.workers[1].begun, 2);   /* the other direction is up */
@@ -326,7 +326,7 @@ static void test_a_peer_that_is_too_late_ends_the_run(void **state)
         s.options.timeout_ns = timeout;
         script(&s, (nw_fault){.kind = NW_FAULT_PAUSE, .rank = 1, .by_step = true, .at = 1, .duration_ns = 1500000});
         make_virtual(&s);
-        fill_ranks(&s, exchange_in_step);
+        fill_ranks(&s, exchange_in_lockstep);
         if (timeout == 1000000) {
             expect_peer(&s, 3, "rank 0 has waited 0.0 s for rank 1: its toy; --timeout");
         } else {
@@ -343,7 +343,7 @@ static void test_a_pause_without_end_is_a_silent_peer(void **state)
     open_stage(&s, 2);
     script(&s, (nw_fault){.kind = NW_FAULT_PAUSE, .rank = 0, .at = 500, .duration_ns = NW_NEVER - 1});
     make_virtual(&s);
-    fill_ranks(&s, exchange_in_step);
+    fill_ranks(&s, exchange_in_lockstep);
     expect_peer(&s, 3, "rank 1 has waited");
 }
 
@@ -354,7 +354,7 @@ static void test_slow_steps_are_those_of_the_script(void **state)
     open_stage(&s, 1);
     script(&s, (nw_fault){.kind = NW_FAULT_SLOW, .rank = 0, .by_step = true, .at = 1, .until = 2, .factor = 10});
     make_virtual(&s);
-    fill_ranks(&s, exchange_in_step);
+    fill_ranks(&s, exchange_in_lockstep);
     s.toys[0].react = answer_in_between;
     ok(run_until(&s, 3));
     check_log(&s, "0 r0 go\n750 r0 final from 10\n1050 r0 computed\n"
@@ -369,7 +369,7 @@ static void test_a_failing_machine_ends_the_run_with_its_words(void **state)
     stage s;
     open_stage(&s, 2);
     make_virtual(&s);
-    fill_ranks(&s, exchange_in_step);
+    fill_ranks(&s, exchange_in_lockstep);
     ok(run_until(&s, 1));
     s.toys[1].answer = NW_E_MESSAGE;
     assert_int_equal(run_until(&s, 2), NW_E_MESSAGE);
@@ -389,7 +389,7 @@ static void test_a_gradient_that_an_epoch_cuts_in_two_is_finished_later(void **s
     nw_params params = {0};
     open_stage(&s, 2);
     make_virtual(&s);
-    fill_ranks(&s, exchange_in_step);
+    fill_ranks(&s, exchange_in_lockstep);
     for (int r = 0; r < 2; r++) {
         s.toys[r].kind = NW_TASK_GRADIENT;
         ok(nw_passes_create(&pipelines[r], &s.toys[r].base, &params, 2));

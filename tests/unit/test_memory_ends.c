@@ -50,7 +50,7 @@ static nw_status train_on(const kind *k, const char *dir, const nw_dataset *d, c
                         .run_dir = dir,
                         .config = "model: it\n",
                         .resume = k->from,
-                        .record_schedule = true,
+                        .record_events = true,
                         .observe = {.run_dir = dir, .tensorboard = true},
                         .stop = &stop,
                         .watch = &watch};

@@ -238,7 +238,7 @@ static nw_status replay(void)
     ok(nw_replay_create(&d, &(nw_driver_options){0}, &recording.parts[0]));
     nw_status status = drive(d);
     if (status == NW_OK) assert_true(d->over);
-    if (status == NW_OK) refused(run_to(d, 30, false), NW_E_INTERRUPTED, "the schedule ends at step 20");
+    if (status == NW_OK) refused(run_to(d, 30, false), NW_E_INTERRUPTED, "the event log ends at step 20");
     nw_driver_free(d);
     nw_recording_free(&recording);
     return status;
@@ -265,10 +265,10 @@ TEST(another_program_is_noticed)
     make_toys(WORLD);
     toys[2].silent = true;
     refused(replay(), NW_E_MISMATCH, "from rank 2 at ");
-    refused(replay(), NW_E_MISMATCH, "diverged from its schedule");
+    refused(replay(), NW_E_MISMATCH, "diverged from its event log");
     make_toys(WORLD);
     toys[1].most = 15; /* updates fewer than it made */
-    refused(replay(), NW_E_MISMATCH, "rank 1 diverged from its schedule");
+    refused(replay(), NW_E_MISMATCH, "rank 1 diverged from its event log");
     assert_non_null(strstr(nw_error_message(), "pass is next, but it has nothing to do"));
     double x;
     record_virtual(3);

@@ -74,7 +74,7 @@ TEST(test_one_worker_is_serial)
 }
 
 /* In step: the mean of one gradient of each, added in the order of ranks. */
-TEST(test_in_step)
+TEST(test_synchronous)
 {
     for (uint64_t seed = 0; seed < 60; seed++) {
         int ranks = 2 + (int)(seed % 5), servers = 1 + (int)(seed / 5 % 2);
@@ -487,7 +487,7 @@ TEST(test_nobody_left)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_worker_is_serial),
-                                       cmocka_unit_test(test_in_step),
+                                       cmocka_unit_test(test_synchronous),
                                        cmocka_unit_test(test_every_order),
                                        cmocka_unit_test(test_random_orders),
                                        cmocka_unit_test(test_any_number_of_threads),

@@ -41,7 +41,7 @@ TEST(test_options)
     refused_options(3, o, "--in-flight");
     o = SYNC;
     o.max_staleness = 3;
-    refused_options(3, o, "no gradient is old");
+    refused_options(3, o, "no gradient is stale");
     o = ASYNC;
     o.in_flight = 100;
     refused_options(4, o, "1 to 8");

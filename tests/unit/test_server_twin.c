@@ -137,7 +137,7 @@ static void make_rank(nw_rank *rank, int r, const uint16_t *members, const nw_co
     memcpy(after[r < servers ? r : 0][0], h->values, sizeof h->values);
 }
 
-/* Runs it, and leaves the log in ./schedule. */
+/* Runs it, and leaves the log in ./event-log. */
 static void record(uint64_t seed)
 {
     static const uint16_t members[RANKS] = {0, 1, 2, 3, 4, 5};
@@ -578,7 +578,7 @@ TEST(test_weights)
     check_all(1, NW_STALE_WEIGHT);
     assert_true(later > 100);
 }
-TEST(test_in_step)
+TEST(test_synchronous)
 {
     uint64_t seed = 100;
     for (int s = 1; s <= SERVERS; s++)
@@ -592,7 +592,7 @@ TEST(test_in_step)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(test_any_age), CASE(test_waiting), CASE(test_dropping), CASE(test_weights), CASE(test_in_step),
+        CASE(test_any_age), CASE(test_waiting), CASE(test_dropping), CASE(test_weights), CASE(test_synchronous),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* test_schedule_log.c - the log of decisions: what was recorded comes back, whatever a kill leaves of it; parts
+/* test_event_log.c - the log of decisions: what was recorded comes back, whatever a kill leaves of it; parts
  * join. */
 #define _GNU_SOURCE 1
 #include <stdarg.h>
@@ -202,6 +202,21 @@ TEST(what_is_recorded_comes_back)
     nw_recording_free(&recording);
 }
 
+TEST(a_log_in_the_folder_of_earlier_builds_is_read)
+{
+    nw_recorder *r = open_recorder(1, 0, 1, 0);
+    record_run(r, 0, 1, 0, 5);
+    close_recorder(r, true);
+    char now[PATH_SIZE * 2], before[PATH_SIZE * 2];
+    snprintf(now, sizeof now, "%s/event-log", folder);
+    snprintf(before, sizeof before, "%s/schedule", folder);
+    assert_int_equal(rename(now, before), 0);
+    nw_recording recording;
+    ok(nw_recording_load(&recording, folder));
+    assert_int_equal(nw_log_end_step(&recording.parts[0]), 5);
+    nw_recording_free(&recording);
+}
+
 TEST(recording_allocates_nothing_and_is_small)
 {
     enum { EVENTS = 200000 };
@@ -213,7 +228,7 @@ TEST(recording_allocates_nothing_and_is_small)
     assert_int_equal(atomic_load(&allocations) - before, 0);
     nw_recorder_rest(r, 1, 1);
     close_recorder(r, true);
-    bytes log = read_bytes("schedule/0/rank1.log");
+    bytes log = read_bytes("event-log/0/rank1.log");
     assert_true(log.size < EVENTS * (NW_HAVE_ZLIB ? 6 : 25));
     release(&log);
 }
@@ -230,7 +245,7 @@ TEST(a_recorder_that_is_not_open_ignores_everything)
     nw_recorder_run(NULL, 0, 0, 0);
     ok(nw_recorder_close(NULL, true));
     nw_recording recording;
-    refused(nw_recording_load(&recording, folder), NW_E_FILE, "has no schedule");
+    refused(nw_recording_load(&recording, folder), NW_E_FILE, "has no event log");
     nw_log_header h = header(4, 2, 3, 0);
     ok(nw_recorder_create(&r));
     refused(nw_recorder_open(r, folder, &h, NULL), NW_E_ARGUMENT, "ranks 2 to 4 of 4");
@@ -244,7 +259,7 @@ TEST(a_torn_tail_is_left_out)
     nw_recorder *r = open_recorder(1, 0, 1, 0);
     for (int64_t s = 0; s < 20; s += 5) record_run(r, 0, 1, s, s + 5);
     close_recorder(r, false);
-    bytes whole = read_bytes("schedule/0/rank0.log");
+    bytes whole = read_bytes("event-log/0/rank0.log");
     int rests = 0, headless = 0;
     for (size_t size = 0; size <= whole.size; size++) {
         bytes part = cut(whole, size);
@@ -252,7 +267,7 @@ TEST(a_torn_tail_is_left_out)
         nw_status status = nw_log_file_parse(&f, "log", part.data, part.size);
         release(&part);
         if (status != NW_OK) {
-            refused(status, NW_E_FILE, size < 8 ? "no schedule" : "before it began");
+            refused(status, NW_E_FILE, size < 8 ? "no event log" : "before it began");
             headless++;
             assert_int_equal(rests, 0);
             continue;
@@ -285,9 +300,9 @@ TEST(damage_is_refused)
     nw_recorder *r = open_recorder(1, 0, 1, 0);
     for (int64_t s = 0; s < 20; s += 5) record_run(r, 0, 1, s, s + 5);
     close_recorder(r, false);
-    bytes whole = read_bytes("schedule/0/rank0.log");
-    parse_changed(whole, 0, 'X', NW_E_FILE, "no schedule");
-    parse_changed(whole, 7, 2, NW_E_FILE, "a schedule of version 2, and this build replays version 3");
+    bytes whole = read_bytes("event-log/0/rank0.log");
+    parse_changed(whole, 0, 'X', NW_E_FILE, "no event log");
+    parse_changed(whole, 7, 2, NW_E_FILE, "an event log of version 2, and this build replays version 3");
     parse_changed(whole, 30, 99, NW_E_FILE, "damaged: the block at byte 8 ");
     for (size_t at = 8; at + 120 < whole.size; at++) {
         bytes copy = cut(whole, whole.size);
@@ -326,9 +341,9 @@ TEST(a_part_counts_up_to_the_rest_of_all_ranks)
     close_recorder(r, true);
     refused(nw_recording_load(&recording, folder), NW_E_FILE, "of another run");
     char path[PATH_SIZE * 2];
-    snprintf(path, sizeof path, "%s/schedule/0/rank2.log", folder);
+    snprintf(path, sizeof path, "%s/event-log/0/rank2.log", folder);
     unlink(path);
-    refused(nw_recording_load(&recording, folder), NW_E_FILE, "is missing: the schedule of rank 2");
+    refused(nw_recording_load(&recording, folder), NW_E_FILE, "is missing: the event log of rank 2");
 }
 
 /* ---- parts ---- */
@@ -390,7 +405,7 @@ TEST(a_resume_drops_what_lies_behind_it)
     assert_int_equal(recording.count, 2);
     assert_int_equal(recording.parts[0].runs, 2);
     assert_int_equal(recording.parts[1].first_step, 10);
-    assert_false(file_exists(folder, "schedule/15"));
+    assert_false(file_exists(folder, "event-log/15"));
     nw_recording_free(&recording);
 
     r = open_recorder(2, 0, 2, 17); /* which nobody reached at rest */
@@ -405,7 +420,7 @@ TEST(a_resume_drops_what_lies_behind_it)
     nw_recording_free(&recording);
     ok(nw_log_cut(folder, 0, 0));
     assert_int_equal(count_entries(folder), 1);
-    refused(nw_recording_load(&recording, folder), NW_E_FILE, "has no schedule");
+    refused(nw_recording_load(&recording, folder), NW_E_FILE, "has no event log");
 }
 
 TEST(one_recorder_may_begin_several_parts)
@@ -432,14 +447,14 @@ TEST(a_full_disk_ends_the_recording)
     nw_recorder *r;
     nw_log_header h = header(1, 0, 1, 0);
     if (access("/dev/full", W_OK) != 0) skip();
-    put_folder(folder, "schedule/0");
+    put_folder(folder, "event-log/0");
     char path[PATH_SIZE * 2];
-    snprintf(path, sizeof path, "%s/schedule/0/rank0.log", folder);
+    snprintf(path, sizeof path, "%s/event-log/0/rank0.log", folder);
     assert_int_equal(symlink("/dev/full", path), 0);
     ok(nw_recorder_create(&r));
     refused(nw_recorder_open(r, folder, &h, NULL), NW_E_SYSTEM, "rank0.log: No space left");
     record_run(r, 0, 1, 0, 5);
-    refused(nw_recorder_close(r, true), NW_E_SYSTEM, "the schedule ends here");
+    refused(nw_recorder_close(r, true), NW_E_SYSTEM, "the event log ends here");
     nw_recorder_free(r);
 }
 
@@ -448,6 +463,7 @@ int main(void)
 #define ONE(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
     const struct CMUnitTest tests[] = {
         ONE(what_is_recorded_comes_back),
+        ONE(a_log_in_the_folder_of_earlier_builds_is_read),
         ONE(recording_allocates_nothing_and_is_small),
         ONE(a_recorder_that_is_not_open_ignores_everything),
         ONE(a_torn_tail_is_left_out),
