@@ -114,7 +114,7 @@ nw_status nw_credits_make(nw_credits *c, int holders, int most)
     c->sorted = calloc(all, sizeof *c->sorted);
     c->ready = calloc((size_t)words_of(c) * (size_t)most, sizeof *c->ready);
     bool made = c->count && c->open && c->given && c->sorted && c->ready;
-    NW_FAIL_IF(!made, NW_E_MEMORY, "no memory for the permits of %d workers", holders);
+    NW_FAIL_IF(!made, NW_E_MEMORY, "no memory for the credits of %d workers", holders);
     for (int i = 0; i < holders; i++) nw_credits_open(c, i);
     return NW_OK;
 }

@@ -1,5 +1,5 @@
 /*
- * credits.h - permits to compute a gradient, as whoever gives them out sees them: who has how many, and in which order
+ * credits.h - credits, each a permission to compute one gradient, as their giver sees them: who has how many, and in which order
  * they were given.
  *
  * A holder has at most `most` credits, uses them in the order in which it got them, and may get more while it is open.

@@ -6,23 +6,23 @@
  *
  *   x(k + 1) = U(x(k), c g)          c = 1, or less for old gradients (below)
  *
- * where U is whatever the optimizer does. Then that worker gets x(k + 1), and a permit for one more gradient. With two
- * permits (`in_flight`) it computes the next one while the last travels. Synchronously an update is made of the mean of
+ * where U is whatever the optimizer does. Then that worker gets x(k + 1), and a credit for one more gradient. With two
+ * credits (`in_flight`) it computes the next one while the last travels. Synchronously an update is made of the mean of
  * one gradient of each worker, added in the order of ranks.
  *
- * The server hands out permits, so that exactly as many updates are made as were asked for, without surplus gradients
- * and without a barrier anywhere: workers that are done early get more to do. At the end of a run, when every permit
+ * The server gives credits, so that exactly as many updates are made as were asked for, without surplus gradients
+ * and without a barrier anywhere: workers that are done early get more to do. At the end of a run, when every credit
  * has been used, all workers get the last parameters, so that at rest all replicas are equal, bit for bit.
  *
  * Messages carry versions: the delay of a gradient is the number of updates since its parameters.
  *
  *   max_staleness N, wait     no update is made that would let another gradient miss more than N: see server_master.c
- *   max_staleness N, drop     a gradient that missed more is thrown away, and its permit given anew
+ *   max_staleness N, drop     a gradient that missed more is thrown away, and its credit given anew
  *   max_staleness N, weight   c = (N + 1) / (delay + 1) for a gradient that missed more
  *   correction inverse        c = 1 / (delay + 1)
  *   correction dc             g + lambda g g (x - x_old): delay compensation (Zheng et al. 2017)
  *
- * Several servers own one range of the parameters each; server 0 hands out the work and says in which order gradients
+ * Several servers own one range of the parameters each; server 0 gives the credits and says in which order gradients
  * are applied, so that all ranges have one history (server_turns.c). Where copies of all parameters are asked for, they
  * come together at server 0 while all go on: see server_copies.c. A server may be a worker, too: then its own gradients
  * pass the same ways, but not the driver.
@@ -159,7 +159,7 @@ nw_status nw_server_decode_all(server *s, nw_actions *actions, const pieces *fro
 /* ---- messages that come ------------------------------------------------------------------------------------------ */
 
 /* What a worker hears; all else is for servers. */
-static bool is_for_worker(int kind) { return kind == MODEL || kind == PERMIT || kind == REST || kind == DROPPED; }
+static bool is_for_worker(int kind) { return kind == MODEL || kind == CREDIT || kind == REST || kind == DROPPED; }
 
 static bool has_values(int kind) { return kind == GRADIENT || kind == MODEL || kind == COPY; }
 

@@ -1,12 +1,12 @@
 /*
- * server_clients.c - workers as a server sees them: the parameters and permits that they get, and what happens when one
+ * server_clients.c - workers as a server sees them: the parameters and credits that they get, and what happens when one
  * is silent and when it comes back. See server.c and server_private.h.
  *
- * Permits (server 0 alone). With V updates made, P permits out and U updates asked for, one more is given while V + P <
+ * Credits (server 0 alone). With V updates made, P credits out and U updates asked for, one more is given while V + P <
  * U: so exactly U updates are made, whatever is thrown away or dropped on the way.
  *
- * Silence. A worker that has a permit and says nothing for `deadline_ns` of the server's own time is dropped: its
- * permits are given to others, nobody waits for it, and what it sends is ignored. Other servers are told, since a turn
+ * Silence. A worker that has a credit and says nothing for `deadline_ns` of the server's own time is dropped: its
+ * credits are given to others, nobody waits for it, and what it sends is ignored. Other servers are told, since a turn
  * may lack its pieces. When it says something again it is told so, forgets what it had, and joins as one that has
  * nothing. Joining takes effect at once, or, between two runs, when the next one begins. A server cannot be dropped: if
  * workers are silent because another server is, the run fails and names it.
@@ -94,38 +94,38 @@ static nw_status tell_fellows(server *s, nw_actions *actions, int kind, int memb
     return NW_OK;
 }
 
-static bool may_permit(const server *s)
+static bool may_give_credit(const server *s)
 {
     const master *m = &s->master;
     bool waits = s->o.max_staleness >= 0 && s->o.staleness == NW_STALE_WAIT;
     if (!is_first(s) || !m->active) return false;
-    if (s->sync) return m->version < m->until && m->permits.out < s->workers;
-    return m->version + m->permits.out < m->until && (!waits || m->permits.out <= s->o.max_staleness);
+    if (s->sync) return m->version < m->until && m->credits.out < s->workers;
+    return m->version + m->credits.out < m->until && (!waits || m->credits.out <= s->o.max_staleness);
 }
 
-static nw_status give_permit(server *s, nw_actions *actions, client *c)
+static nw_status give_credit(server *s, nw_actions *actions, client *c)
 {
     master *m = &s->master;
     NW_TRY(tell_fellows(s, actions, GIVE, c->member, m->serial));
     NW_TRY(nw_clients_update(s, actions, c));
-    if (permits_of(s, c) == c->waiting) c->heard_ns = s->now_ns;
-    nw_credits_give(&m->permits, number_of(s, c), m->version);
+    if (credits_of(s, c) == c->waiting) c->heard_ns = s->now_ns;
+    nw_credits_give(&m->credits, number_of(s, c), m->version);
     m->owed++;
-    return nw_server_tell(s, actions, c->member, PERMIT, m->serial++, m->version);
+    return nw_server_tell(s, actions, c->member, CREDIT, m->serial++, m->version);
 }
 
 /* One each, then the next one each, as long as there is something to do. In step, all begin together. */
-nw_status nw_clients_permit(server *s, nw_actions *actions)
+nw_status nw_clients_give_credits(server *s, nw_actions *actions)
 {
     master *m = &s->master;
     bool changing = actions->running && actions->running->kind == NW_TASK_UPDATE; /* what would be sent */
-    if (changing || (s->sync && (m->permits.out > 0 || m->applying))) return NW_OK;
-    for (int round = 0; round < s->o.in_flight && may_permit(s);) {
-        int next = nw_credits_next(&m->permits, m->turn, round);
+    if (changing || (s->sync && (m->credits.out > 0 || m->applying))) return NW_OK;
+    for (int round = 0; round < s->o.in_flight && may_give_credit(s);) {
+        int next = nw_credits_next(&m->credits, m->turn, round);
         if (next < 0)
             round++;
         else
-            NW_TRY(give_permit(s, actions, &m->clients[next]));
+            NW_TRY(give_credit(s, actions, &m->clients[next]));
     }
     return NW_OK;
 }
@@ -224,7 +224,7 @@ nw_status nw_clients_join(server *s, nw_actions *actions, client *c, int64_t lea
 {
     nw_turns_purge(s, c);
     c->dropped = c->joins = false;
-    if (is_first(s)) nw_credits_open(&s->master.permits, number_of(s, c));
+    if (is_first(s)) nw_credits_open(&s->master.credits, number_of(s, c));
     c->has = -1;
     c->least = least;
     c->heard_ns = s->now_ns;
@@ -255,8 +255,8 @@ static nw_status drop_worker(server *s, nw_actions *actions, client *c)
 {
     master *m = &s->master;
     int living = 0;
-    m->owed -= permits_of(s, c) - c->waiting;
-    nw_credits_close(&m->permits, number_of(s, c), c->waiting); /* what is here is still applied */
+    m->owed -= credits_of(s, c) - c->waiting;
+    nw_credits_close(&m->credits, number_of(s, c), c->waiting); /* what is here is still applied */
     NW_TRY(nw_clients_forget(s, actions, c));
     NW_TRY(tell_fellows(s, actions, CANCEL, c->member, 0));
     for (int i = 0; i < s->workers; i++) living += !m->clients[i].dropped;
@@ -281,8 +281,8 @@ static int server_behind(const server *s, int64_t version)
  * something instead. */
 static int64_t deadline_of(const server *s, const client *c, int *server_index)
 {
-    if (c->dropped || is_own(s, c) || permits_of(s, c) == c->waiting) return NW_NO_TIMER;
-    *server_index = server_behind(s, nw_credits_last(&s->master.permits, number_of(s, c)));
+    if (c->dropped || is_own(s, c) || credits_of(s, c) == c->waiting) return NW_NO_TIMER;
+    *server_index = server_behind(s, nw_credits_last(&s->master.credits, number_of(s, c)));
     return s->o.deadline_ns + (*server_index ? s->master.fellows[*server_index].heard_ns : c->heard_ns);
 }
 
@@ -293,7 +293,7 @@ void nw_clients_hear_server(server *s, int server_index, int64_t version)
     m->fellows[server_index] = (fellow){version, s->now_ns};
     for (int i = 0; i < s->workers; i++) { /* those that waited for it have their time from now on */
         client *c = &m->clients[i];
-        if (permits_of(s, c) > 0 && nw_credits_last(&m->permits, i) > before) c->heard_ns = s->now_ns;
+        if (credits_of(s, c) > 0 && nw_credits_last(&m->credits, i) > before) c->heard_ns = s->now_ns;
     }
 }
 
@@ -341,7 +341,7 @@ void nw_clients_waits(const server *s, nw_wait *wait)
     if (behind) nw_wait_add(wait, &s->base.group, behind);
     for (int i = 0; m->active && wait->count == 0 && i < s->workers; i++) {
         const client *c = &m->clients[i];
-        bool owes = is_first(s) ? permits_of(s, c) > c->waiting : c->waiting == 0;
+        bool owes = is_first(s) ? credits_of(s, c) > c->waiting : c->waiting == 0;
         if (owes && !c->dropped && !is_own(s, c)) nw_wait_add(wait, &s->base.group, c->member);
     }
     snprintf(wait->what, sizeof wait->what, "gradients, after %" PRId64 " updates of %" PRId64, m->version, m->until);
@@ -355,7 +355,7 @@ nw_status nw_clients_make(server *s)
     m->timer = NW_NO_TIMER;
     NW_NEW(m->clients, s->workers, "%d workers", s->workers);
     NW_NEW(m->fellows, s->servers, "%d workers", s->workers);
-    NW_TRY(nw_credits_make(&m->permits, s->workers, s->o.in_flight));
+    NW_TRY(nw_credits_make(&m->credits, s->workers, s->o.in_flight));
     NW_TRY(nw_pieces_make(&m->model, s->piece_count));
     for (int i = 0; i < s->workers; i++) {
         client *c = &m->clients[i];
@@ -377,7 +377,7 @@ void nw_clients_free(server *s)
         for (int b = 0; b < IN_FLIGHT_MOST + 2; b++) nw_pieces_free(&c->backups[b], s->piece_count);
     }
     nw_pieces_free(&m->model, s->piece_count);
-    nw_credits_free(&m->permits);
+    nw_credits_free(&m->credits);
     free(m->clients);
     free(m->fellows);
 }

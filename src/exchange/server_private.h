@@ -9,13 +9,13 @@
  * driver.
  *
  *   kind       from -> to              says
- *   GRADIENT   worker -> each server   a piece of a gradient; step: its permit, version: the model it was computed from
+ *   GRADIENT   worker -> each server   a piece of a gradient; step: its credit, version: the model it was computed from
  *   REPORT     worker -> server 0      what the worker has to tell of that batch; after the pieces
  *   MODEL      server -> worker        a piece of the parameters of that version; at the end of a run also to servers
- *   PERMIT     server 0 -> worker      compute one gradient from a model of that version or a newer one; step: its number
+ *   CREDIT     server 0 -> worker      compute one gradient from a model of that version or a newer one; step: its number
  *   REST       server -> all           the run is over, the parameters are those of that version; members that are dropped
  *   CLOSE      server 0 -> server      the run is over after that many updates
- *   DROPPED    server 0 -> worker      you were dropped: forget your permits and what you compute for them
+ *   DROPPED    server 0 -> worker      you were dropped: forget your credits and what you compute for them
  *   JOIN       worker -> server 0      I have, and am back
  *   COPY       server -> server 0      a piece of the parameters of that version, exactly, to be looked at
  *   TAKEN      server 0 -> server      the copy of that version is complete
@@ -28,7 +28,7 @@
  *                                      thrown away instead
  *   GIVE       server 0 -> server      worker `part` gets the present parameters
  *   CANCEL     server 0 -> server      worker `part` was dropped: what a turn lacks of it will not come. Is heeded at once
- *   JOINED     server 0 -> server      worker `part` is back; what it sends for permits before `step` is of no use
+ *   JOINED     server 0 -> server      worker `part` is back; what it sends for credits before `step` is of no use
  *   APPLIED    server -> server 0      so many updates are made here
  *
  * A piece is the part of a bucket that one server owns (header: bucket, and part is the server).
@@ -44,7 +44,7 @@ enum {
     GRADIENT = 1,
     REPORT,
     MODEL,
-    PERMIT,
+    CREDIT,
     REST,
     CLOSE,
     DROPPED,
@@ -82,16 +82,16 @@ typedef struct source {
     bool rests;      /* it has said that the run is over */
 } source;
 
-typedef struct permit {
+typedef struct credit {
     int64_t number, version;
-} permit;
+} credit;
 
 typedef struct worker {
     bool active, computing;
     bool dropped;                   /* what is being computed is of no use */
-    permit permits[IN_FLIGHT_MOST]; /* not yet used, in order */
-    int permit_count;
-    int64_t number; /* the permit of the gradient under way */
+    credit credits[IN_FLIGHT_MOST]; /* not yet used, in order */
+    int credit_count;
+    int64_t number; /* the credit of the gradient under way */
     int64_t begun;  /* gradients */
     int given;      /* buckets of the gradient under way that were sent */
     source *from;   /* by server */
@@ -117,7 +117,7 @@ typedef struct client {
     int64_t has;      /* the version that was last sent to it; -1: none that it can use */
     int64_t heard_ns; /* when it last said something, or was given something to do */
     int64_t
-        least; /* gradients of permits before this one are from before it was dropped; other servers than the first */
+        least; /* gradients of credits before this one are from before it was dropped; other servers than the first */
     gradient coming;
     pieces backups[IN_FLIGHT_MOST + 2]; /* models that it may have computed from, for dc-asgd; in order of version */
     int backup_count;
@@ -144,9 +144,9 @@ typedef struct master {
     fellow *fellows;  /* the first server: by server */
     int64_t version;  /* updates made */
     int64_t until;
-    int64_t serial;     /* the next permit's number */
-    nw_credits permits; /* that were given and whose gradients are not applied, by client; server 0 */
-    int owed;           /* gradients that permits were given for and that are not here */
+    int64_t serial;     /* the next credit's number */
+    nw_credits credits; /* that were given and whose gradients are not applied, by client; server 0 */
+    int owed;           /* gradients that credits were given for and that are not here */
     int turn;           /* the client that is served first when there is not enough for all */
     client *clients;
     gradient *queue; /* complete, in the order in which they came */
@@ -237,8 +237,8 @@ void nw_clients_free(server *s);
 nw_status nw_clients_update(server *s, nw_actions *actions, client *c);
 /* This rank's other role begins to compute, from what is in place. */
 nw_status nw_clients_own_begins(server *s, nw_actions *actions);
-/* Server 0: gives permits as long as there is something to do. */
-nw_status nw_clients_permit(server *s, nw_actions *actions);
+/* Server 0: gives credits as long as there is something to do. */
+nw_status nw_clients_give_credits(server *s, nw_actions *actions);
 /* A run begins, and ends: all get the last parameters, exactly. */
 nw_status nw_clients_go(server *s, nw_actions *actions);
 nw_status nw_clients_rest(server *s, nw_actions *actions);
@@ -260,7 +260,7 @@ void nw_clients_drop_backups(server *s, client *c, int64_t version);
 nw_status nw_turns_make(server *s);
 void nw_turns_free(server *s);
 nw_status nw_turns_go(server *s, nw_actions *actions, int64_t until);
-/* If a run is under way: no updates but those of permits that are out. */
+/* If a run is under way: no updates but those of credits that are out. */
 void nw_turns_stop(server *s);
 nw_status nw_turns_take(server *s, nw_actions *actions, nw_message *message, int from);
 nw_status nw_turns_applied(server *s, nw_actions *actions);
@@ -284,8 +284,8 @@ void nw_copies_waits(const server *s, nw_wait *wait);
 static inline bool is_first(const server *s) { return s->base.group.me == 0; }
 static inline client *client_of(server *s, int member) { return &s->master.clients[member - s->first_worker]; }
 static inline int number_of(const server *s, const client *c) { return c->member - s->first_worker; }
-/* Permits of a client that are out, at the first server. */
-static inline int permits_of(const server *s, const client *c) { return s->master.permits.count[number_of(s, c)]; }
+/* Credits of a client that are out, at the first server. */
+static inline int credits_of(const server *s, const client *c) { return s->master.credits.count[number_of(s, c)]; }
 static inline bool is_own(const server *s, const client *c) { return c->member == s->base.group.me; }
 /* The number of a piece, and back. */
 static inline int piece_of(const server *s, uint32_t bucket, int part) { return (int)bucket * s->servers + part; }

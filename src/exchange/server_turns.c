@@ -18,7 +18,7 @@
 static int own_pieces(const server *s) { return s->of_server[s->base.group.me]; }
 
 /* Gradients of one worker that may wait here. Another server than the first may not have heard yet that all of them
- * were thrown away, and permits for as many given. */
+ * were thrown away, and credits for as many given. */
 static int most_waiting(const server *s) { return is_first(s) ? s->o.in_flight : 2 * s->o.in_flight; }
 
 /* ---- gradients come in ------------------------------------------------------------------------------------------- */
@@ -58,9 +58,9 @@ void nw_turns_purge(server *s, client *c)
         gradient g = take_out(m, i);
         put_back(s, &g);
     }
-    if (is_first(s)) m->owed -= permits_of(s, c) - c->waiting;
+    if (is_first(s)) m->owed -= credits_of(s, c) - c->waiting;
     c->waiting = 0;
-    if (is_first(s)) nw_credits_close(&m->permits, number_of(s, c), 0);
+    if (is_first(s)) nw_credits_close(&m->credits, number_of(s, c), 0);
 }
 
 static nw_status take_gradient(server *s, nw_actions *actions, nw_message *message, int from)
@@ -70,7 +70,7 @@ static nw_status take_gradient(server *s, nw_actions *actions, nw_message *messa
     gradient *g = &c->coming;
     if (c->dropped) return is_first(s) ? nw_clients_return(s, actions, c, false) : NW_OK;
     if ((int64_t)h->step < c->least) return NW_OK; /* of before it was dropped */
-    NW_FAIL_IF(!s->master.active || c->waiting == most_waiting(s) || (is_first(s) && permits_of(s, c) == c->waiting),
+    NW_FAIL_IF(!s->master.active || c->waiting == most_waiting(s) || (is_first(s) && credits_of(s, c) == c->waiting),
                NW_E_MESSAGE, "rank %u sent a gradient of version %" PRIu64 " that nobody asked it for", h->from,
                h->version);
     c->heard_ns = s->now_ns;
@@ -141,7 +141,7 @@ static bool is_in_turn(const server *s, const gradient *g)
 {
     const master *m = &s->master;
     if (s->o.max_staleness < 0 || s->o.staleness != NW_STALE_WAIT) return true;
-    return nw_credits_may_use(&m->permits, g->from - s->first_worker, m->version, s->o.max_staleness);
+    return nw_credits_may_use(&m->credits, g->from - s->first_worker, m->version, s->o.max_staleness);
 }
 
 static void compensate_tile(const server *s, const nw_tile *tile, float lambda)
@@ -180,11 +180,11 @@ static float weight_of(const server *s, int64_t delay)
     return (float)(old ? weight * (double)(s->o.max_staleness + 1) / (double)(delay + 1) : weight);
 }
 
-/* A permit has been used. */
+/* A credit has been used. */
 static void settle(server *s, client *c)
 {
     c->waiting--;
-    if (is_first(s)) nw_credits_use(&s->master.permits, number_of(s, c));
+    if (is_first(s)) nw_credits_use(&s->master.credits, number_of(s, c));
 }
 
 static int by_member(const void *a, const void *b) { return ((const gradient *)a)->from - ((const gradient *)b)->from; }
@@ -199,7 +199,7 @@ static void choose(server *s)
             if (is_in_turn(s, &m->queue[i])) m->taken[m->taken_count++] = take_out(m, i);
         return;
     }
-    if (m->queue_count < m->permits.out) return; /* one each; who has come back waits for the next */
+    if (m->queue_count < m->credits.out) return; /* one each; who has come back waits for the next */
     m->taken_count = m->queue_count;
     memcpy(m->taken, m->queue, (size_t)m->queue_count * sizeof *m->taken);
     m->queue_count = 0;
@@ -295,7 +295,7 @@ static nw_status tell_turn(server *s, nw_actions *actions, int64_t delay, bool t
     return NW_OK;
 }
 
-/* *chosen: the others are to be told, behind the permits that are given with the parameters as they are before this
+/* *chosen: the others are to be told, behind the credits that are given with the parameters as they are before this
  * update. */
 static nw_status choose_next(server *s, nw_actions *actions, bool *chosen)
 {
@@ -418,9 +418,9 @@ nw_status nw_turns_go_on(server *s, nw_actions *actions)
     if (!is_first(s)) return follow(s, actions);
     bool chosen;
     NW_TRY(choose_next(s, actions, &chosen));
-    NW_TRY(nw_clients_permit(s, actions));
+    NW_TRY(nw_clients_give_credits(s, actions));
     if (chosen) NW_TRY(tell_turn(s, actions, m->counted[m->version & 1].delay, false));
-    bool over = !m->applying && m->queue_count == 0 && m->permits.out == 0 && m->version >= m->until;
+    bool over = !m->applying && m->queue_count == 0 && m->credits.out == 0 && m->version >= m->until;
     if (over) return nw_clients_rest(s, actions);
     nw_clients_set_timer(s, actions);
     return NW_OK;
@@ -439,7 +439,7 @@ nw_status nw_turns_go(server *s, nw_actions *actions, int64_t until)
 void nw_turns_stop(server *s)
 {
     master *m = &s->master;
-    int64_t least = m->version + (s->sync ? m->permits.out > 0 : m->permits.out);
+    int64_t least = m->version + (s->sync ? m->credits.out > 0 : m->credits.out);
     if (m->active && least < m->until) m->until = least;
 }
 

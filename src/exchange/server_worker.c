@@ -1,7 +1,7 @@
 /*
  * server_worker.c - a rank that computes gradients for a parameter server. See server_private.h.
  *
- * It computes whenever it has a permit, and starts with the newest parameters that have come from all servers, of one
+ * It computes whenever it has a credit, and starts with the newest parameters that have come from all servers, of one
  * version. Pieces of the gradient leave as soon as they are final. Parameters that come while it computes wait: a
  * gradient is taken at one version from its beginning to its end. A rank that is a server, too, has its own range in
  * place, as new as it is.
@@ -102,7 +102,7 @@ static nw_status rest(server *s, nw_actions *actions, const nw_message *m, int s
 {
     worker *w = &s->worker;
     source *from = &w->from[server_index];
-    NW_FAIL_IF(w->computing || w->permit_count > 0, NW_E_MESSAGE,
+    NW_FAIL_IF(w->computing || w->credit_count > 0, NW_E_MESSAGE,
                "rank %u ends the run while this rank still computes for it", m->header->from);
     if (server_index != s->base.group.me) NW_TRY(put_in_place(s, actions, from, (int64_t)m->header->version));
     if (server_index == 0 && s->base.group.me != 0) NW_TRY(hear_of_dropped(s, actions, m));
@@ -116,11 +116,11 @@ static nw_status rest(server *s, nw_actions *actions, const nw_message *m, int s
 
 /* ---- work -------------------------------------------------------------------------------------------------------- */
 
-static nw_status take_permit(worker *w, const nw_header *h)
+static nw_status take_credit(worker *w, const nw_header *h)
 {
-    NW_FAIL_IF(w->permit_count == IN_FLIGHT_MOST, NW_E_MESSAGE, "rank %u asks for more than %d gradients at a time",
+    NW_FAIL_IF(w->credit_count == IN_FLIGHT_MOST, NW_E_MESSAGE, "rank %u asks for more than %d gradients at a time",
                h->from, IN_FLIGHT_MOST);
-    w->permits[w->permit_count++] = (permit){(int64_t)h->step, (int64_t)h->version};
+    w->credits[w->credit_count++] = (credit){(int64_t)h->step, (int64_t)h->version};
     return NW_OK;
 }
 
@@ -128,7 +128,7 @@ static nw_status take_permit(worker *w, const nw_header *h)
 static nw_status join_again(server *s, nw_actions *actions)
 {
     worker *w = &s->worker;
-    w->permit_count = 0;
+    w->credit_count = 0;
     w->dropped = w->computing;
     return nw_server_tell(s, actions, 0, JOIN, 0, 0);
 }
@@ -140,8 +140,8 @@ nw_status nw_worker_take(server *s, nw_actions *actions, nw_message *m, int from
     switch (m->header->kind) {
     case MODEL:
         return take_piece(s, m, from);
-    case PERMIT:
-        return take_permit(&s->worker, m->header);
+    case CREDIT:
+        return take_credit(&s->worker, m->header);
     case REST:
         return rest(s, actions, m, from);
     default:
@@ -197,15 +197,15 @@ nw_status nw_worker_computed(server *s, nw_actions *actions)
 nw_status nw_worker_go_on(server *s, nw_actions *actions)
 {
     worker *w = &s->worker;
-    if (!w->active || w->computing || w->permit_count == 0) return NW_OK;
-    if (s->serves && (s->master.applying || s->master.version < w->permits[0].version))
+    if (!w->active || w->computing || w->credit_count == 0) return NW_OK;
+    if (s->serves && (s->master.applying || s->master.version < w->credits[0].version))
         return NW_OK; /* its own range */
     int64_t version = newest_version(s);
-    if (version < w->permits[0].version) return NW_OK;
+    if (version < w->credits[0].version) return NW_OK;
     NW_TRY(put_all_in_place(s, actions, version));
     if (s->serves) NW_TRY(nw_clients_own_begins(s, actions));
-    w->number = w->permits[0].number;
-    memmove(w->permits, w->permits + 1, (size_t)--w->permit_count * sizeof w->permits[0]);
+    w->number = w->credits[0].number;
+    memmove(w->credits, w->credits + 1, (size_t)--w->credit_count * sizeof w->credits[0]);
     w->computing = true;
     nw_actions_task(actions, (nw_task){.kind = NW_TASK_GRADIENT, .number = w->begun++});
     return NW_OK;

@@ -231,7 +231,7 @@ static nw_go go_in_lockstep(const run *r)
 }
 
 /* Updates from one checkpoint to the next. Synchronously, an epoch of them. Otherwise a rest costs each worker the time
- * until the slowest has used its permits, so that as many epochs pass that each has computed GRADIENTS_BETWEEN_RESTS
+ * until the slowest has used its credits, so that as many epochs pass that each has computed GRADIENTS_BETWEEN_RESTS
  * meanwhile. */
 enum { GRADIENTS_BETWEEN_RESTS = 400 };
 static int64_t updates_between_rests(const run *r)

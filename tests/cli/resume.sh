@@ -81,7 +81,7 @@ stopped TERM 4 slow-stopped $slow
 continued slow-stopped
 same_run slow slow-stopped
 
-# Where a server hands out the work, an epoch is evaluated while all go on. A stop does not wait for it: the checkpoint keeps the
+# Where a server gives the credits, an epoch is evaluated while all go on. A stop does not wait for it: the checkpoint keeps the
 # copy of the weights, in the middle of a run as at its end, and whoever goes on evaluates it, once.
 serve="--exchange server --communication async --in-flight 1 --virtual 2"
 served="$slow --limit 600 --batch-size 300 --max-epoch 2 $serve"

@@ -7,8 +7,8 @@
  * recomputes the parameters after every update. All must be the same, bit for bit, as what the servers had then, and
  * the delays as what was counted.
  *
- * A log names messages by sender and number. Which of them are pieces of gradients, parameters or permits was noted
- * when they were sent, with what they claim of themselves; claims about permits and gradients are checked, not
+ * A log names messages by sender and number. Which of them are pieces of gradients, parameters or credits was noted
+ * when they were sent, with what they claim of themselves; claims about credits and gradients are checked, not
  * believed.
  */
 #define _GNU_SOURCE
@@ -27,8 +27,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RANKS = 6, SERVERS = 3, FLOATS = 471, RUNS = 2, UPDATES = 40, GRADIENTS = 256, SENT = 8192, PERMITS = 256 };
-enum { GRADIENT = 1, REPORT, MODEL, PERMIT }; /* kinds of messages */
+enum { RANKS = 6, SERVERS = 3, FLOATS = 471, RUNS = 2, UPDATES = 40, GRADIENTS = 256, SENT = 8192, CREDITS = 256 };
+enum { GRADIENT = 1, REPORT, MODEL, CREDIT }; /* kinds of messages */
 static const int64_t UNTIL[RUNS] = {13, UPDATES};
 static const int SEGMENTS[] = {64, 5, 100, 33, 2, 250, 17, 0};
 
@@ -223,15 +223,15 @@ static struct {
     int64_t delay, thrown_away;
 } turns[UPDATES];
 
-static struct { /* permits, which server 0 gives */
+static struct { /* credits, which server 0 gives */
     int64_t until, serial;
     int out, of[RANKS], turn;
     int64_t handed[RANKS][8]; /* the versions at which they were given, by worker */
     struct {
         int worker;
         int64_t version;
-    } at[PERMITS];
-} permits;
+    } at[CREDITS];
+} credits;
 
 static size_t range(int server)
 {
@@ -288,12 +288,12 @@ static int64_t age(taken t) { return twin_servers[0].version - made[t.worker][t.
 
 static void settle(int worker)
 {
-    permits.out--;
-    permits.of[worker]--;
-    memmove(permits.handed[worker], permits.handed[worker] + 1, 7 * sizeof permits.handed[worker][0]);
+    credits.out--;
+    credits.of[worker]--;
+    memmove(credits.handed[worker], credits.handed[worker] + 1, 7 * sizeof credits.handed[worker][0]);
 }
 
-/* Whether applying a gradient leaves time for all permits that were given before its own: used one after the other, the
+/* Whether applying a gradient leaves time for all credits that were given before its own: used one after the other, the
  * i-th of them (from 0) would have missed version + 1 + i - handed updates. */
 static bool in_turn(taken t)
 {
@@ -303,10 +303,10 @@ static bool in_turn(taken t)
     } out[64];
     int count = 0;
     for (int w = first_worker; w < ranks; w++)
-        for (int k = 0; k < permits.of[w]; k++) {
+        for (int k = 0; k < credits.of[w]; k++) {
             int at = count++;
-            for (; at > 0 && out[at - 1].handed > permits.handed[w][k]; at--) out[at] = out[at - 1];
-            out[at].handed = permits.handed[w][k];
+            for (; at > 0 && out[at - 1].handed > credits.handed[w][k]; at--) out[at] = out[at - 1];
+            out[at].handed = credits.handed[w][k];
             out[at].worker = w;
         }
     for (int i = 0; i < count && out[i].worker != t.worker; i++)
@@ -349,22 +349,22 @@ static void choose(void)
     turns[s->version].thrown_away = thrown_away;
 }
 
-static void give_permits(void)
+static void give_credits(void)
 {
     struct twin_server *s = &twin_servers[0];
     bool waits = rules.max_staleness >= 0 && rules.staleness == NW_STALE_WAIT;
     int most = rules.sync ? 1 : rules.in_flight;
-    if (rules.sync && (permits.out > 0 || applying)) return;
+    if (rules.sync && (credits.out > 0 || applying)) return;
     for (int round = 0; round < most; round++)
         for (int i = 0; i < workers; i++) {
-            int w = first_worker + (permits.turn + i) % workers;
-            bool due = s->version + (rules.sync ? 0 : permits.out) < permits.until;
-            if (permits.of[w] != round || !due || (waits && permits.out > rules.max_staleness)) continue;
-            permits.handed[w][permits.of[w]++] = s->version;
-            permits.out++;
-            world_require(permits.serial < PERMITS);
-            permits.at[permits.serial].worker = w;
-            permits.at[permits.serial++].version = s->version;
+            int w = first_worker + (credits.turn + i) % workers;
+            bool due = s->version + (rules.sync ? 0 : credits.out) < credits.until;
+            if (credits.of[w] != round || !due || (waits && credits.out > rules.max_staleness)) continue;
+            credits.handed[w][credits.of[w]++] = s->version;
+            credits.out++;
+            world_require(credits.serial < CREDITS);
+            credits.at[credits.serial].worker = w;
+            credits.at[credits.serial++].version = s->version;
         }
 }
 
@@ -380,7 +380,7 @@ static void check_count(int64_t update)
         assert_int_equal(counted[u].said[t], turns[update].at[t].number + 1);
         settle(turns[update].at[t].worker);
     }
-    permits.turn = turns[update].at[0].worker - first_worker;
+    credits.turn = turns[update].at[0].worker - first_worker;
     applying = 0;
 }
 
@@ -432,23 +432,23 @@ static void hear(int rank, const nw_header *h)
         struct twin_server *s = &twin_servers[rank];
         int64_t number = s->complete[from];
         assert_int_equal(h->version, made[from][number].version[rank]);
-        assert_int_equal(permits.at[h->step].worker, from);
+        assert_int_equal(credits.at[h->step].worker, from);
         if (++s->pieces[from] == pieces_of(rank) + (rank == 0)) complete(rank, from);
     }
     if (h->kind == MODEL && ++twin_workers[rank].coming[from] == pieces_of(from)) {
         twin_workers[rank].has[from][h->version] = h->codec == NW_CODEC_NONE ? AS_IT_IS : AS_THE_CODEC_LEAVES_IT;
         twin_workers[rank].coming[from] = 0;
     }
-    if (h->kind != PERMIT) return;
-    assert_int_equal(permits.at[h->step].worker, rank);
-    assert_int_equal(permits.at[h->step].version, h->version);
+    if (h->kind != CREDIT) return;
+    assert_int_equal(credits.at[h->step].worker, rank);
+    assert_int_equal(credits.at[h->step].version, h->version);
 }
 
 /* A record of a rank, behind `task`, which is the task under way (0: none). */
 static void step(int rank, const nw_log_record *r, int *task, bool *given)
 {
     bool serves = rank < servers, is_final = r->kind == NW_EVENT_FINAL, is_done = r->kind == NW_EVENT_DONE;
-    if (r->kind == NW_EVENT_GO && rank == 0) permits.until = (int64_t)r->first;
+    if (r->kind == NW_EVENT_GO && rank == 0) credits.until = (int64_t)r->first;
     if (r->kind == NW_LOG_PASS) twin_pass(rank);
     if (r->kind == NW_LOG_PASS || r->kind == NW_LOG_UPDATE) *task = r->kind;
     if (r->kind == NW_EVENT_MESSAGE) hear(rank, &sent[r->from][r->sequence]);
@@ -463,7 +463,7 @@ static void step(int rank, const nw_log_record *r, int *task, bool *given)
     if (is_done) *task = 0;
     if (rank > 0 || is_final || r->kind >= NW_EVENT_KINDS) return;
     choose();
-    give_permits();
+    give_credits();
 }
 
 /* All at rest have the last parameters. */
@@ -489,7 +489,7 @@ static void check_twin(void)
     assert_int_equal(recording.count, 1);
     memset(twin_servers, 0, sizeof twin_servers);
     memset(twin_workers, 0, sizeof twin_workers);
-    memset(&permits, 0, sizeof permits);
+    memset(&credits, 0, sizeof credits);
     thrown_away = queued = applying = 0;
     for (int s = 0; s < servers; s++)
         for (size_t i = 0; i < FLOATS; i++) twin_servers[s].x[0][i] = world_start(i);
@@ -513,7 +513,7 @@ static void check_twin(void)
         world_ok(nw_log_next(&cursors[first], &next[first]));
     }
     assert_int_equal(rested, RUNS * ranks);
-    assert_int_equal(queued + permits.out, 0);
+    assert_int_equal(queued + credits.out, 0);
     nw_recording_free(&recording);
 }
 
