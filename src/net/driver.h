@@ -105,7 +105,7 @@ nw_status nw_driver_gather(nw_driver *driver, int from, void *data, size_t bytes
  * the same bits by every driver. `vectors` are those of the local ranks. Each rank owns a part: it gets the others'
  * contributions to it, and sends the mean to all. */
 nw_status nw_driver_mean(nw_driver *driver, float *const *vectors, size_t floats, const bool *gives);
-/* Tells the others that this process gives up, and why. They fail with the same status where it is
+/* Tells the others that this process fails, and why. They fail with the same status where it is
  * NW_E_NUMERIC, so that all can go back to a checkpoint, or NW_E_MISMATCH; otherwise with NW_E_PEER. */
 void nw_driver_fail(nw_driver *driver, nw_status status, const char *reason);
 /* After a failure that all ranks share: forgets everything that is under way. The machines are to be made anew. */

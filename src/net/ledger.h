@@ -100,7 +100,7 @@ uint64_t nw_ledger_transported(const nw_ledger *ledger, nw_traffic direction);
 /* NW_E_INTERNAL names direction, both counts and their difference, if owners and transport do not agree. */
 nw_status nw_ledger_check(const nw_ledger *ledger);
 /* For a ledger of the whole world, when nothing is under way any more: what was sent on each link was received there.
- * NW_E_PEER names the first link where it was not. `lost`: ranks that were given up, by rank; NULL: none. */
+ * NW_E_PEER names the first link where it was not. `lost`: ranks that were dropped, by rank; NULL: none. */
 nw_status nw_ledger_check_links(const nw_ledger *ledger, const bool *lost);
 
 /* ---- Across processes, and over checkpoints ---- */

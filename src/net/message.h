@@ -34,7 +34,7 @@ typedef enum nw_channel_number {
 /* The driver's kinds. */
 typedef enum nw_message_kind {
     NW_KIND_CONTROL = 1, /* small talk: nw_driver_allgather and the like */
-    NW_KIND_ABORT,       /* the sender gives up; the payload is the reason, as text */
+    NW_KIND_ABORT,       /* the sender fails; the payload is the reason, as text */
 } nw_message_kind;
 
 typedef struct nw_header {

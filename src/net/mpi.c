@@ -168,7 +168,7 @@ static nw_status give_to_machine(mpi_driver *m, nw_message *message)
 /* All ranks fail alike: they go back to a checkpoint together, or see for themselves that replicas differ. */
 static bool is_common(nw_status failure) { return failure == NW_E_NUMERIC || failure == NW_E_MISMATCH; }
 
-static nw_status peer_gave_up(nw_message *message, int from)
+static nw_status peer_failed(nw_message *message, int from)
 {
     char reason[512];
     nw_status failure = (nw_status)message->header->part;
@@ -176,7 +176,7 @@ static nw_status peer_gave_up(nw_message *message, int from)
     nw_message_drop(message);
     nw_mpi_process.echoes |= from < nw_mpi_process.rank; /* the first of those who still live speaks */
     if (is_common(failure)) return NW_FAIL(failure, "%s", reason);
-    return NW_FAIL(NW_E_PEER, "rank %d gave up: %s", from, reason);
+    return NW_FAIL(NW_E_PEER, "rank %d failed: %s", from, reason);
 }
 
 /* Control messages are counted when they are used: when a rank has come through nw_driver_allgather, it has counted what
@@ -213,7 +213,7 @@ static nw_status deliver(mpi_driver *m, nw_message *message, int from, size_t si
         nw_message_drop(message);
         return NW_OK;
     }
-    if (of_driver) return peer_gave_up(message, from);
+    if (of_driver) return peer_failed(message, from);
     if (m->rank) return give_to_machine(m, message);
     mail_add(&m->early, message);
     return NW_OK;
@@ -356,7 +356,7 @@ static void fail(nw_driver *d, nw_status failure, const char *reason)
     }
     for (int64_t end = nw_now_ns() + GRACE_NS; nw_now_ns() < end;) {
         bool moved;
-        if (progress(m, &moved) != NW_OK && nw_now_ns() < end) continue; /* others give up as well */
+        if (progress(m, &moved) != NW_OK && nw_now_ns() < end) continue; /* others fail as well */
         nw_mpi_rest(1000);
     }
 }

@@ -15,7 +15,7 @@ typedef struct nw_mpi_state {
     bool started;
     bool running; /* there was a driver */
     bool echoes;  /* another rank has said what is wrong */
-    bool fewer;   /* ranks were given up: not all will come to the end */
+    bool fewer;   /* ranks were dropped: not all will come to the end */
 } nw_mpi_state;
 extern nw_mpi_state nw_mpi_process;
 

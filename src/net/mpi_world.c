@@ -302,7 +302,7 @@ static void finalize(int exit_code)
     alarm(0);
 }
 
-/* The others did their work without ranks that were given up. These may come back at any time, and MPI_Finalize
+/* The others did their work without ranks that were dropped. These may come back at any time, and MPI_Finalize
  * would wait for them: rank 0 ends them all when everything is written. */
 static void end_without_all(int exit_code)
 {

@@ -1,6 +1,6 @@
 #!/bin/sh
 # server.sh - the parameter server in one process: one worker is serial training bit for bit; delays are measured and bounded;
-# workers that do not wait are as fast as they should be; runs resume and repeat exactly; dead workers are given up.
+# workers that do not wait are as fast as they should be; runs resume and repeat exactly; dead workers are dropped.
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/runs.sh"
 
@@ -179,14 +179,14 @@ faults:
   - {kind: die, rank: 2, at: step 3}
 END
 run 0 "$NOWAIT" train $common --run-dir "$runs/dead" $serve async --virtual 5 --timeout 5 --faults "$work/dies.yaml"
-err_has 'rank 2 has said nothing for too long and is given up'
+err_has 'rank 2 has said nothing for too long and is dropped'
 equal "updates without rank 2" 40 "$(number dead steps)"
 run 0 "$NOWAIT" train --quiet --resume "$runs/dead" --max-epoch 3 --faults '' # and goes on with all five
 equal "updates after that" 60 "$(number dead steps)"
 run 0 "$NOWAIT" train $common --quiet --run-dir "$runs/dead-sync" $serve sync --virtual 5 --timeout 5 --faults "$work/dies.yaml"
 run 0 "$NOWAIT" train $common --run-dir "$runs/dead-several" $serve async --servers 2 --virtual 6 --timeout 5 \
     --faults "$work/dies.yaml"
-err_has 'rank 2 has said nothing for too long and is given up'
+err_has 'rank 2 has said nothing for too long and is dropped'
 equal "updates of two servers without rank 2" 40 "$(number dead-several steps)"
 sed 's/rank: 2/rank: 1/; s/step 3/20 ms/' "$work/dies.yaml" >"$work/server-dies.yaml"
 run 5 "$NOWAIT" train $common --quiet --run-dir "$runs/dead-server" $serve async --servers 2 --virtual 6 --timeout 5 \

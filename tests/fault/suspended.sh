@@ -85,7 +85,7 @@ while [ "$trial" -lt "$trials" ]; do
     until_step 300
     suspend $longer 0 1 2 3
     goes_on
-    ! grep -q 'given up' "$work/err" || complain "a rank was dropped although all stood still"
+    ! grep -q 'too long and is dropped' "$work/err" || complain "a rank was dropped although all stood still"
     # One worker, and two at once: dropped, back, and all updates are made.
     begin 4 $server --max-epoch 100000
     until_step 200
@@ -115,12 +115,12 @@ while [ "$trial" -lt "$trials" ]; do
     is_back 3
     goes_on
 
-    # A server for a moment; and for so long that workers give up.
+    # A server for a moment; and for so long that workers fail.
     begin 3 $server --max-epoch 100000
     until_step 100
     suspend 2.5 0
     goes_on
-    ! grep -q 'given up' "$work/err" || complain "a server that stood still has dropped workers"
+    ! grep -q 'too long and is dropped' "$work/err" || complain "a server that stood still has dropped workers"
     begin 3 $server --max-epoch 100000
     until_step 100
     suspend 9 0

@@ -1,6 +1,6 @@
 #!/bin/sh
 # server.sh - the parameter server over MPI: one worker is serial training, synchronous is what a virtual cluster computes, runs
-# without order are replayed, stopped and resumed; a worker that is stopped is given up and the others go on.
+# without order are replayed, stopped and resumed; a worker that is stopped is dropped and the others go on.
 . "$(dirname "$0")/lib.sh"
 
 common="--dataset synthetic --model lenet5 --batch-size 16 --limit 320 --max-epoch 2 --threads 1 --optimizer apam --lr 1e-3 --seed 3"
@@ -115,13 +115,13 @@ run 0 "$NOWAIT" replay "$runs/behind" --threads 1 --quiet --run-dir "$runs/behin
 out_has 'same weights as summary.json'
 equal "epochs of a replay" "$(epochs behind)" "$(epochs behind-replayed)"
 
-# A worker that is stopped says nothing: it is given up, named, and its work is done by the others.
+# A worker that is stopped says nothing: it is dropped, named, and its work is done by the others.
 cat >"$work/stops.yaml" <<END
 faults:
   - {kind: stop, rank: 2, at: step 4}
 END
 run 0 timeout 60 mpirun -np 4 "$NOWAIT" train $common --run-dir "$runs/silent" $serve async --timeout 3 --faults "$work/stops.yaml"
-err_has 'rank 2 has said nothing for too long and is given up'
+err_has 'rank 2 has said nothing for too long and is dropped'
 equal "updates without rank 2" 40 "$(value silent steps)"
 
 # A server that dies ends the job, and is named. Its launcher does not see it: what it started lives on.

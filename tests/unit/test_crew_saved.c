@@ -240,7 +240,7 @@ TEST(test_what_another_rank_brings_is_checked)
     free_crew(&a);
 }
 
-/* One that was given up brings nothing; it begins as rank 0 did, when as many go on. */
+/* One that was dropped brings nothing; it begins as rank 0 did, when as many go on. */
 TEST(test_a_rank_that_was_given_up)
 {
     setup s = {.model = "resnet9", .world = 2};

@@ -99,7 +99,7 @@ TEST(test_check)
 
     assert_int_equal(nw_ledger_check_links(ledger, NULL), NW_OK);
     nw_ledger_sent(ledger, 1, 0, &dense);
-    assert_int_equal(nw_ledger_check_links(ledger, (bool[]){false, true}), NW_OK); /* of a rank that was given up */
+    assert_int_equal(nw_ledger_check_links(ledger, (bool[]){false, true}), NW_OK); /* of a rank that was dropped */
     assert_int_equal(nw_ledger_check_links(ledger, NULL), NW_E_PEER);
     assert_non_null(
         strstr(nw_error_message(), "rank 1 sent 1 messages of 1064 bytes to rank 0, which received 0 of 0"));
