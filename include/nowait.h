@@ -111,7 +111,7 @@ NW_API nw_net_options nw_net_options_default(void);
 
 typedef struct nw_step_result {
     double loss;
-    int images, top1, top5; /* right answers: the best, or among the five best */
+    int images, top1, top5; /* correct: the best, or among the five best */
 } nw_step_result;
 
 /* Takes all memory that training will need in one piece. Fails with NW_E_MEMORY before anything is mapped. */
@@ -128,7 +128,7 @@ NW_API nw_status nw_net_gradients(nw_net *net, const float *images, const int32_
                                   nw_step_result *result);
 NW_API nw_status nw_net_update(nw_net *net, float learning_rate);
 
-/* Loss and right answers with running statistics; changes no state. logits (n x classes) may be NULL. */
+/* Loss and correct answers with running statistics; changes no state. logits (n x classes) may be NULL. */
 NW_API nw_status nw_net_evaluate(nw_net *net, const float *images, const int32_t *labels, int n, float *logits,
                                  nw_step_result *result);
 

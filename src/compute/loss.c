@@ -1,5 +1,5 @@
 /*
- * loss.c - softmax cross-entropy with label smoothing: loss, gradient and the counts of right answers.
+ * loss.c - softmax cross-entropy with label smoothing: loss, gradient and the counts of correct answers.
  *
  *   target t = (1 - smoothing) [k == label] + smoothing / classes;  loss = -sum t log p;  dlogits = (p - t) / N
  * (without the division for a sum). Losses are kept per image and added in order.

@@ -1,6 +1,6 @@
 /*
- * credits.h - credits, each a permission to compute one gradient, as their giver sees them: who has how many, and in which order
- * they were given.
+ * credits.h - credits, each a permission to compute one gradient, as their giver sees them: who has how
+ * many, and in which order they were given.
  *
  * A holder has at most `most` credits, uses them in the order in which it got them, and may get more while it is open.
  * Nothing here takes longer with more holders than a search in a sorted list, or a walk over a word of bits for each 64

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { INTERVALS = 128, WAY = 6, STATE_VERSION = 1, STATE_HEADER = 4 };
+enum { INTERVALS = 128, ROUTE_MOST = 6, STATE_VERSION = 1, STATE_HEADER = 4 };
 
 typedef struct interval {
     int64_t begin, end;
@@ -34,15 +34,15 @@ struct nw_links {
     const nw_faults *faults;
     pair *pairs; /* [from * world + to] */
     int resource_count;
-    resource *resources; /* cards out and in, trunks up and down, then the links */
+    resource *resources; /* NICs out and in, trunks up and down, then the links */
 };
 
 /* ---- making ---- */
 
-static resource *nic(const nw_links *l, int node, int way) { return &l->resources[2 * node + way]; }
-static resource *trunk(const nw_links *l, int index, int way)
+static resource *nic(const nw_links *l, int node, int direction) { return &l->resources[2 * node + direction]; }
+static resource *trunk(const nw_links *l, int index, int direction)
 {
-    return &l->resources[2 * (l->cluster->node_count + index) + way];
+    return &l->resources[2 * (l->cluster->node_count + index) + direction];
 }
 static resource *shared_link(const nw_links *l, int index)
 {
@@ -151,15 +151,15 @@ static void take(resource *r, int64_t t, int64_t length)
 
 /* ---- sending ---- */
 
-typedef struct way {
+typedef struct route {
     int count;
-    resource *at[WAY];
-    int64_t length[WAY]; /* what the message takes of each */
-    int64_t pair_length; /* the overhead, and its bytes at the smallest bandwidth of all */
+    resource *at[ROUTE_MOST];
+    int64_t length[ROUTE_MOST]; /* what the message takes of each */
+    int64_t pair_length;        /* the overhead, and its bytes at the smallest bandwidth of all */
     const nw_cluster_link *link;
-} way;
+} route;
 
-static void add(way *w, resource *r, double bytes, int64_t overhead)
+static void add_resource(route *w, resource *r, double bytes, int64_t overhead)
 {
     if (!(r->bandwidth > 0)) return;
     int64_t length = nw_time_of_bytes(bytes, r->bandwidth);
@@ -168,20 +168,20 @@ static void add(way *w, resource *r, double bytes, int64_t overhead)
     w->length[w->count++] = nw_time_add(length, overhead);
 }
 
-static way find_way(const nw_links *l, int from, int to, size_t size)
+static route find_route(const nw_links *l, int from, int to, size_t size)
 {
     const nw_cluster *c = l->cluster;
     const nw_cluster_link *link = nw_cluster_link_between(c, from, to);
     const int a = c->ranks[from].node, b = c->ranks[to].node;
     const double bytes = (double)size;
-    way w = {.link = link, .pair_length = link->copied ? 0 : nw_time_of_bytes(bytes, link->bandwidth)};
-    if (link->shared) add(&w, shared_link(l, (int)(link - c->links)), bytes, 0);
+    route w = {.link = link, .pair_length = link->copied ? 0 : nw_time_of_bytes(bytes, link->bandwidth)};
+    if (link->shared) add_resource(&w, shared_link(l, (int)(link - c->links)), bytes, 0);
     if (a != b) {
         const int up = c->nodes[a].within, down = c->nodes[b].within;
-        add(&w, nic(l, a, 0), bytes, link->overhead_ns);
-        if (up != down && up >= 0) add(&w, trunk(l, up, 0), bytes, 0);
-        if (up != down && down >= 0) add(&w, trunk(l, down, 1), bytes, 0);
-        add(&w, nic(l, b, 1), bytes, 0);
+        add_resource(&w, nic(l, a, 0), bytes, link->overhead_ns);
+        if (up != down && up >= 0) add_resource(&w, trunk(l, up, 0), bytes, 0);
+        if (up != down && down >= 0) add_resource(&w, trunk(l, down, 1), bytes, 0);
+        add_resource(&w, nic(l, b, 1), bytes, 0);
     }
     w.pair_length = nw_time_add(w.pair_length, link->overhead_ns);
     return w;
@@ -191,7 +191,7 @@ int64_t nw_links_send(nw_links *l, int from, int to, size_t bytes, int64_t now, 
 {
     if (from == to) return now;
     pair *p = &l->pairs[(size_t)from * (size_t)l->cluster->world + (size_t)to];
-    const way w = find_way(l, from, to, bytes);
+    const route w = find_route(l, from, to, bytes);
     int64_t start = nw_faults_link_up(l->faults, from, to, now > p->free ? now : p->free);
     int64_t end = start == NW_NEVER ? NW_NEVER : nw_faults_link_finish(l->faults, from, to, start, w.pair_length);
     p->free = end;

@@ -1,14 +1,14 @@
 /*
  * links.h - when a message arrives: the network of a virtual cluster, with its queues.
  *
- * The way of a message of `bytes` from rank a on node A to rank b on node B, sent at `now`, is a list of resources with
+ * The route of a message of `bytes` from rank a on node A to rank b on node B, sent at `now`, is a list of resources with
  * a bandwidth B_r each (those without limit are left out):
- *   1. the pair (a, b): at the smallest bandwidth of the whole way; other pairs do not disturb it
+ *   1. the pair (a, b): at the smallest bandwidth of the whole route; other pairs do not disturb it
  *   2. its link, if all pairs that use this link share it
- *   3. the nic of A, outwards; the trunk of A's switch, upwards; the trunk of B's switch, downwards; the nic of B,
+ *   3. the NIC of A, outwards; the trunk of A's switch, upwards; the trunk of B's switch, downwards; the NIC of B,
  *      inwards: only where A and B differ, trunks only where the switches differ
  *
- *   s_r     = bytes / B_r, of the pair and of A's nic also the link's overhead       what the message takes of r
+ *   s_r     = bytes / B_r, of the pair and of A's NIC also the link's overhead       what the message takes of r
  *   start_1 = first time >= now at which the link is up and the pair's message before is through
  *   start_r = begin of the first gap of r, of length s_r, at or after start_(r-1)
  *   end_r   = max(start_r + s_r, end_(r-1))            cut-through: the head goes on while the tail still comes

@@ -1,4 +1,4 @@
-/* evaluate.h - how good a network is on a split: loss and right answers over all batches of a loader. */
+/* evaluate.h - how good a network is on a split: loss and correct answers over all batches of a loader. */
 #ifndef NW_TRAIN_EVALUATE_H
 #define NW_TRAIN_EVALUATE_H
 

@@ -9,7 +9,7 @@
  * Where the exchange keeps replicas in lockstep, the world is where each replica is. Elsewhere (a parameter server)
  * replicas go through the data at their own pace: a worker whose epoch is over begins the next. The world's place is
  * then the group's own: an epoch is as many updates as the data have batches, and rank 0, which hears of every update,
- * counts. Each worker tells with its gradient what it saw (report): sums of losses and right answers, and its running
+ * counts. Each worker tells with its gradient what it saw (report): sums of losses and correct answers, and its running
  * statistics.
  *
  * Rank 0's replica is the one that is looked at; where the exchange keeps replicas equal, that is all there is to see,

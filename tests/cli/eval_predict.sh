@@ -94,7 +94,7 @@ Image.fromarray(pixels).resize((61, 45)).convert("RGB").save(sys.argv[2] + "/lar
     run 0 "$NOWAIT" predict "$runs/fashion" "$work"/[0-9].png "$work/large.jpg" --format json --top 10 \
         --precision f32
     cp "$work/out" "$work/answers"
-    # The same answers as evaluation's: cross-entropy and right answers of the first ten test images.
+    # The same answers as evaluation's: cross-entropy and correct answers of the first ten test images.
     run 0 "$NOWAIT" eval "$runs/fashion" --limit 10 --precision f32 --format json
     cp "$work/out" "$work/score"
     run 0 /usr/bin/python3 -c 'import glob, gzip, json, math, sys

@@ -72,7 +72,7 @@ equal "loss times two" "$(awk '/^here/ { print $NF }' "$folder/table.txt")" "$lo
 run 3 sh -c "cd '$work/own' && '$NOWAIT' reproduce mine --scale small --dry-run"
 err_has "mine.yaml:[0-9]+: '--max-steps=.steps. --lr=.lr.': there is no value 'lr' at this scale"
 
-# ---- one that is done: the delays, on a small network and made images ----
+# ---- one that is done: the delays, on a small network and synthetic images ----
 small="--model lenet5 --dataset synthetic --limit 100 --batch-size 20 --threads 1 --quiet --run-dir $runs/done"
 for delay in delay0 delay5; do
     run 0 "$NOWAIT" reproduce apam/delays/$delay --scale tiny --seeds 2 $small

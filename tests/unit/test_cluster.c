@@ -55,7 +55,7 @@ static void build(int world, int nodes, int switches, int links)
 
 static void link_up(void) { ok(nw_links_create(&l, c, f)); }
 
-static void cards(double bandwidth)
+static void nics(double bandwidth)
 {
     for (int i = 0; i < c->node_count; i++) c->nodes[i].egress = c->nodes[i].ingress = bandwidth;
 }
@@ -75,7 +75,7 @@ static void test_lone_message(void **state)
     /* the smallest bandwidth of the way decides; the overhead comes on top once */
     build(2, 2, 2, 1);
     c->links[0] = (nw_cluster_link){.latency_ns = 10, .bandwidth = 4 * GIGA, .overhead_ns = 300};
-    cards(2 * GIGA);
+    nics(2 * GIGA);
     c->nodes[0].within = 0;
     c->nodes[1].within = 1;
     c->switches[0].up = c->switches[1].down = GIGA;
@@ -104,14 +104,14 @@ static void test_card_is_a_queue(void **state)
     (void)state;
     build(4, 4, 0, 1);
     c->links[0].latency_ns = 100;
-    cards(GIGA);
+    nics(GIGA);
     link_up();
-    /* two messages out of one card: the second waits for the first, although they go to different ranks */
+    /* two messages out of one NIC: the second waits for the first, although they go to different ranks */
     assert_int_equal(nw_links_send(l, 0, 1, MEGABYTE, 0, 0), MS + 100);
     assert_int_equal(nw_links_send(l, 0, 2, MEGABYTE, 0, 0), 2 * MS + 100);
     /* a third later finds it free again from 2 ms on */
     assert_int_equal(nw_links_send(l, 0, 3, MEGABYTE, MS + MS / 2, 0), 3 * MS + 100);
-    /* two into one card: rank 1's is free from 1 ms on */
+    /* two into one NIC: rank 1's is free from 1 ms on */
     assert_int_equal(nw_links_send(l, 2, 1, MEGABYTE, 5 * MS, 0), 6 * MS + 100);
     assert_int_equal(nw_links_send(l, 3, 1, MEGABYTE, 5 * MS, 0), 7 * MS + 100);
     /* the two directions are apart */
@@ -122,23 +122,23 @@ static void test_ranks_of_a_node_share_its_card(void **state)
 {
     (void)state;
     build(4, 2, 0, 2);
-    cards(GIGA);
+    nics(GIGA);
     c->links[1] = (nw_cluster_link){.bandwidth = 10 * GIGA};
     c->link_of[0 * 4 + 1] = c->link_of[1 * 4 + 0] = 1;
     link_up();
     assert_int_equal(nw_links_send(l, 0, 2, MEGABYTE, 0, 0), MS);
     assert_int_equal(nw_links_send(l, 1, 3, MEGABYTE, 0, 0), 2 * MS);
-    assert_int_equal(nw_links_send(l, 0, 1, MEGABYTE, 0, 0), MS / 10); /* inside: not through the card */
+    assert_int_equal(nw_links_send(l, 0, 1, MEGABYTE, 0, 0), MS / 10); /* inside: not through the NIC */
 }
 
 static void test_idle_receiver_is_not_held_up(void **state)
 {
     (void)state;
-    /* All to all in rotated order: every card is busy without a gap, so all is over after world - 1 transfers. */
+    /* All to all in rotated order: every NIC is busy without a gap, so all is over after world - 1 transfers. */
     enum { WORLD = 16 };
     int64_t last = 0;
     build(WORLD, WORLD, 0, 1);
-    cards(GIGA);
+    nics(GIGA);
     link_up();
     for (int from = 0; from < WORLD; from++)
         for (int k = 1; k < WORLD; k++) {
@@ -153,13 +153,13 @@ static void test_trunk_sharing(void **state)
 {
     (void)state;
     build(6, 6, 2, 1);
-    cards(GIGA);
+    nics(GIGA);
     for (int i = 0; i < 6; i++) c->nodes[i].within = i / 3;
     for (int i = 0; i < 2; i++) c->switches[i].up = c->switches[i].down = 2 * GIGA;
     link_up();
-    /* 3 MB over a trunk of 2 GB/s: half a millisecond each. The cards hold each of them for a millisecond. */
+    /* 3 MB over a trunk of 2 GB/s: half a millisecond each. The NICs hold each of them for a millisecond. */
     assert_int_equal(nw_links_send(l, 0, 3, MEGABYTE, 0, 0), MS);
-    assert_int_equal(nw_links_send(l, 1, 4, MEGABYTE, 0, 0), MS + MS / 2); /* begins at 0.5 on the trunk and the card */
+    assert_int_equal(nw_links_send(l, 1, 4, MEGABYTE, 0, 0), MS + MS / 2); /* begins at 0.5 on the trunk and the NIC */
     assert_int_equal(nw_links_send(l, 2, 5, MEGABYTE, 0, 0), 2 * MS);
     /* inside the switch the trunk does not count */
     assert_int_equal(nw_links_send(l, 3, 5, MEGABYTE, 5 * MS, 0), 6 * MS);
@@ -251,9 +251,9 @@ static void test_link_down(void **state)
     assert_int_equal(nw_faults_link_up(f, 1, 2, 5 * SECOND - 1), 5 * SECOND - 1);
     assert_int_equal(nw_faults_link_up(f, 2, 1, 8 * SECOND), 8 * SECOND);
 
-    /* slow: also where the card, not the link, has the bandwidth */
+    /* slow: also where the NIC, not the link, has the bandwidth */
     c->links[0].bandwidth = 0;
-    cards(GIGA);
+    nics(GIGA);
     nw_links_free(l);
     link_up();
     assert_int_equal(nw_links_send(l, 3, 0, MEGABYTE, 0, 0), 4 * MS + 100);
@@ -267,7 +267,7 @@ static void test_state_goes_on(void **state)
     int64_t want[AFTER];
     (void)state;
     build(WORLD, 3, 2, 1);
-    cards(GIGA);
+    nics(GIGA);
     c->nodes[0].within = 0;
     c->nodes[2].within = 1;
     c->switches[0].up = c->switches[1].down = 3 * GIGA;
@@ -321,11 +321,11 @@ static void test_full_queue_stays_in_order(void **state)
 {
     (void)state;
     /* One receiver, reserved by many senders in scattered slots: more gaps than a queue has room for. Capacity is
-     * never given twice: whatever the order, n transfers of 1 ms into one card end no earlier than after n ms. */
+     * never given twice: whatever the order, n transfers of 1 ms into one NIC end no earlier than after n ms. */
     enum { WORLD = 400 };
     int64_t last = 0;
     build(WORLD, WORLD, 0, 1);
-    cards(GIGA);
+    nics(GIGA);
     link_up();
     for (int i = 1; i < WORLD; i++) {
         /* a first message elsewhere delays the second, to rank 0, by an odd time */
