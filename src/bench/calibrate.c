@@ -156,7 +156,7 @@ static nw_status measure_times(const nw_world *w, nw_synthetic *d, nw_measured *
     NW_FAIL_IF(!own || !all || !samples, NW_E_MEMORY, "no memory for the times of %d stages", t.stages);
     t.at = own;
     NW_TRY(measure_steps(d, &t));
-    if (w->place == NW_REPLICAS_MPI)
+    if (w->mode == NW_REPLICAS_MPI)
         NW_TRY(nw_mpi_allgather(own, count * sizeof *own, all));
     else
         memcpy(all, own, count * sizeof *own);
@@ -168,7 +168,7 @@ static nw_status fill(const nw_world *w, nw_synthetic *d, nw_measured *c)
 {
     NW_TRY(measure_times(w, d, c));
     NW_TRY(measure_touch(&c->memory_bytes_per_second));
-    return w->place == NW_REPLICAS_MPI ? measure_link(c) : NW_OK;
+    return w->mode == NW_REPLICAS_MPI ? measure_link(c) : NW_OK;
 }
 
 /* ---- the file ---- */
@@ -194,7 +194,7 @@ nw_status nw_calibrate(const nw_settings *s, const nw_world *w, const nw_net_opt
 {
     NW_CLEANUP(nw_synthetic_free) nw_synthetic d = {0};
     const char *end = strrchr(s->calibrate, '.');
-    NW_FAIL_IF(w->place == NW_REPLICAS_VIRTUAL, NW_E_ARGUMENT,
+    NW_FAIL_IF(w->mode == NW_REPLICAS_VIRTUAL, NW_E_ARGUMENT,
                "--calibrate measures a real machine; leave --virtual and --cluster away");
     NW_FAIL_IF(!end || strcmp(end, ".yaml") != 0, NW_E_ARGUMENT,
                "--calibrate writes a cluster file, whose name ends in .yaml: --calibrate %s.yaml", s->calibrate);

@@ -72,7 +72,7 @@ static nw_status check_machine(const nw_log_part *part, const nw_settings *s)
 
 static nw_status train_part(replay *r, const nw_settings *s, const nw_dataset *d, const nw_log_part *part, bool last)
 {
-    nw_world world = {.place = NW_REPLICAS_REPLAY, .size = part->header.world};
+    nw_world world = {.mode = NW_REPLICAS_REPLAY, .size = part->header.world};
     NW_CLEANUP(nw_plan_free) nw_run_options o = {0};
     NW_CLEANUP(nw_text_free) nw_text config = {0};
     nw_stopwatch watch = nw_stopwatch_start(NULL, nw_now_ns());

@@ -197,8 +197,8 @@ static void print_servers(const nw_run_options *o)
 static void print_world(const nw_settings *s, const nw_run_options *o, const nw_world *w)
 {
     bool served = strcmp(s->exchange, "server") == 0;
-    if (w->place == NW_REPLICAS_ALONE) return;
-    fprintf(stderr, "world     %d %s ranks", w->size, w->place == NW_REPLICAS_MPI ? "MPI" : "virtual");
+    if (w->mode == NW_REPLICAS_ALONE) return;
+    fprintf(stderr, "world     %d %s ranks", w->size, w->mode == NW_REPLICAS_MPI ? "MPI" : "virtual");
     if (w->cluster) fprintf(stderr, " of cluster %s", w->cluster->name);
     if (served)
         print_servers(o);
@@ -213,7 +213,7 @@ static void print_world(const nw_settings *s, const nw_run_options *o, const nw_
 static void warn_of_threads(const nw_world *w)
 {
     int cpus = nw_machine_allowed_cpus();
-    if (w->place != NW_REPLICAS_MPI && w->threads > cpus)
+    if (w->mode != NW_REPLICAS_MPI && w->threads > cpus)
         fprintf(stderr, "nowait: %d threads share %d CPUs, which is slower than %d\n", w->threads, cpus, cpus);
 }
 

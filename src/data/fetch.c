@@ -28,14 +28,14 @@
 enum { WAIT_SECONDS = 4 * 3600 };
 
 typedef nw_fetch_piece piece;
-typedef nw_fetch_place place;
+typedef nw_fetch_source source;
 
 static const char *const idx_files[] = {"train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz",
                                         "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz", NULL};
 
 /* CIFAR: www.cs.toronto.edu/~kriz/cifar.html gives the MD5s. MNIST and Fashion-MNIST: their authors' pages and
  * torchvision. ImageNet32: image-net.org; the SHA-256s are those of TensorFlow Datasets (imagenet_resized). */
-static const place places[] = {
+static const source sources[] = {
     {.name = "cifar10",
      .address = "https://www.cs.toronto.edu/~kriz/",
      .folder = "cifar-10-batches-bin",
@@ -79,25 +79,25 @@ static const place places[] = {
                 {"t10k-labels-idx1-ubyte.gz", "bb300cfdad3c16e7a12a480ee83cd310"}},
      .files = idx_files},
 };
-enum { PLACES = sizeof places / sizeof places[0] };
+enum { SOURCES = sizeof sources / sizeof sources[0] };
 
-static const place *find_place(const char *name)
+static const source *find_source(const char *name)
 {
-    for (int i = 0; i < PLACES; i++)
-        if (strcmp(places[i].name, name) == 0) return &places[i];
+    for (int i = 0; i < SOURCES; i++)
+        if (strcmp(sources[i].name, name) == 0) return &sources[i];
     return NULL;
 }
 
 const char *nw_fetch_address(const char *name)
 {
-    const place *p = find_place(name);
+    const source *p = find_source(name);
     return p ? p->address : NULL;
 }
 
 /* ---- Folders ----------------------------------------------------------------------------------------------------- */
 
 /* The first file of the dataset that is not in its folder, or NULL. */
-static const char *first_missing(const place *p, const char *folder)
+static const char *first_missing(const source *p, const char *folder)
 {
     char path[NW_PATH_SIZE];
     for (int i = 0; p->files[i]; i++)
@@ -176,7 +176,7 @@ static nw_status get_piece(const nw_fetch_options *o, const char *base, const pi
     }
 }
 
-static nw_status unpack_piece(const place *p, const char *part, const char *file, const char *unpack)
+static nw_status unpack_piece(const source *p, const char *part, const char *file, const char *unpack)
 {
     char path[NW_PATH_SIZE];
     if (p->archives) return nw_extract(part, unpack, (int64_t)p->unpacked);
@@ -185,7 +185,7 @@ static nw_status unpack_piece(const place *p, const char *part, const char *file
     return NW_OK;
 }
 
-static nw_status get_all(const nw_fetch_options *o, const place *p, const char *base, const char *unpack)
+static nw_status get_all(const nw_fetch_options *o, const source *p, const char *base, const char *unpack)
 {
     char parts[NW_FETCH_PIECES][NW_PATH_SIZE];
     int count = 0;
@@ -203,7 +203,7 @@ static nw_status get_all(const nw_fetch_options *o, const place *p, const char *
     return NW_OK;
 }
 
-static nw_status fetch_locked(const nw_fetch_options *o, const place *p, int lock, bool *already)
+static nw_status fetch_locked(const nw_fetch_options *o, const source *p, int lock, bool *already)
 {
     char folder[NW_PATH_SIZE], unpack[NW_PATH_SIZE], name[128];
     const char *mirror = getenv("NOWAIT_MIRROR");
@@ -222,7 +222,7 @@ static nw_status fetch_locked(const nw_fetch_options *o, const place *p, int loc
     return status;
 }
 
-nw_status nw_fetch_from(const nw_fetch_options *o, const nw_fetch_place *p, bool *already)
+nw_status nw_fetch_from(const nw_fetch_options *o, const nw_fetch_source *p, bool *already)
 {
     int lock = -1;
     *already = false;
@@ -235,7 +235,7 @@ nw_status nw_fetch_from(const nw_fetch_options *o, const nw_fetch_place *p, bool
 
 nw_status nw_data_fetch(const nw_fetch_options *o, bool *already)
 {
-    const place *p = find_place(o->name);
+    const source *p = find_source(o->name);
     NW_FAIL_IF(!p, NW_E_UNKNOWN,
                "'%s' has no address to fetch it from; cifar10, cifar100, imagenet32, mnist and fashion-mnist have, and "
                "docs/datasets.md says how to get the others",

@@ -28,16 +28,16 @@ typedef struct nw_fetch_piece {
     const char *file, *digest; /* MD5 or SHA-256 in hexadecimal digits, by their number */
 } nw_fetch_piece;
 
-typedef struct nw_fetch_place {
+typedef struct nw_fetch_source {
     const char *name, *address, *folder;
     bool archives;
     double unpacked; /* bytes of the unpacked files, at most */
     nw_fetch_piece pieces[NW_FETCH_PIECES];
     const char *const *files; /* what must be in the folder then, NULL at the end */
-} nw_fetch_place;
+} nw_fetch_source;
 
-/* nw_data_fetch for a place that is not in the table. */
-nw_status nw_fetch_from(const nw_fetch_options *options, const nw_fetch_place *place, bool *already);
+/* nw_data_fetch for a source that is not in the table. */
+nw_status nw_fetch_from(const nw_fetch_options *options, const nw_fetch_source *source, bool *already);
 
 /* NULL if the dataset has no address; otherwise where it comes from, for messages. */
 const char *nw_fetch_address(const char *name);

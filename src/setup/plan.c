@@ -278,7 +278,7 @@ static nw_status check_server(const nw_settings *s)
 static nw_status plan_group(const nw_settings *s, const nw_world *w, nw_replicas_options *o)
 {
     bool several = w && w->size > 1;
-    o->place = w ? w->place : NW_REPLICAS_ALONE;
+    o->mode = w ? w->mode : NW_REPLICAS_ALONE;
     o->world = w ? w->size : 1;
     o->rank = w ? w->rank : 0;
     o->cluster = w ? w->cluster : NULL;
@@ -302,7 +302,7 @@ static nw_status plan_group(const nw_settings *s, const nw_world *w, nw_replicas
     if (several) {
         o->dirichlet_alpha = s->non_iid_data ? s->dirichlet_alpha : 0;
         o->replica.loader.replicate = is(s->sampling, "replicate");
-        if (o->place != NW_REPLICAS_MPI) o->replica.loader.workers = 0; /* many replicas share this process's cores */
+        if (o->mode != NW_REPLICAS_MPI) o->replica.loader.workers = 0; /* many replicas share this process's cores */
     }
     return NW_OK;
 }
@@ -362,7 +362,7 @@ nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, const nw_world 
     NW_TRY(nw_plan_net(s, d, &augment, most, &r->net));
     if (w) r->net.threads = w->threads;
     bool serves =
-        w && w->place == NW_REPLICAS_MPI && is(s->exchange, "server") && !s->server_computes && w->rank < s->servers;
+        w && w->mode == NW_REPLICAS_MPI && is(s->exchange, "server") && !s->server_computes && w->rank < s->servers;
     if (serves && s->server_threads > 0) r->net.threads = s->server_threads;
     NW_TRY(plan_optimizer(s, &r->optimizer));
     plan_schedule(s, d->name, nw_plan_replicas(s, w), &r->schedule);

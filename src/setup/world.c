@@ -17,7 +17,7 @@
 /* ---- which world ------------------------------------------------------------------------------------------------- */
 
 /* Whether an option is for this world: one that comes with the run that goes on was for another, which may have had
- * another size and place. */
+ * another size and mode. */
 static bool is_asked_for(const nw_settings *s, const char *option)
 {
     const char *origin = nw_settings_origin(s, option);
@@ -38,7 +38,7 @@ static nw_status open_virtual(nw_world *w, const nw_settings *s)
     NW_FAIL_IF(nw_mpi_launched() && nw_mpi_environment_size() > 1, NW_E_ARGUMENT,
                "--virtual simulates all ranks in one process, but a launcher started %d; start one, without mpirun",
                nw_mpi_environment_size());
-    w->place = NW_REPLICAS_VIRTUAL;
+    w->mode = NW_REPLICAS_VIRTUAL;
     NW_TRY(nw_cluster_load(&w->cluster, s->cluster[0] ? s->cluster : "ideal", s->virtual_ranks, (uint64_t)s->seed));
     w->size = w->cluster->world;
     return NW_OK;
@@ -71,19 +71,19 @@ static int threads_of_rank(const nw_settings *s)
 
 nw_status nw_world_open(nw_world *w, const nw_settings *s)
 {
-    *w = (nw_world){.place = NW_REPLICAS_ALONE, .size = 1};
+    *w = (nw_world){.mode = NW_REPLICAS_ALONE, .size = 1};
     if (is_virtual(s)) {
         NW_TRY(open_virtual(w, s));
     } else if (nw_mpi_launched()) {
         NW_TRY(nw_mpi_start((int64_t)(s->timeout * 1e9), &w->rank, &w->size));
-        if (w->size > 1) w->place = NW_REPLICAS_MPI;
+        if (w->size > 1) w->mode = NW_REPLICAS_MPI;
     }
     w->threads = threads_of_rank(s);
     NW_TRY(check_size(w, s));
-    NW_FAIL_IF(s->faults[0] && w->place == NW_REPLICAS_ALONE, NW_E_ARGUMENT,
+    NW_FAIL_IF(s->faults[0] && w->mode == NW_REPLICAS_ALONE, NW_E_ARGUMENT,
                "--faults is for several ranks; start them with mpirun, or simulate them with --virtual N");
     if (s->faults[0]) NW_TRY(nw_faults_load(&w->faults, s->faults, w->size));
-    const nw_fault *fault = w->place == NW_REPLICAS_VIRTUAL ? NULL : nw_faults_virtual_only(w->faults);
+    const nw_fault *fault = w->mode == NW_REPLICAS_VIRTUAL ? NULL : nw_faults_virtual_only(w->faults);
     NW_FAIL_IF(fault, NW_E_ARGUMENT,
                "%s:%d: only a virtual cluster can have a fault '%s'; use --virtual, or leave it out", s->faults,
                fault->line, nw_fault_name(fault->kind));
@@ -127,7 +127,7 @@ static nw_status fill_facts(const nw_world *w, const nw_settings *s, const nw_da
 
 nw_status nw_world_check(const nw_world *w, const nw_settings *s, const nw_dataset *d)
 {
-    if (!nw_mpi_launched() || w->place == NW_REPLICAS_VIRTUAL) return NW_OK;
+    if (!nw_mpi_launched() || w->mode == NW_REPLICAS_VIRTUAL) return NW_OK;
     NW_AUTOFREE nw_rank_facts *all = calloc((size_t)w->size, sizeof *all);
     NW_FAIL_IF(!all, NW_E_MEMORY, "no memory for facts about %d ranks", w->size);
     nw_rank_facts mine = {0};
@@ -152,7 +152,7 @@ typedef struct word {
 
 nw_status nw_world_tell(const nw_world *w, nw_status status, char **text)
 {
-    if (w->place != NW_REPLICAS_MPI) return status;
+    if (w->mode != NW_REPLICAS_MPI) return status;
     NW_AUTOFREE word *all = calloc((size_t)w->size, sizeof *all);
     NW_FAIL_IF(!all, NW_E_MEMORY, "no memory for the words of %d ranks", w->size);
     word mine = {.status = (int32_t)status};

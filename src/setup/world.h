@@ -11,7 +11,7 @@
 #include "train/replicas.h"
 
 typedef struct nw_world {
-    nw_replicas_place place;
+    nw_replicas_mode mode;
     int rank, size;
     int threads;         /* of a rank */
     nw_cluster *cluster; /* of a virtual one */

@@ -106,7 +106,7 @@ static nw_status take_batch(nw_replica *r, nw_batch *batch)
 /* A loss that grows is as bad as one that is no number, and comes before it. */
 static nw_status watch_loss(nw_replica *r, const nw_step_result *result)
 {
-    nw_place *at = &r->at;
+    nw_position *at = &r->at;
     nw_tally tally = {0};
     nw_tally_add(&tally, result, r->options.net.loss_sum);
     double loss = nw_tally_loss(&tally), guessing = log((double)r->options.net.classes);
@@ -215,7 +215,7 @@ nw_status nw_replica_pass(nw_replica *r, nw_task *task, nw_announce *announce)
 {
     nw_batch batch;
     nw_step_result result;
-    nw_place *at = &r->at;
+    nw_position *at = &r->at;
     if (!task->adds) {
         at->gradient = (nw_tally){0};
         r->wait_ns = 0;
@@ -290,7 +290,7 @@ void nw_replica_swap_average(nw_replica *r)
 
 /* ---- saving and loading ------------------------------------------------------------------------------------------ */
 
-void nw_place_state(nw_place *at, const char *prefix, bool common, nw_state *s)
+void nw_position_state(nw_position *at, const char *prefix, bool common, nw_state *s)
 {
     const struct {
         const char *name;
@@ -353,7 +353,7 @@ void nw_replica_state(nw_replica *r, const nw_machine *m, nw_state *s)
 {
     nw_params *p = &r->net->model.params;
     nw_state_rule rule = m->equal ? NW_STATE_KEPT : NW_STATE_LIKE; /* of what equal replicas have in common */
-    nw_place_state(&r->at, "", false, s);
+    nw_position_state(&r->at, "", false, s);
     nw_state_integer(s, "batch_size", NW_STATE_LIKE, &r->batch_size);
     nw_state_integer(s, "pass_batches", NW_STATE_LIKE, &r->pass_batches);
     list_updated(r, m, rule, s);
@@ -365,7 +365,7 @@ void nw_replica_state(nw_replica *r, const nw_machine *m, nw_state *s)
 
 nw_status nw_replica_loaded(nw_replica *r)
 {
-    const nw_place *at = &r->at;
+    const nw_position *at = &r->at;
     NW_FAIL_IF(at->epoch < 0 || at->batch < 0 || at->batches < 0 || at->steps < 0 || at->pending < 0 ||
                    at->epoch > INT32_MAX || r->batch_size < 1 || at->batch > ((int64_t)1 << 50) / r->batch_size ||
                    r->pass_batches < 0 || r->pass_batches > INT32_MAX,
@@ -379,8 +379,8 @@ nw_status nw_replica_loaded(nw_replica *r)
     return r->history ? nw_history_go_to(r->history, at->steps) : NW_OK;
 }
 
-/* The same world: at the same place, if it is counted in the same batches. */
-static nw_status check_place(nw_replica *r)
+/* The same world: at the same position, if it is counted in the same batches. */
+static nw_status check_position(nw_replica *r)
 {
     NW_FAIL_IF(
         r->batch_size != r->options.loader.batch_size || r->pass_batches != pass_batches(r), NW_E_ARGUMENT,
@@ -394,9 +394,9 @@ static nw_status check_place(nw_replica *r)
 }
 
 /* Another world. */
-static void move_place(nw_replica *r, int from_world, int to_world)
+static void move_position(nw_replica *r, int from_world, int to_world)
 {
-    nw_place *at = &r->at;
+    nw_position *at = &r->at;
     int64_t all = nw_replica_batches(r), taken = (int64_t)r->options.loader.batch_size * to_world;
     int sharers = r->options.sharers > 1 ? from_world : 1;
     bool over = at->batch >= batches_before(r->pass_batches, sharers, at->epoch + 1) -
@@ -413,7 +413,7 @@ nw_status nw_replica_settle(nw_replica *r, int from_world, int to_world)
 {
     NW_FAIL_IF(r->history && !nw_histogram_is_sound(nw_history_delays(r->history)), NW_E_FILE,
                "the checkpoint's delays are no histogram; take an earlier one");
-    if (from_world == to_world) return check_place(r);
-    move_place(r, from_world, to_world);
+    if (from_world == to_world) return check_position(r);
+    move_position(r, from_world, to_world);
     return NW_OK;
 }

@@ -1,9 +1,9 @@
 /*
- * replica.h - one replica of a training run: a network with its optimizer, its data and its place in them.
+ * replica.h - one replica of a training run: a network with its optimizer, its data and its position in them.
  *
  * A replica does what net/task.h calls tasks: a pass, which computes the gradient of its next batch, and an update.
  * What happens between the two (nothing, when there is one replica; an exchange, when there are several) is the
- * business of whoever drives it. All that a replica knows is in its vectors and in nw_place, so it can be saved between
+ * business of whoever drives it. All that a replica knows is in its vectors and in nw_position, so it can be saved between
  * any two tasks and continues bit for bit: random numbers depend on (seed, epoch, sample, batch), never on history.
  *
  * Accumulation: `accumulation` batches make one update, of the sum of their gradients, or of the mean with `averaging`.
@@ -40,7 +40,7 @@ typedef struct nw_replica_options {
 } nw_replica_options;
 
 /* Where a replica is. Epochs and batches count from 0 here. */
-typedef struct nw_place {
+typedef struct nw_position {
     int64_t epoch, batch;           /* the next batch to compute; batch may be the number of batches: epoch over */
     int64_t batches, steps, images; /* batches and gradients computed, images seen so far */
     int64_t pending;                /* batches in a gradient that is not complete yet */
@@ -49,16 +49,16 @@ typedef struct nw_place {
     double first_loss, mean_loss;   /* of the first batch, and a running mean */
     int64_t watched;                /* batches in it */
     double lr_factor;               /* on what the schedule says; below 1 after going back to a checkpoint */
-} nw_place;
+} nw_position;
 
 typedef struct nw_replica {
     nw_replica_options options;
     nw_net *net;
     nw_loader *loader;
     nw_schedule schedule;
-    nw_place at;
+    nw_position at;
     bool ema_running;
-    int64_t batch_size, pass_batches; /* what the place is counted in: its own, or, while loading, the saved ones */
+    int64_t batch_size, pass_batches; /* what the position is counted in: its own, or, while loading, the saved ones */
     int64_t average_steps;            /* for nw_replica_state: of the average; -1: it has not begun */
     nw_history *history;              /* NULL: no delays */
     float *copy; /* of the parameters: of passes that read one (nw_task.copy), and of updates of two vectors; or NULL */
@@ -81,7 +81,7 @@ void nw_replica_free(nw_replica *replica);
 int64_t nw_replica_batches(const nw_replica *replica);
 int64_t nw_replica_batches_before(const nw_replica *replica, int64_t epoch);
 
-/* Brings the loader to the replica's place: first of all, after loading, and after each epoch. */
+/* Brings the loader to the replica's position: first of all, after loading, and after each epoch. */
 nw_status nw_replica_begin(nw_replica *replica);
 
 /* A pass: the gradient of the next batch, in the next epoch where this one is over. NW_E_NUMERIC leaves the weights
@@ -111,7 +111,7 @@ nw_status nw_replica_loaded(nw_replica *replica);
  * had seen, and has no gradient that is not complete. */
 nw_status nw_replica_settle(nw_replica *replica, int from_world, int to_world);
 
-/* Lists a place, each number of it under `prefix`. `common`: all ranks have the same. */
-void nw_place_state(nw_place *place, const char *prefix, bool common, nw_state *state);
+/* Lists a position, each number of it under `prefix`. `common`: all ranks have the same. */
+void nw_position_state(nw_position *position, const char *prefix, bool common, nw_state *state);
 
 #endif

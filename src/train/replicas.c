@@ -21,7 +21,7 @@ static nw_params *params_of(const nw_member *m) { return &m->replica->net->model
 static void inject_faults(nw_member *m, int64_t gradient)
 {
     const nw_replicas *group = m->group;
-    if (!group->options.faults || group->options.place != NW_REPLICAS_MPI) return;
+    if (!group->options.faults || group->options.mode != NW_REPLICAS_MPI) return;
     int64_t now = nw_now_ns() - group->started_ns;
     nw_faults_action due = nw_faults_due(group->options.faults, rank_of(m), gradient, now, &m->faults);
     if (due.sleep_ns > 0) {
@@ -105,9 +105,9 @@ static void take_report(nw_replicas *group, int member, const uint8_t *report, n
 
 /* Without lockstep, the world goes on by one update. An epoch that is over stays where it is until the next update,
  * so that the last one of a run stands at its end. */
-static void move_place(nw_replicas *group, const nw_tally *tally)
+static void move_position(nw_replicas *group, const nw_tally *tally)
 {
-    nw_place *at = &group->place;
+    nw_position *at = &group->position;
     if (at->batch >= group->epoch_batches) {
         at->epoch += at->batch / group->epoch_batches;
         at->batch %= group->epoch_batches;
@@ -136,7 +136,7 @@ static nw_status counted(void *context, const nw_count *count)
     } else {
         nw_histogram_add(&group->delays, count->delay);
         group->thrown_away = count->thrown_away;
-        move_place(group, &u.tally);
+        move_position(group, &u.tally);
     }
     u.epoch_over = nw_replicas_epoch_is_over(group);
     return group->options.updated ? group->options.updated(group->options.context, &u) : NW_OK;
@@ -201,7 +201,7 @@ static nw_status make_driver(nw_replicas *group, int first, int world)
 {
     nw_driver_options options = group->options.driver;
     const nw_replica *r = group->members[0].replica;
-    bool counts = world > 1 && group->options.place != NW_REPLICAS_REPLAY; /* a replay sends nothing */
+    bool counts = world > 1 && group->options.mode != NW_REPLICAS_REPLAY; /* a replay sends nothing */
     if (counts) NW_TRY(nw_replicas_make_ledger(group, world, first, group->count, &group->ledger));
     options.ledger = group->ledger;
     options.counted = counted;
@@ -215,9 +215,9 @@ static nw_status make_driver(nw_replicas *group, int first, int world)
                                        .dropped = group->options.dropped,
                                        .context = group->options.context};
     NW_TRY(nw_replicas_hooks_open(&group->hooks, &hooks, &options.hooks));
-    if (group->options.place == NW_REPLICAS_ALONE) return nw_local_create(&group->driver, &options);
-    if (group->options.place == NW_REPLICAS_MPI) return nw_mpi_create(&group->driver, &options);
-    if (group->options.place == NW_REPLICAS_REPLAY)
+    if (group->options.mode == NW_REPLICAS_ALONE) return nw_local_create(&group->driver, &options);
+    if (group->options.mode == NW_REPLICAS_MPI) return nw_mpi_create(&group->driver, &options);
+    if (group->options.mode == NW_REPLICAS_REPLAY)
         return nw_replay_create(&group->driver, &options, group->options.recorded);
     NW_TRY(find_cost(group, r));
     nw_virtual_options v = {.cluster = group->options.cluster,
@@ -275,7 +275,7 @@ static nw_status make_member(nw_replicas *group, int index, int rank)
     nw_replica_options o = group->options.replica;
     int workers = group->roles.replicas, worker = nw_roles_of(&group->roles, rank).replica;
     if (has_servers(group)) {
-        o.epoch_batches = group->epoch_batches = group->place_batches = find_epoch_batches(group, workers);
+        o.epoch_batches = group->epoch_batches = group->position_batches = find_epoch_batches(group, workers);
         int batch = group->options.global_batch;
         if (batch > 0) o.loader.batch_size = batch / workers + (worker >= 0 && worker < batch % workers);
     } else if (group->options.shared_epochs && o.loader.replicate) {
@@ -305,10 +305,10 @@ static nw_status make_roles(nw_replicas *group, int world)
 static nw_status create(nw_replicas *group)
 {
     const nw_replicas_options *o = &group->options;
-    int world = o->place == NW_REPLICAS_ALONE ? 1 : o->world, first = o->place == NW_REPLICAS_MPI ? o->rank : 0;
+    int world = o->mode == NW_REPLICAS_ALONE ? 1 : o->world, first = o->mode == NW_REPLICAS_MPI ? o->rank : 0;
     NW_FAIL_IF(world < 1 || world > NW_CLUSTER_RANKS, NW_E_ARGUMENT, "a world of %d ranks: it can have 1 to %d", world,
                NW_CLUSTER_RANKS);
-    group->count = o->place == NW_REPLICAS_VIRTUAL || o->place == NW_REPLICAS_REPLAY ? world : 1;
+    group->count = o->mode == NW_REPLICAS_VIRTUAL || o->mode == NW_REPLICAS_REPLAY ? world : 1;
     NW_NEW(group->members, group->count, "%d replicas", group->count);
     NW_NEW(group->ranks, group->count, "%d replicas", group->count);
     NW_TRY(make_roles(group, world));
@@ -320,7 +320,7 @@ static nw_status create(nw_replicas *group)
     group->dropped = group->driver->dropped;
     NW_NEW(group->statistics, (size_t)world * model->params.running.floats + 1, "the reports of %d ranks", world);
     NW_NEW(group->reported, world, "the reports of %d ranks", world);
-    group->place.lr_factor = 1;
+    group->position.lr_factor = 1;
     group->started_ns = nw_now_ns();
     return NW_OK;
 }
@@ -398,22 +398,22 @@ int64_t nw_replicas_updates_of(const nw_replicas *group, int64_t epochs)
 
 bool nw_replicas_epoch_is_over(const nw_replicas *group)
 {
-    return nw_replicas_place_of(group)->batch >= nw_replicas_epoch_batches(group);
+    return nw_replicas_position(group)->batch >= nw_replicas_epoch_batches(group);
 }
 
-typedef struct world_place {
-    nw_place place;
+typedef struct world_position {
+    nw_position position;
     int64_t reached;
-} world_place;
+} world_position;
 
-nw_status nw_replicas_agree_on_place(nw_replicas *group, bool *reached)
+nw_status nw_replicas_agree_on_position(nw_replicas *group, bool *reached)
 {
-    world_place mine = {group->place, *reached};
-    NW_AUTOFREE world_place *all = NULL;
-    if (group->options.place != NW_REPLICAS_MPI) return NW_OK;
-    NW_NEW(all, nw_replicas_world(group), "the places of %d ranks", nw_replicas_world(group));
+    world_position mine = {group->position, *reached};
+    NW_AUTOFREE world_position *all = NULL;
+    if (group->options.mode != NW_REPLICAS_MPI) return NW_OK;
+    NW_NEW(all, nw_replicas_world(group), "the positions of %d ranks", nw_replicas_world(group));
     NW_TRY(nw_driver_allgather(group->driver, &mine, sizeof mine, all));
-    group->place = all[0].place;
+    group->position = all[0].position;
     *reached = all[0].reached != 0;
     return NW_OK;
 }
@@ -452,7 +452,7 @@ nw_status nw_replicas_end_epoch(nw_replicas *group)
 double nw_replicas_virtual_seconds(const nw_replicas *group)
 {
     int64_t latest = 0;
-    if (group->options.place != NW_REPLICAS_VIRTUAL) return (double)NAN;
+    if (group->options.mode != NW_REPLICAS_VIRTUAL) return (double)NAN;
     for (int i = 0; i < group->count; i++) {
         int64_t now = nw_driver_now(group->driver, i);
         if (now > latest) latest = now;
@@ -466,7 +466,7 @@ nw_status nw_replicas_agree(nw_replicas *group, bool mine, bool *any)
 {
     int64_t all[NW_CLUSTER_RANKS] = {0}, said = mine;
     *any = mine;
-    if (group->options.place != NW_REPLICAS_MPI) return NW_OK;
+    if (group->options.mode != NW_REPLICAS_MPI) return NW_OK;
     NW_TRY(nw_driver_allgather(group->driver, &said, sizeof said, all));
     for (int i = 0; i < nw_replicas_world(group); i++) *any |= all[i] != 0;
     return NW_OK;
@@ -589,8 +589,8 @@ static nw_status evaluate_with_first(nw_replicas *group, nw_loader *loader, bool
 {
     nw_params *p = params_of(&group->members[0]);
     size_t floats = p->running.floats;
-    bool borrows = group->options.place == NW_REPLICAS_MPI && floats > 0 && group->options.norms == NW_NORMS_LOCAL;
-    const volatile sig_atomic_t *stop = group->options.place == NW_REPLICAS_MPI ? NULL : group->options.driver.stop;
+    bool borrows = group->options.mode == NW_REPLICAS_MPI && floats > 0 && group->options.norms == NW_NORMS_LOCAL;
+    const volatile sig_atomic_t *stop = group->options.mode == NW_REPLICAS_MPI ? NULL : group->options.driver.stop;
     const bool gives[NW_CLUSTER_RANKS] = {true}; /* rank 0 alone: a mean of one */
     NW_AUTOFREE float *own = NULL;
     NW_NEW(own, floats + 1, "%zu running statistics", floats);
@@ -608,7 +608,7 @@ nw_status nw_replicas_evaluate(nw_replicas *group, nw_loader *loader, bool both_
     nw_status status = evaluate_with_first(group, loader, both_views, tally, complete);
     nw_replica_swap_average(first);
     NW_TRY(status);
-    if (group->options.place != NW_REPLICAS_MPI) return NW_OK;
+    if (group->options.mode != NW_REPLICAS_MPI) return NW_OK;
     epoch_share mine = {.tally = *tally}, sum;
     NW_TRY(sum_shares(group, &mine, &sum));
     *tally = sum.tally;

@@ -7,7 +7,7 @@
  * nw_driver_allgather and nw_driver_mean where all ranks must know something.
  *
  * Where the exchange keeps replicas in lockstep, the world is where each replica is. Elsewhere (a parameter server)
- * replicas go through the data at their own pace: a worker whose epoch is over begins the next. The world's place is
+ * replicas go through the data at their own pace: a worker whose epoch is over begins the next. The world's position is
  * then the group's own: an epoch is as many updates as the data have batches, and rank 0, which hears of every update,
  * counts. Each worker tells with its gradient what it saw (report): sums of losses and correct answers, and its running
  * statistics.
@@ -31,12 +31,12 @@
 #include "train/replicas_hooks.h"
 #include "train/replica.h"
 
-typedef enum nw_replicas_place {
+typedef enum nw_replicas_mode {
     NW_REPLICAS_ALONE,
     NW_REPLICAS_MPI,
     NW_REPLICAS_VIRTUAL,
     NW_REPLICAS_REPLAY
-} nw_replicas_place;
+} nw_replicas_mode;
 typedef enum nw_norm_sync { NW_NORMS_LOCAL, NW_NORMS_AVERAGE, NW_NORMS_RECALIBRATE } nw_norm_sync;
 
 typedef struct nw_replicas nw_replicas;
@@ -53,7 +53,7 @@ typedef struct nw_replicas_update {
 
 typedef struct nw_replicas_options {
     nw_replica_options replica; /* of each; the loader's rank and world are filled in */
-    nw_replicas_place place;
+    nw_replicas_mode mode;
     int world;                    /* of MPI and virtual clusters */
     int rank;                     /* of MPI: this process's */
     nw_exchange_options exchange; /* all but the group, codec and what belongs to a rank */
@@ -101,15 +101,15 @@ struct nw_replicas {
     nw_compute_cost cost;
     int64_t started_ns;
     /* Without lockstep: */
-    nw_place place;        /* of the world */
-    int64_t epoch_batches; /* of all workers together */
-    int64_t place_batches; /* what the place is counted in: these, or, while loading, the saved ones */
-    nw_histogram delays;   /* of gradients that rank 0 applied */
-    int64_t thrown_away;   /* gradients that were too old */
-    float *statistics;     /* the last that each worker reported, and ... */
-    bool *reported;        /* ... whether it did */
-    bool *dropped;         /* by rank */
-    char note[640];        /* of nw_replicas_load */
+    nw_position position;     /* of the world */
+    int64_t epoch_batches;    /* of all workers together */
+    int64_t position_batches; /* what the position is counted in: these, or, while loading, the saved ones */
+    nw_histogram delays;      /* of gradients that rank 0 applied */
+    int64_t thrown_away;      /* gradients that were too old */
+    float *statistics;        /* the last that each worker reported, and ... */
+    bool *reported;           /* ... whether it did */
+    bool *dropped;            /* by rank */
+    char note[640];           /* of nw_replicas_load */
 };
 
 nw_status nw_replicas_create(nw_replicas **group, const nw_replicas_options *options);
@@ -123,16 +123,16 @@ static inline bool nw_replicas_leads(const nw_replicas *group) { return group->d
 static inline int64_t nw_replicas_updates(const nw_replicas *group) { return group->members[0].machine->updates; }
 static inline bool nw_replicas_lockstep(const nw_replicas *group) { return group->members[0].machine->lockstep; }
 /* Where the run is. */
-static inline const nw_place *nw_replicas_place_of(const nw_replicas *group)
+static inline const nw_position *nw_replicas_position(const nw_replicas *group)
 {
-    return nw_replicas_lockstep(group) ? &group->members[0].replica->at : &group->place;
+    return nw_replicas_lockstep(group) ? &group->members[0].replica->at : &group->position;
 }
-int64_t nw_replicas_epoch_batches(const nw_replicas *group); /* as nw_place counts them */
+int64_t nw_replicas_epoch_batches(const nw_replicas *group); /* as nw_position counts them */
 /* Updates that the world has made when so many epochs are over. */
 int64_t nw_replicas_updates_of(const nw_replicas *group, int64_t epochs);
 double nw_replicas_virtual_seconds(const nw_replicas *group); /* the latest clock; NAN in real time */
 
-/* Makes all replicas begin at their places. */
+/* Makes all replicas begin at their positions. */
 nw_status nw_replicas_begin(nw_replicas *group);
 /* Goes on as far as that, or until all have stopped. */
 nw_status nw_replicas_advance(nw_replicas *group, const nw_go *go);
@@ -141,7 +141,7 @@ nw_status nw_replicas_end_epoch(nw_replicas *group);
 
 /* Without lockstep, after an advance: all ranks learn from rank 0 where the world is, and whether it got as far as
  * it should. One that was away for a while knows neither. */
-nw_status nw_replicas_agree_on_place(nw_replicas *group, bool *reached);
+nw_status nw_replicas_agree_on_position(nw_replicas *group, bool *reached);
 /* What evaluation uses of a snapshot: the values, or rank 0's average of them, if there is one; and the running
  * statistics that the workers reported: their mean, or the first one's. To vectors of their lengths. */
 void nw_replicas_copy_values(nw_replicas *group, const float *values, float *to);

@@ -50,7 +50,7 @@ nw_status nw_replicas_world_ledger(nw_replicas *group, nw_ledger **world)
     int ranks = nw_replicas_world(group);
     *world = NULL;
     if (!group->ledger) return NW_OK;
-    if (group->options.place != NW_REPLICAS_MPI) {
+    if (group->options.mode != NW_REPLICAS_MPI) {
         *world = group->ledger;
         return NW_OK;
     }
@@ -127,7 +127,7 @@ static nw_status prepare_trace(nw_replicas *group, nw_trace_view *view, trace_ga
 nw_status nw_replicas_write_trace(nw_replicas *group, const char *path, bool alone)
 {
     nw_trace *trace = group->hooks.trace;
-    bool all = group->options.place == NW_REPLICAS_MPI && !alone;
+    bool all = group->options.mode == NW_REPLICAS_MPI && !alone;
     trace_gather g = {.group = group};
     if (!trace || (alone && !nw_replicas_leads(group))) return NW_OK;
     nw_trace_view view = nw_trace_look(trace, 0);

@@ -62,8 +62,8 @@ void nw_member_state(void *worker, nw_state *s)
     nw_member *m = worker;
     nw_replica_state(m->replica, m->machine, s);
     if (m->machine->lockstep) return;
-    nw_place_state(&m->group->place, "world.", true, s);
-    nw_state_integer(s, "world.epoch_batches", NW_STATE_KEPT, &m->group->place_batches);
+    nw_position_state(&m->group->position, "world.", true, s);
+    nw_state_integer(s, "world.epoch_batches", NW_STATE_KEPT, &m->group->position_batches);
     nw_state_tensor(s, "world.delays", NW_STATE_KEPT, NW_STATE_I64, 1, &(int64_t){NW_HISTOGRAM_INTEGERS},
                     &m->group->delays);
 }
@@ -241,7 +241,7 @@ nw_status nw_replicas_save(nw_replicas *group, nw_checkpoint_writer *w)
     NW_CLEANUP(free_saving) saving s = {.group = group, .w = w};
     if (w) {
         NW_TRY(nw_checkpoint_add_model(w, &nw_replicas_first(group)->net->model.params,
-                                       nw_replicas_place_of(group)->batches));
+                                       nw_replicas_position(group)->batches));
         NW_TRY(nw_checkpoint_add_int(w, "world_size", nw_replicas_world(group)));
         NW_TRY(nw_checkpoint_add_text(w, "exchange", group->members[0].machine->ops->name));
     }
@@ -303,21 +303,21 @@ static nw_status load_member(reading *r, int index, char *lost, size_t size)
     return nw_replica_settle(replica, r->world, world);
 }
 
-/* A world of another size goes on at the same place; its workers share what is left of the epoch. */
-static nw_status load_place(nw_replicas *group, nw_checkpoint *c, bool same_world)
+/* A world of another size goes on at the same position; its workers share what is left of the epoch. */
+static nw_status load_position(nw_replicas *group, nw_checkpoint *c, bool same_world)
 {
-    nw_place *at = &group->place;
-    int64_t batches = group->place_batches;
+    nw_position *at = &group->position;
+    int64_t batches = group->position_batches;
     NW_FAIL_IF(batches < 1 || at->batch < 0 || at->batch > batches + group->options.replica.accumulation ||
                    at->epoch < 0 || !nw_histogram_is_sound(&group->delays),
                NW_E_FILE, "%s: the world cannot be at batch %lld of %lld in epoch %lld; take an earlier checkpoint",
                nw_checkpoint_path(c), (long long)at->batch, (long long)batches, (long long)at->epoch);
-    group->place_batches = group->epoch_batches;
+    group->position_batches = group->epoch_batches;
     if (batches != group->epoch_batches) /* another batch size or number of synchronous workers */
         at->batch = (int64_t)((double)at->batch * (double)group->epoch_batches / (double)batches);
     int workers = group->roles.replicas;
     for (int i = 0; !same_world && i < group->count; i++) {
-        nw_place *own = &group->members[i].replica->at;
+        nw_position *own = &group->members[i].replica->at;
         int64_t all = nw_replica_batches(group->members[i].replica), done = at->batch;
         if (!group->options.exchange.sync) done = (done + workers - 1) / workers;
         own->epoch = at->epoch;
@@ -346,7 +346,7 @@ static nw_status load_ledger(nw_replicas *group, nw_checkpoint *c)
     if (group->ledger && nw_replicas_leads(group)) NW_TRY(nw_checkpoint_has_tensor(c, STATE_FILE, "ledger", &has));
     if (!has) return NW_OK;
     NW_TRY(nw_checkpoint_read_integers(c, STATE_FILE, "ledger", NW_LEDGER_COLUMNS, &rows, &count));
-    if (group->options.place != NW_REPLICAS_MPI)
+    if (group->options.mode != NW_REPLICAS_MPI)
         return nw_ledger_add(group->ledger, rows, count, true, nw_checkpoint_path(c));
     free(group->earlier); /* other ranks' counts belong to the sum over the world */
     group->earlier = rows;
@@ -360,7 +360,7 @@ static nw_status note_unread(const reading *r, const char *had, char *lost, size
 {
     const nw_replicas *group = r->group;
     char has[512] = "", names[256], *rest = names;
-    if (r->same_kind && group->options.place == NW_REPLICAS_MPI && !nw_replicas_lockstep(group)) return NW_OK;
+    if (r->same_kind && group->options.mode == NW_REPLICAS_MPI && !nw_replicas_lockstep(group)) return NW_OK;
     for (int i = 0; r->same_kind && i < group->count; i++) {
         NW_CLEANUP(nw_state_free) nw_state s = {0};
         nw_state_owner owner = nw_rank_state(&group->ranks[i]);
@@ -409,7 +409,7 @@ nw_status nw_replicas_load(nw_replicas *group, nw_checkpoint *c, const char **no
                nw_checkpoint_path(c), handed ? "with" : "without", handed ? "without" : "with");
     reading r = {group, c, (int)world, strcmp(kind, group->members[0].machine->ops->name) == 0};
     for (int i = 0; i < group->count; i++) NW_TRY(load_member(&r, i, lost, sizeof lost));
-    if (handed) NW_TRY(load_place(group, c, same));
+    if (handed) NW_TRY(load_position(group, c, same));
     NW_TRY(note_unread(&r, had, lost, sizeof lost));
     make_note(group, same, lost);
     if (group->note[0]) *note = group->note;

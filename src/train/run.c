@@ -46,7 +46,7 @@ static nw_status make_loader(run *r, nw_split split, int batch_size, nw_loader *
                                  .augment = o->test_augment,
                                  .workers = o->workers,
                                  .decode = nw_image_decode};
-    if (o->group.place == NW_REPLICAS_MPI && nw_replicas_lockstep(r->group)) { /* each rank evaluates its share */
+    if (o->group.mode == NW_REPLICAS_MPI && nw_replicas_lockstep(r->group)) { /* each rank evaluates its share */
         options.rank = o->group.rank;
         options.world = o->group.world > 1 ? o->group.world : 0;
     }
@@ -64,7 +64,7 @@ static nw_status prepare(run *r, nw_checkpoint *c)
     group.context = r;
     if (o->run_dir) NW_TRY(nw_path_join(&r->dump_dir, o->run_dir, "dumps"));
     group.driver.dump_dir = r->dump_dir;
-    if (o->run_dir && o->record_events && group.world > 1 && group.place != NW_REPLICAS_REPLAY)
+    if (o->run_dir && o->record_events && group.world > 1 && group.mode != NW_REPLICAS_REPLAY)
         NW_TRY(nw_recorder_create(&r->recorder));
     group.driver.recorder = r->recorder;
     NW_TRY(nw_replicas_create(&r->group, &group));
@@ -73,7 +73,7 @@ static nw_status prepare(run *r, nw_checkpoint *c)
         NW_TRY(make_loader(r, NW_SPLIT_VALID, o->test_batch_size, &r->validation));
     if (o->train_metrics) NW_TRY(make_loader(r, NW_SPLIT_TRAIN, o->train_eval_batch_size, &r->train_eval));
     if (c) NW_TRY(nw_run_load(r, c));
-    for (int i = 0; group.place == NW_REPLICAS_REPLAY && i < r->group->count; i++)
+    for (int i = 0; group.mode == NW_REPLICAS_REPLAY && i < r->group->count; i++)
         r->group->members[i].replica->at.lr_factor = group.recorded->header.lr_factor;
     if (!c && o->init) NW_TRY(start_from_weights(r, o->init));
     for (int i = 0; !c && i < r->group->count; i++) {
@@ -133,7 +133,7 @@ nw_status nw_run_open_event_log(run *r)
 static nw_status open_observers(run *r, const nw_checkpoint *c)
 {
     nw_observe_options observe = r->options->observe;
-    const nw_place *at = place(r);
+    const nw_position *at = position(r);
     int64_t step = nw_replicas_updates(r->group), images = images_seen(r);
     if (!leads(r)) return NW_OK;
     if (c) observe.resume = (nw_resume_point){.step = step, .epoch = nw_run_epochs_told(r), .images = images};
@@ -211,7 +211,8 @@ static void tell_end(run *r, nw_status status)
     end->weights_sha256 = r->result->weights_sha256;
     nw_run_tell(r, nw_observers_end(&r->observers, end));
     r->result->last = r->epoch;
-    r->result->epochs = (double)place(r)->epoch + (double)place(r)->batch / (double)nw_replicas_epoch_batches(r->group);
+    r->result->epochs =
+        (double)position(r)->epoch + (double)position(r)->batch / (double)nw_replicas_epoch_batches(r->group);
 }
 
 static nw_status write_trace(run *r, bool alone)
@@ -253,7 +254,7 @@ static nw_status settle(run *r)
 static nw_status has_nothing_to_do(const run *r, bool *nothing)
 {
     bool at_end = reached_steps(r) || (is_last_epoch(r) && nw_replicas_epoch_is_over(r->group));
-    *nothing = place(r)->epoch >= r->options->epochs;
+    *nothing = position(r)->epoch >= r->options->epochs;
     return *nothing || !r->ended || !at_end ? NW_OK : has_summary(r->options->run_dir, nothing);
 }
 

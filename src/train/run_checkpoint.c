@@ -121,7 +121,7 @@ static nw_status write_checkpoint(run *r, const char *path)
 nw_status nw_run_save(run *r)
 {
     const nw_run_options *o = r->options;
-    const nw_place *at = place(r);
+    const nw_position *at = position(r);
     int64_t step = nw_replicas_updates(r->group);
     bool saved = r->saved_step == step && r->saved_epoch == at->epoch && r->saved_ended == r->ended;
     if (!o->run_dir || saved) return NW_OK;

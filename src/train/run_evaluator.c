@@ -27,7 +27,7 @@ nw_status nw_run_open_evaluator(run *r)
     if (!leads(r) || r->evaluator) return NW_OK;
     NW_TRY(make_recalibration_loader(r));
     nw_evaluator_options j = {.like = first(r)->net,
-                              .background = o->group.place == NW_REPLICAS_MPI,
+                              .background = o->group.mode == NW_REPLICAS_MPI,
                               .test = r->test,
                               .validation = r->validation,
                               .train_eval = r->train_eval,
@@ -131,7 +131,7 @@ nw_status nw_run_evaluator(run *r, int64_t epoch, double lr, bool evaluate)
 {
     nw_case *c;
     NW_TRY(nw_evaluator_open(r->evaluator, evaluate, &c));
-    nw_run_fill_epoch(r, epoch, &place(r)->tally, lr, &c->record);
+    nw_run_fill_epoch(r, epoch, &position(r)->tally, lr, &c->record);
     if (evaluate) nw_replicas_copy_statistics(r->group, c->buffers);
     c->complete = !evaluate;
     add_case(r, c);

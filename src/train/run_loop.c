@@ -29,7 +29,7 @@ void nw_run_tell_fault(run *r, const char *fault, const char *detail)
     nw_fault_record record;
     nw_record_clear(NW_RECORD_FAULT, &record);
     record.step = nw_replicas_updates(r->group);
-    record.epoch = place(r)->epoch + 1;
+    record.epoch = position(r)->epoch + 1;
     record.images = images_seen(r);
     record.fault = fault;
     record.detail = detail;
@@ -40,7 +40,7 @@ nw_status nw_run_add_images(run *r)
 {
     nw_tally tally;
     NW_TRY(nw_replicas_tally(r->group, &tally, &r->images));
-    r->first_images = place(r)->images;
+    r->first_images = position(r)->images;
     return NW_OK;
 }
 
@@ -152,7 +152,7 @@ static void resume_training(run *r)
 static nw_status begin_judging(run *r, double lr)
 {
     pause_training(r);
-    nw_status status = nw_run_evaluator(r, place(r)->epoch + 1, lr, is_evaluated(r, place(r)->epoch, false));
+    nw_status status = nw_run_evaluator(r, position(r)->epoch + 1, lr, is_evaluated(r, position(r)->epoch, false));
     resume_training(r);
     return status;
 }
@@ -160,7 +160,7 @@ static nw_status begin_judging(run *r, double lr)
 nw_status nw_run_updated(void *context, const nw_replicas_update *u)
 {
     run *r = context;
-    const nw_place *at = place(r);
+    const nw_position *at = position(r);
     nw_step_record record;
     nw_record_clear(NW_RECORD_STEP, &record);
     record.step = u->updates;
@@ -201,7 +201,7 @@ void nw_run_dropped(void *context, int rank, bool back)
 
 int64_t nw_run_epochs_told(const run *r)
 {
-    int64_t finished = place(r)->epoch;
+    int64_t finished = position(r)->epoch;
     if (nw_replicas_lockstep(r->group)) return finished;
     if (r->cases) return r->cases->record.epoch - 1;
     return finished + (nw_replicas_epoch_is_over(r->group) && nw_replicas_updates(r->group) < total_updates(r));
@@ -219,7 +219,7 @@ static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 static nw_go go_in_lockstep(const run *r)
 {
     const nw_run_options *o = r->options;
-    const nw_place *at = place(r);
+    const nw_position *at = position(r);
     int64_t done = nw_replicas_updates(r->group), accumulation = o->group.replica.accumulation;
     int64_t left = nw_replicas_epoch_batches(r->group) - at->batch, rest = (at->pending + left) % accumulation;
     nw_go go = {.until = done + (at->pending + left) / accumulation, .batches = left, .drain = true};
@@ -247,7 +247,7 @@ static int64_t updates_between_rests(const run *r)
 /* After which updates before the end of the run epochs are over that are evaluated. */
 static nw_status list_snapshots(run *r, nw_go *go)
 {
-    const nw_place *at = place(r);
+    const nw_position *at = position(r);
     int64_t size = nw_replicas_epoch_batches(r->group), accumulation = r->options->group.replica.accumulation;
     int64_t epoch = at->epoch, batch = at->batch, updates = nw_replicas_updates(r->group), total = total_updates(r);
     int64_t most = (go->until - updates) * accumulation / size + 2;
@@ -304,7 +304,7 @@ void nw_run_fill_epoch(run *r, int64_t epoch, const nw_tally *tally, double lr, 
 
 static nw_status tell_epoch(run *r, int64_t epoch, bool evaluated, bool *complete)
 {
-    const nw_place *at = place(r);
+    const nw_position *at = position(r);
     nw_epoch_record record;
     nw_tally tally;
     nw_record_clear(NW_RECORD_EPOCH, &record);
@@ -355,7 +355,7 @@ static nw_status interrupted(run *r)
 static nw_status end_epoch(run *r, bool *complete)
 {
     bool last = reached_steps(r) || is_last_epoch(r);
-    NW_TRY(tell_epoch(r, place(r)->epoch + 1, is_evaluated(r, place(r)->epoch, last), complete));
+    NW_TRY(tell_epoch(r, position(r)->epoch + 1, is_evaluated(r, position(r)->epoch, last), complete));
     if (!*complete) return NW_OK;
     r->ended = last;
     if (!last) NW_TRY(nw_replicas_end_epoch(r->group));
@@ -380,7 +380,7 @@ static nw_status end_judging(run *r, bool *complete)
     bool judging, stop = false;
     NW_CLEANUP(end_phase) timed phase = begin_phase(r, NW_PHASE_VALIDATION);
     if (leads(r) && r->evaluated_step != nw_replicas_updates(r->group)) /* else it was judged before a resume */
-        NW_TRY(judge_present(r, place(r)->epoch + 1));
+        NW_TRY(judge_present(r, position(r)->epoch + 1));
     NW_TRY(nw_run_tell_judged(r, JUDGED_NS));
     NW_TRY(nw_replicas_agree(r->group, leads(r) && nw_run_judging(r) > 0, &judging));
     if (judging) NW_TRY(nw_run_save(r));
@@ -423,7 +423,7 @@ static nw_status train_on(run *r)
     int64_t done = nw_replicas_updates(r->group);
     bool reached = done == go.until;
     if (!lockstep) {
-        NW_TRY(nw_replicas_agree_on_place(r->group, &reached));
+        NW_TRY(nw_replicas_agree_on_position(r->group, &reached));
         NW_TRY(nw_replicas_sync_norms(r->group));
         NW_TRY(nw_replicas_compare(r->group));
         if (!reached || is_at_end(r)) return NW_OK;
@@ -451,12 +451,12 @@ static nw_status tell_initial(run *r, bool *complete)
     *complete = true;
     if (!r->options->evaluate_first || nw_replicas_updates(r->group) > 0 || images_seen(r) > 0) return NW_OK;
     r->epoch_began = times(r);
-    if (nw_replicas_lockstep(r->group)) return tell_epoch(r, place(r)->epoch, true, complete);
+    if (nw_replicas_lockstep(r->group)) return tell_epoch(r, position(r)->epoch, true, complete);
     if (!leads(r) || r->evaluated_step >= 0)
         return NW_OK; /* or it is waiting for its evaluation since before a resume */
     NW_CLEANUP(end_phase) timed phase = begin_phase(r, NW_PHASE_VALIDATION);
     NW_TRY(nw_run_open_evaluator(r));
-    NW_TRY(judge_present(r, place(r)->epoch));
+    NW_TRY(judge_present(r, position(r)->epoch));
     return nw_run_tell_judged(r, 0);
 }
 

@@ -25,7 +25,7 @@ typedef struct run {
     double best;                               /* by the rule; NAN: none yet */
     double best_top1;                          /* of the test split, whatever the rule */
     int64_t best_step, best_epoch;
-    int64_t saved_step, saved_epoch; /* place of the last checkpoint in the run's directory; -1: none */
+    int64_t saved_step, saved_epoch; /* position of the last checkpoint in the run's directory; -1: none */
     int rolled_back;                 /* times */
     int64_t diverged_step;           /* where it last did so; -1: nowhere */
     int again;                       /* times that it did so without getting past that step */
@@ -52,14 +52,14 @@ typedef struct run {
 } run;
 
 static inline nw_replica *first(const run *r) { return nw_replicas_first(r->group); }
-static inline const nw_place *place(const run *r) { return nw_replicas_place_of(r->group); }
+static inline const nw_position *position(const run *r) { return nw_replicas_position(r->group); }
 static inline bool leads(const run *r) { return nw_replicas_leads(r->group); }
 
 static inline int64_t finished_epochs(const run *r)
 {
-    return place(r)->epoch + (r->ended && nw_replicas_epoch_is_over(r->group));
+    return position(r)->epoch + (r->ended && nw_replicas_epoch_is_over(r->group));
 }
-static inline bool is_last_epoch(const run *r) { return place(r)->epoch + 1 >= r->options->epochs; }
+static inline bool is_last_epoch(const run *r) { return position(r)->epoch + 1 >= r->options->epochs; }
 static inline bool reached_steps(const run *r)
 {
     return r->options->max_steps > 0 && nw_replicas_updates(r->group) >= r->options->max_steps;
@@ -67,8 +67,8 @@ static inline bool reached_steps(const run *r)
 /* Seen by all replicas; between two sums, as if all had as many as the first. */
 static inline int64_t images_seen(const run *r)
 {
-    if (!nw_replicas_lockstep(r->group)) return place(r)->images;
-    return r->images + (place(r)->images - r->first_images) * nw_replicas_world(r->group);
+    if (!nw_replicas_lockstep(r->group)) return position(r)->images;
+    return r->images + (position(r)->images - r->first_images) * nw_replicas_world(r->group);
 }
 
 static inline void enter(run *r, nw_phase phase) { nw_stopwatch_enter(r->options->watch, phase, nw_now_ns()); }

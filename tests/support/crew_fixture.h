@@ -66,7 +66,7 @@ static inline group make_crew(const setup *s)
                                          .ema_decay = s->ema_decay,
                                          .ema_every = 2,
                                          .watch = true},
-                             .place = s->world ? NW_REPLICAS_VIRTUAL : NW_REPLICAS_ALONE,
+                             .mode = s->world ? NW_REPLICAS_VIRTUAL : NW_REPLICAS_ALONE,
                              .world = s->world,
                              .exchange = {.name = s->exchange ? s->exchange : "allreduce", .layout.bucket_bytes = 4096},
                              .codec = {.name = s->codec},
@@ -111,7 +111,7 @@ static inline void free_crew(group *c)
 /* To the end of the epoch, where updates that are held back are made, or to `until` updates before it. */
 static inline nw_go go_to(const group *c, int64_t until)
 {
-    const nw_place *at = nw_replicas_place_of(c->group);
+    const nw_position *at = nw_replicas_position(c->group);
     int64_t done = nw_replicas_updates(c->group), accumulation = c->group->options.replica.accumulation;
     int64_t left = nw_replicas_epoch_batches(c->group) - at->batch, all = at->pending + left;
     if (until > done + all / accumulation || (until == done + all / accumulation && all % accumulation == 0))
@@ -182,7 +182,7 @@ static inline void assert_same(const group *a, const group *b)
         nw_state_owner x = nw_rank_state(&a->group->ranks[i]), y = nw_rank_state(&b->group->ranks[i]);
         nw_state u = {0}, v = {0};
         assert_same_weights(a, i, b, i);
-        assert_memory_equal(&a->group->members[i].replica->at, &b->group->members[i].replica->at, sizeof(nw_place));
+        assert_memory_equal(&a->group->members[i].replica->at, &b->group->members[i].replica->at, sizeof(nw_position));
         assert_int_equal(a->group->members[i].machine->updates, b->group->members[i].machine->updates);
         x.list(x.whose, &u);
         y.list(y.whose, &v);

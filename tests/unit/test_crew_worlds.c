@@ -33,9 +33,9 @@ static void change_world(int from, int to, int64_t at, int delay)
     assert_true(after.images == before.images && after.top1 == before.top1 && after.top5 == before.top5);
     assert_true(fabs(after.loss - before.loss) <= 1e-12 * before.loss); /* but for the order of its sum */
     size_t floats = params_of(&a, 0)->running.floats;
-    const nw_place *old = &nw_replicas_first(a.group)->at;
+    const nw_position *old = &nw_replicas_first(a.group)->at;
     for (int r = 0; r < to; r++) {
-        const nw_place *place = &b.group->members[r].replica->at;
+        const nw_position *place = &b.group->members[r].replica->at;
         assert_same_weights(&a, 0, &b, r);
         assert_true(same_floats(params_of(&b, r)->buffers, params_of(&a, r % from)->buffers, floats));
         assert_int_equal(place->epoch, old->epoch);
@@ -177,7 +177,7 @@ TEST(test_another_number_of_servers)
         float *after = whole_momentum(&b);
         assert_true(same_floats(before, after, floats));
         free(after);
-        assert_int_equal(b.group->place.batch, 7);
+        assert_int_equal(b.group->position.batch, 7);
         serve(&b, 12);
         assert_same_weights(&a, 0, &b, 0);
         if (servers == 3) assert_same(&a, &b);
@@ -199,7 +199,7 @@ TEST(test_another_number_of_workers)
     for (int again = 0; again < 2; again++) {
         group b = resumed(&s, &note);
         assert_int_equal(note == NULL, again);
-        assert_int_equal(b.group->place.batch, 4);
+        assert_int_equal(b.group->position.batch, 4);
         for (int r = 1; r < 4; r++) assert_int_equal(b.group->members[r].replica->at.batch, 4);
         save(&b);
         free_crew(&b);

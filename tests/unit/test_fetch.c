@@ -30,7 +30,7 @@ typedef struct fixture_state {
     uint8_t *data;
     server *web;
     char digest[65];
-    nw_fetch_place place;
+    nw_fetch_source source;
 } fixture_state;
 
 static const char *const one_file[] = {"piece.bin", NULL};
@@ -48,11 +48,11 @@ static int set_up(void **state)
     f->web = server_start((const server_file[SERVER_FILES]){{"/piece.bin", f->data, SIZE}});
     if (!f->web) return -1;
     server_control(f->web)->tag = "\"one\"";
-    f->place = (nw_fetch_place){.name = "test",
-                                .address = server_url(f->web),
-                                .folder = "set",
-                                .pieces = {{"piece.bin", f->digest}},
-                                .files = one_file};
+    f->source = (nw_fetch_source){.name = "test",
+                                  .address = server_url(f->web),
+                                  .folder = "set",
+                                  .pieces = {{"piece.bin", f->digest}},
+                                  .files = one_file};
     *state = f;
     return 0;
 }
@@ -70,7 +70,7 @@ static int tear_down(void **state)
 static nw_status fetch(fixture_state *f, bool *already)
 {
     nw_fetch_options o = {.name = "test", .dir = f->root};
-    return nw_fetch_from(&o, &f->place, already);
+    return nw_fetch_from(&o, &f->source, already);
 }
 
 static void check_arrived(fixture_state *f)
@@ -133,7 +133,7 @@ static void test_killed_half_way(void **state)
     pid_t child = fork();
     if (child == 0) {
         nw_fetch_options o = {.name = "test", .dir = f->root, .progress = stop_half_way};
-        nw_fetch_from(&o, &f->place, &already);
+        nw_fetch_from(&o, &f->source, &already);
         kill(getpid(), SIGKILL);
     }
     int status;
@@ -211,11 +211,11 @@ static void test_wrong_digest(void **state)
 {
     fixture_state *f = *state;
     bool already;
-    f->place.pieces[0].digest = "00000000000000000000000000000000";
+    f->source.pieces[0].digest = "00000000000000000000000000000000";
     check_message(fetch(f, &already), NW_E_FILE, "instead of the published 0000");
     assert_non_null(strstr(nw_error_message(), f->digest));
     assert_int_equal(count_entries(f->root), 0);
-    f->place.pieces[0].digest = "0000000000000000000000000000000000000000000000000000000000000000";
+    f->source.pieces[0].digest = "0000000000000000000000000000000000000000000000000000000000000000";
     check_message(fetch(f, &already), NW_E_FILE, "SHA-256");
     assert_int_equal(count_entries(f->root), 0);
 }
@@ -224,13 +224,13 @@ static void test_absent(void **state)
 {
     fixture_state *f = *state;
     bool already;
-    f->place.pieces[0].file = "other.bin";
+    f->source.pieces[0].file = "other.bin";
     check_message(fetch(f, &already), NW_E_SYSTEM, "other.bin: the server answers 404");
     assert_int_equal(count_entries(f->root), 0);
     nw_fetch_options o = {.name = "test", .dir = f->root, .url = "ftp://127.0.0.1/"};
-    check_message(nw_fetch_from(&o, &f->place, &already), NW_E_SYSTEM, "ftp://127.0.0.1/");
+    check_message(nw_fetch_from(&o, &f->source, &already), NW_E_SYSTEM, "ftp://127.0.0.1/");
     o.url = "file:///etc";
-    check_message(nw_fetch_from(&o, &f->place, &already), NW_E_SYSTEM, "file:///etc");
+    check_message(nw_fetch_from(&o, &f->source, &already), NW_E_SYSTEM, "file:///etc");
     assert_int_equal(count_entries(f->root), 0);
 }
 
@@ -239,9 +239,9 @@ static void test_mirror(void **state)
     fixture_state *f = *state;
     bool already;
     char url[128];
-    snprintf(url, sizeof url, "%.100s", f->place.address);
+    snprintf(url, sizeof url, "%.100s", f->source.address);
     url[strlen(url) - 1] = 0; /* without the last slash */
-    f->place.address = "http://127.0.0.1:1/";
+    f->source.address = "http://127.0.0.1:1/";
     setenv("NOWAIT_MIRROR", url, 1);
     assert_int_equal(fetch(f, &already), NW_OK);
     unsetenv("NOWAIT_MIRROR");
@@ -352,19 +352,19 @@ static void test_fetch_archive(void **state)
     nw_digest_add(&hash, tar, sizeof tar);
     nw_digest_end(&hash, digest);
     server *web = server_start((const server_file[SERVER_FILES]){{"/a.tar", tar, sizeof tar}});
-    nw_fetch_place place = {.name = "test",
-                            .address = server_url(web),
-                            .folder = "set",
-                            .archives = true,
-                            .unpacked = 1000,
-                            .pieces = {{"a.tar", digest}},
-                            .files = more};
+    nw_fetch_source source = {.name = "test",
+                              .address = server_url(web),
+                              .folder = "set",
+                              .archives = true,
+                              .unpacked = 1000,
+                              .pieces = {{"a.tar", digest}},
+                              .files = more};
     nw_fetch_options o = {.name = "test", .dir = f->root};
-    check_message(nw_fetch_from(&o, &place, &already), NW_E_FILE, "does not contain b.bin");
+    check_message(nw_fetch_from(&o, &source, &already), NW_E_FILE, "does not contain b.bin");
     assert_false(file_exists(f->root, "set"));
     assert_false(file_exists(f->root, "set.unpack"));
-    place.files = files;
-    assert_int_equal(nw_fetch_from(&o, &place, &already), NW_OK);
+    source.files = files;
+    assert_int_equal(nw_fetch_from(&o, &source, &already), NW_OK);
     assert_true(file_exists(f->root, "set/a.bin"));
     assert_int_equal(count_entries(f->root), 1);
     server_stop(web);

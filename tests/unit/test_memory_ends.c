@@ -34,7 +34,7 @@ static nw_status train_on(const kind *k, const char *dir, const nw_dataset *d, c
     volatile sig_atomic_t stop = dir == NULL;
     nw_stopwatch watch = nw_stopwatch_start(NULL, nw_now_ns());
     nw_run_options o = {.group = {.replica = replica_options(d, k->model),
-                                  .place = k->world > 0 ? NW_REPLICAS_VIRTUAL : NW_REPLICAS_ALONE,
+                                  .mode = k->world > 0 ? NW_REPLICAS_VIRTUAL : NW_REPLICAS_ALONE,
                                   .world = k->world,
                                   .exchange = {.name = k->exchange, .max_staleness = -1, .servers = k->servers},
                                   .cluster = cluster,

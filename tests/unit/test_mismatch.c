@@ -49,7 +49,7 @@ static void test_a_flipped_bit_ends_a_run(void **state)
     const volatile sig_atomic_t stop = 0;
     nw_stopwatch watch = nw_stopwatch_start(NULL, nw_now_ns());
     nw_run_options o = {.group = {.replica = replica_options(d, "lenet5"),
-                                  .place = NW_REPLICAS_VIRTUAL,
+                                  .mode = NW_REPLICAS_VIRTUAL,
                                   .world = 2,
                                   .exchange = {.name = "allreduce", .max_staleness = -1, .layout.bucket_bytes = 4096},
                                   .cluster = cluster,
