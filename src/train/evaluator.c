@@ -54,7 +54,7 @@ static nw_case *next_case(const nw_evaluator *j)
 
 /* All that wait, one after the other, until the evaluator is asked to stop. Called with the lock, which others get
  * meanwhile. */
-static void judge_all(nw_evaluator *j)
+static void evaluate_all(nw_evaluator *j)
 {
     nw_case *c;
     while (!j->ends && j->status == NW_OK && !is_asked_to_stop(j) && (c = next_case(j))) {
@@ -75,7 +75,7 @@ static void *work(void *context)
     nw_evaluator *j = context;
     pthread_mutex_lock(&j->lock);
     while (!j->ends) {
-        judge_all(j);
+        evaluate_all(j);
         if (!j->ends) pthread_cond_wait(&j->changed, &j->lock);
     }
     pthread_mutex_unlock(&j->lock);
@@ -123,7 +123,7 @@ nw_status nw_evaluator_submit(nw_evaluator *j, nw_case *c)
     if (j->running)
         pthread_cond_broadcast(&j->changed);
     else
-        judge_all(j);
+        evaluate_all(j);
     nw_status status = j->status;
     pthread_mutex_unlock(&j->lock);
     return status == NW_OK ? NW_OK : tell_failure(j);

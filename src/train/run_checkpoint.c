@@ -148,27 +148,27 @@ nw_status nw_run_save(run *r)
     return NW_OK;
 }
 
-static nw_status write_best(run *r, const nw_case *judged, const char *path)
+static nw_status write_best(run *r, const nw_case *evaluated, const char *path)
 {
     nw_params params = first(r)->net->model.params;
-    params.values = judged->values;
-    params.buffers = judged->evaluated_buffers;
-    nw_checkpoint_info info = info_of(r, judged->record.step, judged->record.epoch, &params);
+    params.values = evaluated->values;
+    params.buffers = evaluated->evaluated_buffers;
+    nw_checkpoint_info info = info_of(r, evaluated->record.step, evaluated->record.epoch, &params);
     nw_checkpoint_writer *w;
     NW_TRY(nw_checkpoint_begin(&w, path, &info));
     add_origin(r, w);
     nw_checkpoint_add_int(w, WEIGHTS_ONLY, 1);
-    nw_checkpoint_add_model(w, &params, judged->record.step);
+    nw_checkpoint_add_model(w, &params, evaluated->record.step);
     return nw_checkpoint_commit(w);
 }
 
-nw_status nw_run_save_best(run *r, const nw_case *judged)
+nw_status nw_run_save_best(run *r, const nw_case *evaluated)
 {
     NW_AUTOFREE char *path = NULL;
     if (!r->options->run_dir) return NW_OK;
     NW_TRY(nw_path_join(&path, r->options->run_dir, NW_RUN_BEST));
     NW_CLEANUP(end_phase) timed phase = begin_phase(r, NW_PHASE_CHECKPOINT);
-    return write_best(r, judged, path);
+    return write_best(r, evaluated, path);
 }
 
 nw_status nw_run_save_named(run *r)

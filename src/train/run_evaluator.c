@@ -50,8 +50,8 @@ void nw_run_forget_cases(run *r)
 void nw_run_close_evaluator(run *r)
 {
     nw_run_forget_cases(r);
-    nw_case_free(r->last_judged);
-    r->last_judged = NULL;
+    nw_case_free(r->last_evaluated);
+    r->last_evaluated = NULL;
     nw_evaluator_free(r->evaluator);
     r->evaluator = NULL;
 }
@@ -60,8 +60,8 @@ void nw_run_close_evaluator(run *r)
 static void put_away(run *r, nw_case *done)
 {
     if (r->recalibrate && done->evaluated) {
-        nw_case *before = r->last_judged;
-        r->last_judged = done;
+        nw_case *before = r->last_evaluated;
+        r->last_evaluated = done;
         done = before;
     }
     nw_case_free(done);
@@ -70,12 +70,12 @@ static void put_away(run *r, nw_case *done)
 void nw_run_keep_statistics(run *r)
 {
     const nw_params *p = &first(r)->net->model.params;
-    const nw_case *c = r->last_judged;
+    const nw_case *c = r->last_evaluated;
     if (!c || c->record.step != nw_replicas_updates(r->group)) return;
     memcpy(p->buffers, c->evaluated_buffers, p->running.floats * sizeof *p->buffers);
 }
 
-nw_status nw_run_tell_judged(run *r, int64_t wait_ns)
+nw_status nw_run_tell_evaluated(run *r, int64_t wait_ns)
 {
     nw_case *done;
     while (r->evaluator) {
@@ -100,7 +100,7 @@ nw_status nw_run_submit_cases(run *r)
     return NW_OK;
 }
 
-int nw_run_judging(const run *r)
+int nw_run_evaluating(const run *r)
 {
     int count = 0;
     for (const nw_case *c = r->evaluator ? nw_evaluator_first(r->evaluator) : NULL; c; c = c->next)
@@ -109,9 +109,9 @@ int nw_run_judging(const run *r)
 }
 
 /* Each evaluation that waits has a copy of the parameters. Where they do not keep up, the ranks rest until they do. */
-static void bound_judging(run *r)
+static void bound_evaluations(run *r)
 {
-    if (nw_run_judging(r) <= JUDGING_MOST) return;
+    if (nw_run_evaluating(r) <= EVALUATIONS_MOST) return;
     r->group->driver->pauses = true;
     if (!r->behind)
         nw_observers_message(&r->observers, "evaluations take longer than epochs, so training waits for them; "
@@ -138,7 +138,7 @@ nw_status nw_run_evaluator(run *r, int64_t epoch, double lr, bool evaluate)
     return nw_run_submit_cases(r);
 }
 
-nw_status nw_run_judge_values(run *r, int64_t updates, const float *values)
+nw_status nw_run_evaluate_values(run *r, int64_t updates, const float *values)
 {
     nw_case *c = r->cases;
     while (c && c->complete) c = c->next;
@@ -147,7 +147,7 @@ nw_status nw_run_judge_values(run *r, int64_t updates, const float *values)
     nw_replicas_copy_values(r->group, values, c->values);
     c->complete = true;
     NW_TRY(nw_run_submit_cases(r));
-    bound_judging(r);
+    bound_evaluations(r);
     return NW_OK;
 }
 
@@ -167,6 +167,7 @@ static void list_fields(nw_epoch_record *record, nw_saved_number list[CASE_FIELD
     memcpy(list, all, sizeof all);
 }
 
+/* Their names in a checkpoint are from before evaluators were called so. */
 static void name_case(int index, char prefix[32], char file[48])
 {
     snprintf(prefix, 32, "judged%d.", index);

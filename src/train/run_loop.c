@@ -149,7 +149,7 @@ static void resume_training(run *r)
 }
 
 /* Without lockstep, an epoch that is not the last one of the run is over. */
-static nw_status begin_judging(run *r, double lr)
+static nw_status begin_evaluation(run *r, double lr)
 {
     pause_training(r);
     nw_status status = nw_run_evaluator(r, position(r)->epoch + 1, lr, is_evaluated(r, position(r)->epoch, false));
@@ -173,15 +173,15 @@ nw_status nw_run_updated(void *context, const nw_replicas_update *u)
     record.data_wait_seconds = (double)u->wait_ns * 1e-9;
     send_step(r, &u->tally, &record);
     if (nw_replicas_lockstep(r->group)) return NW_OK;
-    if (u->epoch_over && u->updates < total_updates(r)) NW_TRY(begin_judging(r, u->lr));
-    return nw_run_tell_judged(r, 0);
+    if (u->epoch_over && u->updates < total_updates(r)) NW_TRY(begin_evaluation(r, u->lr));
+    return nw_run_tell_evaluated(r, 0);
 }
 
 nw_status nw_run_snapshot(void *context, const nw_snapshot *snapshot)
 {
     run *r = context;
     pause_training(r);
-    nw_status status = nw_run_judge_values(r, snapshot->updates, snapshot->values);
+    nw_status status = nw_run_evaluate_values(r, snapshot->updates, snapshot->values);
     resume_training(r);
     return status;
 }
@@ -325,15 +325,15 @@ static nw_status tell_epoch(run *r, int64_t epoch, bool evaluated, bool *complet
 
 /* Waits until at most so many evaluations are not done. Rank 0 tells the others again and again that it does.
  * *stop: the run was asked to stop meanwhile. */
-enum { JUDGED_NS = 200000000 }; /* for an evaluation, before they hear of it */
+enum { EVALUATED_NS = 200000000 }; /* for an evaluation, before they hear of it */
 static nw_status await_evaluator(run *r, int most, bool *stop)
 {
     bool behind = true;
     NW_CLEANUP(end_phase) timed phase = begin_phase(r, NW_PHASE_VALIDATION);
     *stop = false;
     for (;;) {
-        NW_TRY(nw_run_tell_judged(r, nw_run_judging(r) > most ? JUDGED_NS : 0));
-        NW_TRY(nw_replicas_agree(r->group, leads(r) && nw_run_judging(r) > most, &behind));
+        NW_TRY(nw_run_tell_evaluated(r, nw_run_evaluating(r) > most ? EVALUATED_NS : 0));
+        NW_TRY(nw_replicas_agree(r->group, leads(r) && nw_run_evaluating(r) > most, &behind));
         if (!behind) return NW_OK;
         NW_TRY(nw_replicas_agree_to_stop(r->group, stop));
         if (*stop) return NW_OK;
@@ -365,25 +365,25 @@ static nw_status end_epoch(run *r, bool *complete)
 }
 
 /* Without lockstep: the parameters that rank 0 has while nothing is under way are evaluated as those of an epoch. */
-static nw_status judge_present(run *r, int64_t epoch)
+static nw_status evaluate_present(run *r, int64_t epoch)
 {
     int64_t done = nw_replicas_updates(r->group);
     NW_TRY(
         nw_run_evaluator(r, epoch, nw_replica_lr(first(r), done * r->options->group.replica.accumulation - 1), true));
-    return nw_run_judge_values(r, done, first(r)->net->model.params.values);
+    return nw_run_evaluate_values(r, done, first(r)->net->model.params.values);
 }
 
 /* At the end of a run without lockstep: evaluates the last parameters, and waits for all evaluations. A run that is
  * killed meanwhile has its checkpoint. *complete is false if it was asked to stop. */
-static nw_status end_judging(run *r, bool *complete)
+static nw_status end_evaluations(run *r, bool *complete)
 {
-    bool judging, stop = false;
+    bool waiting, stop = false;
     NW_CLEANUP(end_phase) timed phase = begin_phase(r, NW_PHASE_VALIDATION);
-    if (leads(r) && r->evaluated_step != nw_replicas_updates(r->group)) /* else it was judged before a resume */
-        NW_TRY(judge_present(r, position(r)->epoch + 1));
-    NW_TRY(nw_run_tell_judged(r, JUDGED_NS));
-    NW_TRY(nw_replicas_agree(r->group, leads(r) && nw_run_judging(r) > 0, &judging));
-    if (judging) NW_TRY(nw_run_save(r));
+    if (leads(r) && r->evaluated_step != nw_replicas_updates(r->group)) /* else it was evaluated before a resume */
+        NW_TRY(evaluate_present(r, position(r)->epoch + 1));
+    NW_TRY(nw_run_tell_evaluated(r, EVALUATED_NS));
+    NW_TRY(nw_replicas_agree(r->group, leads(r) && nw_run_evaluating(r) > 0, &waiting));
+    if (waiting) NW_TRY(nw_run_save(r));
     NW_TRY(await_evaluator(r, 0, &stop));
     *complete = !stop;
     if (*complete && leads(r)) nw_run_keep_statistics(r);
@@ -392,7 +392,7 @@ static nw_status end_judging(run *r, bool *complete)
 
 static nw_status end_run(run *r, bool *complete)
 {
-    NW_TRY(end_judging(r, complete));
+    NW_TRY(end_evaluations(r, complete));
     if (!*complete) return NW_OK;
     r->ended = true;
     NW_TRY(nw_run_save(r));
@@ -412,7 +412,7 @@ static nw_status train_on(run *r)
     const nw_run_options *o = r->options;
     bool lockstep = nw_replicas_lockstep(r->group), stop = false;
     nw_go go;
-    if (!lockstep) NW_TRY(await_evaluator(r, JUDGING_MOST, &stop));
+    if (!lockstep) NW_TRY(await_evaluator(r, EVALUATIONS_MOST, &stop));
     if (stop) return NW_OK;
     NW_TRY(plan(r, &go));
     enter(r, NW_PHASE_TRAIN);
@@ -427,7 +427,7 @@ static nw_status train_on(run *r)
         NW_TRY(nw_replicas_sync_norms(r->group));
         NW_TRY(nw_replicas_compare(r->group));
         if (!reached || is_at_end(r)) return NW_OK;
-        NW_TRY(nw_run_tell_judged(r, 0));
+        NW_TRY(nw_run_tell_evaluated(r, 0));
         NW_TRY(nw_run_save(r));
         return nw_run_save_named(r);
     }
@@ -456,8 +456,8 @@ static nw_status tell_initial(run *r, bool *complete)
         return NW_OK; /* or it is waiting for its evaluation since before a resume */
     NW_CLEANUP(end_phase) timed phase = begin_phase(r, NW_PHASE_VALIDATION);
     NW_TRY(nw_run_open_evaluator(r));
-    NW_TRY(judge_present(r, position(r)->epoch));
-    return nw_run_tell_judged(r, 0);
+    NW_TRY(evaluate_present(r, position(r)->epoch));
+    return nw_run_tell_evaluated(r, 0);
 }
 
 static nw_status loop(run *r)

@@ -44,7 +44,7 @@ typedef struct run {
     nw_loader *recalibrate;       /* for it; NULL: none */
     nw_case *cases;               /* for it, in order; copies of the parameters of the first are still coming */
     int64_t evaluated_step;       /* the last of these; -1: none */
-    nw_case *last_judged;         /* where statistics are measured for an evaluation: the last one, with them */
+    nw_case *last_evaluated;      /* where statistics are measured for an evaluation: the last one, with them */
     bool behind;                  /* it was told that evaluations do not keep up */
     int64_t *snapshots;           /* for nw_go */
     nw_cpu_ticks ticks;
@@ -117,16 +117,16 @@ nw_status nw_run_open_evaluator(run *r); /* unless it is open, or this is not ra
 void nw_run_close_evaluator(run *r);
 /* An epoch is over: a case. If it is evaluated, its parameters follow. */
 nw_status nw_run_evaluator(run *r, int64_t epoch, double lr, bool evaluate);
-nw_status nw_run_judge_values(run *r, int64_t updates, const float *values);
-/* Evaluations that are not done. Where they are more than JUDGING_MOST, the group comes to a rest. */
-enum { JUDGING_MOST = 2 };
-int nw_run_judging(const run *r);
+nw_status nw_run_evaluate_values(run *r, int64_t updates, const float *values);
+/* Evaluations that are not done. Where they are more than EVALUATIONS_MOST, the group comes to a rest. */
+enum { EVALUATIONS_MOST = 2 };
+int nw_run_evaluating(const run *r);
 /* Hands over the cases that are complete, in order. */
 nw_status nw_run_submit_cases(run *r);
 /* Those whose copies will not come go. */
 void nw_run_forget_cases(run *r);
 /* Sends the records of epochs whose evaluation is done; waits so long for each, unless the run is asked to stop. */
-nw_status nw_run_tell_judged(run *r, int64_t wait_ns);
+nw_status nw_run_tell_evaluated(run *r, int64_t wait_ns);
 /* At the end of the run: statistics that were measured to evaluate its weights become theirs. */
 void nw_run_keep_statistics(run *r);
 /* Cases whose records were not sent. Loaded ones are to be submitted. */
@@ -139,7 +139,7 @@ nw_status nw_run_load_cases(run *r, nw_checkpoint *checkpoint);
 nw_status nw_run_save(run *r);
 nw_status nw_run_save_named(run *r);
 /* The best weights so far, which are those of this case, to RUN/best: only rank 0, while all go on. */
-nw_status nw_run_save_best(run *r, const nw_case *judged);
+nw_status nw_run_save_best(run *r, const nw_case *evaluated);
 /* What the run continues from. */
 nw_status nw_run_load(run *r, nw_checkpoint *checkpoint);
 /* Back to the last checkpoint, with a lower rate. If that did not help before, its weights are to blame: to the one

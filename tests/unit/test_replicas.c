@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "support/crew_fixture.h"
+#include "support/replicas_fixture.h"
 
 /* ---- one and many ---- */
 
@@ -27,7 +27,7 @@ TEST(test_one_replica_is_a_run_alone)
             for (int i = 0; i < 3; i++) advance(all[i], 18);
             assert_same(&a, &b);
             assert_same(&a, &c);
-            for (int i = 0; i < 3; i++) free_crew(all[i]);
+            for (int i = 0; i < 3; i++) free_group(all[i]);
         }
 }
 
@@ -45,7 +45,7 @@ TEST(test_replicas_are_equal_after_every_step)
             }
             assert_false(same_floats(params_of(&c, 0)->buffers, params_of(&c, 1)->buffers,
                                      params_of(&c, 0)->running.floats)); /* they see different images */
-            free_crew(&c);
+            free_group(&c);
         }
 }
 
@@ -65,7 +65,7 @@ TEST(test_a_flipped_bit_is_found_and_its_rank_named)
         snprintf(name, sizeof name, "rank %d", rank ? rank : 1); /* compared with rank 0: if that is wrong, all are */
         assert_says(name);
         assert_says("step 2");
-        free_crew(&c);
+        free_group(&c);
     }
 }
 
@@ -92,8 +92,8 @@ TEST(test_shards_make_the_gradient_of_the_whole_batch)
     assert_int_equal(images, seen);
     assert_int_equal(t.images, u.images);
     assert_true(fabs(nw_tally_loss(&t) - nw_tally_loss(&u)) < 1e-4);
-    free_crew(&a);
-    free_crew(&b);
+    free_group(&a);
+    free_group(&b);
 }
 
 /* ---- running statistics ---- */
@@ -138,8 +138,8 @@ TEST(test_statistics_of_all_ranks)
         assert_same_weights(&c, 2, &twin, 2);
         free(before);
         free(after);
-        free_crew(&c);
-        free_crew(&twin);
+        free_group(&c);
+        free_group(&twin);
     }
 }
 
@@ -160,7 +160,7 @@ TEST(test_statistics_of_an_average_on_a_server)
         assert_true(nw_net_average(nw_replicas_first(c.group)->net)->buffers[i] == mean);
     }
     free(before);
-    free_crew(&c);
+    free_group(&c);
 }
 
 /* Statistics of one batch are those that a first step with momentum 1 would leave. */
@@ -188,7 +188,7 @@ TEST(test_recalibration_is_the_mean_over_batches)
             if (fabs(sums[i] - (double)params_of(&c, r)->buffers[i]) > 1e-5 * (1 + fabs(sums[i])))
                 fail_msg("statistic %zu of rank %d is %g, not %g", i, r, (double)params_of(&c, r)->buffers[i], sums[i]);
     free(sums);
-    free_crew(&c);
+    free_group(&c);
 }
 
 /* ---- numbers that are none ---- */
@@ -208,7 +208,7 @@ TEST(test_a_rank_names_itself_and_its_tensor)
                  params_of(&c, rank)->learned.at[0].name);
         assert_says(words);
         assert_int_equal(made(&c, rank), 0);
-        free_crew(&c);
+        free_group(&c);
     }
 }
 

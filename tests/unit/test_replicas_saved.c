@@ -1,6 +1,6 @@
 /*
- * test_crew_saved.c - checkpoints of replicas in a virtual cluster: from any step a run goes on as if nothing had
- * happened, also from where it was asked to stop; what ranks of other processes bring is checked. test_crew_worlds.c has
+ * test_replicas_saved.c - checkpoints of replicas in a virtual cluster: from any step a run goes on as if nothing had
+ * happened, also from where it was asked to stop; what ranks of other processes bring is checked. test_replicas_worlds.c has
  * other worlds.
  */
 #define _GNU_SOURCE 1
@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "support/crew_fixture.h"
+#include "support/replicas_fixture.h"
 
 /* ---- the same world ---- */
 
@@ -40,10 +40,10 @@ static void save_everywhere(const setup *s, int64_t steps)
             assert_int_equal(nw_ledger_total(c.group->ledger, NW_SENT).messages, total.messages);
             ok(nw_ledger_check_links(c.group->ledger, NULL));
         }
-        free_crew(&c);
+        free_group(&c);
     }
-    free_crew(&whole);
-    free_crew(&going);
+    free_group(&whole);
+    free_group(&going);
 }
 
 /* Epochs of 5 batches: with accumulation 2 their ends cut a gradient in two. */
@@ -82,9 +82,9 @@ TEST(test_saved_with_half_a_gradient)
         advance(&c, 6);
         advance(&whole, 6);
         assert_same(&whole, &c);
-        free_crew(&c);
-        free_crew(&whole);
-        free_crew(&going);
+        free_group(&c);
+        free_group(&whole);
+        free_group(&going);
     }
 }
 
@@ -102,8 +102,8 @@ TEST(test_own_time_goes_on)
     assert_int_equal(b.group->ranks[0].elapsed_ns, elapsed);
     advance(&b, 4);
     assert_true(b.group->ranks[0].elapsed_ns > elapsed);
-    free_crew(&a);
-    free_crew(&b);
+    free_group(&a);
+    free_group(&b);
 }
 
 /* ---- ranks of other processes ---- */
@@ -214,7 +214,7 @@ TEST(test_what_another_rank_brings_is_checked)
     group b = resumed(&s, &note);
     assert_null(note);
     assert_same(&a, &b);
-    free_crew(&b);
+    free_group(&b);
     for (int i = 0; i < other.list.count; i++) {
         other.entry = i;
         for (int k = 0; k < 3; k++) {
@@ -237,7 +237,7 @@ TEST(test_what_another_rank_brings_is_checked)
     assert_int_equal(save_with_other(&a), NW_E_MESSAGE);
     assert_says("1099511627776 tensors");
     nw_state_free(&other.list);
-    free_crew(&a);
+    free_group(&a);
 }
 
 /* One that was dropped brings nothing; it begins as rank 0 did, when as many go on. */
@@ -254,8 +254,8 @@ TEST(test_a_rank_that_was_given_up)
     assert_true(same_floats(params_of(&b, 1)->buffers, params_of(&a, 0)->buffers, params_of(&a, 0)->running.floats));
     assert_int_equal(b.group->members[1].replica->at.batch, 2);
     assert_same_weights(&a, 0, &b, 1);
-    free_crew(&a);
-    free_crew(&b);
+    free_group(&a);
+    free_group(&b);
 }
 
 /* An update that was held back is applied before anything else, also by an exchange that holds nothing back. */
@@ -280,7 +280,7 @@ TEST(test_another_delay_goes_on_from_a_checkpoint)
     advance(&d, 6);
     ok(nw_replicas_compare(d.group));
     group *all[] = {&a, &b, &c, &d};
-    for (int i = 0; i < 4; i++) free_crew(all[i]);
+    for (int i = 0; i < 4; i++) free_group(all[i]);
 }
 
 /* Numbers that a machine says of itself when it is saved, instead of its own; -100: its own. */
@@ -310,7 +310,7 @@ TEST(test_an_exchange_that_makes_no_sense_is_refused)
 {
     setup s = {.model = "lenet5", .world = 2, .delay = 1};
     for (lie = 0; lie < LIES; lie++) {
-        group a = started(&s), b = make_crew(&s);
+        group a = started(&s), b = make_group(&s);
         const char *note;
         advance(&a, 3);
         nw_machine *m = a.group->members[0].machine;
@@ -329,8 +329,8 @@ TEST(test_an_exchange_that_makes_no_sense_is_refused)
             if (status != NW_E_FILE) fail_msg("'%s' was loaded as %lld", lies[lie].name, (long long)lies[lie].value);
             assert_says("checkpoint");
         }
-        free_crew(&a);
-        free_crew(&b);
+        free_group(&a);
+        free_group(&b);
     }
 }
 
@@ -340,7 +340,7 @@ TEST(test_an_exchange_that_makes_no_sense_is_refused)
 static void stop_and_go_on(int delay, int accumulation)
 {
     setup s = {.model = "lenet5", .world = 3, .delay = delay, .accumulation = accumulation, .images = 120};
-    group whole = started(&s), c = make_crew(&s);
+    group whole = started(&s), c = make_group(&s);
     volatile sig_atomic_t stop = 0;
     bool stopping;
     const char *note;
@@ -370,12 +370,12 @@ static void stop_and_go_on(int delay, int accumulation)
     advance(&d, end);
     advance(&whole, end);
     assert_same(&whole, &d);
-    free_crew(&whole);
-    free_crew(&c);
-    free_crew(&d);
+    free_group(&whole);
+    free_group(&c);
+    free_group(&d);
 }
 
-TEST(test_a_crew_that_is_asked_to_stop_rests_where_it_can_go_on)
+TEST(test_a_group_that_is_asked_to_stop_rests_where_it_can_go_on)
 {
     for (int delay = 0; delay <= 1; delay++)
         for (int accumulation = 1; accumulation <= 2; accumulation++) stop_and_go_on(delay, accumulation);
@@ -392,7 +392,7 @@ int main(void)
         WITH_FILES(test_a_rank_that_was_given_up),
         WITH_FILES(test_another_delay_goes_on_from_a_checkpoint),
         WITH_FILES(test_an_exchange_that_makes_no_sense_is_refused),
-        WITH_FILES(test_a_crew_that_is_asked_to_stop_rests_where_it_can_go_on),
+        WITH_FILES(test_a_group_that_is_asked_to_stop_rests_where_it_can_go_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

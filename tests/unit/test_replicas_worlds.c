@@ -1,5 +1,5 @@
 /*
- * test_crew_worlds.c - checkpoints of a virtual cluster that a world of another size goes on from: with other ranks,
+ * test_replicas_worlds.c - checkpoints of a virtual cluster that a world of another size goes on from: with other ranks,
  * other servers, other workers, another exchange.
  */
 #define _GNU_SOURCE 1
@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "support/crew_fixture.h"
+#include "support/replicas_fixture.h"
 
 /* From `from` ranks to `to`: all replicas have the weights, go on at the first batch that holds only images which were
  * not seen in this epoch, and the sums of the epoch are kept. */
@@ -45,8 +45,8 @@ static void change_world(int from, int to, int64_t at, int delay)
     }
     advance(&b, at + 4);
     ok(nw_replicas_compare(b.group));
-    free_crew(&a);
-    free_crew(&b);
+    free_group(&a);
+    free_group(&b);
 }
 
 TEST(test_another_world_goes_on_from_a_checkpoint)
@@ -96,7 +96,7 @@ TEST(test_what_is_lost_is_named)
     assert_int_equal(nw_replicas_updates(f.group), 2);
     advance(&f, 4);
     group *all[] = {&a, &b, &c, &d, &e, &f};
-    for (int i = 0; i < 6; i++) free_crew(all[i]);
+    for (int i = 0; i < 6; i++) free_group(all[i]);
 }
 
 /* ---- replicas that differ ---- */
@@ -122,7 +122,7 @@ TEST(test_replicas_that_differ)
     save(&a);
     for (int to = 3; to <= 5; to++) {
         s.world = to;
-        group b = make_crew(&s);
+        group b = make_group(&s);
         set_unequal(&b);
         ok(load(&b, &note));
         if (to == 4) assert_same(&a, &b);
@@ -132,9 +132,9 @@ TEST(test_replicas_that_differ)
             assert_true(nw_optimizer_state_at(x->net->optimizer, 0).data[7] == (float)(r % 4));
             assert_true(nw_net_average(x->net)->values[9] == (float)(r % 4));
         }
-        free_crew(&b);
+        free_group(&b);
     }
-    free_crew(&a);
+    free_group(&a);
 }
 
 /* ---- servers ---- */
@@ -181,10 +181,10 @@ TEST(test_another_number_of_servers)
         serve(&b, 12);
         assert_same_weights(&a, 0, &b, 0);
         if (servers == 3) assert_same(&a, &b);
-        free_crew(&b);
+        free_group(&b);
     }
     free(before);
-    free_crew(&a);
+    free_group(&a);
 }
 
 /* An epoch of 15 batches of two workers is one of 10 of three; saved again, it is counted in those. */
@@ -202,9 +202,9 @@ TEST(test_another_number_of_workers)
         assert_int_equal(b.group->position.batch, 4);
         for (int r = 1; r < 4; r++) assert_int_equal(b.group->members[r].replica->at.batch, 4);
         save(&b);
-        free_crew(&b);
+        free_group(&b);
     }
-    free_crew(&a);
+    free_group(&a);
 }
 
 /* What was held back is the mean of the world that computed it, whatever world and codec apply it. */
@@ -229,8 +229,8 @@ TEST(test_a_mean_that_was_held_back_stays_a_mean)
                 if (fabsf(x[i] - y[i]) > 1e-6f * (1 + fabsf(x[i])))
                     fail_msg("weight %zu is %g in the world that went on and %g in its own", i, (double)y[i],
                              (double)x[i]);
-            free_crew(&a);
-            free_crew(&b);
+            free_group(&a);
+            free_group(&b);
         }
 }
 

@@ -1,9 +1,9 @@
 /*
- * crew_fixture.h - replicas of tiny models on generated images in a virtual cluster, that go on as a run lets them,
+ * replicas_fixture.h - replicas of tiny models on generated images in a virtual cluster, that go on as a run lets them,
  * and are saved and loaded. Include after cmocka.
  */
-#ifndef NW_TESTS_CREW_FIXTURE_H
-#define NW_TESTS_CREW_FIXTURE_H
+#ifndef NW_TESTS_REPLICAS_FIXTURE_H
+#define NW_TESTS_REPLICAS_FIXTURE_H
 
 #include <math.h>
 #include <stdlib.h>
@@ -25,7 +25,7 @@ static inline void assert_says(const char *part)
     if (!strstr(nw_error_message(), part)) fail_msg("expected '%s' in: %s", part, nw_error_message());
 }
 
-/* ---- crews ---- */
+/* ---- groups of replicas ---- */
 
 typedef struct setup {
     const char *model; /* lenet5: no batch norm; resnet9: with it */
@@ -46,7 +46,7 @@ typedef struct group {
     nw_replicas *group;
 } group;
 
-static inline group make_crew(const setup *s)
+static inline group make_group(const setup *s)
 {
     group c = {0};
     bool plain = strcmp(s->model, "lenet5") == 0;
@@ -101,7 +101,7 @@ static inline group make_crew(const setup *s)
     return c;
 }
 
-static inline void free_crew(group *c)
+static inline void free_group(group *c)
 {
     nw_replicas_free(c->group);
     nw_cluster_free(c->cluster);
@@ -152,7 +152,7 @@ static inline int64_t made(const group *c, int member)
 
 static inline group started(const setup *s)
 {
-    group c = make_crew(s);
+    group c = make_group(s);
     ok(nw_replicas_begin(c.group));
     return c;
 }
@@ -225,7 +225,7 @@ static inline nw_status load(group *c, const char **note)
 
 static inline group resumed(const setup *s, const char **note)
 {
-    group c = make_crew(s);
+    group c = make_group(s);
     ok(load(&c, note));
     ok(nw_replicas_begin(c.group));
     return c;
