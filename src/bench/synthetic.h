@@ -1,6 +1,6 @@
 /*
- * synthetic.h - a replica without data, for measuring: it computes the gradient of the same made-up batch over and over,
- * and can be driven as a worker of any exchange.
+ * synthetic.h - a replica without data, for measuring: it computes the gradient of the same made-up batch over and
+ * over, and can be driven as a worker of any exchange.
  */
 #ifndef NW_BENCH_SYNTHETIC_H
 #define NW_BENCH_SYNTHETIC_H

@@ -7,8 +7,8 @@
  *                          config.yaml           how the run was started
  *                          manifest.json         what it is, hashes of all others, scalars of the state; written last
  *
- * Vectors are kept by segment, so that another partition of the same world can read them. The writer takes any number of
- * files, each with any tensors.
+ * Vectors are kept by segment, so that another partition of the same world can read them. The writer takes any number
+ * of files, each with any tensors.
  *
  * Writing: everything goes to a directory aside, is synced, and gets its name by one rename. Killed at any moment, the
  * checkpoint is there in full or not at all, and older ones are as they were. A failing writer removes what it wrote.

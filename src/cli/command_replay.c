@@ -2,9 +2,9 @@
  * command_replay.c - `nowait replay RUN`: repeats a run of several ranks from its event log, in one process, and says
  * whether the weights come out the same.
  *
- * Each process that trained the run left a part (net/event_log.h) with its own options. Parts are replayed one after the
- * other as they were run: each begins with the checkpoint that the one before it leaves, in a folder that is removed
- * afterwards. Without --run-dir nothing else is written.
+ * Each process that trained the run left a part (net/event_log.h) with its own options. Parts are replayed one after
+ * the other as they were run: each begins with the checkpoint that the one before it leaves, in a folder that is
+ * removed afterwards. Without --run-dir nothing else is written.
  */
 #include "cli/command.h"
 #include "setup/plan.h"
@@ -161,10 +161,10 @@ static nw_status compare(const replay *r, const nw_log_part *part, bool last)
     if (!part->ended && r->whole)
         fprintf(stderr,
                 "nowait: the run was killed or failed%s; its event log is complete up to step %" PRId64
-                ", where all ranks rested\n",
+                ", where all ranks were quiescent\n",
                 part->torn ? " and left a torn event log" : "", step);
     printf("replayed steps %" PRId64 " to %" PRId64 " of %s, %d ranks: %s%s, weights %.16s...\n",
-           r->recording.parts[0].rests[r->recording.parts[0].skip].step + 1, step, r->run, part->header.world,
+           r->recording.parts[0].points[r->recording.parts[0].skip].step + 1, step, r->run, part->header.world,
            wanted[0] ? "same weights as " : "nothing to compare with", wanted[0] ? whose : "",
            r->result.weights_sha256);
     return NW_OK;
@@ -226,8 +226,8 @@ static nw_status replay_all(replay *r)
     if (r->recording.count > 1) NW_TRY(make_folder(r));
     const nw_log_part *first = &r->recording.parts[0];
     NW_FAIL_IF(r->recording.count == 1 && first->runs == first->skip, NW_E_FILE,
-               "%s was killed before its ranks first rested after step %" PRId64 ": there is nothing to replay", r->run,
-               first->rests[first->skip].step);
+               "%s was killed before its ranks were first quiescent after step %" PRId64 ": there is nothing to replay",
+               r->run, first->points[first->skip].step);
     for (int i = 0; i < r->recording.count; i++) {
         const nw_log_part *part = &r->recording.parts[i];
         bool last = i + 1 == r->recording.count;

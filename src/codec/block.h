@@ -51,8 +51,8 @@ typedef struct nw_extent {
     uint32_t rows; /* of the item, if it is a matrix; 0: 1 */
 } nw_extent;
 
-/* Extents ascend. cuts: by cut, the element of the block at which it begins, and the end. Item i is called first_number +
- * i. Memories keep element i of the vector at i. */
+/* Extents ascend. cuts: by cut, the element of the block at which it begins, and the end. Item i is called first_number
+ * + i. Memories keep element i of the vector at i. */
 nw_status nw_block_make(nw_block *block, const nw_codec *codec, const nw_extent *extents, int extent_count,
                         const size_t *cuts, int cut_count, uint32_t first_number);
 /* One cut of a block as a block of its own, of one cut, for whoever encodes that one alone. Its memory has no room for

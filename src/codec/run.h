@@ -24,8 +24,8 @@ static inline const float *nw_encoding_floats(const nw_encoding *e, const nw_til
 void nw_codec_begin(nw_encoding *e, nw_pool *pool);
 void nw_codec_end(nw_encoding *e, nw_pool *pool);
 
-/* Of codecs that add floats (nw_rounds): what this member gives in a round, item by item; and the mean of all, after the
- * last round to `target`, of which the memory hears. */
+/* Of codecs that add floats (nw_rounds): what this member gives in a round, item by item; and the mean of all, after
+ * the last round to `target`, of which the memory hears. */
 void nw_codec_give(nw_encoding *e, int round, float *out, nw_pool *pool);
 void nw_codec_turn(nw_encoding *e, int round, const float *mean, float *target, nw_pool *pool);
 size_t nw_codec_round_floats(const nw_block *block, int round); /* of all items */

@@ -330,7 +330,7 @@ const nw_option nw_option_rows[] = {
 
     /* replaying */
     {"steps", NULL, 0, INT, "N", "0", AT(steps), 0, 1 << 30, NW_COMMAND_REPLAY, IN(MEASURE), LIVE,
-     "stop at the last rest of all ranks by step N; 0: at the end"},
+     "stop where all ranks were last quiescent by step N; 0: at the end"},
     {"from", NULL, 0, TEXT, "CHECKPOINT", "", AT(from), 0, 0, NW_COMMAND_REPLAY, IN(MEASURE), LIVE,
      "begin at a checkpoint of the run instead of its beginning"},
     {"show", NULL, 0, FLAG, NULL, "false", AT(show), 0, 0, NW_COMMAND_REPLAY, IN(MEASURE), LIVE,

@@ -1,8 +1,8 @@
 /*
  * recipe.h - recipes by name, and where the files that come with the program are.
  *
- * Installed folders (recipes/, configs/, clusters/, experiments/) are looked for in this order: the current folder; beside
- * the folder of the executable (build/nowait finds recipes/ of its source); share/nowait beside that folder (an
+ * Installed folders (recipes/, configs/, clusters/, experiments/) are looked for in this order: the current folder;
+ * beside the folder of the executable (build/nowait finds recipes/ of its source); share/nowait beside that folder (an
  * installed bin/nowait).
  */
 #ifndef NW_CONFIG_RECIPE_H
@@ -24,8 +24,8 @@ nw_status nw_installed_named(const char *folder, const char *what, const char *h
  * error that says the nearest. */
 nw_status nw_recipe_find(const char *name, char path[NW_PATH_MOST]);
 
-/* Names of the .yaml files of an installed folder ("recipes") and of the folders in it, sorted, each once. They live in the
- * region. */
+/* Names of the .yaml files of an installed folder ("recipes") and of the folders in it, sorted, each once. They live in
+ * the region. */
 nw_status nw_installed_names(const char *folder, nw_bump *region, nw_text_list *names);
 
 /* One line a recipe: its name and what it is about. */

@@ -6,8 +6,8 @@
  * split (or the split in its own order); of `world` ranks, rank r takes positions r, r + world, r + 2 world, ... of it,
  * so that together they take each sample once, each with the augmentation that one rank alone would give it.
  *
- * With `owner`, ranks take images of their own alone: each goes through them again and again, every time in a new order.
- * An epoch has as many samples for each rank as without, so that a rank with few images sees them several times
+ * With `owner`, ranks take images of their own alone: each goes through them again and again, every time in a new
+ * order. An epoch has as many samples for each rank as without, so that a rank with few images sees them several times
  * meanwhile, and one with many goes on with the others in the next epoch.
  *
  * All ranks have the same number of batches. Where samples do not divide evenly, ranks differ by one sample, and a rank

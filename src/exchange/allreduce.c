@@ -160,7 +160,7 @@ static nw_status handle(nw_machine *m, const nw_event *event, nw_actions *action
     return NW_OK;
 }
 
-static bool rests(const nw_machine *m)
+static bool is_quiescent(const nw_machine *m)
 {
     const allreduce *a = (const allreduce *)m;
     return nw_reduce_completed(a->reduce) == a->step && !a->applying && !a->asked &&
@@ -244,7 +244,7 @@ static nw_status make(allreduce *a, const nw_exchange_options *o)
 
 nw_status nw_allreduce_create(nw_machine **out, const nw_exchange_options *o)
 {
-    static const nw_machine_ops ops = {"allreduce", handle, rests, waits, state, allreduce_free, loaded};
+    static const nw_machine_ops ops = {"allreduce", handle, is_quiescent, waits, state, allreduce_free, loaded};
     NW_FAIL_IF(o->delay < 0 || o->delay > 1, NW_E_ARGUMENT, "allreduce can delay updates by 0 or 1 steps, not by %d",
                o->delay);
     allreduce *a = calloc(1, sizeof *a);

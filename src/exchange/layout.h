@@ -6,8 +6,8 @@
  * are data. A bucket is items of one codec that become final about the same time: backward passes finish the vector
  * from its end to its beginning, so bucket 0 has the last of it. A bucket is sent when its lowest element is final.
  *
- * Buckets are cut between those who add or own them: into equal parts, on multiples of 16 floats, or where ranges of the
- * vector begin. Parts may be empty. Buckets that are gathered are not cut: everybody gets them whole.
+ * Buckets are cut between those who add or own them: into equal parts, on multiples of 16 floats, or where ranges of
+ * the vector begin. Parts may be empty. Buckets that are gathered are not cut: everybody gets them whole.
  *
  * All of it depends on the segments and options alone, so all ranks agree.
  */

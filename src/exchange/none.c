@@ -72,12 +72,12 @@ static nw_status handle(nw_machine *m, const nw_event *event, nw_actions *action
     return NW_OK;
 }
 
-static bool rests(const nw_machine *m) { return !((const none *)m)->asked; }
+static bool is_quiescent(const nw_machine *m) { return !((const none *)m)->asked; }
 static void waits(const nw_machine *m, nw_wait *wait) { (void)m, *wait = (nw_wait){.what = "nothing"}; }
 static void state(nw_machine *m, nw_state *s) { nw_state_integer(s, "updates", NW_STATE_KEPT, &m->updates); }
 static void none_free(nw_machine *m) { free(m); }
 
-static const nw_machine_ops ops = {"none", handle, rests, waits, state, none_free, NULL};
+static const nw_machine_ops ops = {"none", handle, is_quiescent, waits, state, none_free, NULL};
 
 nw_status nw_none_create(nw_machine **out, const nw_exchange_options *o)
 {

@@ -119,10 +119,10 @@ static nw_status handle(nw_machine *m, const nw_event *event, nw_actions *action
     }
 }
 
-static bool rests(const nw_machine *m)
+static bool is_quiescent(const nw_machine *m)
 {
     const passes *p = (const passes *)m;
-    return !p->asked && p->exchange->ops->rests(p->exchange);
+    return !p->asked && p->exchange->ops->quiescent(p->exchange);
 }
 
 static void waits(const nw_machine *m, nw_wait *wait)
@@ -162,7 +162,7 @@ nw_status nw_passes_create(nw_machine **out, nw_machine *exchange, const nw_para
     *out = NULL;
     NW_FAIL_IF(!p, NW_E_MEMORY, "no memory for a pipeline");
     p->base = *exchange; /* what the driver and the run may know of it */
-    p->ops = (nw_machine_ops){exchange->ops->name, handle, rests, waits, state, passes_free, loaded};
+    p->ops = (nw_machine_ops){exchange->ops->name, handle, is_quiescent, waits, state, passes_free, loaded};
     p->base.ops = &p->ops;
     p->exchange = exchange;
     p->params = params;

@@ -58,7 +58,7 @@ nw_status nw_reduce_give_bucket(nw_reduce *reduce, nw_actions *actions, int64_t 
 nw_status nw_reduce_take(nw_reduce *reduce, nw_actions *actions, nw_message *message, int from);
 /* Rounds whose means are all here. */
 int64_t nw_reduce_completed(const nw_reduce *reduce);
-/* Goes on from there, at rest. */
+/* Goes on from there, when quiescent. */
 void nw_reduce_begin_at(nw_reduce *reduce, int64_t round);
 /* What its messages say in header.until from now on: the run ends so many rounds after their own; 0: nothing. */
 void nw_reduce_say(nw_reduce *reduce, int64_t until);

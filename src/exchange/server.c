@@ -12,7 +12,7 @@
  *
  * The server gives credits, so that exactly as many updates are made as were asked for, without surplus gradients
  * and without a barrier anywhere: workers that are done early get more to do. At the end of a run, when every credit
- * has been used, all workers get the last parameters, so that at rest all replicas are equal, bit for bit.
+ * has been used, all workers get the last parameters, so that all replicas are equal when quiescent, bit for bit.
  *
  * Messages carry versions: the delay of a gradient is the number of updates since its parameters.
  *
@@ -159,7 +159,7 @@ nw_status nw_server_decode_all(server *s, nw_actions *actions, const pieces *fro
 /* ---- messages that come ------------------------------------------------------------------------------------------ */
 
 /* What a worker hears; all else is for servers. */
-static bool is_for_worker(int kind) { return kind == MODEL || kind == CREDIT || kind == REST || kind == DROPPED; }
+static bool is_for_worker(int kind) { return kind == MODEL || kind == CREDIT || kind == OVER || kind == DROPPED; }
 
 static bool has_values(int kind) { return kind == GRADIENT || kind == MODEL || kind == COPY; }
 
@@ -173,7 +173,7 @@ static sender sender_of(int kind)
     case JOIN:
         return OF_WORKER;
     case MODEL:
-    case REST:
+    case OVER:
     case COPY:
     case APPLIED:
         return OF_SERVER;
@@ -239,7 +239,7 @@ static nw_status go(server *s, nw_actions *actions, const nw_go *go)
     s->snapshot_count = go->snapshot_count;
     if (s->hears) { /* before the servers, who may hand out work at once */
         s->worker.active = true;
-        for (int i = 0; i < s->servers; i++) s->worker.from[i].rests = !s->works && i == s->base.group.me;
+        for (int i = 0; i < s->servers; i++) s->worker.from[i].over = !s->works && i == s->base.group.me;
     }
     return s->serves ? nw_turns_go(s, actions, go->until) : NW_OK;
 }
@@ -292,7 +292,7 @@ static nw_status handle(nw_machine *m, const nw_event *event, nw_actions *action
     return NW_OK;
 }
 
-static bool rests(const nw_machine *machine)
+static bool is_quiescent(const nw_machine *machine)
 {
     const server *s = (const server *)machine;
     const master *m = &s->master;
@@ -312,7 +312,7 @@ static void waits(const nw_machine *m, nw_wait *wait)
         return;
     }
     for (int i = 0; i < s->servers; i++)
-        if (i != s->base.group.me && !s->worker.from[i].rests) nw_wait_add(wait, &s->base.group, i);
+        if (i != s->base.group.me && !s->worker.from[i].over) nw_wait_add(wait, &s->base.group, i);
     snprintf(wait->what, sizeof wait->what, "parameters after %" PRId64 " gradients, or the end of the run",
              s->worker.begun);
 }
@@ -442,7 +442,7 @@ static nw_status make(server *s)
 
 nw_status nw_server_create(nw_machine **out, const nw_exchange_options *o)
 {
-    static const nw_machine_ops ops = {"server", handle, rests, waits, state, server_free, loaded};
+    static const nw_machine_ops ops = {"server", handle, is_quiescent, waits, state, server_free, loaded};
     NW_TRY(check_options(o));
     server *s = calloc(1, sizeof *s);
     NW_FAIL_IF(!s, NW_E_MEMORY, "no memory for an exchange");

@@ -139,20 +139,20 @@ nw_status nw_clients_go(server *s, nw_actions *actions)
         client *c = &m->clients[i];
         if (c->joins) NW_TRY(nw_clients_return(s, actions, c, true));
         if (c->dropped || c->has < 0) continue;
-        c->has = m->version; /* all are equal at rest */
+        c->has = m->version; /* all are equal when quiescent */
         if (!is_own(s, c)) NW_TRY(keep_backup(s, actions, c));
     }
     for (int i = 1; i < s->servers && is_first(s); i++) m->fellows[i] = (fellow){m->version, s->now_ns};
     return NW_OK;
 }
 
-static nw_status send_rest(server *s, nw_actions *actions, int to)
+static nw_status send_over(server *s, nw_actions *actions, int to)
 {
     master *m = &s->master;
     nw_message *message;
     uint32_t dropped = 0;
     for (int i = 0; i < s->workers; i++) dropped += m->clients[i].dropped;
-    NW_TRY(nw_server_make_message(s, actions, REST, dropped * sizeof dropped, 0, m->version, &message));
+    NW_TRY(nw_server_make_message(s, actions, OVER, dropped * sizeof dropped, 0, m->version, &message));
     uint8_t *at = message->payload;
     for (int i = 0; i < s->workers; i++) {
         uint32_t member = (uint32_t)m->clients[i].member;
@@ -163,7 +163,7 @@ static nw_status send_rest(server *s, nw_actions *actions, int to)
     return nw_server_send(s, actions, to, message);
 }
 
-/* The last parameters, exactly, so that all are equal at rest. */
+/* The last parameters, exactly, so that all are equal when quiescent. */
 static nw_status send_last(server *s, nw_actions *actions, client *c)
 {
     master *m = &s->master;
@@ -174,10 +174,10 @@ static nw_status send_last(server *s, nw_actions *actions, client *c)
     }
     c->has = m->version;
     nw_clients_drop_backups(s, c, INT64_MAX);
-    return send_rest(s, actions, c->member);
+    return send_over(s, actions, c->member);
 }
 
-nw_status nw_clients_rest(server *s, nw_actions *actions)
+nw_status nw_clients_end_run(server *s, nw_actions *actions)
 {
     master *m = &s->master;
     m->active = false;
@@ -192,7 +192,7 @@ nw_status nw_clients_rest(server *s, nw_actions *actions)
         if (i == s->base.group.me) continue;
         NW_TRY(encode_model(s, actions, NW_PLAINLY));
         NW_TRY(send_model(s, actions, i));
-        NW_TRY(send_rest(s, actions, i));
+        NW_TRY(send_over(s, actions, i));
     }
     nw_pieces_drop(&m->model, s->piece_count);
     for (int i = 1; is_first(s) && i < s->servers; i++) NW_TRY(nw_server_tell(s, actions, i, CLOSE, 0, m->version));

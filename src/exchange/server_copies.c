@@ -13,7 +13,7 @@
  * used. Nobody waits for ever: whoever waits has made more updates than the first copy that is not taken needs, and the
  * gradients of these went to all servers.
  *
- * At rest no copy is under way: a server is not idle until its copies are taken.
+ * When quiescent no copy is under way: a server is not idle until its copies are taken.
  */
 #include "exchange/server_private.h"
 

@@ -13,7 +13,7 @@
  *   REPORT     worker -> server 0      what the worker has to tell of that batch; after the pieces
  *   MODEL      server -> worker        a piece of the parameters of that version; at the end of a run also to servers
  *   CREDIT     server 0 -> worker      compute one gradient from a model of that version or a newer one; step: its number
- *   REST       server -> all           the run is over, the parameters are those of that version; members that are dropped
+ *   OVER       server -> all           the run is over, the parameters are those of that version; members that are dropped
  *   CLOSE      server 0 -> server      the run is over after that many updates
  *   DROPPED    server 0 -> worker      you were dropped: forget your credits and what you compute for them
  *   JOIN       worker -> server 0      I have, and am back
@@ -45,7 +45,7 @@ enum {
     REPORT,
     MODEL,
     CREDIT,
-    REST,
+    OVER,
     CLOSE,
     DROPPED,
     JOIN,
@@ -79,7 +79,7 @@ typedef struct source {
     pieces ready[READY_MOST]; /* complete models that are not in place, the oldest first */
     int ready_count;
     int64_t version; /* of what is in place */
-    bool rests;      /* it has said that the run is over */
+    bool over;       /* it has said that the run is over */
 } source;
 
 typedef struct credit {
@@ -185,7 +185,7 @@ typedef struct server {
     size_t *range;       /* by server: where its range begins; one more for the end */
     int servers, first_worker, workers;
     bool serves, works; /* this rank's roles */
-    bool hears;         /* it gets parameters of other servers: as a worker, or at rest, as one of several servers */
+    bool hears; /* it gets parameters of other servers: as a worker, or when quiescent, as one of several servers */
     bool sync;
     const int64_t *snapshots; /* updates behind which one is due in this run, ascending */
     int snapshot_count;
@@ -241,7 +241,7 @@ nw_status nw_clients_own_begins(server *s, nw_actions *actions);
 nw_status nw_clients_give_credits(server *s, nw_actions *actions);
 /* A run begins, and ends: all get the last parameters, exactly. */
 nw_status nw_clients_go(server *s, nw_actions *actions);
-nw_status nw_clients_rest(server *s, nw_actions *actions);
+nw_status nw_clients_end_run(server *s, nw_actions *actions);
 /* Of a worker that was dropped: it says something, or wants to come back. */
 nw_status nw_clients_return(server *s, nw_actions *actions, client *c, bool joins);
 /* Server 0 tells the others. */

@@ -386,7 +386,7 @@ static nw_status heed(server *s, nw_actions *actions, const nw_message *order, b
         NW_FAIL_IF((int64_t)h->version != s->master.version, NW_E_MESSAGE,
                    "rank %u ends the run after %" PRIu64 " updates, and %" PRId64 " were made", h->from, h->version,
                    s->master.version);
-        return nw_clients_rest(s, actions);
+        return nw_clients_end_run(s, actions);
     default:
         return heed_turn(s, actions, order, heeded);
     }
@@ -421,7 +421,7 @@ nw_status nw_turns_go_on(server *s, nw_actions *actions)
     NW_TRY(nw_clients_give_credits(s, actions));
     if (chosen) NW_TRY(tell_turn(s, actions, m->counted[m->version & 1].delay, false));
     bool over = !m->applying && m->queue_count == 0 && m->credits.out == 0 && m->version >= m->until;
-    if (over) return nw_clients_rest(s, actions);
+    if (over) return nw_clients_end_run(s, actions);
     nw_clients_set_timer(s, actions);
     return NW_OK;
 }

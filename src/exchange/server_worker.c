@@ -98,7 +98,7 @@ static nw_status hear_of_dropped(server *s, nw_actions *actions, const nw_messag
     return NW_OK;
 }
 
-static nw_status rest(server *s, nw_actions *actions, const nw_message *m, int server_index)
+static nw_status run_over(server *s, nw_actions *actions, const nw_message *m, int server_index)
 {
     worker *w = &s->worker;
     source *from = &w->from[server_index];
@@ -107,9 +107,9 @@ static nw_status rest(server *s, nw_actions *actions, const nw_message *m, int s
     if (server_index != s->base.group.me) NW_TRY(put_in_place(s, actions, from, (int64_t)m->header->version));
     if (server_index == 0 && s->base.group.me != 0) NW_TRY(hear_of_dropped(s, actions, m));
     from->version = (int64_t)m->header->version;
-    from->rests = true;
+    from->over = true;
     for (int i = 0; i < s->servers; i++)
-        if (!w->from[i].rests) return NW_OK;
+        if (!w->from[i].over) return NW_OK;
     w->active = false;
     return NW_OK;
 }
@@ -142,8 +142,8 @@ nw_status nw_worker_take(server *s, nw_actions *actions, nw_message *m, int from
         return take_piece(s, m, from);
     case CREDIT:
         return take_credit(&s->worker, m->header);
-    case REST:
-        return rest(s, actions, m, from);
+    case OVER:
+        return run_over(s, actions, m, from);
     default:
         return join_again(s, actions);
     }

@@ -1,6 +1,6 @@
 /*
- * summed.h - the buckets whose codecs add floats (codec.h, nw_rounds): in each round the mean of a short vector over all
- * members, which is a reduction of its own (reduce.h), of plain floats.
+ * summed.h - the buckets whose codecs add floats (codec.h, nw_rounds): in each round the mean of a short vector over
+ * all members, which is a reduction of its own (reduce.h), of plain floats.
  *
  * A bucket's round begins when the one before is over. A step whose turn it is while the last one is not over waits;
  * what is given must stay as it is until then.

@@ -350,7 +350,7 @@ nw_status nw_driver_run(nw_driver *d, nw_rank *ranks, const nw_go *go)
         nw_recorder_run(recorder, ranks[i].index, ranks[i].machine->updates, ranks[i].sequence);
     nw_status status = d->ops->run(d, go);
     for (int i = 0; i < d->count && status == NW_OK; i++)
-        nw_recorder_rest(recorder, ranks[i].index, ranks[i].machine->updates);
+        nw_recorder_quiescent(recorder, ranks[i].index, ranks[i].machine->updates);
     return tell_failure(d, status);
 }
 

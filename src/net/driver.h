@@ -1,17 +1,17 @@
 /*
- * driver.h - who moves events: a driver runs the ranks of this process until all of them rest.
+ * driver.h - who moves events: a driver runs the ranks of this process until all of them are quiescent.
  *
  * A world has `size` ranks; this process holds `count` of them, from `first` on: one under MPI, all of a virtual
- * cluster. nw_driver_run tells each how far to go and goes on until every one of them rests (machine.h). What has to
- * happen between (evaluation, checkpoints, comparing replicas) is written once, as loops over the local ranks with
- * nw_driver_allgather where ranks must know of each other.
+ * cluster. nw_driver_run tells each how far to go and goes on until every one of them is quiescent (machine.h). What
+ * has to happen between (evaluation, checkpoints, comparing replicas) is written once, as loops over the local ranks
+ * with nw_driver_allgather where ranks must know of each other.
  *
  * Nothing waits for ever: a rank that hears nothing of one it waits for within `timeout_ns` fails with NW_E_PEER, names
  * them and what they last did, and, where a directory for dumps is given, every living rank writes what it knows
  * to it (docs/running.md). A rank that fails tells the others first.
  *
- * Stopping: when *stop becomes non-zero, or whoever runs it wants a rest (`pauses`), the machines of this process hear
- * STOP, once in a run; that others must know is theirs to say.
+ * Stopping: when *stop becomes non-zero, or whoever runs it wants the ranks quiescent (`pauses`), the machines of this
+ * process hear STOP, once in a run; that others must know is theirs to say.
  *
  * Threads: a driver, its ranks and its pool belong to one thread.
  */
@@ -90,8 +90,8 @@ struct nw_driver {
     int64_t waited_ns;   /* that local ranks had nothing to do but wait */
 };
 
-/* Runs the local ranks (`count` of them) until all rest. Before the next run all must have met (nw_driver_allgather), or a
- * rank that is still in this one may hear what belongs to the next. */
+/* Runs the local ranks (`count` of them) until all are quiescent. Before the next run all must have met
+ * (nw_driver_allgather), or a rank that is still in this one may hear what belongs to the next. */
 nw_status nw_driver_run(nw_driver *driver, nw_rank *ranks, const nw_go *go);
 
 /* Every rank gives `bytes`, at most NW_SHARE_MOST; all get those of all ranks in the order of ranks, zeros of dropped
@@ -146,8 +146,8 @@ void nw_driver_stamp(nw_driver *driver, int from, int to, nw_message *message);
 void nw_driver_accept(nw_driver *driver, int from, int to, const nw_message *message);
 /* DROP and BACK: a machine of rank `by` does not wait for `rank` any more, or does so again. */
 void nw_driver_drop(nw_driver *driver, int by, int rank, bool back);
-/* Whether a rank that has had nothing to do since `idle_ns` waits for one that it has not heard for too long; `heard_ns`
- * is by rank. All in its own time. Timers are no news: those of an exchange may ring for ever. */
+/* Whether a rank that has had nothing to do since `idle_ns` waits for one that it has not heard for too long;
+ * `heard_ns` is by rank. All in its own time. Timers are no news: those of an exchange may ring for ever. */
 bool nw_rank_is_late(const nw_driver *driver, const nw_rank *rank, int64_t now_ns, int64_t idle_ns,
                      const int64_t *heard_ns);
 /* NW_E_PEER: `waited_ns` have passed, and the rank still waits. */

@@ -1,4 +1,5 @@
-/* event_log.c - writing an event log; see event_log.h. Reading it is in event_log_read.c, whole runs are in recording.c. */
+/* event_log.c - writing an event log; see event_log.h. Reading it is in event_log_read.c, whole runs are in
+ * recording.c. */
 #include "net/event_log.h"
 
 #include "base/append.h"
@@ -21,7 +22,7 @@
 struct nw_recorder {
     nw_append log; /* closed: everything is ignored */
     int first, count;
-    int64_t step; /* of the last rest */
+    int64_t step; /* of the last quiescent point */
     size_t used;
     nw_log_entry entries[NW_BLOCK_ENTRIES];
     struct {
@@ -55,8 +56,10 @@ static size_t pack(nw_recorder *r, const void *data, size_t bytes)
 static void keep_failure(nw_recorder *r, nw_status status)
 {
     if (status == NW_OK) return;
-    snprintf(r->failure, sizeof r->failure,
-             "%s; the event log ends here, and the run can be replayed up to its last rest", nw_error_message());
+    snprintf(
+        r->failure, sizeof r->failure,
+        "%s; the event log ends here, and the run can be replayed up to the last point where all ranks were quiescent",
+        nw_error_message());
     nw_append_close(&r->log);
 }
 
@@ -105,9 +108,9 @@ void nw_recorder_begins(nw_recorder *r, int rank, nw_task_kind kind)
     put(r, rank, (nw_log_entry){.kind = kind == NW_TASK_PASS ? NW_LOG_PASS : NW_LOG_UPDATE});
 }
 
-void nw_recorder_rest(nw_recorder *r, int rank, int64_t step)
+void nw_recorder_quiescent(nw_recorder *r, int rank, int64_t step)
 {
-    put(r, rank, (nw_log_entry){.kind = NW_LOG_REST, .at = step});
+    put(r, rank, (nw_log_entry){.kind = NW_LOG_QUIESCENT, .at = step});
     if (!r) return;
     r->step = step;
     flush(r);

@@ -1,6 +1,6 @@
 /*
- * event_log.h - the log of decisions of a run with several ranks: what each rank heard and did, in which order, and what
- * time it was told. Together with the run's options it repeats the run bit for bit in one process (replay.h).
+ * event_log.h - the log of decisions of a run with several ranks: what each rank heard and did, in which order, and
+ * what time it was told. Together with the run's options it repeats the run bit for bit in one process (replay.h).
  *
  * Every process that trains writes its own file, so that nothing has to be merged or cut:
  *
@@ -13,7 +13,7 @@
  *   RUN      nw_driver_run begins: the updates and the rank's messages so far
  *   an event what nw_rank_tell hands to its machines: kind, now_ns; FINAL: first; GO: until; MESSAGE: from, sequence
  *   PASS, UPDATE   a task begins
- *   REST     nw_driver_run is done, and the rank rests after so many updates
+ *   QUIESCENT   nw_driver_run is done, and the rank is quiescent after so many updates
  *   SAVED    a checkpoint was written: step, epoch
  *   END      the process ended as it should, at that step
  *
@@ -22,8 +22,8 @@
  * lies in memory, the others entries of 24 bytes, those of all ranks of the process in the order of their making.
  *
  * Recording takes no memory after nw_recorder_open: entries gather in a buffer, which is written when it is full and at
- * every rest. So what a kill leaves is complete up to the last rest before it; a torn last block is noticed and left
- * out.
+ * every quiescent point. So what a kill leaves is complete up to the last one before it; a torn last block is noticed
+ * and left out.
  *
  * Threads: a recorder and a recording belong to one thread.
  */
@@ -52,7 +52,7 @@ typedef enum nw_log_kind { /* the first ones are nw_event_kind's */
                            NW_LOG_RUN = NW_EVENT_KINDS,
                            NW_LOG_PASS,
                            NW_LOG_UPDATE,
-                           NW_LOG_REST,
+                           NW_LOG_QUIESCENT,
                            NW_LOG_SAVED,
                            NW_LOG_END,
                            NW_LOG_KINDS
@@ -64,7 +64,7 @@ typedef struct nw_log_record {
     uint64_t first;    /* FINAL; of GO, until */
     int from;          /* MESSAGE */
     uint64_t sequence; /* MESSAGE; RUN: messages made so far */
-    int64_t step;      /* RUN, REST, SAVED, END */
+    int64_t step;      /* RUN, QUIESCENT, SAVED, END */
     int64_t epoch;     /* SAVED */
 } nw_log_record;
 
@@ -83,7 +83,7 @@ nw_status nw_log_cut(const char *run_dir, int64_t first_step, int rank);
  * that goes back to a checkpoint opens it again; the part before stays without END. */
 nw_status nw_recorder_open(nw_recorder *recorder, const char *run_dir, const nw_log_header *header, const char *config);
 /* What could not be written ends the recording, and nw_recorder_close tells; training goes on. `finished`: the process
- * ends at rest. NULL is ignored by all of these. */
+ * ends quiescent. NULL is ignored by all of these. */
 nw_status nw_recorder_close(nw_recorder *recorder, bool finished);
 void nw_recorder_free(nw_recorder *recorder);
 
@@ -91,7 +91,7 @@ void nw_recorder_run(nw_recorder *recorder, int rank, int64_t step, uint64_t seq
 void nw_recorder_event(nw_recorder *recorder, int rank, const nw_event *event);
 void nw_recorder_begins(nw_recorder *recorder, int rank, nw_task_kind kind);
 /* What is recorded of this rank is in the file afterwards. */
-void nw_recorder_rest(nw_recorder *recorder, int rank, int64_t step);
+void nw_recorder_quiescent(nw_recorder *recorder, int rank, int64_t step);
 void nw_recorder_saved(nw_recorder *recorder, int64_t step, int64_t epoch); /* of all ranks here; the same */
 
 #endif

@@ -16,7 +16,7 @@ typedef struct nw_log_entry {
     uint8_t kind, unused; /* nw_event_kind or nw_log_kind */
     uint16_t from;        /* MESSAGE */
     uint32_t rank;
-    int64_t at;      /* of events now_ns; step of RUN, REST, SAVED, END */
+    int64_t at;      /* of events now_ns; step of RUN, QUIESCENT, SAVED, END */
     uint64_t number; /* MESSAGE: sequence; FINAL: first; GO: until; RUN: messages made so far; SAVED: epoch */
 } nw_log_entry;
 

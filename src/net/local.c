@@ -57,7 +57,8 @@ static nw_status run(nw_driver *d, const nw_go *go)
         NW_TRY(do_task(d, r));
         if (nw_driver_shall_stop(d)) NW_TRY(tell(d, (nw_event){.kind = NW_EVENT_STOP}));
     }
-    NW_FAIL_IF(!nw_rank_rests(r), NW_E_INTERNAL, "%s waits for somebody in a world of one", r->machine->ops->name);
+    NW_FAIL_IF(!nw_rank_is_quiescent(r), NW_E_INTERNAL, "%s waits for somebody in a world of one",
+               r->machine->ops->name);
     r->elapsed_ns = own_now(d);
     return NW_OK;
 }

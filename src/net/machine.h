@@ -32,9 +32,9 @@
  * are immediate. Messages from one rank to another arrive in the order in which they were sent.
  *
  * Pace. GO says how many updates the world shall have made when the run ends (`until`), and a machine stops by itself;
- * it `rests` when nobody can need this rank before the next GO and nothing of its own is on the wire. Then everything
- * can be saved. All ranks of the world rest before any of them begins the next run: those who run a driver again let
- * them agree first (nw_driver_allgather), since a STOP is about one run.
+ * it is quiescent when nobody can need this rank before the next GO and nothing of its own is on the wire. Then
+ * everything can be saved. All ranks of the world are quiescent before any of them begins the next run: those who run a
+ * driver again let them agree first (nw_driver_allgather), since a STOP is about one run.
  *
  * Groups. A machine sees the members of its group and its own index among them, never ranks of the world:
  * nw_machine_send and event.from translate.
@@ -154,9 +154,9 @@ typedef struct nw_machine_ops {
     const char *name;
     nw_status (*handle)(nw_machine *machine, const nw_event *event, nw_actions *actions);
     /* Whether nobody can need this rank before the next GO, and nothing of ours is on the wire or expected. */
-    bool (*rests)(const nw_machine *machine);
+    bool (*quiescent)(const nw_machine *machine);
     void (*waits)(const nw_machine *machine, nw_wait *wait);
-    /* Of a machine that rests: adds to a list (state.h). */
+    /* Of a quiescent machine: adds to a list (state.h). */
     void (*state)(nw_machine *machine, nw_state *state);
     void (*free)(nw_machine *machine);
     /* After its numbers were loaded: NW_E_FILE if they make no sense, or else what the tensors need. NULL: nothing. */
@@ -167,8 +167,8 @@ typedef struct nw_machine_ops {
 struct nw_machine {
     const nw_machine_ops *ops;
     nw_group group;
-    int64_t updates; /* of the world, as far as this member knows; at rest all know the same */
-    bool equal;      /* replicas are equal at rest, bit for bit */
+    int64_t updates; /* of the world, as far as this member knows; when quiescent all know the same */
+    bool equal;      /* replicas are equal when quiescent, bit for bit */
     bool lockstep;   /* all members compute the same number of gradients */
     bool moves;      /* it moves parameters while gradients are computed: a pass reads a copy */
     bool drops; /* it has timers and drops members that are silent, so its driver waits twice as long before it fails */
@@ -207,9 +207,9 @@ typedef struct nw_rank {
  * and its own elapsed time. */
 nw_state_owner nw_rank_state(nw_rank *rank);
 
-static inline bool nw_rank_rests(const nw_rank *r)
+static inline bool nw_rank_is_quiescent(const nw_rank *r)
 {
-    return r->queued == 0 && !r->busy && r->machine->ops->rests(r->machine);
+    return r->queued == 0 && !r->busy && r->machine->ops->quiescent(r->machine);
 }
 
 #endif

@@ -179,8 +179,8 @@ static nw_status peer_failed(nw_message *message, int from)
     return NW_FAIL(NW_E_PEER, "rank %d failed: %s", from, reason);
 }
 
-/* Control messages are counted when they are used: when a rank has come through nw_driver_allgather, it has counted what
- * all others sent for it, and nothing of what faster ranks sent since. */
+/* Control messages are counted when they are used: when a rank has come through nw_driver_allgather, it has counted
+ * what all others sent for it, and nothing of what faster ranks sent since. */
 static void count_arrival(mpi_driver *m, int from, const nw_message *message)
 {
     if (m->base.options.ledger) nw_ledger_transport(m->base.options.ledger, NW_RECEIVED, nw_message_size(message));
@@ -304,13 +304,13 @@ static nw_status wait_for_news(mpi_driver *m)
 {
     int64_t begin = nw_now_ns(), since = own_now(m), limit = m->base.options.timeout_ns;
     if (m->rank && m->rank->machine->drops) limit *= 2;
-    bool needs = m->rank && !nw_rank_rests(m->rank); /* others; or its own messages have to leave */
+    bool needs = m->rank && !nw_rank_is_quiescent(m->rank); /* others; or its own messages have to leave */
     for (int turns = 0;; turns++) {
         bool moved;
         NW_TRY(progress(m, &moved));
         bool asked = m->rank && nw_driver_is_asked(&m->base);
         if (moved || asked || (m->rank && is_time(m))) break;
-        nw_mpi_rest(turns);
+        nw_mpi_pause(turns);
         int64_t now = own_now(m);
         if (needs && nw_rank_is_late(&m->base, m->rank, now, m->idle, m->spoke)) return give_up(m, now - m->idle);
         if (!needs && limit > 0 && now - since > limit) return give_up(m, now - since);
@@ -357,7 +357,7 @@ static void fail(nw_driver *d, nw_status failure, const char *reason)
     for (int64_t end = nw_now_ns() + GRACE_NS; nw_now_ns() < end;) {
         bool moved;
         if (progress(m, &moved) != NW_OK && nw_now_ns() < end) continue; /* others fail as well */
-        nw_mpi_rest(1000);
+        nw_mpi_pause(1000);
     }
 }
 
@@ -443,7 +443,7 @@ static nw_status run_rank(mpi_driver *m, const nw_go *go)
         if (nw_driver_shall_stop(&m->base)) NW_TRY(tell(m, (nw_event){.kind = NW_EVENT_STOP}));
         if (nw_rank_next(&m->base, m->rank))
             NW_TRY(do_task(m));
-        else if (nw_rank_rests(m->rank) && m->send_count == 0)
+        else if (nw_rank_is_quiescent(m->rank) && m->send_count == 0)
             return NW_OK;
         else
             NW_TRY(wait_for_news(m));

@@ -30,6 +30,6 @@ nw_status nw_mpi_failed(int code, const char *what);
 nw_status nw_mpi_duplicate(MPI_Comm *comm);
 
 /* Yields first, then sleeps longer and longer, at most half a millisecond. */
-void nw_mpi_rest(int turns);
+void nw_mpi_pause(int turns);
 
 #endif

@@ -48,7 +48,7 @@ nw_status nw_mpi_failed(int code, const char *what)
     MPI_Error_string(code, text, &length);
     return NW_FAIL(NW_E_PEER, "MPI cannot %s: %s; a rank may have died, or the network failed", what, text);
 }
-void nw_mpi_rest(int turns)
+void nw_mpi_pause(int turns)
 {
     if (turns < NW_MPI_YIELDS) {
         sched_yield();
@@ -116,7 +116,7 @@ static bool complete_within(MPI_Request *request, int64_t limit_ns)
     int done = 0;
     for (int turns = 0; !done && (limit_ns <= 0 || nw_own_clock_now(&clock) < limit_ns); turns++) {
         if (MPI_Test(request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS) return false;
-        if (!done) nw_mpi_rest(turns);
+        if (!done) nw_mpi_pause(turns);
     }
     return done != 0;
 }
@@ -163,7 +163,7 @@ static nw_status hear_reports(int size, int64_t timeout_ns, bool *there)
         } else if (timeout_ns > 0 && nw_own_clock_now(&clock) > timeout_ns) {
             return name_missing(there, size, timeout_ns);
         }
-        if (!found) nw_mpi_rest(turns);
+        if (!found) nw_mpi_pause(turns);
     }
     for (int i = 1; i < size; i++) /* a byte is sent at once */
         MPI_TRY(MPI_Send(&word, 1, MPI_BYTE, i, NW_MPI_TAG, MPI_COMM_WORLD), "send a word");
@@ -291,7 +291,7 @@ static void finalize(int exit_code)
     for (int64_t end = nw_now_ns() + 50000000; nw_mpi_process.size > 1 && nw_now_ns() < end;) {
         int there;
         MPI_Iprobe(MPI_ANY_SOURCE, NW_MPI_TAG, MPI_COMM_WORLD, &there, MPI_STATUS_IGNORE);
-        nw_mpi_rest(NW_MPI_YIELDS);
+        nw_mpi_pause(NW_MPI_YIELDS);
     }
     fflush(NULL);
     code_at_end = exit_code;

@@ -123,8 +123,8 @@
     X(INT, is_best, NULL, NULL) \
     X(REAL, write_seconds, NULL, NULL)
 
-/* Something went wrong, or was asked from outside: fault is one word ("not-finite", "mismatch", "signal", "file", "peer"),
- * detail says which tensor, signal, file or peer, in a sentence. */
+/* Something went wrong, or was asked from outside: fault is one word ("not-finite", "mismatch", "signal", "file",
+ * "peer"), detail says which tensor, signal, file or peer, in a sentence. */
 #define NW_FAULT_FIELDS(X)      \
     NW_HEAD_FIELDS(X)           \
     X(TEXT, fault, NULL, NULL)  \

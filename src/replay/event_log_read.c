@@ -167,8 +167,8 @@ nw_status nw_log_next(nw_log_cursor *c, nw_log_record *r)
 
 void nw_log_text(const nw_log_record *r, char *text, size_t size)
 {
-    static const char *const names[NW_LOG_KINDS] = {"go",  "stop", "message", "timer", "final", "out", "done",
-                                                    "run", "pass", "update",  "rest",  "saved", "end"};
+    static const char *const names[NW_LOG_KINDS] = {"go",  "stop", "message", "timer",     "final", "out", "done",
+                                                    "run", "pass", "update",  "quiescent", "saved", "end"};
     const char *name = names[r->kind];
     if (r->kind == NW_EVENT_MESSAGE)
         snprintf(text, size, "message %" PRIu64 " from rank %d at %" PRId64 " ns", r->sequence, r->from, r->now_ns);
@@ -182,7 +182,7 @@ void nw_log_text(const nw_log_record *r, char *text, size_t size)
         snprintf(text, size, "run at step %" PRId64 ", %" PRIu64 " messages made", r->step, r->sequence);
     else if (r->kind == NW_LOG_SAVED)
         snprintf(text, size, "saved step %" PRId64 ", epoch %" PRId64, r->step, r->epoch);
-    else if (r->kind >= NW_LOG_REST)
+    else if (r->kind >= NW_LOG_QUIESCENT)
         snprintf(text, size, "%s at step %" PRId64, name, r->step);
     else
         snprintf(text, size, "%s", name);

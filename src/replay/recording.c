@@ -74,32 +74,33 @@ const nw_log_file *nw_log_file_of(const nw_log_part *p, int rank)
 
 static nw_status add_mark(nw_log_mark **marks, int *count, nw_log_mark mark)
 {
-    NW_FAIL_IF(!nw_grow(marks, (size_t)*count, sizeof **marks), NW_E_MEMORY, "no memory for the rests of an event log");
+    NW_FAIL_IF(!nw_grow(marks, (size_t)*count, sizeof **marks), NW_E_MEMORY,
+               "no memory for the quiescent points of an event log");
     (*marks)[(*count)++] = mark;
     return NW_OK;
 }
 
-/* Counts the rests that a rank has in common with rank 0 (one that was away for a while has missed some), and looks
- * whether it ended; of rank 0, also where it rested and saved. */
-static nw_status scan_rank(nw_log_part *p, nw_log_cursor *c, int *rests, bool *ended)
+/* Counts the quiescent points that a rank has in common with rank 0 (one that was away for a while has missed some),
+ * and looks whether it ended; of rank 0, also where it was quiescent and saved. */
+static nw_status scan_rank(nw_log_part *p, nw_log_cursor *c, int *points, bool *ended)
 {
     nw_log_record r;
     bool together = true;
-    *rests = 0;
+    *points = 0;
     *ended = false;
     for (;;) {
         NW_TRY(nw_log_next(c, &r));
         if (c->ended) return NW_OK;
         NW_FAIL_IF(*ended, NW_E_FILE, "%s: rank %d goes on after its end, in record %" PRId64, c->file->name, c->rank,
                    c->number);
-        if (r.kind == NW_LOG_REST) {
-            NW_FAIL_IF(*rests == INT32_MAX / 4, NW_E_FILE, "%s has more rests than can be", c->file->name);
-            together &= c->rank == 0 || (*rests + 1 < p->rest_count && p->rests[*rests + 1].step == r.step);
-            *rests += together;
-            if (c->rank == 0) NW_TRY(add_mark(&p->rests, &p->rest_count, (nw_log_mark){r.step, 0, *rests}));
+        if (r.kind == NW_LOG_QUIESCENT) {
+            NW_FAIL_IF(*points == INT32_MAX / 4, NW_E_FILE, "%s has more quiescent points than can be", c->file->name);
+            together &= c->rank == 0 || (*points + 1 < p->point_count && p->points[*points + 1].step == r.step);
+            *points += together;
+            if (c->rank == 0) NW_TRY(add_mark(&p->points, &p->point_count, (nw_log_mark){r.step, 0, *points}));
         }
         if (r.kind == NW_LOG_SAVED && c->rank == 0)
-            NW_TRY(add_mark(&p->saves, &p->save_count, (nw_log_mark){r.step, r.epoch, *rests}));
+            NW_TRY(add_mark(&p->saves, &p->save_count, (nw_log_mark){r.step, r.epoch, *points}));
         *ended = r.kind == NW_LOG_END;
     }
 }
@@ -108,15 +109,15 @@ static nw_status scan(nw_log_part *p)
 {
     p->ended = true;
     p->runs = INT32_MAX;
-    NW_TRY(add_mark(&p->rests, &p->rest_count, (nw_log_mark){.step = p->first_step}));
+    NW_TRY(add_mark(&p->points, &p->point_count, (nw_log_mark){.step = p->first_step}));
     for (int rank = 0; rank < p->header.world; rank++) {
         nw_log_cursor c;
-        int rests = 0;
+        int points = 0;
         bool ended = false;
         nw_log_begin(&c, nw_log_file_of(p, rank), rank);
-        NW_TRY(scan_rank(p, &c, &rests, &ended));
+        NW_TRY(scan_rank(p, &c, &points, &ended));
         p->ended = p->ended && ended;
-        if (rests < p->runs) p->runs = rests;
+        if (points < p->runs) p->runs = points;
     }
     return NW_OK;
 }
@@ -125,34 +126,34 @@ static void free_part(nw_log_part *p)
 {
     for (int i = 0; i < p->file_count; i++) nw_log_file_free(&p->files[i]);
     free(p->files);
-    free(p->rests);
+    free(p->points);
     free(p->saves);
     free(p->dir);
 }
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
 
-/* After how many rests of a part its checkpoint of that step was saved; -1: there is none. A process that was killed
- * between the checkpoint and its record still has the rest. */
+/* After how many quiescent points of a part its checkpoint of that step was saved; -1: there is none. A process that
+ * was killed between the checkpoint and its record still has the point. */
 static int find_save(const nw_log_part *p, int64_t step, int64_t epoch)
 {
     for (int i = p->save_count - 1; i >= 0; i--)
-        if (p->saves[i].step == step && p->saves[i].epoch == epoch && p->saves[i].rests <= p->runs)
-            return p->saves[i].rests;
+        if (p->saves[i].step == step && p->saves[i].epoch == epoch && p->saves[i].points <= p->runs)
+            return p->saves[i].points;
     return -1;
 }
 
 static nw_status join(nw_log_part *p, const nw_log_part *next)
 {
-    int rests = find_save(p, next->first_step, next->header.first_epoch);
-    for (int i = p->runs; rests < 0 && i >= 0; i--)
-        if (p->rests[i].step == next->first_step) rests = i;
-    NW_FAIL_IF(rests < 0, NW_E_FILE,
+    int points = find_save(p, next->first_step, next->header.first_epoch);
+    for (int i = p->runs; points < 0 && i >= 0; i--)
+        if (p->points[i].step == next->first_step) points = i;
+    NW_FAIL_IF(points < 0, NW_E_FILE,
                "%s begins at step %" PRId64
                ", which %s does not reach: a part of the run was not recorded; replay from "
                "a checkpoint with --from",
                next->dir, next->first_step, p->dir);
-    p->runs = rests;
+    p->runs = points;
     return NW_OK;
 }
 
@@ -224,11 +225,11 @@ nw_status nw_recording_limit(nw_recording *r, int64_t step)
     while (r->count > 1 && r->parts[r->count - 1].first_step >= step) free_part(&r->parts[--r->count]);
     nw_log_part *p = &r->parts[r->count - 1];
     int most = p->runs;
-    while (p->runs > p->skip && p->rests[p->runs].step > step) p->runs--;
+    while (p->runs > p->skip && p->points[p->runs].step > step) p->runs--;
     NW_FAIL_IF(p->runs == p->skip && r->count == 1, NW_E_ARGUMENT,
-               "a replay can stop only where all ranks rested, which they first did at step %" PRId64
+               "a replay can stop only where all ranks were quiescent, which they first were at step %" PRId64
                ", not by step %" PRId64,
-               p->rests[p->skip < most ? p->skip + 1 : most].step, step);
+               p->points[p->skip < most ? p->skip + 1 : most].step, step);
     return NW_OK;
 }
 

@@ -2,7 +2,7 @@
  * replay.c - see replay.h. Reading order: run at the bottom, perform, then what it calls.
  *
  * A rank is always in front of its next record. It goes on as far as it can: until it needs a message that is not
- * there, or until its run of the driver rests. When nobody can go on although not all rest, the run has diverged.
+ * there, or until its run of the driver is quiescent. When nobody can go on although not all are, the run has diverged.
  */
 #include "replay/replay.h"
 
@@ -108,11 +108,11 @@ static nw_status send_all(replay_driver *v, int from)
 
 static nw_status read_next(replay_rank *r) { return nw_log_next(&r->cursor, &r->next); }
 
-static bool is_at_rest(const replay_rank *r) { return r->cursor.ended || r->next.kind == NW_LOG_REST; }
+static bool is_quiescent(const replay_rank *r) { return r->cursor.ended || r->next.kind == NW_LOG_QUIESCENT; }
 
 static bool can_go_on(const replay_rank *r)
 {
-    return !is_at_rest(r) && (r->next.kind != NW_EVENT_MESSAGE || find_letter(r) >= 0);
+    return !is_quiescent(r) && (r->next.kind != NW_EVENT_MESSAGE || find_letter(r) >= 0);
 }
 
 static nw_status tell(replay_driver *v, int rank, nw_event event)
@@ -231,13 +231,13 @@ static nw_status enter(replay_driver *v, int rank)
     return read_next(r);
 }
 
-/* The rank has come to where it rested. */
+/* The rank has come to where it was quiescent. */
 static nw_status leave(replay_driver *v, int rank)
 {
     const nw_rank *p = &v->base.ranks[rank];
     const replay_rank *r = &v->ranks[rank];
     if (p->busy || p->queued > 0) return diverged(v, rank, "it has something to do");
-    if (!nw_rank_rests(p)) {
+    if (!nw_rank_is_quiescent(p)) {
         nw_wait wait = {0};
         char whom[256];
         p->machine->ops->waits(p->machine, &wait);
@@ -271,7 +271,7 @@ static nw_status go_on(replay_driver *v)
         NW_FAIL_IF(v->stop && *v->stop, NW_E_INTERRUPTED, "the replay was interrupted at step %" PRId64, step);
     }
     for (int i = 0; i < v->base.size; i++)
-        if (!is_at_rest(&v->ranks[i])) return diverged(v, i, "rank %d never sends it", v->ranks[i].next.from);
+        if (!is_quiescent(&v->ranks[i])) return diverged(v, i, "rank %d never sends it", v->ranks[i].next.from);
     return NW_OK;
 }
 
@@ -317,7 +317,7 @@ static nw_status begin_rank(replay_driver *v, int rank)
     nw_log_begin(&r->cursor, nw_log_file_of(v->part, rank), rank);
     NW_TRY(read_next(r));
     while (r->runs < v->part->skip && !r->cursor.ended) {
-        if (r->next.kind == NW_LOG_REST) r->runs++;
+        if (r->next.kind == NW_LOG_QUIESCENT) r->runs++;
         NW_TRY(read_next(r));
     }
     return NW_OK;

@@ -11,7 +11,7 @@
  * Where a rank asks for something else than it did, or needs a message that nobody sends, the run has diverged from its
  * event log, and NW_E_MISMATCH names the rank, the record and what differs.
  *
- * After the last run that the part counts, all ranks rest, and the driver is over (nw_driver.over).
+ * After the last run that the part counts, all ranks are quiescent, and the driver is over (nw_driver.over).
  */
 #ifndef NW_REPLAY_REPLAY_H
 #define NW_REPLAY_REPLAY_H

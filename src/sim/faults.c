@@ -144,8 +144,8 @@ static int64_t next_change(const nw_faults *faults, const subject *s, int64_t t)
     return next;
 }
 
-/* Work goes on at 1 / slowdown, and rests in windows that block. What is left of it is kept as a double: exact up to
- * 2^53 ns, a hundred days. */
+/* Work goes on at 1 / slowdown, and stands still in windows that block. What is left of it is kept as a double: exact
+ * up to 2^53 ns, a hundred days. */
 static int64_t finish(const nw_faults *faults, const subject *s, int64_t start, int64_t work)
 {
     if (!faults || faults->count == 0 || work == NW_NEVER) return nw_time_add(start, work);

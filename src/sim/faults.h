@@ -74,7 +74,7 @@ nw_rank_health nw_faults_health(const nw_faults *faults, int rank, int64_t step,
 
 /* The first time >= t at which the link is up. */
 int64_t nw_faults_link_up(const nw_faults *faults, int from, int to, int64_t t);
-/* When a transfer of `work_ns`, begun at `start_ns`, is through: it rests while the link is down. */
+/* When a transfer of `work_ns`, begun at `start_ns`, is through: it stands still while the link is down. */
 int64_t nw_faults_link_finish(const nw_faults *faults, int from, int to, int64_t start_ns, int64_t work_ns);
 
 /* ---- real ranks ---- */

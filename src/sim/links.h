@@ -1,8 +1,8 @@
 /*
  * links.h - when a message arrives: the network of a virtual cluster, with its queues.
  *
- * The route of a message of `bytes` from rank a on node A to rank b on node B, sent at `now`, is a list of resources with
- * a bandwidth B_r each (those without limit are left out):
+ * The route of a message of `bytes` from rank a on node A to rank b on node B, sent at `now`, is a list of resources
+ * with a bandwidth B_r each (those without limit are left out):
  *   1. the pair (a, b): at the smallest bandwidth of the whole route; other pairs do not disturb it
  *   2. its link, if all pairs that use this link share it
  *   3. the NIC of A, outwards; the trunk of A's switch, upwards; the trunk of B's switch, downwards; the NIC of B,

@@ -253,7 +253,7 @@ static nw_status go_on(virtual_driver *v, int rank)
     nw_rank *p = &v->base.ranks[rank];
     if (p->busy || is_gone(v, rank, r->clock)) return NW_OK;
     if (!nw_rank_next(&v->base, p)) {
-        if (nw_rank_rests(p))
+        if (nw_rank_is_quiescent(p))
             end_wait(v, rank);
         else if (r->waiting < 0)
             r->waiting = r->clock;
@@ -402,10 +402,10 @@ static nw_status stop_all(virtual_driver *v)
 }
 
 /* Nothing more can happen. If a rank still waits, it would do so for ever. */
-static nw_status check_rest(virtual_driver *v)
+static nw_status check_quiescent(virtual_driver *v)
 {
     for (int i = 0; i < v->base.size; i++)
-        if (!v->ranks[i].gone && !v->base.dropped[i] && !nw_rank_rests(&v->base.ranks[i]))
+        if (!v->ranks[i].gone && !v->base.dropped[i] && !nw_rank_is_quiescent(&v->base.ranks[i]))
             return nw_driver_timed_out(&v->base.ranks[i], v->base.options.timeout_ns);
     for (int i = 0; i < v->base.size; i++)
         NW_FAIL_IF(v->ranks[i].gone && !v->base.dropped[i], NW_E_PEER,
@@ -430,7 +430,7 @@ static nw_status run(nw_driver *d, const nw_go *go)
         if (nw_driver_shall_stop(d)) NW_TRY(stop_all(v));
     }
     v->now = -1;
-    return check_rest(v);
+    return check_quiescent(v);
 }
 
 /* ---- between runs ------------------------------------------------------------------------------------------------ */

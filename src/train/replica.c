@@ -169,8 +169,8 @@ static nw_status copy_values(nw_replica *r)
     return NW_OK;
 }
 
-/* At the parameters that an artificial delay says, or at a copy where they may change meanwhile: weights are packed from
- * what `read` says, anew in every pass. */
+/* At the parameters that an artificial delay says, or at a copy where they may change meanwhile: weights are packed
+ * from what `read` says, anew in every pass. */
 static nw_status compute_gradient(nw_replica *r, const nw_batch *batch, nw_step_result *result)
 {
     nw_pass *pass = &r->net->model.pass;

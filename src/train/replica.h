@@ -3,8 +3,9 @@
  *
  * A replica does what net/task.h calls tasks: a pass, which computes the gradient of its next batch, and an update.
  * What happens between the two (nothing, when there is one replica; an exchange, when there are several) is the
- * business of whoever drives it. All that a replica knows is in its vectors and in nw_position, so it can be saved between
- * any two tasks and continues bit for bit: random numbers depend on (seed, epoch, sample, batch), never on history.
+ * business of whoever drives it. All that a replica knows is in its vectors and in nw_position, so it can be saved
+ * between any two tasks and continues bit for bit: random numbers depend on (seed, epoch, sample, batch), never on
+ * history.
  *
  * Accumulation: `accumulation` batches make one update, of the sum of their gradients, or of the mean with `averaging`.
  * A group that is not full at the end of an epoch goes on in the next one.

@@ -1,4 +1,5 @@
-/* replicas.c - see replicas.h: making a group, its work, and what it does at rest. Saving and loading is in replicas_state.c. */
+/* replicas.c - see replicas.h: making a group, its work, and what it does when quiescent. Saving and loading is in
+ * replicas_state.c. */
 #include "train/replicas.h"
 
 #include "base/clock.h"
@@ -246,7 +247,8 @@ static nw_status make_machine(nw_replicas *group, int index, int rank)
 
 static bool has_servers(const nw_replicas *group) { return strcmp(group->options.exchange.name, "server") == 0; }
 
-/* Batches of an epoch of the whole world, as updates count them: where they are synchronous, each is one of every worker's. */
+/* Batches of an epoch of the whole world, as updates count them: where they are synchronous, each is one of every
+ * worker's. */
 static int64_t find_epoch_batches(const nw_replicas *group, int workers)
 {
     const nw_replica_options *o = &group->options.replica;
@@ -460,7 +462,7 @@ double nw_replicas_virtual_seconds(const nw_replicas *group)
     return (double)latest * 1e-9;
 }
 
-/* ---- at rest ----------------------------------------------------------------------------------------------------- */
+/* ---- quiescent --------------------------------------------------------------------------------------------------- */
 
 nw_status nw_replicas_agree(nw_replicas *group, bool mine, bool *any)
 {

@@ -2,9 +2,9 @@
  * replicas.h - the replicas of this process at work: their exchanges, and the driver that moves them.
  *
  * A world of N ranks trains one model. A process holds one of them (alone, or as a rank under MPI) or all (a virtual
- * cluster, a replay). nw_replicas_advance lets them go as far as it says; then nothing is under way, and whoever called may
- * look, evaluate, save. What happens at such a rest is the same code everywhere: loops over the replicas here, and
- * nw_driver_allgather and nw_driver_mean where all ranks must know something.
+ * cluster, a replay). nw_replicas_advance lets them go as far as it says; then nothing is under way, and whoever called
+ * may look, evaluate, save. What happens at such a quiescent point is the same code everywhere: loops over the replicas
+ * here, and nw_driver_allgather and nw_driver_mean where all ranks must know something.
  *
  * Where the exchange keeps replicas in lockstep, the world is where each replica is. Elsewhere (a parameter server)
  * replicas go through the data at their own pace: a worker whose epoch is over begins the next. The world's position is
@@ -15,9 +15,9 @@
  * Rank 0's replica is the one that is looked at; where the exchange keeps replicas equal, that is all there is to see,
  * and nw_replicas_compare finds out whether it is so.
  *
- * Batch norm's running statistics are not exchanged with gradients. nw_replicas_sync_norms makes of them what evaluation
- * uses: local: those of rank 0; average: the mean over all ranks, in the order of ranks, on all; recalibrate: the mean
- * over some batches of training images at the present weights, on all.
+ * Batch norm's running statistics are not exchanged with gradients. nw_replicas_sync_norms makes of them what
+ * evaluation uses: local: those of rank 0; average: the mean over all ranks, in the order of ranks, on all;
+ * recalibrate: the mean over some batches of training images at the present weights, on all.
  */
 #ifndef NW_TRAIN_REPLICAS_H
 #define NW_TRAIN_REPLICAS_H

@@ -2,10 +2,10 @@
  * run.h - a training run from its first step, or from a checkpoint, to its end: epochs, evaluation, records,
  * checkpoints.
  *
- * The run drives a group of replicas (replicas.h), tells observers what happens, and keeps checkpoints. It ends when the
- * epochs or steps asked for are done, when a number is not finite, when a peer is lost, or when *stop becomes non-zero:
- * then it finishes the batch, writes a checkpoint and returns NW_E_INTERRUPTED, from which the same command with
- * --resume goes on bit for bit. An evaluation that is interrupted is done again after resuming.
+ * The run drives a group of replicas (replicas.h), tells observers what happens, and keeps checkpoints. It ends when
+ * the epochs or steps asked for are done, when a number is not finite, when a peer is lost, or when *stop becomes
+ * non-zero: then it finishes the batch, writes a checkpoint and returns NW_E_INTERRUPTED, from which the same command
+ * with --resume goes on bit for bit. An evaluation that is interrupted is done again after resuming.
  *
  * Under MPI every rank calls nw_run_train with the same options; rank 0 alone has observers and writes files.
  *

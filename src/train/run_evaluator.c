@@ -2,10 +2,10 @@
  * run_evaluator.c - the epochs of a run without lockstep, from their end until their records are sent.
  *
  * An epoch that is over is a case: its record, and a snapshot of the parameters if it is evaluated. Cases wait in line
- * (run.cases) until their snapshot has come, then they go to the evaluator (evaluator.h). Records are sent when they come back.
- * A checkpoint keeps those that have not, so that a run may stop, or be killed, without waiting for evaluations:
- * whoever goes on makes them. Only so many wait at a time: then the ranks come to a rest, as for a checkpoint, and go
- * on when there is room.
+ * (run.cases) until their snapshot has come, then they go to the evaluator (evaluator.h). Records are sent when they
+ * come back. A checkpoint keeps those that have not, so that a run may stop, or be killed, without waiting for
+ * evaluations: whoever goes on makes them. Only so many wait at a time: then the ranks become quiescent, as for a
+ * checkpoint, and go on when there is room.
  */
 #include "train/run_private.h"
 
@@ -108,7 +108,8 @@ int nw_run_evaluating(const run *r)
     return count;
 }
 
-/* Each evaluation that waits has a copy of the parameters. Where they do not keep up, the ranks rest until they do. */
+/* Each evaluation that waits has a copy of the parameters. Where they do not keep up, the ranks wait, quiescent, until
+ * they do. */
 static void bound_evaluations(run *r)
 {
     if (nw_run_evaluating(r) <= EVALUATIONS_MOST) return;

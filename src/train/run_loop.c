@@ -1,10 +1,10 @@
 /*
  * run_loop.c - how far a run goes, and what happens then. Reading order: nw_run_loop at the bottom, then what it calls.
  *
- * Ranks rest where a checkpoint is due, when the run is asked to stop, and at its end; in lockstep also at the end of
- * an epoch, when all of them evaluate it together, and where replicas are compared. Without lockstep nobody waits for
- * anybody at the end of an epoch: rank 0 gets a snapshot of the parameters, which is evaluated while all go on
- * (run_evaluator.c); the epoch's record follows when it is done.
+ * Ranks are quiescent where a checkpoint is due, when the run is asked to stop, and at its end; in lockstep also at the
+ * end of an epoch, when all of them evaluate it together, and where replicas are compared. Without lockstep nobody
+ * waits for anybody at the end of an epoch: rank 0 gets a snapshot of the parameters, which is evaluated while all go
+ * on (run_evaluator.c); the epoch's record follows when it is done.
  *
  * Order at the end of an epoch in lockstep: evaluate, send the epoch's record, go to the next epoch, write the
  * checkpoint. A run that is killed in between resumes before the evaluation and repeats it, so no record is missing and
@@ -230,16 +230,16 @@ static nw_go go_in_lockstep(const run *r)
     return (nw_go){.until = due, .batches = (due - done) * accumulation - at->pending, .drain = due == end};
 }
 
-/* Updates from one checkpoint to the next. Synchronously, an epoch of them. Otherwise a rest costs each worker the time
- * until the slowest has used its credits, so that as many epochs pass that each has computed GRADIENTS_BETWEEN_RESTS
- * meanwhile. */
-enum { GRADIENTS_BETWEEN_RESTS = 400 };
-static int64_t updates_between_rests(const run *r)
+/* Updates from one checkpoint to the next. Synchronously, an epoch of them. Otherwise a checkpoint costs each worker
+ * the time until the slowest has used its credits, so that as many epochs pass that each has computed
+ * GRADIENTS_BETWEEN_CHECKPOINTS meanwhile. */
+enum { GRADIENTS_BETWEEN_CHECKPOINTS = 400 };
+static int64_t updates_between_checkpoints(const run *r)
 {
     const nw_run_options *o = r->options;
     const nw_exchange_options *e = &r->group->options.exchange;
     int64_t epoch = nw_replicas_updates_of(r->group, 1);
-    int64_t fewest = e->sync ? 1 : (int64_t)GRADIENTS_BETWEEN_RESTS * r->group->roles.replicas;
+    int64_t fewest = e->sync ? 1 : (int64_t)GRADIENTS_BETWEEN_CHECKPOINTS * r->group->roles.replicas;
     if (o->checkpoint_every > 0) return o->checkpoint_every;
     return epoch > 0 ? (fewest + epoch - 1) / epoch * epoch : fewest;
 }
@@ -271,12 +271,13 @@ static nw_status plan(run *r, nw_go *go)
         *go = go_in_lockstep(r);
         return NW_OK;
     }
-    int64_t until = least(next_multiple(nw_replicas_updates(r->group), updates_between_rests(r)), total_updates(r));
+    int64_t until =
+        least(next_multiple(nw_replicas_updates(r->group), updates_between_checkpoints(r)), total_updates(r));
     *go = (nw_go){.until = until, .batches = INT64_MAX, .drain = true};
     return list_snapshots(r, go);
 }
 
-/* ---- at rest ----------------------------------------------------------------------------------------------------- */
+/* ---- quiescent --------------------------------------------------------------------------------------------------- */
 
 /* All but the results. */
 void nw_run_fill_epoch(run *r, int64_t epoch, const nw_tally *tally, double lr, nw_epoch_record *record)

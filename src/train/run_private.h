@@ -118,7 +118,7 @@ void nw_run_close_evaluator(run *r);
 /* An epoch is over: a case. If it is evaluated, its parameters follow. */
 nw_status nw_run_evaluator(run *r, int64_t epoch, double lr, bool evaluate);
 nw_status nw_run_evaluate_values(run *r, int64_t updates, const float *values);
-/* Evaluations that are not done. Where they are more than EVALUATIONS_MOST, the group comes to a rest. */
+/* Evaluations that are not done. Where they are more than EVALUATIONS_MOST, the group becomes quiescent. */
 enum { EVALUATIONS_MOST = 2 };
 int nw_run_evaluating(const run *r);
 /* Hands over the cases that are complete, in order. */

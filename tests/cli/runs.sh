@@ -45,8 +45,8 @@ trajectory() {
 epochs() {
     sed -E -n '/^\{"record":"epoch"/s/,"([a-z_]*seconds|peak_memory_bytes|bytes_sent)":[^,}]*//gp' "$runs/$1/metrics.jsonl"
 }
-# How often rank 0 rested.
-rests() { "$NOWAIT" replay "$runs/$1" --show | grep -c '^rank 0, [0-9]*: rest'; }
+# How often rank 0 was quiescent.
+quiescent() { "$NOWAIT" replay "$runs/$1" --show | grep -c '^rank 0, [0-9]*: quiescent'; }
 same_run() { # A B: the same training, whatever happened on the way
     equal "weights of $1 and $2" "$(weights "$1")" "$(weights "$2")"
     trajectory "$1" >"$work/first"

@@ -29,7 +29,7 @@ for name in alone-sync alone one one-sync divided; do
 done
 is "$(delay one max) == 0" "one worker with one gradient under way has no delays"
 
-# ---- several servers: what each epoch evaluates is what training alone has then, and nobody rests for it ----
+# ---- several servers: what each epoch evaluates is what training alone has then, and nobody stops for it ----
 trained serial-norms --model resnet20 --limit 64 --max-epoch 3
 trained divided-norms $serve async --in-flight 1 --servers 2 --virtual 3 --model resnet20 --limit 64 --max-epoch 3
 trained three $serve async --in-flight 1 --servers 3 --virtual 4
@@ -41,13 +41,13 @@ for name in divided three divided-sync; do
     same serial $name
     equal "epochs of $name" "$(epochs serial)" "$(epochs $name)"
 done
-for name in divided three; do equal "rests of $name" 1 "$(rests $name)"; done
-equal "rests where a codec loses something" 1 "$(rests halves)"
+for name in divided three; do equal "quiescent points of $name" 1 "$(quiescent $name)"; done
+equal "quiescent points where a codec loses something" 1 "$(quiescent halves)"
 equal "epochs in order" "1 2 3 4 5" "$(epochs halves | sed 's/.*"epoch":\([0-9]*\),.*/\1/' | paste -s -d ' ')"
 equal "epochs without results" 1 "$(epochs halves | grep -c '"test_top1":null')"
 for servers in 2 3; do
     trained several$servers $serve async --servers $servers --virtual 7 --max-epoch 5 --checkpoint-every 40
-    equal "rests of $servers servers" 3 "$(rests several$servers)"
+    equal "quiescent points of $servers servers" 3 "$(quiescent several$servers)"
     run 0 "$NOWAIT" replay "$runs/several$servers" --threads 1 --quiet --run-dir "$runs/replayed$servers"
     out_has 'same weights as summary.json'
     equal "epochs of a replay" "$(epochs several$servers)" "$(epochs replayed$servers)"
@@ -83,7 +83,7 @@ run 0 "$NOWAIT" train --quiet --resume "$runs/saved"
 same saved-whole saved
 equal "epochs after it was killed" "$(epochs saved-whole)" "$(epochs saved)"
 
-# ---- the best epoch's weights are kept, though ranks do not rest for them, with the statistics that they were evaluated with ----
+# ---- the best epoch's weights are kept, though ranks do not stop for them, with the statistics that they were evaluated with ----
 for norms in average recalibrate; do
     best="--model resnet20 --width 8 --limit 96 --optimizer sgd --lr 0.05 --metric test_loss --bn-sync $norms"
     trained best-$norms $serve async --virtual 3 --max-epoch 5 $best
@@ -162,7 +162,7 @@ is "$(rate uneven-sync 2 8) <= 0.35 * $(rate even-sync 2 8)" "all synchronous wo
 is "$(rate even 50 450) >= 19 * $(rate single 10 60)" "twenty workers are nearly twenty times as fast"
 
 # Evaluating every epoch costs no time: six workers are as fast as without, and with several servers as with one, which has all
-# parameters. A rest at the end of each epoch would cost a sixth.
+# parameters. A stop at the end of each epoch would cost a sixth.
 for servers in 1 2 3; do
     for every in 1 1000000; do
         trained every$every-$servers $serve async --servers $servers --virtual $((6 + servers)) --cluster "$work/cluster.yaml" \

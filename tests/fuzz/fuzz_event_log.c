@@ -1,6 +1,6 @@
 /*
- * fuzz_event_log.c - event logs from any bytes, as they are and with hashes made right, so that records are reached too.
- * Reading ends, never leaves the file, and what is accepted can be printed.
+ * fuzz_event_log.c - event logs from any bytes, as they are and with hashes made right, so that records are reached
+ * too. Reading ends, never leaves the file, and what is accepted can be printed.
  */
 #include "base/hash.h"
 #include "replay/recording.h"

@@ -5,7 +5,7 @@
  * the other: moves in some order, or a message is changed in header or payload, sent twice, overtakes another, comes
  * from another member, or is made up. What nw_message_check refuses is not handed over, as drivers do. A member answers
  * each message with NW_OK or refuses it (NW_E_MESSAGE), and is gone then; of a silent member it may say so (NW_E_PEER).
- * It writes nowhere else, and nothing goes on for ever. A world without damage comes to rest.
+ * It writes nowhere else, and nothing goes on for ever. A world without damage becomes quiescent.
  */
 #include "support/world.h"
 
@@ -205,7 +205,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (damages == 0) {
         world_require(moves < MOVES_MOST && lives(&w));
         w.o.every = 0; /* a run that was stopped has fewer */
-        world_check_rest(&w, w.updates);
+        world_check_quiescent(&w, w.updates);
     }
     world_free(&w);
     return 0;

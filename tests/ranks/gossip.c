@@ -2,7 +2,7 @@
  * gossip.c - four MPI ranks of support/gossip.h, which average pairs of vectors while they compute.
  *
  *   mpirun -np 4 gossip run DIR    rank 0 suspends rank 2 for a second, while the others count on, then asks rank 1 to stop;
- *                                  all rest, other objects take over what was saved and go on; DIR has logs and weights
+ *                                  all are quiescent, other objects take over what was saved and go on; DIR has logs and weights
  *   gossip replay DIR              all of it again in one process: the same bits, and the twin's, and the sum is kept
  *   mpirun -np 4 gossip lost DIR   rank 0, which counts, is suspended and stays so: the others notice (exit code 5)
  *
@@ -138,12 +138,12 @@ static int replay(const char *dir)
     const float *values[RANKS];
     world_ok(nw_recording_load(&recording, dir));
     const nw_log_part *part = &recording.parts[0];
-    world_require(recording.count == 1 && part->runs == 2 && part->ended && part->rests[1].step < FAR);
+    world_require(recording.count == 1 && part->runs == 2 && part->ended && part->points[1].step < FAR);
     gossip_listen();
     for (int i = 0; i < RANKS; i++) make(i);
     world_ok(nw_replay_create(&driver, &(nw_driver_options){0}, part));
     world_ok(run_to(FAR));
-    world_ok(run_to(part->rests[1].step + SOME));
+    world_ok(run_to(part->points[1].step + SOME));
     world_require(driver->over);
     const gossip_twin *twin = gossip_recompute(gossip_arithmetic(), RANKS);
     for (int i = 0; i < RANKS; i++) {

@@ -1,7 +1,8 @@
 /*
  * pipeline.c - what tests/unit/test_pipeline.c does, over MPI: two replicas of three stages, one rank a process, with
- * allreduce among the two of each stage. Runs rest in the middle, one rank is asked to stop, new objects go on from
- * what was saved; every rank compares its stage with the plain loop. Of one case rank 0 replays the log of all ranks.
+ * allreduce among the two of each stage. Runs are quiescent in the middle, one rank is asked to stop, new objects go on
+ * from what was saved; every rank compares its stage with the plain loop. Of one case rank 0 replays the log of all
+ * ranks.
  *
  *   mpirun -n 6 pipeline FOLDER       where the logs go
  */
@@ -75,7 +76,8 @@ static void check_twin(const toy_options *o, int64_t batches, bool drain)
     toy_check(&twin, &toy);
 }
 
-/* Rests after FIRST batches, is stopped behind STOP_AT, and goes on to the end. `anew`: with new objects each time. */
+/* Is quiescent after FIRST batches, is stopped behind STOP_AT, and goes on to the end. `anew`: with new objects each
+ * time. */
 static void run_case(nw_driver *d, const toy_options *o, int asked, bool anew)
 {
     begin(d, o, asked);

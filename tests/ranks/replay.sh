@@ -46,7 +46,7 @@ replayed virtual 1 20 'the checkpoint of that step' --steps 23
 replayed virtual 25 31 summary.json --from "$runs/virtual/checkpoints/24"
 replayed virtual 31 31 summary.json --from "$runs/virtual/checkpoints/30"
 refuses 2 'holds a run already' virtual --run-dir "$runs/copy"
-refuses 2 'first did at step 5, not by step 2' virtual --steps 2
+refuses 2 'first were at step 5, not by step 2' virtual --steps 2
 refuses 3 'no checkpoint' virtual --from "$runs/virtual/checkpoints/7"
 run 0 "$NOWAIT" replay "$runs/virtual" --show
 out_has '^part from step 0 to 20: 3 ranks, exchange allreduce, codec none, '
@@ -65,7 +65,7 @@ done
 kill -9 $process
 wait $process 2>/dev/null
 run 0 "$NOWAIT" replay "$runs/killed" --threads 1 --quiet
-err_has 'the run was killed or failed( and left a torn event log)?; its event log is complete up to step [0-9]+, where all ranks rested'
+err_has 'the run was killed or failed( and left a torn event log)?; its event log is complete up to step [0-9]+, where all ranks were quiescent'
 out_has '^replayed steps 1 to '
 at=$(ls "$runs/killed/checkpoints" | sort -n | tail -n 1)
 run 0 "$NOWAIT" train --resume "$runs/killed" --world-size 3 --quiet --max-steps $((at + 5))

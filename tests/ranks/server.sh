@@ -21,10 +21,10 @@ served 2 one $serve async --in-flight 1
 served 3 divided $serve async --in-flight 1 --servers 2
 served 4 three $serve async --in-flight 1 --servers 3
 same_weights serial one
-for name in divided three; do # and nobody rests at the end of an epoch, which is evaluated all the same
+for name in divided three; do # and nobody stops at the end of an epoch, which is evaluated all the same
     same_weights serial $name
     equal "epochs of $name" "$(epochs serial)" "$(epochs $name)"
-    equal "rests of $name" 1 "$(rests $name)"
+    equal "quiescent points of $name" 1 "$(quiescent $name)"
 done
 equal "accuracy" "$(value serial test_top1)" "$(value one test_top1)"
 
@@ -40,7 +40,7 @@ alone unequal-virtual $serve sync --non-iid-data --dirichlet-alpha 0.1 --virtual
 same_weights unequal unequal-virtual
 differ "weights with equal shares" "$(weights sync)" "$(weights unequal)"
 
-# Without order: exactly the updates asked for, all ranks equal (compared at rest), and the same again from the event log.
+# Without order: exactly the updates asked for, all ranks equal (compared when quiescent), and the same again from the event log.
 served 4 async $serve async --checkpoint-every 11 --keep 100
 equal "updates" 40 "$(value async steps)"
 run 0 "$NOWAIT" replay "$runs/async" --threads 1 --quiet
@@ -49,7 +49,7 @@ served 3 bf16 $serve async --method bf16 --server-computes
 equal "updates" 40 "$(value bf16 steps)"
 for servers in 2 3; do
     served 5 several$servers $serve async --servers $servers --max-epoch 4
-    equal "rests of $servers servers" 1 "$(rests several$servers)"
+    equal "quiescent points of $servers servers" 1 "$(quiescent several$servers)"
     equal "evaluated epochs of $servers servers" 4 "$(epochs several$servers | grep -c '"test_top1":[0-9]')"
     run 0 "$NOWAIT" replay "$runs/several$servers" --threads 1 --quiet --run-dir "$runs/replayed$servers"
     out_has 'same weights as summary.json'
@@ -106,10 +106,10 @@ for name in judged-stopped judged-killed; do
     equal "epochs of $name" "$(epochs judged)" "$(epochs $name)"
 done
 
-# Where evaluations do not keep up, all rest until they do; nobody is lost meanwhile, and it can be repeated.
+# Where evaluations do not keep up, all wait until they do; nobody is lost meanwhile, and it can be repeated.
 run 0 mpirun -np 3 "$NOWAIT" train $common --run-dir "$runs/behind" $serve async $slow --limit 320 --max-batches 2 --timeout 1
 err_has 'evaluations take longer than epochs, so training waits for them'
-is "$(rests behind) > 2" "the ranks rest, since evaluations are slower"
+is "$(quiescent behind) > 2" "the ranks wait, since evaluations are slower"
 equal "evaluated epochs" 8 "$(epochs behind | grep -c '"test_top1":[0-9]')"
 run 0 "$NOWAIT" replay "$runs/behind" --threads 1 --quiet --run-dir "$runs/behind-replayed"
 out_has 'same weights as summary.json'

@@ -1,6 +1,6 @@
 /*
- * factors.h - a codec of the tests with two rounds of floats: a matrix M becomes p q', where p is the mean of M q over all
- * members, of length 1, and q the mean of M' p; q is kept for the next step (PowerSGD of rank 1, by plain loops).
+ * factors.h - a codec of the tests with two rounds of floats: a matrix M becomes p q', where p is the mean of M q over
+ * all members, of length 1, and q the mean of M' p; q is kept for the next step (PowerSGD of rank 1, by plain loops).
  */
 #ifndef NW_TESTS_FACTORS_H
 #define NW_TESTS_FACTORS_H

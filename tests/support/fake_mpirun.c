@@ -1,6 +1,6 @@
 /*
- * fake_mpirun.c - stands in for mpirun in tests of `nowait launch`: starts ranks that count steps, in lockstep with each
- * other, and meet the ends that the test asks for. Nothing is trained.
+ * fake_mpirun.c - stands in for mpirun in tests of `nowait launch`: starts ranks that count steps, in lockstep with
+ * each other, and meet the ends that the test asks for. Nothing is trained.
  *
  *   mpirun -np N [options] PROGRAM train ... --run-dir=RUN [--resume=RUN] ...
  *

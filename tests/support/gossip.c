@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PROPOSE = 1, VALUES, BUSY, LEASE, ASK, STOP, CLOSE, QUIET, REST };
+enum { PROPOSE = 1, VALUES, BUSY, LEASE, ASK, STOP, CLOSE, QUIET, OVER };
 enum { CHANNEL = NW_CHANNEL_EXCHANGE, LEASES = 2 };
 
 gossip_settings gossip_use;
@@ -28,7 +28,8 @@ typedef struct gossip {
     int partner;      /* -1: there is none */
     nw_message *sent; /* own parameters as they went; NULL: it is only proposed */
     nw_message *held, **last_held;
-    int64_t mean, drawn, timer, left; /* time of a gradient; timers; the one that is set; what is left of it at rest */
+    int64_t mean, drawn, timer,
+        left; /* time of a gradient; timers; the one that is set; what is left of it when quiescent */
     /* member 0: */
     int64_t until, leased;
     int quiet, from;
@@ -58,7 +59,7 @@ static nw_status tell_all(gossip *g, nw_actions *actions, int kind)
 
 /* ---- the pace: member 0 counts ----------------------------------------------------------------------------------- */
 
-static void rest(gossip *g, int64_t updates)
+static void run_over(gossip *g, int64_t updates)
 {
     g->active = false;
     g->base.updates = updates;
@@ -67,8 +68,8 @@ static void rest(gossip *g, int64_t updates)
 static nw_status hear_quiet(gossip *g, nw_actions *actions)
 {
     if (++g->quiet < g->base.group.count) return NW_OK;
-    rest(g, g->base.updates);
-    return tell_all(g, actions, REST);
+    run_over(g, g->base.updates);
+    return tell_all(g, actions, OVER);
 }
 
 static nw_status say_quiet(gossip *g, nw_actions *actions)
@@ -296,8 +297,8 @@ static nw_status take_message(gossip *g, nw_actions *actions, nw_message *m)
     const nw_header *h = m->header;
     int from;
     NW_TRY(nw_machine_sender(&g->base, m, &from));
-    bool counts = h->kind >= ASK && h->kind != CLOSE && h->kind != REST;
-    NW_FAIL_IF(!g->active || h->kind > REST || (h->kind > BUSY && (counts ? g->base.group.me : from) != 0) ||
+    bool counts = h->kind >= ASK && h->kind != CLOSE && h->kind != OVER;
+    NW_FAIL_IF(!g->active || h->kind > OVER || (h->kind > BUSY && (counts ? g->base.group.me : from) != 0) ||
                    (h->kind == LEASE && g->lease_count == LEASES),
                NW_E_MESSAGE, "member %d sent kind %u to member %d, which expects none", from, h->kind,
                g->base.group.me);
@@ -313,8 +314,8 @@ static nw_status take_message(gossip *g, nw_actions *actions, nw_message *m)
         return close_run(g, actions);
     case QUIET:
         return hear_quiet(g, actions);
-    case REST:
-        rest(g, (int64_t)h->step);
+    case OVER:
+        run_over(g, (int64_t)h->step);
         return NW_OK;
     default:
         if (!g->updating) return take_pair(g, actions, m, from);
@@ -350,7 +351,7 @@ static nw_status handle(nw_machine *m, const nw_event *event, nw_actions *action
     return NW_OK;
 }
 
-static bool rests(const nw_machine *m) { return !((const gossip *)m)->active; }
+static bool is_quiescent(const nw_machine *m) { return !((const gossip *)m)->active; }
 
 static void waits(const nw_machine *m, nw_wait *wait)
 {
@@ -384,7 +385,7 @@ static void release(nw_machine *m)
 
 nw_status gossip_create(nw_machine **out, const nw_exchange_options *o)
 {
-    static const nw_machine_ops ops = {"gossip", handle, rests, waits, state, release, NULL};
+    static const nw_machine_ops ops = {"gossip", handle, is_quiescent, waits, state, release, NULL};
     gossip *g = calloc(1, sizeof *g);
     NW_FAIL_IF(!g, NW_E_MEMORY, "no memory for an exchange");
     g->base = (nw_machine){.ops = &ops, .group = o->group, .moves = true};

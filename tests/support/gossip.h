@@ -12,15 +12,15 @@
  *   STOP      member -> 0             the sender was asked to stop
  *   CLOSE     0 -> member             all updates are made: propose no more
  *   QUIET     member -> 0             ... and have nothing under way
- *   REST      0 -> member             nobody has; step: the number of updates
+ *   OVER      0 -> member             nobody has; step: the number of updates
  *
  * Of a pair i, j that have sent s_i and s_j each does x -= (s_own - s_other) / 2 when the other's comes. What one adds
  * the other takes away, so that the sum over members stays, whatever came between. That happens in the middle of a pass
  * (which reads a copy) or between tasks; what comes during an update waits for its end.
  *
  * Member 0 counts. Everybody has two leases, one to compute with and one ahead; with the last of them used the run
- * closes. Timers ring after exponential times whose unit is the member's own mean time for a gradient, drawn from (seed,
- * member, count); before its first gradient a member proposes nothing.
+ * closes. Timers ring after exponential times whose unit is the member's own mean time for a gradient, drawn from
+ * (seed, member, count); before its first gradient a member proposes nothing.
  */
 #ifndef NW_TESTS_GOSSIP_H
 #define NW_TESTS_GOSSIP_H

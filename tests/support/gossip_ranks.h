@@ -1,9 +1,9 @@
 /*
- * gossip_ranks.h - ranks of gossip.h for the drivers: workers with the arithmetic of world.h, their state in memory, and
- * a twin that recomputes the parameters of all members from what happened, in one plain loop.
+ * gossip_ranks.h - ranks of gossip.h for the drivers: workers with the arithmetic of world.h, their state in memory,
+ * and a twin that recomputes the parameters of all members from what happened, in one plain loop.
  *
- * What happened is a list: a pass or an update begins, parameters are sent to another member, a pair is averaged. Workers
- * and exchanges add to it in the order of handling; a world does with gossip_begun as its option.
+ * What happened is a list: a pass or an update begins, parameters are sent to another member, a pair is averaged.
+ * Workers and exchanges add to it in the order of handling; a world does with gossip_begun as its option.
  */
 #ifndef NW_TESTS_GOSSIP_RANKS_H
 #define NW_TESTS_GOSSIP_RANKS_H
@@ -27,7 +27,7 @@ const world *gossip_arithmetic(void);
 void gossip_make(gossip_rank *r, nw_rank *rank, int members, int me, int accumulation);
 void gossip_free(gossip_rank *r);
 
-/* Another object takes the place of one that rests, from what a checkpoint would have of it. */
+/* Another object takes the place of a quiescent one, from what a checkpoint would have of it. */
 void gossip_replace(gossip_rank *r, nw_rank *rank, int members, int accumulation);
 
 /* ---- what happened ---- */

@@ -264,7 +264,7 @@ static nw_status go_on(pipeline *l, const nw_event *event, nw_actions *actions)
         if (l->next == l->end + (l->draining ? l->delay : 0)) {
             if (!l->asked && !l->drain) return NW_OK;
             NW_TRY(end_part(l, *event, actions));
-        } else if (waits && stage_of(l) == 0 && !l->draining && l->exchange->ops->rests(l->exchange)) {
+        } else if (waits && stage_of(l) == 0 && !l->draining && l->exchange->ops->quiescent(l->exchange)) {
             NW_TRY(end_here(l, actions));
         } else if (waits) {
             return NW_OK;
@@ -321,23 +321,23 @@ static nw_status handle(nw_machine *m, const nw_event *event, nw_actions *action
     return NW_OK;
 }
 
-static bool rests(const nw_machine *m)
+static bool is_quiescent(const nw_machine *m)
 {
     const pipeline *l = (const pipeline *)m;
     bool over = !l->computing && l->next == l->end && !l->drain && !l->asked;
     bool heard = is_last(l) || (l->taken == l->end && l->returned == back(l, l->end, l->above));
-    return over && heard && l->exchange->ops->rests(l->exchange);
+    return over && heard && l->exchange->ops->quiescent(l->exchange);
 }
 
 static void waits(const nw_machine *m, nw_wait *wait)
 {
     const pipeline *l = (const pipeline *)m;
-    if (!l->exchange->ops->rests(l->exchange) && !l->asked) {
+    if (!l->exchange->ops->quiescent(l->exchange) && !l->asked) {
         l->exchange->ops->waits(l->exchange, wait);
         return;
     }
     bool below = !l->held && !l->forwarded && l->next < l->end;
-    if (!rests(m)) nw_wait_add(wait, &m->group, stage_of(l) + (below ? -1 : 1));
+    if (!is_quiescent(m)) nw_wait_add(wait, &m->group, stage_of(l) + (below ? -1 : 1));
     snprintf(wait->what, sizeof wait->what, "batch %" PRId64 " to %s", l->next - (below || l->held ? 0 : l->delay),
              below     ? "come up"
              : l->held ? "be taken"
@@ -393,7 +393,7 @@ nw_status pipeline_create(nw_machine **out, nw_machine *exchange, const pipeline
     *out = NULL;
     NW_FAIL_IF(!l, NW_E_MEMORY, "no memory for a pipeline");
     l->base = *exchange; /* what the driver and the run may know of it */
-    l->ops = (nw_machine_ops){exchange->ops->name, handle, rests, waits, state, pipeline_free, loaded};
+    l->ops = (nw_machine_ops){exchange->ops->name, handle, is_quiescent, waits, state, pipeline_free, loaded};
     l->base.ops = &l->ops;
     l->base.group = o->row;
     l->exchange = exchange;

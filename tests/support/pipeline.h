@@ -23,10 +23,10 @@
  * passes. For the exchange that is a second GO, since all are asked to stop in the first part only.
  *
  * Stopping. Who is asked tells stage 0, which asks its exchange to stop; stages 0 agree on an update as they always
- * do. When its exchange rests, stage 0 tells its row after how many batches the run ends (END): nobody can have gone
- * further without a message from below. Other exchanges' last gradient ends incomplete.
+ * do. When its exchange is quiescent, stage 0 tells its row after how many batches the run ends (END): nobody can have
+ * gone further without a message from below. Other exchanges' last gradient ends incomplete.
  *
- * Stage 0 counts. What a stage says of the world's updates is what stage 0 has made when it rests.
+ * Stage 0 counts. What a stage says of the world's updates is what stage 0 has made when it is quiescent.
  */
 #ifndef NW_TESTS_PIPELINE_H
 #define NW_TESTS_PIPELINE_H

@@ -23,7 +23,7 @@ typedef struct toy {
     nw_machine base;
     void (*react)(struct toy *toy, const nw_event *event, nw_actions *actions);
     nw_go go;
-    bool waiting;      /* for a message: does not rest */
+    bool waiting;      /* for a message: is not quiescent */
     int waits_for;     /* whom `waits` names */
     int64_t asked;     /* passes or gradients */
     int computed;      /* of these */

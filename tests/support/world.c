@@ -359,13 +359,13 @@ void world_check_values(const world *w, const float *values)
                            (double)w->at[m].params.values[i], i, (double)values[i]);
 }
 
-void world_check_rest(const world *w, int64_t updates)
+void world_check_quiescent(const world *w, int64_t updates)
 {
     world_require(w->updates == updates);
     for (int i = 0; i < w->o.members; i++) {
         const world_member *m = &w->at[i];
         if (m->dead) continue;
-        world_require(nw_rank_rests(&m->rank) && m->timer == NW_NO_TIMER && m->rank.machine->updates == updates);
+        world_require(nw_rank_is_quiescent(&m->rank) && m->timer == NW_NO_TIMER && m->rank.machine->updates == updates);
         for (int to = 0; to < w->o.members; to++) world_require(w->links[i][to].first == w->links[i][to].last);
         world_require(w->o.every == 0 || m->given == 0 || m->given == updates / w->o.every);
     }

@@ -158,10 +158,11 @@ nw_status world_run(world *w, int64_t until);
 
 /* ---- checks ---- */
 
-/* All who live rest after so many updates, nothing is on its way, and all have the same values, where they should. */
-void world_check_rest(const world *w, int64_t updates);
+/* All who live are quiescent after so many updates, nothing is on its way, and all have the same values, where they
+ * should. */
+void world_check_quiescent(const world *w, int64_t updates);
 void world_check_values(const world *w, const float *values); /* of all, bit for bit */
-/* Makes a new world of the same options go on where one that rests is, from what a checkpoint has of it. */
+/* Makes a new world of the same options go on where a quiescent one is, from what a checkpoint has of it. */
 void world_resume(world *w, const world *from);
 
 /* Runs every order of moves, from `begin` until nothing can move, and calls `check` after each. Orders that differ only

@@ -70,7 +70,7 @@ static const float *twin(const world *x, int64_t batches, int64_t drain_at)
 
 static void check(int64_t updates, const float *values)
 {
-    world_check_rest(&w, updates);
+    world_check_quiescent(&w, updates);
     world_check_values(&w, values);
 }
 
@@ -180,7 +180,7 @@ static void begin(world *x) { world_ok(world_go(x, steps, 0, false)); }
 
 static void check_twin(world *x)
 {
-    world_check_rest(x, steps);
+    world_check_quiescent(x, steps);
     world_check_values(x, twin(x, steps, 0));
 }
 
@@ -405,7 +405,7 @@ TEST(test_waits_names_exactly_who_is_missing)
     world_ok(world_deliver(&w, 2, 1));
     world_ok(world_deliver(&w, 1, 0));
     check_wait(1, 7, 0, "rank 7: the mean gradient");
-    assert_false(nw_rank_rests(&w.at[0].rank));
+    assert_false(nw_rank_is_quiescent(&w.at[0].rank));
     world_ok(world_deliver(&w, 0, 2));
     world_ok(world_deliver(&w, 1, 2));
     world_ok(world_deliver(&w, 2, 0));

@@ -1,6 +1,6 @@
 /*
- * test_between.c - what ranks do between runs, in one process and in several: they share words, bring data to rank 0 and
- * make means, the same bits everywhere. Processes are threads here, each with a driver that says and hears through
+ * test_between.c - what ranks do between runs, in one process and in several: they share words, bring data to rank 0
+ * and make means, the same bits everywhere. Processes are threads here, each with a driver that says and hears through
  * queues.
  */
 #define _GNU_SOURCE 1

@@ -339,7 +339,7 @@ static world_options options(int members, bool gather, int delay, uint64_t seed)
 
 static void check_values(const twin *t, int64_t updates)
 {
-    world_check_rest(&w, updates);
+    world_check_quiescent(&w, updates);
     world_check_values(&w, t->weights);
 }
 
@@ -468,7 +468,7 @@ TEST(test_rounds_of_floats)
             factors_begin(&t);
             world_ok(world_run(&before, 4));
             for (int64_t step = 0; step < 4; step++) factors_step(&t, &before, step);
-            world_check_rest(&before, 4);
+            world_check_quiescent(&before, 4);
             world_check_values(&before, t.weights);
             o.members = to;
             world_ok(world_make(&w, &o));
@@ -481,7 +481,7 @@ TEST(test_rounds_of_floats)
             for (int j = 0; j < to; j++) t.batches[j] = 4;
             world_ok(world_run(&w, 8));
             for (int64_t step = 4; step < 8; step++) factors_step(&t, &w, step);
-            world_check_rest(&w, 8);
+            world_check_quiescent(&w, 8);
             world_check_values(&w, t.weights);
             world_free(&w);
             world_free(&before);
@@ -512,7 +512,7 @@ TEST(test_dense_items_stay_dense)
                 bool dense = (i >= 40 && i < 47) || (i >= 112 && i < 128);
                 if (dense) assert_true(w.at[0].params.values[i] == t.weights[i]);
             }
-            world_check_rest(&w, 1);
+            world_check_quiescent(&w, 1);
             world_free(&w);
         }
 }

@@ -377,7 +377,7 @@ static void test_a_failing_machine_ends_the_run_with_its_words(void **state)
     close_stage(&s);
 }
 
-/* ---- resting ---- */
+/* ---- quiescent ranks ---- */
 
 /* Two batches make a gradient, and a run has five of them: the pipeline begins the third gradient, says that it is not
  * complete, and goes on with it in the next run. */
@@ -413,7 +413,7 @@ static void test_a_gradient_that_an_epoch_cuts_in_two_is_finished_later(void **s
     close_stage(&s);
 }
 
-/* A rank that waited and rests has not waited when it goes on. */
+/* A rank that waited and is quiescent has not waited when it goes on. */
 static void compute_after_a_message(toy *t, const nw_event *e, nw_actions *actions)
 {
     int me = t->base.group.me;
@@ -475,7 +475,7 @@ static void test_a_rank_alone(void **state)
     assert_false(s.workers[0].heard); /* nobody does, in a world of one */
     ok(run_until(&s, 2));             /* which it has reached */
     assert_int_equal(s.workers[0].begun, 5);
-    assert_true(nw_rank_rests(&s.ranks[0]));
+    assert_true(nw_rank_is_quiescent(&s.ranks[0]));
     s.workers[0].stop = &stop;
     s.workers[0].stop_at = 8;
     ok(nw_driver_run(s.driver, s.ranks,

@@ -101,7 +101,7 @@ static void record_run(nw_recorder *r, int first, int ranks, int64_t step, int64
             nw_recorder_begins(r, rank, NW_TASK_PASS);
             event(r, rank, NW_EVENT_DONE, 1000 * s + rank, 0, 0);
         }
-        nw_recorder_rest(r, rank, to);
+        nw_recorder_quiescent(r, rank, to);
     }
 }
 
@@ -129,7 +129,7 @@ static void record_all_kinds(nw_recorder *r, int rank)
     event(r, rank, NW_EVENT_MESSAGE, 9, 2, 2);
     nw_recorder_begins(r, rank, NW_TASK_PASS);
     nw_recorder_begins(r, rank, NW_TASK_UPDATE);
-    nw_recorder_rest(r, rank, 12);
+    nw_recorder_quiescent(r, rank, 12);
 }
 
 static void next_is(nw_log_cursor *c, nw_log_record want)
@@ -159,7 +159,7 @@ static void expect_all_kinds(nw_log_cursor *c)
     next_is(c, (nw_log_record){.kind = NW_EVENT_MESSAGE, .now_ns = 9, .from = 2, .sequence = 2});
     next_is(c, (nw_log_record){.kind = NW_LOG_PASS});
     next_is(c, (nw_log_record){.kind = NW_LOG_UPDATE});
-    next_is(c, (nw_log_record){.kind = NW_LOG_REST, .step = 12});
+    next_is(c, (nw_log_record){.kind = NW_LOG_QUIESCENT, .step = 12});
     next_is(c, (nw_log_record){.kind = NW_LOG_SAVED, .step = 12, .epoch = 1});
     next_is(c, (nw_log_record){.kind = NW_LOG_END, .step = 12});
     nw_log_record none;
@@ -226,7 +226,7 @@ TEST(recording_allocates_nothing_and_is_small)
     for (uint32_t i = 0; i < EVENTS; i++)
         event(r, 1, NW_EVENT_MESSAGE, 1000000 + 900 * (int64_t)i, (uint16_t)(i % 4), i / 4);
     assert_int_equal(atomic_load(&allocations) - before, 0);
-    nw_recorder_rest(r, 1, 1);
+    nw_recorder_quiescent(r, 1, 1);
     close_recorder(r, true);
     bytes log = read_bytes("event-log/0/rank1.log");
     assert_true(log.size < EVENTS * (NW_HAVE_ZLIB ? 6 : 25));
@@ -238,7 +238,7 @@ TEST(a_recorder_that_is_not_open_ignores_everything)
     nw_recorder *r;
     ok(nw_recorder_create(&r));
     event(r, 0, NW_EVENT_STOP, 1, 0, 0);
-    nw_recorder_rest(r, 0, 1);
+    nw_recorder_quiescent(r, 0, 1);
     nw_recorder_saved(r, 1, 1);
     close_recorder(r, true);
     event(NULL, 0, NW_EVENT_STOP, 1, 0, 0);
@@ -260,7 +260,7 @@ TEST(a_torn_tail_is_left_out)
     for (int64_t s = 0; s < 20; s += 5) record_run(r, 0, 1, s, s + 5);
     close_recorder(r, false);
     bytes whole = read_bytes("event-log/0/rank0.log");
-    int rests = 0, headless = 0;
+    int points = 0, headless = 0;
     for (size_t size = 0; size <= whole.size; size++) {
         bytes part = cut(whole, size);
         nw_log_file f;
@@ -269,19 +269,20 @@ TEST(a_torn_tail_is_left_out)
         if (status != NW_OK) {
             refused(status, NW_E_FILE, size < 8 ? "no event log" : "before it began");
             headless++;
-            assert_int_equal(rests, 0);
+            assert_int_equal(points, 0);
             continue;
         }
         nw_log_cursor c;
         nw_log_record record;
         int now = 0;
         nw_log_begin(&c, &f, 0);
-        for (ok(nw_log_next(&c, &record)); !c.ended; ok(nw_log_next(&c, &record))) now += record.kind == NW_LOG_REST;
-        assert_true(now == rests || (now == rests + 1 && !f.torn));
-        rests = now;
+        for (ok(nw_log_next(&c, &record)); !c.ended; ok(nw_log_next(&c, &record)))
+            now += record.kind == NW_LOG_QUIESCENT;
+        assert_true(now == points || (now == points + 1 && !f.torn));
+        points = now;
         nw_log_file_free(&f);
     }
-    assert_int_equal(rests, 4);
+    assert_int_equal(points, 4);
     assert_true(headless > 8);
     release(&whole);
 }
@@ -323,7 +324,7 @@ TEST(damage_is_refused)
     release(&whole);
 }
 
-TEST(a_part_counts_up_to_the_rest_of_all_ranks)
+TEST(a_part_counts_where_all_ranks)
 {
     for (int rank = 0; rank < 3; rank++) {
         nw_recorder *r = open_recorder(3, rank, 1, 0);
@@ -380,7 +381,7 @@ TEST(parts_join_at_the_checkpoint)
     assert_int_equal(recording.count, 1);
     assert_int_equal(nw_log_end_step(&recording.parts[0]), 10);
     assert_int_equal(recording.parts[0].runs, 2); /* with the one that drained */
-    refused(nw_recording_limit(&recording, 9), NW_E_ARGUMENT, "first did at step 10, not by step 9");
+    refused(nw_recording_limit(&recording, 9), NW_E_ARGUMENT, "first were at step 10, not by step 9");
     nw_recording_free(&recording);
 
     ok(nw_recording_load(&recording, folder));
@@ -408,7 +409,7 @@ TEST(a_resume_drops_what_lies_behind_it)
     assert_false(file_exists(folder, "event-log/15"));
     nw_recording_free(&recording);
 
-    r = open_recorder(2, 0, 2, 17); /* which nobody reached at rest */
+    r = open_recorder(2, 0, 2, 17); /* which nobody reached quiescent */
     record_run(r, 0, 2, 17, 18);
     close_recorder(r, true);
     refused(nw_recording_load(&recording, folder), NW_E_FILE, "a part of the run was not recorded");
@@ -468,7 +469,7 @@ int main(void)
         ONE(a_recorder_that_is_not_open_ignores_everything),
         ONE(a_torn_tail_is_left_out),
         ONE(damage_is_refused),
-        ONE(a_part_counts_up_to_the_rest_of_all_ranks),
+        ONE(a_part_counts_where_all_ranks),
         ONE(parts_join_at_the_checkpoint),
         ONE(a_resume_drops_what_lies_behind_it),
         ONE(one_recorder_may_begin_several_parts),

@@ -29,7 +29,7 @@ static bool ends_after(const world_options *o, int64_t n, bool idle)
     nw_status status = world_make(&w, o);
     if (status == NW_OK && !idle) status = world_run(&w, UNTIL);
     bool failed = memory_suffices(n, &asked);
-    if (status == NW_OK && !idle) world_check_rest(&w, UNTIL);
+    if (status == NW_OK && !idle) world_check_quiescent(&w, UNTIL);
     world_free(&w);
     assert_int_equal(status, failed ? NW_E_MEMORY : NW_OK);
     assert_int_equal(memory_alive, before);

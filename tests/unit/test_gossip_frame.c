@@ -39,12 +39,12 @@ static world_options options(int members, uint64_t seed)
                            .finals = seed};
 }
 
-/* All rest, every update was counted once, all have the twin's bits, and the sum is what it must be. */
+/* All are quiescent, every update was counted once, all have the twin's bits, and the sum is what it must be. */
 static void check(const world *x, int64_t updates)
 {
     const float *values[WORLD_MOST];
     int64_t sum = 0;
-    world_check_rest(x, updates);
+    world_check_quiescent(x, updates);
     const gossip_twin *t = gossip_recompute(x, x->o.members);
     for (int m = 0; m < x->o.members; m++) {
         values[m] = x->at[m].params.values;
@@ -272,14 +272,14 @@ static const bits *present(void)
     return &b[next];
 }
 
-/* All rest after all updates, with the twin's bits and sum. */
+/* All are quiescent after all updates, with the twin's bits and sum. */
 static const bits *check_end(void)
 {
     const gossip_twin *t = gossip_recompute(gossip_arithmetic(), RANKS);
     const float *values[RANKS];
     int64_t sum = 0;
     for (int i = 0; i < RANKS; i++) {
-        assert_true(nw_rank_rests(&ranks[i]) && members[i].machine->updates == UPDATES);
+        assert_true(nw_rank_is_quiescent(&ranks[i]) && members[i].machine->updates == UPDATES);
         values[i] = members[i].values;
         assert_memory_equal(values[i], t->values[i], sizeof t->values[i]);
         sum += gossip_updates(i);

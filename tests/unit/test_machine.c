@@ -58,14 +58,14 @@ static nw_status handle(nw_machine *m, const nw_event *event, nw_actions *action
     }
     return NW_OK;
 }
-static bool rests(const nw_machine *m) { return m != NULL; }
+static bool is_quiescent(const nw_machine *m) { return m != NULL; }
 static void waits(const nw_machine *m, nw_wait *wait) { (void)m, *wait = (nw_wait){.what = "nothing"}; }
 static void state(nw_machine *m, nw_state *s) { nw_state_integer(s, "updates", NW_STATE_KEPT, &m->updates); }
 static void toy_free(nw_machine *m) { free(m); }
 
 static nw_status create(nw_machine **out, const nw_exchange_options *o)
 {
-    static const nw_machine_ops ops = {"toy", handle, rests, waits, state, toy_free, NULL};
+    static const nw_machine_ops ops = {"toy", handle, is_quiescent, waits, state, toy_free, NULL};
     toy *t = calloc(1, sizeof *t);
     NW_FAIL_IF(!t, NW_E_MEMORY, "no memory for a toy");
     t->base = (nw_machine){.ops = &ops, .group = o->group, .moves = moves};

@@ -1,6 +1,6 @@
 /*
- * test_mismatch.c - a run whose replicas differ although they should be equal ends, and does not go back to a checkpoint
- * with a lower learning rate, which is the remedy for a loss that diverges.
+ * test_mismatch.c - a run whose replicas differ although they should be equal ends, and does not go back to a
+ * checkpoint with a lower learning rate, which is the remedy for a loss that diverges.
  */
 #include <stdarg.h>
 #include <stddef.h>

@@ -148,7 +148,7 @@ static void run(int64_t batches, bool drain)
     world_ok(world_go(&w, INT64_MAX, batches, drain));
     world_ok(world_settle(&w));
     toy_twin_run(&twin, batches, drain);
-    world_check_rest(&w, twin_updates());
+    world_check_quiescent(&w, twin_updates());
     check_all(twin_updates());
 }
 
@@ -172,7 +172,7 @@ static void begin_order(world *x) { world_ok(world_go(x, INT64_MAX, batches_in_o
 
 static void check_order(world *x)
 {
-    world_check_rest(x, twin_updates());
+    world_check_quiescent(x, twin_updates());
     check_all(twin_updates());
 }
 
@@ -223,7 +223,7 @@ TEST(stopped_anywhere_and_resumed)
         early += batches < total;
         toy_twin_begin(&twin, &options);
         toy_twin_run(&twin, batches, drain && batches == total);
-        world_check_rest(&w, twin_updates());
+        world_check_quiescent(&w, twin_updates());
         check_all(twin_updates());
         reopen_world(seed + 1);
         if (batches < total) run(total - batches, drain);
@@ -238,8 +238,8 @@ TEST(stopped_anywhere_and_resumed)
 
 enum { RUNS = 5 };
 
-/* A rank that rests says after how many batches, as others do, and hears nothing until its next run. */
-static void note_rest(int member, int64_t (*ends)[2])
+/* A quiescent rank says after how many batches, as others do, and hears nothing until its next run. */
+static void note_quiescent(int member, int64_t (*ends)[2])
 {
     static const char *const names[] = {"exchange.batches", "exchange.drained"};
     store_add(&stores[0], nw_rank_state(rank_at[member]));
@@ -252,7 +252,7 @@ static void note_rest(int member, int64_t (*ends)[2])
     w.at[member].asleep = true;
 }
 
-/* Where all rest nothing is under way, unless somebody was asked to stop too late. */
+/* Where all are quiescent nothing is under way, unless somebody was asked to stop too late. */
 static void check_links(void)
 {
     for (int f = 0; f < w.o.members; f++)
@@ -263,17 +263,18 @@ static void check_links(void)
 
 static int64_t batches_of(uint64_t seed) { return seed % 4 ? 5 : 1; }
 
-/* When all rest, one after the other goes on: what is sent to those who have not waits. Some are asked to stop. */
+/* When all are quiescent, one after the other goes on: what is sent to those who have not waits. Some are asked to
+ * stop. */
 static void begin_one_by_one(uint64_t seed, int64_t ends[RUNS + 1][2], int stops[RUNS + 1])
 {
-    int runs[MOST] = {0}, stopped[MOST] = {0}, run = 0, rested = 0;
+    int runs[MOST] = {0}, stopped[MOST] = {0}, run = 0, quiescent = 0;
     nw_status status = NW_OK;
     while (run <= RUNS) {
         int m = (int)nw_rng_below(&w.rng, (uint32_t)w.o.members);
         world_member *one = &w.at[m];
-        if (!one->asleep && nw_rank_rests(&one->rank)) {
-            note_rest(m, &ends[run]);
-            if (++rested % w.o.members > 0) continue;
+        if (!one->asleep && nw_rank_is_quiescent(&one->rank)) {
+            note_quiescent(m, &ends[run]);
+            if (++quiescent % w.o.members > 0) continue;
             check_links();
             run++;
         } else if (one->asleep && runs[m] < run && run <= RUNS) {
@@ -501,7 +502,7 @@ TEST(time_does_not_enter_the_bits)
 
 /* ---- logs ---- */
 
-/* A rest, a run that is stopped early, and the rest of it. All 30 batches. */
+/* A quiescent point, a run that is stopped early, and the rest of it. All 30 batches. */
 static void drive_with_stop(nw_driver *d)
 {
     drive(d, 7, false);

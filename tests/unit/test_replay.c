@@ -127,7 +127,7 @@ static nw_status handle(nw_machine *m, const nw_event *event, nw_actions *action
     }
 }
 
-static bool rests(const nw_machine *m)
+static bool is_quiescent(const nw_machine *m)
 {
     (void)m;
     return true;
@@ -175,7 +175,7 @@ static int find_cost(void *worker, const nw_task *task, int64_t *ns, int most)
 static void make_toys(int world)
 {
     static const uint16_t everybody[WORLD] = {0, 1, 2, 3, 4};
-    static const nw_machine_ops ops = {.name = "toy", .handle = handle, .rests = rests, .waits = waits};
+    static const nw_machine_ops ops = {.name = "toy", .handle = handle, .quiescent = is_quiescent, .waits = waits};
     static const nw_worker_ops work = {.run = do_task, .cost = find_cost};
     for (int i = 0; i < world; i++) {
         toys[i] =
@@ -303,7 +303,7 @@ static void record_by_hand(int early, uint16_t from, uint64_t sequence)
             event(r, rank, NW_EVENT_GO, m, 0, 0);
             if (rank == 0 && run == early) event(r, rank, NW_EVENT_MESSAGE, m, from, sequence);
             if (rank == 1) event(r, rank, NW_EVENT_MESSAGE, m, 0, (uint64_t)run + 1);
-            nw_recorder_rest(r, rank, 0);
+            nw_recorder_quiescent(r, rank, 0);
         }
     ok(nw_recorder_close(r, true));
     nw_recorder_free(r);
@@ -341,7 +341,7 @@ TEST(a_message_that_nobody_sends_is_named)
             "record 3: message 3 from rank 1 at 0 ns is next, but rank 1 never sends it");
     record_by_hand(0, 0, 1);
     refused(replay_by_hand(), NW_E_MISMATCH, "message 1 from rank 0 at 0 ns is next, but rank 0 never sends it");
-    record_by_hand(0, 1, 2); /* which is sent in the next run: nobody begins one before all rest */
+    record_by_hand(0, 1, 2); /* which is sent in the next run: nobody begins one before all are quiescent */
     refused(replay_by_hand(), NW_E_MISMATCH, "message 2 from rank 1 at 0 ns is next, but rank 1 never sends it");
 }
 
@@ -371,7 +371,7 @@ TEST(other_runs_than_recorded_are_refused)
     make_toys(2);
     ranks[0].queue[0] = (nw_task){.kind = NW_TASK_PASS};
     ranks[0].queued = 1;
-    run_otherwise(0, "rest at step 0 is next, but it has something to do");
+    run_otherwise(0, "quiescent at step 0 is next, but it has something to do");
 }
 
 static int set_up(void **state)

@@ -1,6 +1,6 @@
 /*
- * test_replicas.c - replicas of tiny models on generated images in a virtual cluster: what several of them do is what one
- * would, they stay equal bit for bit, and one that fails says so itself.
+ * test_replicas.c - replicas of tiny models on generated images in a virtual cluster: what several of them do is what
+ * one would, they stay equal bit for bit, and one that fails says so itself.
  */
 #define _GNU_SOURCE 1
 #include <stdarg.h>

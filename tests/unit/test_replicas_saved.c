@@ -1,7 +1,7 @@
 /*
  * test_replicas_saved.c - checkpoints of replicas in a virtual cluster: from any step a run goes on as if nothing had
- * happened, also from where it was asked to stop; what ranks of other processes bring is checked. test_replicas_worlds.c has
- * other worlds.
+ * happened, also from where it was asked to stop; what ranks of other processes bring is checked.
+ * test_replicas_worlds.c has other worlds.
  */
 #define _GNU_SOURCE 1
 #include <stdarg.h>
@@ -14,7 +14,7 @@
 
 /* ---- the same world ---- */
 
-/* With a rest after each step. Resting costs virtual time where messages travel beside a computation: there they have
+/* Quiescent after each step. That costs virtual time where messages travel beside a computation: there they have
  * arrived before the next one begins. */
 static void step_by_step(group *c, int64_t until)
 {
@@ -375,7 +375,7 @@ static void stop_and_go_on(int delay, int accumulation)
     free_group(&d);
 }
 
-TEST(test_a_group_that_is_asked_to_stop_rests_where_it_can_go_on)
+TEST(test_a_group_that_is_asked_to_stop_is_quiescent_where_it_can_go_on)
 {
     for (int delay = 0; delay <= 1; delay++)
         for (int accumulation = 1; accumulation <= 2; accumulation++) stop_and_go_on(delay, accumulation);
@@ -392,7 +392,7 @@ int main(void)
         WITH_FILES(test_a_rank_that_was_given_up),
         WITH_FILES(test_another_delay_goes_on_from_a_checkpoint),
         WITH_FILES(test_an_exchange_that_makes_no_sense_is_refused),
-        WITH_FILES(test_a_group_that_is_asked_to_stop_rests_where_it_can_go_on),
+        WITH_FILES(test_a_group_that_is_asked_to_stop_is_quiescent_where_it_can_go_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

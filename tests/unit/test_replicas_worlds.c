@@ -1,6 +1,6 @@
 /*
- * test_replicas_worlds.c - checkpoints of a virtual cluster that a world of another size goes on from: with other ranks,
- * other servers, other workers, another exchange.
+ * test_replicas_worlds.c - checkpoints of a virtual cluster that a world of another size goes on from: with other
+ * ranks, other servers, other workers, another exchange.
  */
 #define _GNU_SOURCE 1
 #include <stdarg.h>

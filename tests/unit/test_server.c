@@ -63,7 +63,7 @@ TEST(test_one_worker_is_serial)
             make(o);
             for (int64_t until = 20; until <= 33; until += 13) { /* and goes on */
                 world_ok(world_run(&w, until));
-                world_check_rest(&w, until);
+                world_check_quiescent(&w, until);
                 world_check_values(&w, serial(until * e.accumulation, ranks - 1));
                 assert_int_equal(w.delay_max, 0);
             }
@@ -85,7 +85,7 @@ TEST(test_synchronous)
         make(options(ranks, e, "none", seed));
         if (seed % 2) w.starved = world_bit(ranks - 1, 1); /* which may be a server */
         world_ok(world_run(&w, 7));
-        world_check_rest(&w, 7);
+        world_check_quiescent(&w, 7);
         static float values[WORLD_FLOATS], g[WORLD_FLOATS], sum[WORLD_FLOATS];
         for (size_t i = 0; i < w.floats; i++) values[i] = world_start(i);
         for (int t = 0; t < 7; t++) {
@@ -104,7 +104,7 @@ TEST(test_synchronous)
 
 static int64_t updates;
 static void begin(world *x) { world_ok(world_go(x, updates, 0, false)); }
-static void check(world *x) { world_check_rest(x, updates); }
+static void check(world *x) { world_check_quiescent(x, updates); }
 
 /* Of small worlds nothing that was promised is broken. */
 TEST(test_every_order)
@@ -159,10 +159,10 @@ TEST(test_random_orders)
         if (ranks > 2 && seed % 2) w.starved = world_bit(ranks - 1, ranks - 1);
         for (int64_t until = 5; until <= 40; until += 35) {
             world_ok(world_run(&w, until));
-            world_check_rest(&w, until);
+            world_check_quiescent(&w, until);
         }
         world_ok(world_run(&w, 40)); /* nothing to do */
-        world_check_rest(&w, 40);
+        world_check_quiescent(&w, 40);
         int64_t sum = 0;
         for (int r = 0; r < ranks; r++) sum += w.updates_of[r];
         assert_int_equal(sum, 40);
@@ -187,7 +187,7 @@ TEST(test_any_number_of_threads)
             e.pool = threads ? pool : NULL;
             make(options(4, e, seed % 4 ? "fp16" : "none", seed));
             world_ok(world_run(&w, 20));
-            world_check_rest(&w, 20);
+            world_check_quiescent(&w, 20);
             if (threads) world_check_values(&w, alone);
             memcpy(alone, w.at[0].params.values, w.floats * sizeof(float));
             world_free(&w);
@@ -208,7 +208,7 @@ TEST(test_waiting_bounds_delays)
         make(options(ranks, e, "none", seed));
         if (seed % 3 == 0) w.starved = world_bit(ranks - 1, ranks - 1);
         world_ok(world_run(&w, 60));
-        world_check_rest(&w, 60);
+        world_check_quiescent(&w, 60);
         assert_true(w.delay_max <= e.max_staleness);
         int most = (ranks - e.servers) * e.in_flight - 1;
         if (most >= e.max_staleness + 2) assert_true(w.delay_max >= e.max_staleness - 1);
@@ -225,7 +225,7 @@ TEST(test_delay_compensation)
     e.dc_lambda = 0.25;
     make(options(3, e, "none", 5));
     world_ok(world_run(&w, 2));
-    world_check_rest(&w, 2);
+    world_check_quiescent(&w, 2);
     static float start[WORLD_FLOATS], g[2][WORLD_FLOATS], x[WORLD_FLOATS];
     int first = memcmp(w.last_said, (int32_t[]){0, 1, 1}, 12) == 0, equal = 0;
     assert_true(first);
@@ -247,7 +247,7 @@ TEST(test_delay_compensation)
 static void settle(void)
 {
     world_ok(world_settle(&w));
-    world_check_rest(&w, w.updates);
+    world_check_quiescent(&w, w.updates);
 }
 
 static nw_status try_steps(uint64_t count)
@@ -275,7 +275,7 @@ TEST(test_stops_when_asked)
     }
 }
 
-/* Ranks hear of it at moments of their own: before the end, while it is on its way, and when they rest. */
+/* Ranks hear of it at moments of their own: before the end, while it is on its way, and when they are quiescent. */
 TEST(test_stops_around_the_end)
 {
     int in_time = 0, late = 0;
@@ -296,7 +296,7 @@ TEST(test_stops_around_the_end)
         in_time += w.updates < 8;
         late += w.updates == 8;
         world_ok(world_run(&w, 12)); /* and it goes on from there */
-        world_check_rest(&w, 12);
+        world_check_quiescent(&w, 12);
         world_free(&w);
     }
     assert_true(in_time > 60 && late > 60);
@@ -317,7 +317,7 @@ TEST(test_goes_on_from_a_checkpoint)
         world_resume(&w, &before);
         world_free(&before);
         world_ok(world_run(&w, 20));
-        world_check_rest(&w, 20);
+        world_check_quiescent(&w, 20);
         world_check_values(&w, serial(20, ranks - 1));
         world_free(&w);
     }
@@ -325,7 +325,7 @@ TEST(test_goes_on_from_a_checkpoint)
 
 /* ---- snapshots ---- */
 
-/* All ranges after N updates come to rank 0, in order, exactly, whoever is ahead, and nobody rests for it; at most two
+/* All ranges after N updates come to rank 0, in order, exactly, whoever is ahead, and nobody stops for it; at most two
  * are under way, even if what a server sends to rank 0 takes for ever. */
 TEST(test_copies)
 {
@@ -344,7 +344,7 @@ TEST(test_copies)
         if (seed / 3 % 2) w.starved = world_bit((int)(1 + seed % 2), 0);
         if (seed / 9 % 2) w.starved |= world_bit(ranks - 1, ranks - 1);
         world_ok(world_run(&w, 20));
-        world_check_rest(&w, 20);
+        world_check_quiescent(&w, 20);
         world_ok(world_go(&w, 1000, 0, true));
         while (w.updates < 35) steps(1);
         world_ok(world_stop(&w, 0));
@@ -382,7 +382,7 @@ TEST(test_waiting_for_copies)
     waits_for(1, 0);
     waits_for(0, 1);
     world_ok(world_settle(&w));
-    world_check_rest(&w, 10);
+    world_check_quiescent(&w, 10);
     world_free(&w);
 }
 
@@ -402,7 +402,7 @@ TEST(test_lost_workers)
         steps(40 + seed % 60);
         w.at[victim].dead = true;
         world_ok(world_settle(&w));
-        world_check_rest(&w, 50);
+        world_check_quiescent(&w, 50);
         for (int r = 0; r < ranks; r++) assert_true(!w.dropped[r] || r == victim);
         given_up += w.dropped[victim]; /* or it had done all its work */
         world_free(&w);
@@ -427,7 +427,7 @@ TEST(test_workers_come_back)
         world_ok(world_go(&w, 50, 0, true));
         steps(20 + seed % 60);
         w.at[victim].asleep = true;
-        nw_status status = try_steps(seed % 4 ? seed / 7 % 500 : 100000); /* in some, until all others rest */
+        nw_status status = try_steps(seed % 4 ? seed / 7 % 500 : 100000); /* in some, until all others are quiescent */
         if (status == NW_E_PEER && victim < e.servers) {                  /* without it others cannot go on */
             silent++;
             world_free(&w);
@@ -438,10 +438,10 @@ TEST(test_workers_come_back)
         w.at[victim].asleep = false;
         world_ok(world_settle(&w));
         assert_int_equal(w.updates, 50);
-        in_time += !w.dropped[victim] && nw_rank_rests(&w.at[victim].rank);
+        in_time += !w.dropped[victim] && nw_rank_is_quiescent(&w.at[victim].rank);
         world_ok(world_run(&w, 70));
         assert_false(w.dropped[victim]);
-        world_check_rest(&w, 70);
+        world_check_quiescent(&w, 70);
         world_free(&w);
     }
     print_message("%d dropped, %d back in time, %d servers silent\n", dropped, in_time, silent);

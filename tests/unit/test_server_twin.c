@@ -40,7 +40,7 @@ static int ranks, servers, workers, first_worker;
 static world arithmetic;                                /* for its gradients and updates alone */
 static nw_header sent[RANKS][SENT];                     /* by sender and number */
 static float after[SERVERS][UPDATES + 1][WORLD_FLOATS]; /* all that each server had after so many updates */
-static float at_rest[RANKS][RUNS][WORLD_FLOATS];
+static float when_quiescent[RANKS][RUNS][WORLD_FLOATS];
 static struct {
     int64_t delay, clock, thrown_away;
     int from[RANKS], from_count;
@@ -158,7 +158,7 @@ static void record(uint64_t seed)
     world_ok(nw_virtual_create(&driver, &o, &v));
     for (int run = 0; run < RUNS; run++) {
         world_ok(nw_driver_run(driver, at, &(nw_go){.until = UNTIL[run], .batches = INT64_MAX}));
-        for (int r = 0; r < ranks; r++) memcpy(at_rest[r][run], hands[r].values, sizeof at_rest[r][run]);
+        for (int r = 0; r < ranks; r++) memcpy(when_quiescent[r][run], hands[r].values, sizeof when_quiescent[r][run]);
     }
     nw_driver_free(driver);
     world_ok(nw_recorder_close(recorder, true));
@@ -466,13 +466,13 @@ static void step(int rank, const nw_log_record *r, int *task, bool *given)
     give_credits();
 }
 
-/* All at rest have the last parameters. */
-static void check_rest(int rank, int run)
+/* All have the last parameters. */
+static void check_quiescent(int rank, int run)
 {
     for (int s = 0; s < servers; s++) {
         size_t first = range(s), bytes = (range(s + 1) - first) * sizeof(float);
         assert_int_equal(twin_servers[s].version, UNTIL[run]);
-        assert_memory_equal(at_rest[rank][run] + first, twin_servers[s].x[UNTIL[run]] + first, bytes);
+        assert_memory_equal(when_quiescent[rank][run] + first, twin_servers[s].x[UNTIL[run]] + first, bytes);
         twin_workers[rank].has[s][UNTIL[run]] = AS_IT_IS;
     }
 }
@@ -483,7 +483,7 @@ static void check_twin(void)
     nw_recording recording;
     nw_log_cursor cursors[RANKS];
     nw_log_record next[RANKS];
-    int task[RANKS] = {0}, runs[RANKS] = {0}, rested = 0;
+    int task[RANKS] = {0}, runs[RANKS] = {0}, quiescent = 0;
     bool given[RANKS] = {0};
     world_ok(nw_recording_load(&recording, "."));
     assert_int_equal(recording.count, 1);
@@ -501,18 +501,18 @@ static void check_twin(void)
     for (;;) {
         int first = -1;
         for (int r = 0; r < ranks; r++) {
-            bool waits = next[r].kind == NW_LOG_RUN && rested < runs[r] * ranks; /* until all rest */
+            bool waits = next[r].kind == NW_LOG_RUN && quiescent < runs[r] * ranks; /* until all are quiescent */
             if (cursors[r].ended || waits) continue;
             if (first < 0 || cursors[r].now_ns < cursors[first].now_ns) first = r;
         }
         if (first < 0) break;
         step(first, &next[first], &task[first], &given[first]);
-        if (next[first].kind == NW_LOG_REST) runs[first]++;
-        if (next[first].kind == NW_LOG_REST && ++rested % ranks == 0)
-            for (int r = 0; r < ranks; r++) check_rest(r, rested / ranks - 1);
+        if (next[first].kind == NW_LOG_QUIESCENT) runs[first]++;
+        if (next[first].kind == NW_LOG_QUIESCENT && ++quiescent % ranks == 0)
+            for (int r = 0; r < ranks; r++) check_quiescent(r, quiescent / ranks - 1);
         world_ok(nw_log_next(&cursors[first], &next[first]));
     }
-    assert_int_equal(rested, RUNS * ranks);
+    assert_int_equal(quiescent, RUNS * ranks);
     assert_int_equal(queued + credits.out, 0);
     nw_recording_free(&recording);
 }

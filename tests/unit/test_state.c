@@ -1,6 +1,6 @@
 /*
- * test_state.c - lists of state: what becomes of each tensor in a world of another size, by its rule; what is missing or
- * of another type; members of which nothing was saved; lists that another rank sent; and memory that ends.
+ * test_state.c - lists of state: what becomes of each tensor in a world of another size, by its rule; what is missing
+ * or of another type; members of which nothing was saved; lists that another rank sent; and memory that ends.
  */
 #define _GNU_SOURCE 1
 #include <stdarg.h>

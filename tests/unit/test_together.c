@@ -70,7 +70,7 @@ static nw_status asked_handle(nw_machine *m, const nw_event *event, nw_actions *
 static bool asked_rests(const nw_machine *m)
 {
     const nw_machine *machine = ((const asked_rank *)m)->machine;
-    return machine->ops->rests(machine);
+    return machine->ops->quiescent(machine);
 }
 static void asked_waits(const nw_machine *m, nw_wait *wait)
 {
@@ -82,7 +82,7 @@ static const nw_machine_ops asked_ops = {"asked", asked_handle, asked_rests, ask
 enum { STOPPED_RANKS = 3, STOPPED_UNTIL = 6 };
 
 /* Runs, with rank `asked` told to stop behind its event `at` (0: never), and then on to the end. Returns after how
- * many updates it rested before. */
+ * many updates it was quiescent before. */
 static int64_t stop_one(int delay, int asked, int at, float values[FLOATS], bool *reached)
 {
     stage s;
@@ -94,11 +94,11 @@ static int64_t stop_one(int delay, int asked, int at, float values[FLOATS], bool
     shim.base.ops = &asked_ops;
     place_rank(&s, asked, &shim.base);
     ok(run_until(&s, STOPPED_UNTIL));
-    int64_t rested = x.machines[0]->updates, held = rested < STOPPED_UNTIL ? delay : 0;
+    int64_t reached_at = x.machines[0]->updates, held = reached_at < STOPPED_UNTIL ? delay : 0;
     for (int r = 0; r < STOPPED_RANKS; r++) {
-        assert_int_equal(x.machines[r]->updates, rested);
-        assert_int_equal(s.workers[r].begun, rested);
-        assert_int_equal(s.workers[r].applied, rested - held);
+        assert_int_equal(x.machines[r]->updates, reached_at);
+        assert_int_equal(s.workers[r].begun, reached_at);
+        assert_int_equal(s.workers[r].applied, reached_at - held);
     }
     *reached = shim.asked;
     ok(run_until(&s, STOPPED_UNTIL));
@@ -109,7 +109,7 @@ static int64_t stop_one(int delay, int asked, int at, float values[FLOATS], bool
     memcpy(values, x.params[0].values, sizeof(float[FLOATS]));
     drop_allreduce(&x);
     close_stage(&s);
-    return rested;
+    return reached_at;
 }
 
 static void test_one_rank_that_is_asked_stops_all(void **state)
@@ -120,14 +120,14 @@ static void test_one_rank_that_is_asked_stops_all(void **state)
         bool reached;
         assert_int_equal(stop_one(delay, 0, 0, whole, &reached), STOPPED_UNTIL);
         for (int asked = 0; asked < STOPPED_RANKS; asked++) {
-            int rests[STOPPED_UNTIL + 1] = {0}, at = 1;
+            int ends[STOPPED_UNTIL + 1] = {0}, at = 1;
             for (reached = true; reached; at++) {
-                rests[stop_one(delay, asked, at, stopped, &reached)]++;
+                ends[stop_one(delay, asked, at, stopped, &reached)]++;
                 assert_memory_equal(stopped, whole, sizeof whole);
             }
             assert_true(at > 50);
-            for (int n = 2 + delay; n <= STOPPED_UNTIL; n++) assert_true(rests[n] > 0); /* wherever it was asked */
-            assert_int_equal(rests[0] + (delay ? rests[1] : 0), 0); /* it tells the others with its next gradient */
+            for (int n = 2 + delay; n <= STOPPED_UNTIL; n++) assert_true(ends[n] > 0); /* wherever it was asked */
+            assert_int_equal(ends[0] + (delay ? ends[1] : 0), 0); /* it tells the others with its next gradient */
         }
     }
 }

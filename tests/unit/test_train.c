@@ -152,8 +152,8 @@ static void hand_over(nw_evaluator *evaluator, const nw_net *net, int epoch, flo
     OK(nw_evaluator_submit(evaluator, c));
 }
 
-/* Cases come back in order with what evaluation alone finds. Asked to stop, the evaluator leaves those that are not done
- * in line, and goes on with them when more is handed over. */
+/* Cases come back in order with what evaluation alone finds. Asked to stop, the evaluator leaves those that are not
+ * done in line, and goes on with them when more is handed over. */
 TEST(test_evaluator)
 {
     enum { IMAGES = 40, CASES = 6 };
