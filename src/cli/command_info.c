@@ -108,7 +108,7 @@ static void print_stages(const nw_model *m, int batch)
     for (int i = 0; i < m->count; i++) {
         const nw_stage *stage = m->stages[i];
         char shape[40];
-        snprintf(shape, sizeof shape, "%s%d x %d x %d", stage->twin ? "2 x " : "", stage->out_c, stage->out_h,
+        snprintf(shape, sizeof shape, "%s%d x %d x %d", stage->two_streams ? "2 x " : "", stage->out_c, stage->out_h,
                  stage->out_w);
         printf(line, stage->name, stage->ops->kind, stage_parameters(m, i), shape, stage->macs * 1e-6,
                (double)stage->kept_bytes / 1e6);
@@ -127,7 +127,7 @@ static nw_status draw_model(const nw_model *m, const char *path)
                                    .kind = stage->ops->kind,
                                    .shortcut = stage->shortcut,
                                    .reversible = stage->ops->inverse != NULL,
-                                   .twin = stage->twin,
+                                   .two_streams = stage->two_streams,
                                    .c = stage->out_c,
                                    .h = stage->out_h,
                                    .w = stage->out_w,

@@ -39,7 +39,7 @@
 typedef struct launch {
     const nw_settings *own, *train_settings;
     nw_words train; /* arguments of train, as the user gave them */
-    nw_launch_plan plan;
+    nw_launch_spec plan;
     char program[4096];
     char *run_dir;
     int threads; /* for each rank, chosen by us; 0: train knows */
@@ -154,7 +154,7 @@ static bool is_set(const char *variable)
 static nw_status choose_launcher(launch *l)
 {
     const char *wanted = l->own->launcher;
-    nw_launch_plan *p = &l->plan;
+    nw_launch_spec *p = &l->plan;
     p->allocation = is_set("SLURM_JOB_ID") || is_set("PBS_NODEFILE") || is_set("LSB_DJOB_HOSTFILE");
     p->launcher = NW_LAUNCHER_DIRECT;
     if (l->own->ranks == 1 && strcmp(wanted, "auto") == 0) return NW_OK;
@@ -189,7 +189,7 @@ static nw_status check_alone(void)
 /* Every rank would take all CPUs of this machine. */
 static void choose_threads(launch *l)
 {
-    const nw_launch_plan *p = &l->plan;
+    const nw_launch_spec *p = &l->plan;
     bool one_machine = !p->hosts[0] && !p->allocation && p->launcher != NW_LAUNCHER_SRUN;
     if (p->ranks > p->cpus && one_machine && !l->own->quiet)
         tell("%d ranks share %d CPUs: they take turns, and each step waits for the last", p->ranks, p->cpus);
@@ -202,11 +202,11 @@ static nw_status attempt_line(const launch *l, bool resume, nw_words *line);
 
 static nw_status make_plan(launch *l)
 {
-    nw_launch_plan *p = &l->plan;
+    nw_launch_spec *p = &l->plan;
     ssize_t length = readlink("/proc/self/exe", l->program, sizeof l->program - 1);
     NW_FAIL_IF(length <= 0, NW_E_SYSTEM, "cannot find this program's own file: %s", strerror(errno));
     l->program[length] = 0;
-    *p = (nw_launch_plan){.program = l->program,
+    *p = (nw_launch_spec){.program = l->program,
                           .ranks = l->own->ranks,
                           .cpus = nw_machine_allowed_cpus(),
                           .hosts = l->own->hosts,

@@ -1,7 +1,8 @@
 /*
- * option_defaults.c - the defaults of the five seeds, as `--defaults NAME` switches them on. Never inferred from names.
+ * option_defaults.c - the defaults of the five reference codes, as `--defaults NAME` switches them on. Never inferred
+ * from names.
  *
- * A set holds what its seed's program does when nothing is said, where that differs from the global defaults or would
+ * A set holds what its reference code does when nothing is said, where that differs from the global defaults or would
  * be missed if the global ones changed.
  */
 #include "config/option_table.h"
@@ -26,7 +27,7 @@ static const nw_default apam[] = {
     {"in-flight", "1"},     {"global-batch", "true"},   {"evaluate-first", "true"},
 };
 
-/* Step decay after one half and three quarters, as the seed's schedule has it for CIFAR-10. */
+/* Step decay after one half and three quarters, as that code's schedule has it for CIFAR-10. */
 static const nw_default acid[] = {
     {"dataset", "cifar10"}, {"model", "resnet18"}, {"init-scheme", "acid"},  {"optimizer", "sgd"},
     {"lr", "0.05"},         {"momentum", "0.9"},   {"weight-decay", "5e-4"}, {"batch-size", "256"},

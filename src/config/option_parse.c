@@ -132,7 +132,7 @@ static nw_status take_all(line *l, int *positional)
     return NW_OK;
 }
 
-/* `nowait train DIR` means --data-dir DIR, as one of the seeds has it. */
+/* `nowait train DIR` means --data-dir DIR, as one of the reference codes has it. */
 static nw_status take_folder(line *l, int *positional)
 {
     struct stat s;

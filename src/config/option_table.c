@@ -2,7 +2,7 @@
  * option_table.c - the options that act, one row each; see option_table.h for the columns.
  *
  * A new option is one row here and, if code reads it, one field in nw_settings. The defaults are the global set: SGD
- * 0.1 with momentum 0.9 and weight decay 5e-4, backprop. Seeds' own defaults are in option_defaults.c.
+ * 0.1 with momentum 0.9 and weight decay 5e-4, backprop. The reference codes' own defaults are in option_defaults.c.
  */
 #include "config/option_table.h"
 

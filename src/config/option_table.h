@@ -82,7 +82,7 @@ extern const int nw_option_row_count, nw_option_more_count;
 const char *nw_topic_name(nw_topic topic);
 const char *nw_topic_summary(nw_topic topic);
 
-/* A flag of a seed that says in other words what an option says: --no-bn-wd is --decay-filter no-norm. */
+/* A flag of a reference code that says in other words what an option says: --no-bn-wd is --decay-filter no-norm. */
 typedef struct nw_translation {
     const char *flag, *option, *when_true, *when_false;
     const char *help;

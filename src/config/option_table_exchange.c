@@ -1,10 +1,10 @@
 /*
- * option_table_exchange.c - options that are understood but do not act yet or do not act here, and the seeds' flags
- * that say in other words what an option says.
+ * option_table_exchange.c - options that are understood but do not act yet or do not act here, and the reference codes'
+ * flags that say in other words what an option says.
  *
  * LATER rows belong to exchanges, codecs and pipelines. To bring one to life: give it a field in nw_settings, put
  * NW_AT(field) and NW_OPTION_LIVE in its row, and nw_settings_check no longer refuses it.
- * IGNORED rows belong to graphics processors, accounts and launchers of the seeds.
+ * IGNORED rows belong to graphics processors, accounts and launchers of the reference codes.
  */
 #include "config/option_table.h"
 

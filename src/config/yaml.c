@@ -44,10 +44,10 @@ static nw_status take_key(builder *b, const yaml_event_t *event)
     const char *text = (const char *)event->data.scalar.value;
     if (strlen(text) != event->data.scalar.length) return fail(b, event->start_mark, "a key holds a zero byte");
     if (map->count >= NW_YAML_KEYS) return fail(b, event->start_mark, "the map has more than 512 keys");
-    const nw_yaml *twin = nw_yaml_find(map, text);
-    if (twin)
+    const nw_yaml *before = nw_yaml_find(map, text);
+    if (before)
         return NW_FAIL(NW_E_FILE, "%s:%zu:%zu: the key '%s' is already there in line %d; remove one of the two",
-                       b->name, event->start_mark.line + 1, event->start_mark.column + 1, text, twin->line);
+                       b->name, event->start_mark.line + 1, event->start_mark.column + 1, text, before->line);
     b->key = nw_bump_text(b->region, text, strlen(text));
     NW_TRY_MEMORY(b->key);
     b->key_line = (int)event->start_mark.line + 1;

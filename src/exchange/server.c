@@ -41,14 +41,14 @@
 
 /* ---- lists of messages ------------------------------------------------------------------------------------------- */
 
-nw_status nw_pieces_make(pieces *p, int count)
+nw_status nw_shards_make(shards *p, int count)
 {
-    *p = (pieces){.at = calloc((size_t)count, sizeof(nw_message *))};
+    *p = (shards){.at = calloc((size_t)count, sizeof(nw_message *))};
     NW_FAIL_IF(!p->at, NW_E_MEMORY, "no memory for a list of %d messages", count);
     return NW_OK;
 }
 
-void nw_pieces_drop(pieces *p, int count)
+void nw_shards_drop(shards *p, int count)
 {
     for (int i = 0; p->here > 0 && i < count; i++) {
         if (p->at[i]) nw_message_drop(p->at[i]);
@@ -57,14 +57,14 @@ void nw_pieces_drop(pieces *p, int count)
     p->here = 0;
 }
 
-void nw_pieces_free(pieces *p, int count)
+void nw_shards_free(shards *p, int count)
 {
-    if (p->at) nw_pieces_drop(p, count);
+    if (p->at) nw_shards_drop(p, count);
     free(p->at);
-    *p = (pieces){0};
+    *p = (shards){0};
 }
 
-nw_status nw_pieces_add(pieces *p, int index, nw_message *m)
+nw_status nw_shards_add(shards *p, int index, nw_message *m)
 {
     const nw_header *h = m->header;
     NW_FAIL_IF(p->at[index] || (p->here > 0 && p->version != (int64_t)h->version), NW_E_MESSAGE,
@@ -120,7 +120,7 @@ nw_status nw_server_encode_own(server *s, nw_actions *actions, int kind, nw_plai
                                nw_message **out)
 {
     *out = NULL;
-    if (floats_of(s, piece_of(s, (uint32_t)bucket, s->base.group.me)) == 0) return NW_OK;
+    if (floats_of(s, shard_of(s, (uint32_t)bucket, s->base.group.me)) == 0) return NW_OK;
     nw_moment when = {.step = version, .clock = version * s->o.accumulation, .version = version};
     NW_TRY(nw_channel_encode(&s->down, actions, bucket, when, s->params->values, -1, plain, out));
     (*out)->header->kind = (uint8_t)kind;
@@ -128,7 +128,7 @@ nw_status nw_server_encode_own(server *s, nw_actions *actions, int kind, nw_plai
     return NW_OK;
 }
 
-nw_status nw_server_encode_model(server *s, nw_actions *actions, nw_plain plain, int64_t version, pieces *to)
+nw_status nw_server_encode_model(server *s, nw_actions *actions, nw_plain plain, int64_t version, shards *to)
 {
     nw_status status = NW_OK;
     to->version = version;
@@ -136,10 +136,10 @@ nw_status nw_server_encode_model(server *s, nw_actions *actions, nw_plain plain,
         nw_message *m;
         status = nw_server_encode_own(s, actions, MODEL, plain, b, version, &m);
         if (status != NW_OK || !m) continue;
-        to->at[piece_of(s, (uint32_t)b, s->base.group.me)] = m;
+        to->at[shard_of(s, (uint32_t)b, s->base.group.me)] = m;
         to->here++;
     }
-    if (status != NW_OK) nw_pieces_drop(to, s->piece_count);
+    if (status != NW_OK) nw_shards_drop(to, s->shard_count);
     return status;
 }
 
@@ -149,9 +149,9 @@ nw_status nw_server_decode(server *s, nw_actions *actions, const nw_message *m, 
     return nw_channel_decode(channel, actions, m, nw_group_find(&s->base.group, m->header->from), out, where, add);
 }
 
-nw_status nw_server_decode_all(server *s, nw_actions *actions, const pieces *from, float *vector, bool add)
+nw_status nw_server_decode_all(server *s, nw_actions *actions, const shards *from, float *vector, bool add)
 {
-    for (int i = 0; i < s->piece_count; i++)
+    for (int i = 0; i < s->shard_count; i++)
         if (from->at[i]) NW_TRY(nw_server_decode(s, actions, from->at[i], vector, NW_AT_FIRST, add));
     return NW_OK;
 }
@@ -400,12 +400,12 @@ static nw_status make_layout(server *s)
     return NW_OK;
 }
 
-static nw_status count_pieces(server *s)
+static nw_status count_shards(server *s)
 {
     NW_NEW(s->by_cut, s->servers, "%d servers", s->servers);
     NW_NEW(s->of_server, s->servers, "%d servers", s->servers);
-    s->piece_count = s->layout.count * s->servers;
-    for (int i = 0; i < s->piece_count; i++) s->of_server[server_of(s, i)] += floats_of(s, i) > 0;
+    s->shard_count = s->layout.count * s->servers;
+    for (int i = 0; i < s->shard_count; i++) s->of_server[server_of(s, i)] += floats_of(s, i) > 0;
     for (int i = 0; i < s->servers; i++) {
         NW_FAIL_IF(s->of_server[i] == 0, NW_E_ARGUMENT, "%zu parameters are too few for %d servers; use fewer of them",
                    s->params->learned.floats, s->servers);
@@ -433,7 +433,7 @@ static nw_status make_channels(server *s)
 static nw_status make(server *s)
 {
     NW_TRY(make_layout(s));
-    NW_TRY(count_pieces(s));
+    NW_TRY(count_shards(s));
     NW_TRY(make_channels(s));
     if (s->serves) NW_TRY(nw_clients_make(s));
     if (s->serves) NW_TRY(nw_turns_make(s));

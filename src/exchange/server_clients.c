@@ -7,7 +7,7 @@
  *
  * Silence. A worker that has a credit and says nothing for `deadline_ns` of the server's own time is dropped: its
  * credits are given to others, nobody waits for it, and what it sends is ignored. Other servers are told, since a turn
- * may lack its pieces. When it says something again it is told so, forgets what it had, and joins as one that has
+ * may lack its shards. When it says something again it is told so, forgets what it had, and joins as one that has
  * nothing. Joining takes effect at once, or, between two runs, when the next one begins. A server cannot be dropped: if
  * workers are silent because another server is, the run fails and names it.
  */
@@ -32,7 +32,7 @@ static nw_status encode_model(server *s, nw_actions *actions, nw_plain plain)
 
 static nw_status send_model(server *s, nw_actions *actions, int to)
 {
-    for (int i = 0; i < s->piece_count; i++)
+    for (int i = 0; i < s->shard_count; i++)
         if (s->master.model.at[i]) NW_TRY(nw_server_send(s, actions, to, nw_message_hold(s->master.model.at[i])));
     return NW_OK;
 }
@@ -46,8 +46,8 @@ static nw_status keep_backup(server *s, nw_actions *actions, client *c)
     NW_FAIL_IF(c->backup_count == IN_FLIGHT_MOST + 2, NW_E_INTERNAL, "rank %d has too many old models",
                rank_of(s, c->member));
     NW_TRY(encode_model(s, actions, NW_CODED));
-    pieces *b = &c->backups[c->backup_count++];
-    for (int i = 0; i < s->piece_count; i++)
+    shards *b = &c->backups[c->backup_count++];
+    for (int i = 0; i < s->shard_count; i++)
         if (m->model.at[i]) b->at[i] = nw_message_hold(m->model.at[i]);
     b->here = m->model.here;
     b->version = m->version;
@@ -57,8 +57,8 @@ static nw_status keep_backup(server *s, nw_actions *actions, client *c)
 void nw_clients_drop_backups(server *s, client *c, int64_t version)
 {
     while (c->backup_count > 0 && c->backups[0].version < version) {
-        pieces oldest = c->backups[0];
-        nw_pieces_drop(&oldest, s->piece_count);
+        shards oldest = c->backups[0];
+        nw_shards_drop(&oldest, s->shard_count);
         memmove(c->backups, c->backups + 1, (size_t)--c->backup_count * sizeof *c->backups);
         c->backups[c->backup_count] = oldest;
     }
@@ -181,7 +181,7 @@ nw_status nw_clients_end_run(server *s, nw_actions *actions)
 {
     master *m = &s->master;
     m->active = false;
-    if (!s->exact) nw_pieces_drop(&m->model, s->piece_count);
+    if (!s->exact) nw_shards_drop(&m->model, s->shard_count);
     for (int i = 0; i < s->workers; i++) {
         if (m->clients[i].dropped)
             nw_turns_purge(s, &m->clients[i]);
@@ -194,7 +194,7 @@ nw_status nw_clients_end_run(server *s, nw_actions *actions)
         NW_TRY(send_model(s, actions, i));
         NW_TRY(send_over(s, actions, i));
     }
-    nw_pieces_drop(&m->model, s->piece_count);
+    nw_shards_drop(&m->model, s->shard_count);
     for (int i = 1; is_first(s) && i < s->servers; i++) NW_TRY(nw_server_tell(s, actions, i, CLOSE, 0, m->version));
     nw_clients_set_timer(s, actions);
     return NW_OK;
@@ -205,7 +205,7 @@ nw_status nw_clients_end_run(server *s, nw_actions *actions)
 /* What it was asked for and what came of it half. */
 static void forget_work(server *s, client *c)
 {
-    nw_pieces_drop(&c->coming.pieces, s->piece_count);
+    nw_shards_drop(&c->coming.shards, s->shard_count);
     if (c->coming.report) nw_message_drop(c->coming.report);
     c->coming.report = NULL;
 }
@@ -356,13 +356,13 @@ nw_status nw_clients_make(server *s)
     NW_NEW(m->clients, s->workers, "%d workers", s->workers);
     NW_NEW(m->fellows, s->servers, "%d workers", s->workers);
     NW_TRY(nw_credits_make(&m->credits, s->workers, s->o.in_flight));
-    NW_TRY(nw_pieces_make(&m->model, s->piece_count));
+    NW_TRY(nw_shards_make(&m->model, s->shard_count));
     for (int i = 0; i < s->workers; i++) {
         client *c = &m->clients[i];
         c->member = c->coming.from = s->first_worker + i;
-        NW_TRY(nw_pieces_make(&c->coming.pieces, s->piece_count));
+        NW_TRY(nw_shards_make(&c->coming.shards, s->shard_count));
         for (int b = 0; s->o.correction == NW_CORRECT_DC && b < IN_FLIGHT_MOST + 2; b++)
-            NW_TRY(nw_pieces_make(&c->backups[b], s->piece_count));
+            NW_TRY(nw_shards_make(&c->backups[b], s->shard_count));
     }
     return NW_OK;
 }
@@ -372,11 +372,11 @@ void nw_clients_free(server *s)
     master *m = &s->master;
     for (int i = 0; m->clients && i < s->workers; i++) {
         client *c = &m->clients[i];
-        nw_pieces_free(&c->coming.pieces, s->piece_count);
+        nw_shards_free(&c->coming.shards, s->shard_count);
         if (c->coming.report) nw_message_drop(c->coming.report);
-        for (int b = 0; b < IN_FLIGHT_MOST + 2; b++) nw_pieces_free(&c->backups[b], s->piece_count);
+        for (int b = 0; b < IN_FLIGHT_MOST + 2; b++) nw_shards_free(&c->backups[b], s->shard_count);
     }
-    nw_pieces_free(&m->model, s->piece_count);
+    nw_shards_free(&m->model, s->shard_count);
     nw_credits_free(&m->credits);
     free(m->clients);
     free(m->fellows);

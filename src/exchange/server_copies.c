@@ -59,12 +59,12 @@ static bool is_expected(const server *s, int64_t version)
 static nw_status make_room(const server *s, copy *c)
 {
     if (c->values) return NW_OK;
-    NW_NEW(c->has, s->piece_count, "a copy of %zu parameters", s->params->learned.floats);
+    NW_NEW(c->has, s->shard_count, "a copy of %zu parameters", s->params->learned.floats);
     NW_NEW(c->values, s->params->learned.floats, "a copy of %zu parameters", s->params->learned.floats);
     return NW_OK;
 }
 
-/* The copy of that version; with its first piece it begins. */
+/* The copy of that version; with its first shard it begins. */
 static nw_status find(server *s, uint32_t from, int64_t version, copy **found)
 {
     *found = NULL;
@@ -82,14 +82,14 @@ static nw_status find(server *s, uint32_t from, int64_t version, copy **found)
     return NW_OK;
 }
 
-/* A piece is in its place. */
-static nw_status count_piece(server *s, nw_actions *actions, copy *c, int index)
+/* A shard is in its place. */
+static nw_status count_shard(server *s, nw_actions *actions, copy *c, int index)
 {
     master *m = &s->master;
     c->has[index] = true;
     if (++c->here < s->present) return NW_OK;
     c->here = 0;
-    memset(c->has, 0, (size_t)s->piece_count * sizeof *c->has);
+    memset(c->has, 0, (size_t)s->shard_count * sizeof *c->has);
     m->copied = c->version;
     m->copying--;
     nw_actions_add(actions, (nw_action){.kind = NW_ACTION_SNAPSHOT, .snapshot = {c->version, c->values}});
@@ -101,7 +101,7 @@ static nw_status keep_own(server *s, nw_actions *actions)
 {
     copy *c;
     NW_TRY(find(s, 0, s->master.version, &c));
-    for (int i = 0; i < s->piece_count; i++) {
+    for (int i = 0; i < s->shard_count; i++) {
         const nw_block *b = block_of(s, i);
         if (server_of(s, i) != 0 || floats_of(s, i) == 0) continue;
         for (int t = b->cut_tile[0]; t < b->cut_tile[1]; t++) {
@@ -110,15 +110,15 @@ static nw_status keep_own(server *s, nw_actions *actions)
         }
         nw_channel_touch(actions, b, 0, s->params->values, false);
         actions->touched += b->cut_floats[0] * sizeof *c->values;
-        NW_TRY(count_piece(s, actions, c, i));
+        NW_TRY(count_shard(s, actions, c, i));
     }
     return NW_OK;
 }
 
-static nw_status take_piece(server *s, nw_actions *actions, const nw_message *message, int from)
+static nw_status take_shard(server *s, nw_actions *actions, const nw_message *message, int from)
 {
     const nw_header *h = message->header;
-    int index = piece_of(s, h->bucket, h->part);
+    int index = shard_of(s, h->bucket, h->part);
     copy *c;
     NW_FAIL_IF(s->base.group.me != 0 || from == 0, NW_E_MESSAGE,
                "rank %u sent a copy of its parameters to server %d; copies go to the first", h->from, s->base.group.me);
@@ -127,7 +127,7 @@ static nw_status take_piece(server *s, nw_actions *actions, const nw_message *me
                "rank %u sent bucket %u of its copy of version %" PRIu64 " twice, or not exactly", h->from, h->bucket,
                h->version);
     NW_TRY(nw_server_decode(s, actions, message, c->values, NW_AT_FIRST, false));
-    return count_piece(s, actions, c, index);
+    return count_shard(s, actions, c, index);
 }
 
 /* ---- at every server --------------------------------------------------------------------------------------------- */
@@ -149,7 +149,7 @@ nw_status nw_copies_give(server *s, nw_actions *actions)
 nw_status nw_copies_take(server *s, nw_actions *actions, const nw_message *message, int from)
 {
     const nw_header *h = message->header;
-    if (h->kind == COPY) return take_piece(s, actions, message, from);
+    if (h->kind == COPY) return take_shard(s, actions, message, from);
     NW_FAIL_IF(s->base.group.me == 0 || from != 0 || s->master.copying == 0, NW_E_MESSAGE,
                "rank %u has taken a copy of version %" PRIu64 " that server %d did not give", h->from, h->version,
                s->base.group.me);
@@ -166,7 +166,7 @@ void nw_copies_waits(const server *s, nw_wait *wait)
     if (s->base.group.me != 0) nw_wait_add(wait, &s->base.group, 0);
     for (int rank = 1; c && rank < s->servers; rank++) {
         int missing = 0;
-        for (int i = 0; i < s->piece_count; i++)
+        for (int i = 0; i < s->shard_count; i++)
             missing += server_of(s, i) == rank && floats_of(s, i) > 0 && !c->has[i];
         if (missing > 0) nw_wait_add(wait, &s->base.group, rank);
     }

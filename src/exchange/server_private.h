@@ -9,15 +9,15 @@
  * driver.
  *
  *   kind       from -> to              says
- *   GRADIENT   worker -> each server   a piece of a gradient; step: its credit, version: the model it was computed from
- *   REPORT     worker -> server 0      what the worker has to tell of that batch; after the pieces
- *   MODEL      server -> worker        a piece of the parameters of that version; at the end of a run also to servers
+ *   GRADIENT   worker -> each server   a shard of a gradient; step: its credit, version: the model it was computed from
+ *   REPORT     worker -> server 0      what the worker has to tell of that batch; after the shards
+ *   MODEL      server -> worker        a shard of the parameters of that version; at the end of a run also to servers
  *   CREDIT     server 0 -> worker      compute one gradient from a model of that version or a newer one; step: its number
  *   OVER       server -> all           the run is over, the parameters are those of that version; members that are dropped
  *   CLOSE      server 0 -> server      the run is over after that many updates
  *   DROPPED    server 0 -> worker      you were dropped: forget your credits and what you compute for them
  *   JOIN       worker -> server 0      I have, and am back
- *   COPY       server -> server 0      a piece of the parameters of that version, exactly, to be looked at
+ *   COPY       server -> server 0      a shard of the parameters of that version, exactly, to be looked at
  *   TAKEN      server 0 -> server      the copy of that version is complete
  *   STOP       any -> server 0         the sender was asked to stop
  *
@@ -31,7 +31,7 @@
  *   JOINED     server 0 -> server      worker `part` is back; what it sends for credits before `step` is of no use
  *   APPLIED    server -> server 0      so many updates are made here
  *
- * A piece is the part of a bucket that one server owns (header: bucket, and part is the server).
+ * A shard is the part of a bucket that one server owns (header: bucket, and part is the server).
  */
 #ifndef NW_EXCHANGE_SERVER_PRIVATE_H
 #define NW_EXCHANGE_SERVER_PRIVATE_H
@@ -62,21 +62,21 @@ enum {
 enum { CHANNEL = NW_CHANNEL_EXCHANGE, THROWN_AWAY = 1 /* flags of TURN */ };
 enum { IN_FLIGHT_MOST = 8, COPIES_MOST = 2 };
 
-/* All pieces of one vector that belong to one server, or to one gradient of it: messages by piece, NULL where it is not
+/* All shards of one vector that belong to one server, or to one gradient of it: messages by shard, NULL where it is not
  * there. */
-typedef struct pieces {
+typedef struct shards {
     nw_message **at;
     int here;
     int64_t version;
-} pieces;
+} shards;
 
 /* ---- the worker's side ---- */
 
 /* What comes from one server. */
 enum { READY_MOST = IN_FLIGHT_MOST + 2 };
 typedef struct source {
-    pieces coming;
-    pieces ready[READY_MOST]; /* complete models that are not in place, the oldest first */
+    shards coming;
+    shards ready[READY_MOST]; /* complete models that are not in place, the oldest first */
     int ready_count;
     int64_t version; /* of what is in place */
     bool over;       /* it has said that the run is over */
@@ -101,7 +101,7 @@ typedef struct worker {
 
 /* A gradient of one worker. */
 typedef struct gradient {
-    pieces pieces;
+    shards shards;
     nw_message *report;
     int64_t number;
     int from; /* the member */
@@ -119,7 +119,7 @@ typedef struct client {
     int64_t
         least; /* gradients of credits before this one are from before it was dropped; other servers than the first */
     gradient coming;
-    pieces backups[IN_FLIGHT_MOST + 2]; /* models that it may have computed from, for dc-asgd; in order of version */
+    shards backups[IN_FLIGHT_MOST + 2]; /* models that it may have computed from, for dc-asgd; in order of version */
     int backup_count;
 } client;
 
@@ -132,7 +132,7 @@ typedef struct fellow {
 /* The parameters of all servers after `version` updates, as far as they have come; at rank 0. */
 typedef struct copy {
     int64_t version;
-    int here; /* pieces; 0: it is free */
+    int here; /* shards; 0: it is free */
     bool *has;
     float *values; /* NULL: not used yet */
 } copy;
@@ -151,14 +151,14 @@ typedef struct master {
     client *clients;
     gradient *queue; /* complete, in the order in which they came */
     int queue_count;
-    pieces *spare; /* lists that are not used */
+    shards *spare; /* lists that are not used */
     int spare_count;
     gradient *taken; /* that are being applied */
     int taken_count;
     int64_t thrown_away; /* gradients that were too old */
     float *sum;          /* what is applied: as long as all parameters, but used in this server's range only */
-    float *was;          /* for dc-asgd: a piece of an old model */
-    pieces model;        /* the parameters of `version`, encoded; empty: not yet */
+    float *was;          /* for dc-asgd: a shard of an old model */
+    shards model;        /* the parameters of `version`, encoded; empty: not yet */
     int64_t timer;       /* NW_NO_TIMER: none */
     /* Of even and of odd updates: one is told after the next has begun, when the messages of its gradients are used
      * again. */
@@ -179,9 +179,9 @@ typedef struct server {
     nw_channel up, down; /* gradients to all servers; parameters of this server's range */
     bool exact;          /* codecs lose nothing */
     nw_message **by_cut; /* room for what a bucket becomes */
-    int piece_count;     /* of all buckets and servers, empty ones included; piece_of numbers them */
+    int shard_count;     /* of all buckets and servers, empty ones included; shard_of numbers them */
     int present;         /* of these, that are not empty */
-    int *of_server;      /* by server: pieces that it has */
+    int *of_server;      /* by server: shards that it has */
     size_t *range;       /* by server: where its range begins; one more for the end */
     int servers, first_worker, workers;
     bool serves, works; /* this rank's roles */
@@ -207,24 +207,24 @@ nw_status nw_server_tell(server *s, nw_actions *actions, int to, int kind, int64
 nw_status nw_server_encode_own(server *s, nw_actions *actions, int kind, nw_plain plain, int bucket, int64_t version,
                                nw_message **message);
 /* All of them, into an empty list. */
-nw_status nw_server_encode_model(server *s, nw_actions *actions, nw_plain plain, int64_t version, pieces *to);
+nw_status nw_server_encode_model(server *s, nw_actions *actions, nw_plain plain, int64_t version, shards *to);
 /* To its place in a vector as long as the parameters, or alone. */
 nw_status nw_server_decode(server *s, nw_actions *actions, const nw_message *message, float *out, nw_where where,
                            bool add);
-/* All pieces of a list that are here, to their places in a vector as long as the parameters. */
-nw_status nw_server_decode_all(server *s, nw_actions *actions, const pieces *from, float *vector, bool add);
+/* All shards of a list that are here, to their places in a vector as long as the parameters. */
+nw_status nw_server_decode_all(server *s, nw_actions *actions, const shards *from, float *vector, bool add);
 
-nw_status nw_pieces_make(pieces *p, int count);
-void nw_pieces_drop(pieces *p, int count); /* the messages */
-void nw_pieces_free(pieces *p, int count);
-/* Takes a reference to a message of this piece. NW_E_MESSAGE if it is there already. */
-nw_status nw_pieces_add(pieces *p, int index, nw_message *message);
+nw_status nw_shards_make(shards *p, int count);
+void nw_shards_drop(shards *p, int count); /* the messages */
+void nw_shards_free(shards *p, int count);
+/* Takes a reference to a message of this shard. NW_E_MESSAGE if it is there already. */
+nw_status nw_shards_add(shards *p, int index, nw_message *message);
 
 /* ---- server_worker.c ---- */
 
 nw_status nw_worker_make(server *s);
 void nw_worker_free(server *s);
-nw_status nw_worker_give(server *s, nw_actions *actions, size_t first); /* pieces that are final from there on */
+nw_status nw_worker_give(server *s, nw_actions *actions, size_t first); /* shards that are final from there on */
 nw_status nw_worker_computed(server *s, nw_actions *actions);
 nw_status nw_worker_take(server *s, nw_actions *actions, nw_message *message, int from);
 nw_status nw_worker_go_on(server *s, nw_actions *actions);
@@ -287,13 +287,13 @@ static inline int number_of(const server *s, const client *c) { return c->member
 /* Credits of a client that are out, at the first server. */
 static inline int credits_of(const server *s, const client *c) { return s->master.credits.count[number_of(s, c)]; }
 static inline bool is_own(const server *s, const client *c) { return c->member == s->base.group.me; }
-/* The number of a piece, and back. */
-static inline int piece_of(const server *s, uint32_t bucket, int part) { return (int)bucket * s->servers + part; }
-static inline int server_of(const server *s, int piece) { return piece % s->servers; }
-static inline const nw_block *block_of(const server *s, int piece) { return &s->layout.at[piece / s->servers].block; }
-static inline size_t floats_of(const server *s, int piece)
+/* The number of a shard, and back. */
+static inline int shard_of(const server *s, uint32_t bucket, int part) { return (int)bucket * s->servers + part; }
+static inline int server_of(const server *s, int shard) { return shard % s->servers; }
+static inline const nw_block *block_of(const server *s, int shard) { return &s->layout.at[shard / s->servers].block; }
+static inline size_t floats_of(const server *s, int shard)
 {
-    return block_of(s, piece)->cut_floats[server_of(s, piece)];
+    return block_of(s, shard)->cut_floats[server_of(s, shard)];
 }
 
 #endif

@@ -2,7 +2,7 @@
  * server_turns.c - gradients come in, and are applied one after the other. See server.c and server_private.h.
  *
  * Server 0 chooses which gradient is next. The others hear of it (TURN) and do the same in the same order, each in its
- * range: a turn waits until all pieces of its gradients are there. So all ranges have one history, and "after n
+ * range: a turn waits until all shards of its gradients are there. So all ranges have one history, and "after n
  * updates" means the same everywhere; a worker's next model, too, is given in this order (GIVE) and is of one version
  * in all ranges.
  *
@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int own_pieces(const server *s) { return s->of_server[s->base.group.me]; }
+static int own_shards(const server *s) { return s->of_server[s->base.group.me]; }
 
 /* Gradients of one worker that may wait here. Another server than the first may not have heard yet that all of them
  * were thrown away, and credits for as many given. */
@@ -34,9 +34,9 @@ static gradient take_out(master *m, int index)
 /* A used gradient's messages go, its list waits for the next one. */
 static void put_back(server *s, gradient *g)
 {
-    nw_pieces_drop(&g->pieces, s->piece_count);
+    nw_shards_drop(&g->shards, s->shard_count);
     if (g->report) nw_message_drop(g->report);
-    s->master.spare[s->master.spare_count++] = g->pieces;
+    s->master.spare[s->master.spare_count++] = g->shards;
     *g = (gradient){0};
 }
 
@@ -46,7 +46,7 @@ static void enqueue(server *s, client *c)
     master *m = &s->master;
     if (is_first(s)) m->owed--;
     m->queue[m->queue_count++] = c->coming;
-    c->coming = (gradient){.from = c->member, .pieces = m->spare[--m->spare_count]};
+    c->coming = (gradient){.from = c->member, .shards = m->spare[--m->spare_count]};
     c->waiting++;
 }
 
@@ -74,7 +74,7 @@ static nw_status take_gradient(server *s, nw_actions *actions, nw_message *messa
                NW_E_MESSAGE, "rank %u sent a gradient of version %" PRIu64 " that nobody asked it for", h->from,
                h->version);
     c->heard_ns = s->now_ns;
-    if (h->kind == GRADIENT) NW_TRY(nw_pieces_add(&g->pieces, piece_of(s, h->bucket, h->part), message));
+    if (h->kind == GRADIENT) NW_TRY(nw_shards_add(&g->shards, shard_of(s, h->bucket, h->part), message));
     if (h->kind == REPORT) {
         NW_FAIL_IF(h->bytes != s->o.report_bytes || g->report || !is_first(s), NW_E_MESSAGE,
                    "rank %u sent a report of %u bytes; one of %zu was expected", h->from, h->bytes, s->o.report_bytes);
@@ -82,9 +82,9 @@ static nw_status take_gradient(server *s, nw_actions *actions, nw_message *messa
     }
     g->number = (int64_t)h->step;
     g->from = c->member;
-    bool complete = g->pieces.here == own_pieces(s) && (!is_first(s) || g->report);
-    NW_FAIL_IF(complete && g->pieces.version > s->master.version, NW_E_MESSAGE,
-               "rank %u sent a gradient of version %" PRId64 ", and there are %" PRId64, h->from, g->pieces.version,
+    bool complete = g->shards.here == own_shards(s) && (!is_first(s) || g->report);
+    NW_FAIL_IF(complete && g->shards.version > s->master.version, NW_E_MESSAGE,
+               "rank %u sent a gradient of version %" PRId64 ", and there are %" PRId64, h->from, g->shards.version,
                s->master.version);
     if (complete) enqueue(s, c);
     return NW_OK;
@@ -155,13 +155,13 @@ static void compensate_tile(const server *s, const nw_tile *tile, float lambda)
 static nw_status compensate(server *s, nw_actions *actions, const gradient *g)
 {
     client *c = client_of(s, g->from);
-    const pieces *old = NULL;
+    const shards *old = NULL;
     float lambda = (float)s->o.dc_lambda;
     for (int i = 0; i < c->backup_count; i++)
-        if (c->backups[i].version == g->pieces.version) old = &c->backups[i];
+        if (c->backups[i].version == g->shards.version) old = &c->backups[i];
     NW_FAIL_IF(!old, NW_E_MESSAGE, "member %d sent a gradient of version %" PRId64 ", which it was not given", g->from,
-               g->pieces.version);
-    for (int i = 0; i < s->piece_count; i++) {
+               g->shards.version);
+    for (int i = 0; i < s->shard_count; i++) {
         const nw_block *b = block_of(s, i);
         int cut = server_of(s, i);
         if (!old->at[i]) continue;
@@ -181,7 +181,7 @@ static float weight_of(const server *s, int64_t delay)
 }
 
 /* A credit has been used. */
-static void settle(server *s, client *c)
+static void use_credit(server *s, client *c)
 {
     c->waiting--;
     if (is_first(s)) nw_credits_use(&s->master.credits, number_of(s, c));
@@ -217,7 +217,7 @@ static nw_status apply(server *s, nw_actions *actions, int64_t delay)
     for (int t = 0; t < m->taken_count; t++) {
         const gradient *g = &m->taken[t];
         uint8_t *report = m->reports + (side + (size_t)t) * s->o.report_bytes;
-        NW_TRY(nw_server_decode_all(s, actions, &g->pieces, m->sum, t > 0));
+        NW_TRY(nw_server_decode_all(s, actions, &g->shards, m->sum, t > 0));
         from[t] = g->from;
         reports[t] = report;
         if (g->report && s->o.report_bytes > 0) memcpy(report, g->report->payload, s->o.report_bytes);
@@ -247,8 +247,8 @@ static void finish(server *s)
     master *m = &s->master;
     for (int t = 0; t < m->taken_count; t++) {
         client *c = client_of(s, m->taken[t].from);
-        settle(s, c);
-        nw_clients_drop_backups(s, c, m->taken[t].pieces.version);
+        use_credit(s, c);
+        nw_clients_drop_backups(s, c, m->taken[t].shards.version);
         put_back(s, &m->taken[t]);
     }
     m->taken_count = 0;
@@ -261,7 +261,7 @@ nw_status nw_turns_applied(server *s, nw_actions *actions)
     m->applying = false;
     m->version++;
     if (is_first(s)) NW_TRY(nw_copies_count(s, actions));
-    nw_pieces_drop(&m->model, s->piece_count);
+    nw_shards_drop(&m->model, s->shard_count);
     m->turn = from[0] - s->first_worker;
     finish(s);
     if (!is_first(s)) NW_TRY(nw_server_tell(s, actions, 0, APPLIED, 0, m->version));
@@ -273,7 +273,7 @@ nw_status nw_turns_applied(server *s, nw_actions *actions)
 static bool is_too_old(const server *s, const gradient *g)
 {
     return s->o.max_staleness >= 0 && s->o.staleness == NW_STALE_DROP &&
-           s->master.version - g->pieces.version > s->o.max_staleness;
+           s->master.version - g->shards.version > s->o.max_staleness;
 }
 
 /* Tells the other servers what it has taken. */
@@ -304,7 +304,7 @@ static nw_status choose_next(server *s, nw_actions *actions, bool *chosen)
     while (!m->applying && !nw_copies_hold(s)) {
         choose(s);
         if (m->taken_count == 0) return NW_OK;
-        int64_t delay = s->sync ? 0 : m->version - m->taken[0].pieces.version;
+        int64_t delay = s->sync ? 0 : m->version - m->taken[0].shards.version;
         *chosen = !is_too_old(s, &m->taken[0]);
         if (*chosen) return apply(s, actions, delay);
         NW_TRY(tell_turn(s, actions, delay, true));
@@ -352,7 +352,7 @@ static nw_status skip_update(server *s, nw_actions *actions)
 {
     master *m = &s->master;
     m->version++;
-    nw_pieces_drop(&m->model, s->piece_count);
+    nw_shards_drop(&m->model, s->shard_count);
     NW_TRY(nw_server_tell(s, actions, 0, APPLIED, 0, m->version));
     return nw_copies_give(s, actions);
 }
@@ -458,15 +458,15 @@ nw_status nw_turns_make(server *s)
     NW_NEW(m->counted_reports, 2 * workers, "%d workers", s->workers);
     NW_NEW(m->reports, 2 * workers * (s->o.report_bytes + 1), "reports of %d workers", s->workers);
     for (; m->spare_count < (int)slots; m->spare_count++)
-        NW_TRY(nw_pieces_make(&m->spare[m->spare_count], s->piece_count));
-    for (int i = 0; i < s->piece_count; i++) most = floats_of(s, i) > most ? floats_of(s, i) : most;
+        NW_TRY(nw_shards_make(&m->spare[m->spare_count], s->shard_count));
+    for (int i = 0; i < s->shard_count; i++) most = floats_of(s, i) > most ? floats_of(s, i) : most;
     if (s->o.correction == NW_CORRECT_DC) NW_NEW(m->was, most, "%zu old parameters", most);
     return NW_OK;
 }
 
 static void free_gradient(server *s, gradient *g)
 {
-    nw_pieces_free(&g->pieces, s->piece_count);
+    nw_shards_free(&g->shards, s->shard_count);
     if (g->report) nw_message_drop(g->report);
 }
 
@@ -479,7 +479,7 @@ void nw_turns_free(server *s)
     }
     for (int i = 0; i < m->queue_count; i++) free_gradient(s, &m->queue[i]);
     for (int i = 0; i < m->taken_count; i++) free_gradient(s, &m->taken[i]);
-    for (int i = 0; i < m->spare_count; i++) nw_pieces_free(&m->spare[i], s->piece_count);
+    for (int i = 0; i < m->spare_count; i++) nw_shards_free(&m->spare[i], s->shard_count);
     nw_copies_free(s);
     free(m->queue);
     free(m->spare);

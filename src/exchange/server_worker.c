@@ -2,7 +2,7 @@
  * server_worker.c - a rank that computes gradients for a parameter server. See server_private.h.
  *
  * It computes whenever it has a credit, and starts with the newest parameters that have come from all servers, of one
- * version. Pieces of the gradient leave as soon as they are final. Parameters that come while it computes wait: a
+ * version. Shards of the gradient leave as soon as they are final. Parameters that come while it computes wait: a
  * gradient is taken at one version from its beginning to its end. A rank that is a server, too, has its own range in
  * place, as new as it is.
  */
@@ -18,8 +18,8 @@
 static void drop_ready(server *s, source *from, int64_t version)
 {
     while (from->ready_count > 0 && from->ready[0].version <= version) {
-        pieces oldest = from->ready[0];
-        nw_pieces_drop(&oldest, s->piece_count);
+        shards oldest = from->ready[0];
+        nw_shards_drop(&oldest, s->shard_count);
         memmove(from->ready, from->ready + 1, (size_t)--from->ready_count * sizeof oldest);
         from->ready[from->ready_count] = oldest;
     }
@@ -66,14 +66,14 @@ static nw_status put_all_in_place(server *s, nw_actions *actions, int64_t versio
 }
 
 /* A model is complete: it waits for the computation under way. One that nobody can use any more makes room. */
-static nw_status take_piece(server *s, nw_message *m, int server_index)
+static nw_status take_shard(server *s, nw_message *m, int server_index)
 {
     const nw_header *h = m->header;
     source *from = &s->worker.from[server_index];
-    NW_TRY(nw_pieces_add(&from->coming, piece_of(s, h->bucket, h->part), m));
+    NW_TRY(nw_shards_add(&from->coming, shard_of(s, h->bucket, h->part), m));
     if (from->coming.here < s->of_server[server_index]) return NW_OK;
     if (from->ready_count == READY_MOST) drop_ready(s, from, from->ready[0].version);
-    pieces empty = from->ready[from->ready_count];
+    shards empty = from->ready[from->ready_count];
     from->ready[from->ready_count++] = from->coming;
     from->coming = empty;
     return NW_OK;
@@ -139,7 +139,7 @@ nw_status nw_worker_take(server *s, nw_actions *actions, nw_message *m, int from
                s->base.group.ranks[s->base.group.me]);
     switch (m->header->kind) {
     case MODEL:
-        return take_piece(s, m, from);
+        return take_shard(s, m, from);
     case CREDIT:
         return take_credit(&s->worker, m->header);
     case OVER:
@@ -217,8 +217,8 @@ nw_status nw_worker_make(server *s)
 {
     NW_NEW(s->worker.from, s->servers, "%d servers", s->servers);
     for (int i = 0; i < s->servers; i++) {
-        NW_TRY(nw_pieces_make(&s->worker.from[i].coming, s->piece_count));
-        for (int r = 0; r < READY_MOST; r++) NW_TRY(nw_pieces_make(&s->worker.from[i].ready[r], s->piece_count));
+        NW_TRY(nw_shards_make(&s->worker.from[i].coming, s->shard_count));
+        for (int r = 0; r < READY_MOST; r++) NW_TRY(nw_shards_make(&s->worker.from[i].ready[r], s->shard_count));
     }
     return NW_OK;
 }
@@ -226,8 +226,8 @@ nw_status nw_worker_make(server *s)
 void nw_worker_free(server *s)
 {
     for (int i = 0; s->worker.from && i < s->servers; i++) {
-        nw_pieces_free(&s->worker.from[i].coming, s->piece_count);
-        for (int r = 0; r < READY_MOST; r++) nw_pieces_free(&s->worker.from[i].ready[r], s->piece_count);
+        nw_shards_free(&s->worker.from[i].coming, s->shard_count);
+        for (int r = 0; r < READY_MOST; r++) nw_shards_free(&s->worker.from[i].ready[r], s->shard_count);
     }
     free(s->worker.from);
     s->worker.from = NULL;

@@ -13,7 +13,7 @@
 
 typedef enum nw_launcher { NW_LAUNCHER_DIRECT, NW_LAUNCHER_OPEN_MPI, NW_LAUNCHER_MPICH, NW_LAUNCHER_SRUN } nw_launcher;
 
-typedef struct nw_launch_plan {
+typedef struct nw_launch_spec {
     nw_launcher launcher;
     const char *starter; /* "mpirun", "srun"; not looked at for NW_LAUNCHER_DIRECT */
     const char *program; /* of each rank */
@@ -22,7 +22,7 @@ typedef struct nw_launch_plan {
     bool allocation;           /* inside one, whose scheduler says what slots there are */
     const char *hosts;         /* a file, or "" */
     const char *launcher_args; /* as the user wrote them, or "" */
-} nw_launch_plan;
+} nw_launch_spec;
 
 /* Words for exec, with a NULL at the end; to be freed with nw_words_free. */
 typedef struct nw_words {
@@ -39,7 +39,7 @@ void nw_words_free(nw_words *words);
 nw_status nw_words_quote(const nw_words *words, char **text);
 
 /* starter ... program train ARGUMENTS */
-nw_status nw_launch_line(const nw_launch_plan *plan, const nw_words *train, nw_words *line);
+nw_status nw_launch_line(const nw_launch_spec *plan, const nw_words *train, nw_words *line);
 
 /* What a program prints on stdout when called with one argument, cut to `size`; after ten seconds it is given up. */
 nw_status nw_launch_ask(const char *program, const char *argument, char *answer, size_t size);

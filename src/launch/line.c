@@ -109,7 +109,7 @@ static bool says(const nw_words *words, const char *part)
     return false;
 }
 
-static nw_status add_open_mpi(const nw_launch_plan *plan, const nw_words *own, nw_words *line)
+static nw_status add_open_mpi(const nw_launch_spec *plan, const nw_words *own, nw_words *line)
 {
     NW_TRY(nw_words_add(line, "-np"));
     NW_TRY(nw_words_add_format(line, "%d", plan->ranks));
@@ -126,7 +126,7 @@ static nw_status add_open_mpi(const nw_launch_plan *plan, const nw_words *own, n
     return NW_OK;
 }
 
-static nw_status add_mpich(const nw_launch_plan *plan, nw_words *line)
+static nw_status add_mpich(const nw_launch_spec *plan, nw_words *line)
 {
     NW_TRY(nw_words_add(line, "-n"));
     NW_TRY(nw_words_add_format(line, "%d", plan->ranks));
@@ -135,7 +135,7 @@ static nw_status add_mpich(const nw_launch_plan *plan, nw_words *line)
     return nw_words_add(line, plan->hosts);
 }
 
-static nw_status add_starter(const nw_launch_plan *plan, const nw_words *own, nw_words *line)
+static nw_status add_starter(const nw_launch_spec *plan, const nw_words *own, nw_words *line)
 {
     NW_TRY(nw_words_add(line, plan->starter));
     if (plan->launcher == NW_LAUNCHER_OPEN_MPI) NW_TRY(add_open_mpi(plan, own, line));
@@ -152,7 +152,7 @@ static nw_status add_starter(const nw_launch_plan *plan, const nw_words *own, nw
     return NW_OK;
 }
 
-nw_status nw_launch_line(const nw_launch_plan *plan, const nw_words *train, nw_words *line)
+nw_status nw_launch_line(const nw_launch_spec *plan, const nw_words *train, nw_words *line)
 {
     if (plan->launcher != NW_LAUNCHER_DIRECT) {
         NW_CLEANUP(nw_words_free) nw_words own = {0};

@@ -9,7 +9,7 @@
  * A stage owns what it must keep from forward to backward. Everything else lives in regions shared by all stages
  * (nw_pass): gradients come and go there. Memory is bound twice, over a measuring arena and over the real one.
  *
- * Reversible networks have two streams between stages, x (source) and x~ (twin), f32 in every instruction set. A
+ * Reversible networks have two streams between stages, x (source) and x~ (second), f32 in every instruction set. A
  * reversible stage has `inverse` too; stages that cannot be inverted leave it NULL.
  *
  * The seam for drivers that move stages apart (pipelines, reversible training): backward uses what the stage itself
@@ -52,14 +52,14 @@ typedef struct nw_value {
     nw_source source; /* one view: source.b is unused */
     nw_sink sink;
     /* A second stream: of a reversible network; or, between pre-activation blocks, the raw sum that the identity
-     * shortcut reads, beside its normalised and rectified view in `source`. twin.a.t is NULL elsewhere. */
-    nw_source twin;
-    nw_sink twin_sink;
+     * shortcut reads, beside its normalised and rectified view in `source`. second.a.t is NULL elsewhere. */
+    nw_source second;
+    nw_sink second_sink;
 } nw_value;
 
 /* Gradients of a value's streams, each through its sink, in regions; without data where there is none. */
 typedef struct nw_gradient {
-    nw_tensor main, twin;
+    nw_tensor main, second;
 } nw_gradient;
 
 static inline const nw_tensor *nw_value_tensor(const nw_value *value) { return value->source.a.t; }
@@ -80,7 +80,7 @@ typedef struct nw_stage_ops {
     /* `gradient`, of the stage's output and through its sinks, lies in regions, which the stage gives back. Returns the
      * input's gradient, through in's sinks, in regions; without data if `want_input` is false. */
     nw_gradient (*backward)(nw_stage *stage, nw_pass *pass, const nw_value *in, nw_gradient gradient, bool want_input);
-    /* Recover the input from the output; NULL if the stage is not reversible. Writes in's source and twin and leaves
+    /* Recover the input from the output; NULL if the stage is not reversible. Writes in's source and second and leaves
      * its sinks as they are. One evaluation of the residual function, with batch statistics, serves this and the
      * backward pass that may follow: what forward would have kept is then in place. The tensors of `in` belong to `out`
      * or to the stage; the stage's may be the very tensor that its last forward gave out, which then holds other
@@ -93,7 +93,7 @@ struct nw_stage {
     char name[NW_SEGMENT_NAME];
     int n, block; /* images of a full batch, and of a block */
     int out_c, out_h, out_w;
-    bool twin;            /* the output has two streams of out_c channels each */
+    bool two_streams;     /* the output has two streams of out_c channels each */
     size_t kept_bytes;    /* activations held from forward to backward */
     double macs;          /* multiply-adds of one image, forward */
     const char *shortcut; /* for drawings: "identity", "1 x 1 convolution", ...; NULL: no path around */
@@ -109,7 +109,7 @@ typedef struct nw_builder {
     int threads;
     int n, block;        /* images of a full batch */
     int c, h, w;         /* of the next unit's input; each moves them on */
-    bool twin;           /* the next stage's input has two streams of c channels each */
+    bool two_streams;    /* the next stage's input has two streams of c channels each */
     int stage;           /* index of the stage being made ... */
     nw_stage *making;    /* ... and it */
     nw_need need;        /* scratch: the maximum over all operations */

@@ -46,13 +46,13 @@ static void conv_forward(nw_stage *base, nw_pass *pass, const nw_value *in, nw_v
             sink[i] = nw_unit_sink(&s->unit[i], true);
         }
     }
-    *out = (nw_value){.source = stream[0], .sink = sink[0], .twin = stream[1], .twin_sink = sink[1]};
+    *out = (nw_value){.source = stream[0], .sink = sink[0], .second = stream[1], .second_sink = sink[1]};
 }
 
 static nw_gradient conv_backward(nw_stage *base, nw_pass *pass, const nw_value *in, nw_gradient upper, bool want_input)
 {
     conv_stage *s = (conv_stage *)base;
-    nw_tensor gradient[2] = {upper.main, upper.twin}, dx = {.data = NULL};
+    nw_tensor gradient[2] = {upper.main, upper.second}, dx = {.data = NULL};
     if (want_input) dx = nw_region_take(pass, nw_value_tensor(in));
     for (int i = 0; i < s->count; i++) {
         nw_tensor g = gradient[i];
@@ -98,7 +98,7 @@ nw_status nw_stage_stream_stem(nw_stage **stage, nw_builder *b, const char *name
     s->count = 2;
     s->dtype = NW_F32;
     s->pooled = pool_size > 0;
-    b->twin = true;
+    b->two_streams = true;
     NW_TRY(nw_unit_make_streams(s->unit, b, unit, s->pooled ? b->kernels->dtype : NW_F32));
     if (s->pooled) NW_TRY(nw_builder_max_pool(b, &s->pool, pool_size, 0, 0));
     nw_builder_stream(b, b->c, b->h, b->w);

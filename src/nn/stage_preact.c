@@ -6,8 +6,8 @@
  * writes. So stages are cut one norm later: a stage ends with the norm of the block behind it, whose moments are taken
  * while z is written, and the stem ends with the first block's. The order of parameters is the same.
  *
- *   in    source: the view relu(norm(x)), with its sink; twin: x as it is
- *   out   source: the view relu(next norm(z)), with its sink; twin: z
+ *   in    source: the view relu(norm(x)), with its sink; second: x as it is
+ *   out   source: the view relu(next norm(z)), with its sink; second: z
  *
  * backward, from g of the view and r of the raw stream (none behind a projection):
  *   dz = before_norm(g) + r;   dz -> conv2 -> conv1 -> da + projection's, through the sink of the input;
@@ -31,13 +31,13 @@ static void preact_forward(nw_stage *base, nw_pass *pass, const nw_value *in, nw
         nw_unit_forward(&s->projection, pass, &in->source);
         sum.b = nw_unit_view(&s->projection);
     } else {
-        sum.b = in->twin.a;
+        sum.b = in->second.a;
     }
     pass->exec.kernels->materialise(&pass->exec, &sum, &s->next.y, nw_unit_moments(&s->next, pass));
     nw_unit_normalise(&s->next, pass);
     *out = (nw_value){.source = nw_source_view(nw_unit_view(&s->next)),
                       .sink = nw_unit_sink(&s->next, true),
-                      .twin = nw_source_plain(&s->next.y)};
+                      .second = nw_source_plain(&s->next.y)};
 }
 
 static nw_gradient preact_backward(nw_stage *base, nw_pass *pass, const nw_value *in, nw_gradient upper,
@@ -47,10 +47,10 @@ static nw_gradient preact_backward(nw_stage *base, nw_pass *pass, const nw_value
     const nw_kernels *k = pass->exec.kernels;
     /* dz takes the place of the raw stream's gradient, or of the view's. */
     nw_source before = nw_unit_before_norm(&s->next, pass, &upper.main);
-    nw_tensor dz = upper.twin.data ? upper.twin : upper.main;
-    nw_sink add = {.add = upper.twin.data ? &upper.twin : NULL};
+    nw_tensor dz = upper.second.data ? upper.second : upper.main;
+    nw_sink add = {.add = upper.second.data ? &upper.second : NULL};
     k->gradient(&pass->exec, &before, &dz, &add);
-    if (upper.twin.data) nw_region_give(pass, &upper.main);
+    if (upper.second.data) nw_region_give(pass, &upper.main);
 
     nw_sink sink = in->sink;
     nw_tensor t = nw_units_backward(s->unit, 2, pass, dz, false, NULL), da = {.data = NULL};
@@ -65,7 +65,7 @@ static nw_gradient preact_backward(nw_stage *base, nw_pass *pass, const nw_value
     nw_gradient lower = {.main = da};
     if (!s->has_projection) {
         if (want_input)
-            lower.twin = dz;
+            lower.second = dz;
         else
             nw_region_give(pass, &dz);
     }

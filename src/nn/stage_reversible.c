@@ -68,16 +68,16 @@ static void reversible_forward(nw_stage *base, nw_pass *pass, const nw_value *in
 {
     reversible_stage *s = (reversible_stage *)base;
     nw_units_forward(s->f.unit, s->f.count, pass, &in->source);
-    nw_source sum = {.a = in->twin.a, .b = nw_unit_view(last_unit(&s->f))};
+    nw_source sum = {.a = in->second.a, .b = nw_unit_view(last_unit(&s->f))};
     pass->exec.kernels->materialise(&pass->exec, &sum, &s->y, NULL);
     /* No sinks: what in's sinks ask for is done once, when both gradients of x are together. */
-    *out = (nw_value){.source = nw_source_plain(&s->y), .twin = in->source};
+    *out = (nw_value){.source = nw_source_plain(&s->y), .second = in->source};
 }
 
 static void reversible_inverse(nw_stage *base, nw_pass *pass, const nw_value *out, nw_value *in)
 {
     reversible_stage *s = (reversible_stage *)base;
-    nw_source x = out->twin;
+    nw_source x = out->second;
     bool frozen = pass->freeze_running;
     pass->freeze_running = !pass->invert_running;
     nw_units_forward(s->f.unit, s->f.count, pass, &x);
@@ -85,7 +85,7 @@ static void reversible_inverse(nw_stage *base, nw_pass *pass, const nw_value *ou
     nw_source difference = {.a = out->source.a, .b = nw_unit_view(last_unit(&s->f)), .minus = true};
     pass->exec.kernels->materialise(&pass->exec, &difference, &s->y, NULL); /* element by element, so in place too */
     in->source = x;
-    in->twin = nw_source_plain(&s->y);
+    in->second = nw_source_plain(&s->y);
 }
 
 static bool sink_is_empty(const nw_sink *sink) { return !sink->add && !sink->gate.t && !sink->sum_g; }
@@ -94,18 +94,18 @@ static nw_gradient reversible_backward(nw_stage *base, nw_pass *pass, const nw_v
                                        bool want_input)
 {
     reversible_stage *s = (reversible_stage *)base;
-    nw_gradient lower = {.main = upper.twin, .twin = upper.main};
+    nw_gradient lower = {.main = upper.second, .second = upper.main};
     nw_sink sink = in->sink;
     sink.add = &lower.main;
     branch_backward(&s->f, pass, &in->source, &upper.main, NULL, want_input ? &lower.main : NULL, &sink);
     if (!want_input) {
         nw_region_give(pass, &lower.main);
-        nw_region_give(pass, &lower.twin);
+        nw_region_give(pass, &lower.second);
         return (nw_gradient){.main = {.data = NULL}};
     }
-    if (!sink_is_empty(&in->twin_sink)) {
-        nw_source plain = nw_source_plain(&lower.twin);
-        pass->exec.kernels->gradient(&pass->exec, &plain, &lower.twin, &in->twin_sink);
+    if (!sink_is_empty(&in->second_sink)) {
+        nw_source plain = nw_source_plain(&lower.second);
+        pass->exec.kernels->gradient(&pass->exec, &plain, &lower.second, &in->second_sink);
     }
     return lower;
 }
@@ -142,7 +142,7 @@ typedef struct transition_stage {
 } transition_stage;
 
 /* The unit whose view is y~. */
-static nw_unit *twin_unit(transition_stage *s) { return s->has_second ? &s->second : &s->f.unit[0]; }
+static nw_unit *second_stream_unit(transition_stage *s) { return s->has_second ? &s->second : &s->f.unit[0]; }
 
 static void transition_bind(nw_stage *base, nw_arena *arena)
 {
@@ -154,15 +154,15 @@ static void transition_forward(nw_stage *base, nw_pass *pass, const nw_value *in
 {
     transition_stage *s = (transition_stage *)base;
     nw_units_forward(s->f.unit, s->f.count, pass, &in->source);
-    nw_unit_forward(&s->projection, pass, &in->twin);
+    nw_unit_forward(&s->projection, pass, &in->second);
     if (s->has_second) nw_unit_forward(&s->second, pass, &in->source);
     nw_source sum = {.a = nw_unit_view(last_unit(&s->f)), .b = nw_unit_view(&s->projection)};
     pass->exec.kernels->materialise(&pass->exec, &sum, &s->y, NULL);
     *out = (nw_value){.source = nw_source_plain(&s->y),
                       .sink = nw_unit_sink(&s->projection, true), /* sums only: the projection has no ReLU */
-                      .twin = nw_source_view(nw_unit_view(twin_unit(s)))};
+                      .second = nw_source_view(nw_unit_view(second_stream_unit(s)))};
     if (s->has_second)
-        out->twin_sink = nw_unit_sink(&s->second, true); /* u's are taken when both gradients are added */
+        out->second_sink = nw_unit_sink(&s->second, true); /* u's are taken when both gradients are added */
 }
 
 static nw_gradient transition_backward(nw_stage *base, nw_pass *pass, const nw_value *in, nw_gradient upper,
@@ -173,14 +173,15 @@ static nw_gradient transition_backward(nw_stage *base, nw_pass *pass, const nw_v
     nw_sink sink = in->sink;
     if (want_input) lower.main = nw_region_take(pass, nw_value_tensor(in));
     if (s->has_second) { /* F's part of dx is then added in place; without Q, g~ joins inside F */
-        nw_unit_backward(&s->second, pass, &in->source, &upper.twin, want_input ? &lower.main : NULL, NULL);
-        nw_region_give(pass, &upper.twin);
+        nw_unit_backward(&s->second, pass, &in->source, &upper.second, want_input ? &lower.main : NULL, NULL);
+        nw_region_give(pass, &upper.second);
         sink.add = &lower.main;
     }
-    branch_backward(&s->f, pass, &in->source, &upper.main, s->has_second ? NULL : &upper.twin,
+    branch_backward(&s->f, pass, &in->source, &upper.main, s->has_second ? NULL : &upper.second,
                     want_input ? &lower.main : NULL, &sink);
-    if (want_input) lower.twin = nw_region_take(pass, in->twin.a.t);
-    nw_unit_backward(&s->projection, pass, &in->twin, &upper.main, want_input ? &lower.twin : NULL, &in->twin_sink);
+    if (want_input) lower.second = nw_region_take(pass, in->second.a.t);
+    nw_unit_backward(&s->projection, pass, &in->second, &upper.main, want_input ? &lower.second : NULL,
+                     &in->second_sink);
     nw_region_give(pass, &upper.main);
     return lower;
 }
@@ -203,11 +204,11 @@ nw_status nw_stage_transition(nw_stage **stage, nw_builder *b, const char *name,
         NW_TRY(nw_unit_make(side[i], b, options[i]));
         NW_TRY(nw_builder_meets(b, &last_unit(&s->f)->conv, i == 0 ? "the projection of x~" : "the projection of x"));
     }
-    const nw_conv *twin = &twin_unit(s)->conv;
-    NW_FAIL_IF(twin->k != b->c || twin->oh != b->h || twin->ow != b->w, NW_E_SHAPE,
+    const nw_conv *second = &second_stream_unit(s)->conv;
+    NW_FAIL_IF(second->k != b->c || second->oh != b->h || second->ow != b->w, NW_E_SHAPE,
                "stage '%s': the streams would be %d x %d x %d and %d x %d x %d; they must have one shape", name, b->c,
-               b->h, b->w, twin->k, twin->oh, twin->ow);
-    twin_unit(s)->dtype = NW_F32;
+               b->h, b->w, second->k, second->oh, second->ow);
+    second_stream_unit(s)->dtype = NW_F32;
     nw_builder_stream(b, b->c, b->h, b->w);
     nw_stage_end(&s->base, b);
     return NW_OK;

@@ -38,7 +38,7 @@ static void copy_half(head_stage *s, int i, nw_tensor *joined, bool join)
 static void head_forward(nw_stage *base, nw_pass *pass, const nw_value *in, nw_value *out)
 {
     head_stage *s = (head_stage *)base;
-    const nw_source *stream[2] = {&in->source, &in->twin};
+    const nw_source *stream[2] = {&in->source, &in->second};
     for (int i = 0; i < 2; i++) {
         pass->exec.kernels->avg_pool(&pass->exec, &s->pool, stream[i], &s->half[i]);
         copy_half(s, i, &s->p, true);
@@ -56,9 +56,9 @@ static nw_gradient head_backward(nw_stage *base, nw_pass *pass, const nw_value *
     nw_region_give(pass, &upper.main);
     nw_gradient lower = {.main = {.data = NULL}};
     if (!want_input) return lower;
-    const nw_tensor *stream[2] = {in->source.a.t, in->twin.a.t};
-    const nw_sink *sink[2] = {&in->sink, &in->twin_sink};
-    nw_tensor *dx[2] = {&lower.main, &lower.twin};
+    const nw_tensor *stream[2] = {in->source.a.t, in->second.a.t};
+    const nw_sink *sink[2] = {&in->sink, &in->second_sink};
+    nw_tensor *dx[2] = {&lower.main, &lower.second};
     for (int i = 0; i < 2; i++) {
         copy_half(s, i, &s->dp, false);
         *dx[i] = nw_region_take(pass, stream[i]);
@@ -78,7 +78,7 @@ nw_status nw_stage_stream_head(nw_stage **stage, nw_builder *b, const char *name
     nw_builder_stream(b, b->c, b->h, b->w);
     b->c *= 2;
     b->h = b->w = 1;
-    b->twin = false;
+    b->two_streams = false;
     NW_TRY(nw_unit_make_linear(&s->linear, b, linear_name, classes, true));
     nw_stage_end(&s->base, b);
     return NW_OK;

@@ -48,7 +48,7 @@ void nw_stage_end(nw_stage *stage, const nw_builder *builder)
     stage->out_c = builder->c;
     stage->out_h = builder->h;
     stage->out_w = builder->w;
-    stage->twin = builder->twin;
+    stage->two_streams = builder->two_streams;
 }
 
 void nw_stage_tensor(nw_stage *stage, nw_tensor *tensor, nw_arena *arena, int c, int h, int w, nw_dtype dtype)

@@ -106,7 +106,7 @@ static void draw_box(FILE *out, const nw_graph_node *node, int y)
             BOX_WIDTH, BOX_HEIGHT, colours[colour].fill, colours[colour].line);
     text_at(out, left + 12, y + 21, "name", node->name);
     text_at(out, right - 12, y + 21, "kind", node->kind);
-    snprintf(line, sizeof line, "%s%d × %d × %d", node->twin ? "2 streams of " : "", node->c, node->h, node->w);
+    snprintf(line, sizeof line, "%s%d × %d × %d", node->two_streams ? "2 streams of " : "", node->c, node->h, node->w);
     text_at(out, left + 12, y + 41, "shape", line);
     if (!node->parameters) return;
     snprintf(line, sizeof line, "%s parameters", grouped(node->parameters, count));

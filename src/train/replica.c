@@ -409,7 +409,7 @@ static void move_position(nw_replica *r, int from_world, int to_world)
     r->pass_batches = pass_batches(r);
 }
 
-nw_status nw_replica_settle(nw_replica *r, int from_world, int to_world)
+nw_status nw_replica_fit_world(nw_replica *r, int from_world, int to_world)
 {
     NW_FAIL_IF(r->history && !nw_histogram_is_sound(nw_history_delays(r->history)), NW_E_FILE,
                "the checkpoint's delays are no histogram; take an earlier one");

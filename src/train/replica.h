@@ -110,7 +110,7 @@ nw_status nw_replica_loaded(nw_replica *replica);
 /* After everything was: what was saved by a world of as many ranks must have as many batches in an epoch, and of the
  * same size. In another world it goes to the first batch of the epoch that holds none of the images which the old one
  * had seen, and has no gradient that is not complete. */
-nw_status nw_replica_settle(nw_replica *replica, int from_world, int to_world);
+nw_status nw_replica_fit_world(nw_replica *replica, int from_world, int to_world);
 
 /* Lists a position, each number of it under `prefix`. `common`: all ranks have the same. */
 void nw_position_state(nw_position *position, const char *prefix, bool common, nw_state *state);

@@ -300,7 +300,7 @@ static nw_status load_member(reading *r, int index, char *lost, size_t size)
     NW_TRY(nw_checkpoint_read_model(r->c, replica->net->model.options.name, &replica->net->model.params, NULL));
     NW_TRY(nw_state_load(&owner, &source, rank, world, lost, size));
     group->ranks[index].step = replica->at.steps;
-    return nw_replica_settle(replica, r->world, world);
+    return nw_replica_fit_world(replica, r->world, world);
 }
 
 /* A world of another size goes on at the same position; its workers share what is left of the epoch. */

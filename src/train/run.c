@@ -237,7 +237,7 @@ static nw_status tell_ledger(run *r, const nw_ledger *world)
 }
 
 /* Adds up what all ranks sent, checks it against what the transport moved, and writes it down. */
-static nw_status settle(run *r)
+static nw_status finish_ledger_and_trace(run *r)
 {
     nw_ledger *world;
     NW_TRY(write_trace(r, false));
@@ -270,7 +270,7 @@ static nw_status train(run *r, nw_checkpoint *c)
     NW_TRY(open_observers(r, c));
     nw_status status = nw_run_loop(r);
     if (status == NW_OK || status == NW_E_INTERRUPTED) {
-        nw_status kept = settle(r);
+        nw_status kept = finish_ledger_and_trace(r);
         if (status == NW_OK) status = kept;
         nw_run_tell(r, nw_recorder_close(r->recorder, status == NW_OK || status == NW_E_INTERRUPTED));
     }

@@ -265,7 +265,7 @@ static nw_status list_snapshots(run *r, nw_go *go)
     }
 }
 
-static nw_status plan(run *r, nw_go *go)
+static nw_status next_go(run *r, nw_go *go)
 {
     if (nw_replicas_lockstep(r->group)) {
         *go = go_in_lockstep(r);
@@ -415,7 +415,7 @@ static nw_status train_on(run *r)
     nw_go go;
     if (!lockstep) NW_TRY(await_evaluator(r, EVALUATIONS_MOST, &stop));
     if (stop) return NW_OK;
-    NW_TRY(plan(r, &go));
+    NW_TRY(next_go(r, &go));
     enter(r, NW_PHASE_TRAIN);
     r->step_began = nw_now_ns();
     nw_status status = nw_replicas_advance(r->group, &go);

@@ -134,7 +134,7 @@ run 0 "$NOWAIT" train --no-quiet --resume "$runs/young"
 err_has "there is no checkpoint at $runs/young; starting anew"
 same_run unkilled young
 
-# ---- the seed's way: one path, named twice ----
+# ---- as a reference code does it: one path, named twice ----
 train named --max-epoch 3 --name-checkpoint "$work/named" --resume "$work/named"
 run 0 "$NOWAIT" train $tiny --max-epoch 3 --run-dir "$runs/named-2" --name-checkpoint "$work/elsewhere" \
     --resume "$work/elsewhere" --max-steps 14

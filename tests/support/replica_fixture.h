@@ -114,7 +114,7 @@ static inline void save(nw_replica *r, state_store *store)
 static inline nw_status load(nw_replica *r, state_store *store)
 {
     NW_TRY(store_load(store, (nw_state_owner){r, list_replica, replica_loaded}, 0, 1, NULL));
-    return nw_replica_settle(r, 1, 1);
+    return nw_replica_fit_world(r, 1, 1);
 }
 
 #endif

@@ -16,7 +16,7 @@
 
 #define TEST(name) static void name(void **state __attribute__((unused)))
 
-static void assert_line(const nw_launch_plan *plan, const char *want)
+static void assert_line(const nw_launch_spec *plan, const char *want)
 {
     nw_words train = {0}, line = {0};
     char *text;
@@ -31,9 +31,9 @@ static void assert_line(const nw_launch_plan *plan, const char *want)
     nw_words_free(&line);
 }
 
-static nw_launch_plan plan_of(nw_launcher launcher)
+static nw_launch_spec plan_of(nw_launcher launcher)
 {
-    return (nw_launch_plan){.launcher = launcher,
+    return (nw_launch_spec){.launcher = launcher,
                             .starter = launcher == NW_LAUNCHER_SRUN ? "srun" : "mpirun",
                             .program = "/bin/nowait",
                             .ranks = 4,
@@ -44,7 +44,7 @@ static nw_launch_plan plan_of(nw_launcher launcher)
 
 TEST(lines_of_open_mpi)
 {
-    nw_launch_plan plan = plan_of(NW_LAUNCHER_OPEN_MPI);
+    nw_launch_spec plan = plan_of(NW_LAUNCHER_OPEN_MPI);
     assert_line(&plan, "mpirun -np 4 --oversubscribe --bind-to none /bin/nowait train --model resnet9");
     plan.allocation = true; /* the scheduler says how many slots there are */
     assert_line(&plan, "mpirun -np 4 --bind-to none /bin/nowait train --model resnet9");
@@ -59,7 +59,7 @@ TEST(lines_of_open_mpi)
 
 TEST(lines_of_others)
 {
-    nw_launch_plan plan = plan_of(NW_LAUNCHER_MPICH);
+    nw_launch_spec plan = plan_of(NW_LAUNCHER_MPICH);
     assert_line(&plan, "mpirun -n 4 /bin/nowait train --model resnet9");
     plan.hosts = "hosts";
     assert_line(&plan, "mpirun -n 4 -f hosts /bin/nowait train --model resnet9");

@@ -314,7 +314,7 @@ static void test_values(void **state)
     assert_true(nw_settings_is_set(&settings, "lr") && !nw_settings_is_set(&settings, "momentum"));
     assert_null(nw_settings_value(&settings, "nonsense"));
 
-    /* translations of the seeds' flags */
+    /* translations of the reference codes' flags */
     parse("--model x --no-bn-weight-decay");
     assert_string_equal(settings.decay_filter, "no-norm-bias");
     parse("--model x --filter_bias_and_bn --normalize_grads --short-epoch --timing 0");

@@ -58,9 +58,9 @@ static copy *copy_value(nw_net *net, const nw_value *value)
     copy *c = test_calloc(1, sizeof *c);
     copy_stream(net, &value->source, &c->stream[0]);
     c->value.source = nw_source_plain(&c->stream[0]);
-    if (!value->twin.a.t) return c;
-    copy_stream(net, &value->twin, &c->stream[1]);
-    c->value.twin = nw_source_plain(&c->stream[1]);
+    if (!value->second.a.t) return c;
+    copy_stream(net, &value->second, &c->stream[1]);
+    c->value.second = nw_source_plain(&c->stream[1]);
     return c;
 }
 static void free_copy(copy *c)
@@ -99,7 +99,7 @@ static void check_each_stage(const nw_kernels *k, const char *model, nw_model_va
     int inverted = 0;
     for (int i = 0; i + 1 < m->count; i++) { /* also where activations are bf16 */
         assert_int_equal(m->values[i + 1].source.a.t->dtype, NW_F32);
-        assert_int_equal(m->values[i + 1].twin.a.t->dtype, NW_F32);
+        assert_int_equal(m->values[i + 1].second.a.t->dtype, NW_F32);
     }
     for (int i = m->count - 1; i >= 0; i--) { /* downwards: an inverse writes over its own output only */
         if (!is_reversible(net, i)) continue;
@@ -281,9 +281,9 @@ static void pipeline_backward(nw_net *net, copy *const *queue)
             if (i == m->count - 1) {
                 gradient.main = loss_gradient(net, nw_value_tensor(&out), 0);
             } else {
-                nw_source main = nw_source_plain(&gradient.main), twin = nw_source_plain(&gradient.twin);
+                nw_source main = nw_source_plain(&gradient.main), second = nw_source_plain(&gradient.second);
                 k->gradient(&pass->exec, &main, &gradient.main, &out.sink);
-                k->gradient(&pass->exec, &twin, &gradient.twin, &out.twin_sink);
+                k->gradient(&pass->exec, &second, &gradient.second, &out.second_sink);
             }
         }
         gradient = s->ops->backward(s, pass, &lower, gradient, i > 0);
@@ -376,7 +376,7 @@ static void test_shapes_that_do_not_fit_are_refused(void **state)
                               .c = 16,
                               .h = 8,
                               .w = 8,
-                              .twin = true};
+                              .two_streams = true};
     nw_unit_options same = {.k = 16, .size = 3, .stride = 1, .pad = 1, .conv_name = "a", .norm_name = "b"};
     nw_unit_options down = {.k = 32, .size = 3, .stride = 2, .pad = 1, .conv_name = "c", .norm_name = "d"};
     nw_unit_options wide = {.k = 32, .size = 3, .stride = 1, .pad = 1, .conv_name = "e", .norm_name = "f"};

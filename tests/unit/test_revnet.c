@@ -92,7 +92,7 @@ static void check_stages(const char *name, int side, int classes, const stage_ro
             fail_msg("%s: stage %d is '%s' with %zu parameters for %d x %d x %d", name, s + 1, stage->ops->kind,
                      parameters, c, h, h);
         assert_int_equal(stage->ops->inverse != NULL, rows[s].kind == 'r');
-        c = stage->out_c * (stage->twin ? 2 : 1);
+        c = stage->out_c * (stage->two_streams ? 2 : 1);
         h = stage->out_h;
         assert_int_equal(stage->out_w, h);
     }
