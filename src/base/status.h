@@ -1,4 +1,8 @@
 /*
+ * Folder src/base: what every other folder needs and no other library at hand gives: errors, memory, threads, random
+ * numbers, clocks, texts, JSON, files that survive a crash. Nothing here knows of tensors, ranks or training. May
+ * include: nothing.
+ *
  * status.h - how functions of the library fail.
  *
  * A function that can fail returns nw_status and gives its results through pointers. NW_FAIL records, for the

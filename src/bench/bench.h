@@ -1,4 +1,9 @@
-/* bench.h - what the benchmarks share: the machine's state around a measurement, and order statistics. */
+/*
+ * Folder src/bench: what `nowait bench` measures, and the calibration of virtual clusters. Nothing here changes what it
+ * measures. May include: base, compute, data, nn, codec, net, train, config, setup.
+ *
+ * bench.h - what the benchmarks share: the machine's state around a measurement, and order statistics.
+ */
 #ifndef NW_BENCH_BENCH_H
 #define NW_BENCH_BENCH_H
 

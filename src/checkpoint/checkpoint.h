@@ -1,4 +1,7 @@
 /*
+ * Folder src/checkpoint: what survives a crash: safetensors, manifests, directories that are complete or not there. It
+ * keeps named vectors and numbers; what they mean is known to those who save them. May include: base, param.
+ *
  * checkpoint.h - checkpoints: directories that are complete or not there.
  *
  *   RUN/checkpoints/<step>/model.safetensors     parameters and batch norm's buffers under PyTorch's names

@@ -1,4 +1,9 @@
-/* command.h - the sub-commands. Each gets the arguments behind its name and returns a status; main prints failures. */
+/*
+ * Folder src/cli: the command: one short file per sub-command, which parses its options, calls the folders below and
+ * prints. What a library user could need does not live here. May include: everything.
+ *
+ * command.h - the sub-commands. Each gets the arguments behind its name and returns a status; main prints failures.
+ */
 #ifndef NW_CLI_COMMAND_H
 #define NW_CLI_COMMAND_H
 

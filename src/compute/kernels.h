@@ -1,4 +1,7 @@
 /*
+ * Folder src/compute: tensors in the batch-blocked layout, the kernels of each instruction set, batch norm and loss. A
+ * kernel knows shapes and numbers; layers, models and names of parameters are in src/nn. May include: base.
+ *
  * kernels.h - what a kernel is given, and the table of kernels that each instruction set fills.
  *
  * Nothing here passes over a whole tensor that can be done while a convolution has the data at hand. Two ideas:

@@ -2,7 +2,7 @@
  * compose.h - runs composed from files: --configs FILE... --configs.a.b VALUE --suffix TEXT.
  *
  * A file configs/x/y.yaml brings the base files of its folders, configs/_base.yaml and configs/x/_base.yaml, before
- * itself, each at most once. They are files of options (config.h); later values win, key by key. A name that ends in
+ * itself, each at most once. They are files of options (option_file.h); later values win, key by key. A name that ends in
  * .py finds its .yaml.
  *
  * --configs.train.num_epochs 500 is how the deep-gradient-compression code spells --max-epoch 500: override.c has the

@@ -1,4 +1,4 @@
-/* option_file.c - reading files of options, and writing config.yaml; see config.h. */
+/* option_file.c - reading files of options, and writing config.yaml; see option_file.h. */
 #include "config/option_file.h"
 
 #include "base/utf8.h"

@@ -73,7 +73,7 @@ typedef struct nw_option {
 
 #define NW_AT(name) ((unsigned)offsetof(nw_settings, name))
 
-/* All rows: those that act, then those of option_table_more.c. An option keeps its index while the program runs. */
+/* All rows: those that act, then those of option_table_exchange.c. An option keeps its index while the program runs. */
 int nw_option_count(void);
 const nw_option *nw_option_at(int index);
 extern const nw_option nw_option_rows[], nw_option_more_rows[];

@@ -1,4 +1,7 @@
 /*
+ * Folder src/config: words into settings: the option table, YAML, recipes, files of clusters and faults. It only reads
+ * and checks; settings become objects in src/setup. May include: base, net, sim, train.
+ *
  * options.h - what a command was asked to do: the settings, and how they come from options, files and defaults.
  *
  * One table (option_table.c) says of every option its name, other spellings, type, range, default, topic, help, the

@@ -1,4 +1,7 @@
 /*
+ * Folder src/data: datasets: one file per format, downloads, augmentation, and the loader that makes batches of plain
+ * floats ahead of time. It knows no network and no tensor. May include: base.
+ *
  * dataset.h - images and labels of one dataset, split by split, as its files hold them: bytes, no augmentation.
  *
  * Small images lie decoded in memory: `pixels` has count x channels x height x width bytes, planes as in the CIFAR

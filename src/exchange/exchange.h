@@ -1,4 +1,8 @@
 /*
+ * Folder src/exchange: how replicas agree: state machines without I/O (none, allreduce, server), the channels that they
+ * send through, and the pipeline below them. They hear events and answer with actions; they call no MPI, read no clock
+ * and know no optimizer. May include: base, param, codec, net.
+ *
  * exchange.h - how replicas agree: the exchanges there are, and the pipelines below them. net/machine.h says what they
  * are.
  *

@@ -16,7 +16,7 @@
  *
  * Messages carry versions: the delay of a gradient is the number of updates since its parameters.
  *
- *   max_staleness N, wait     no update is made that would let another gradient miss more than N: see server_master.c
+ *   max_staleness N, wait     no update is made that would let another gradient miss more than N: see credits.h
  *   max_staleness N, drop     a gradient that missed more is thrown away, and its credit given anew
  *   max_staleness N, weight   c = (N + 1) / (delay + 1) for a gradient that missed more
  *   correction inverse        c = 1 / (delay + 1)

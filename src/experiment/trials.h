@@ -1,4 +1,7 @@
 /*
+ * Folder src/experiment: many runs as one job: sweeps, and papers as data. It starts processes and reads what they
+ * left; it trains nothing itself. May include: base, data, checkpoint, observe, launch, config.
+ *
  * trials.h - many training runs as one job, the engine of `nowait sweep` and `nowait reproduce`.
  *
  * A trial is a set of options of train. It is run once for each seed, by a process of its own, in DIR/<trial>/seed<k>.

@@ -1,4 +1,7 @@
 /*
+ * Folder src/launch: starting jobs of several ranks: the command line for mpirun or srun, one attempt to run it, and
+ * the checks at a rank's start. It trains nothing. May include: base, net.
+ *
  * launch.h - the parts of `nowait launch`: the command line that starts the ranks, and one attempt to run it. For
  * command_launch.c and tests.
  */

@@ -1,4 +1,8 @@
 /*
+ * Folder src/net: messages, the interface of machines, and the drivers that move events and messages in real time
+ * (local, MPI); also roles, state lists, the event log's writer and the ledger of bytes. It knows no kind of exchange,
+ * stage or model. May include: base.
+ *
  * driver.h - who moves events: a driver runs the ranks of this process until all of them are quiescent.
  *
  * A world has `size` ranks; this process holds `count` of them, from `first` on: one under MPI, all of a virtual

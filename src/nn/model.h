@@ -1,4 +1,7 @@
 /*
+ * Folder src/nn: networks: units, stages, and one file per family of models in models/. A stage computes forward and
+ * backward of one replica; optimizers and other ranks are not its business. May include: base, compute, param.
+ *
  * model.h - a model: its stages in order, the values between them, its parameters; and the models known by name.
  *
  *   nw_model_make     stages, segments, scratch needs; no tensor memory yet

@@ -1,4 +1,7 @@
 /*
+ * Folder src/observe: what a run tells: records, and those who write them down (progress, JSON lines, TSV, TensorBoard,
+ * traces, plots). An observer hears and never changes training. May include: base.
+ *
  * observers.h - the observers there are: what a run shows while it runs, and the files that it leaves.
  *
  *   progress       one live line on a terminal, plain lines elsewhere      progress.c

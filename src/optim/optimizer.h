@@ -1,4 +1,8 @@
 /*
+ * Folder src/optim: what is done with a gradient: update rules, learning-rate schedules, clipping, the average of
+ * weights. A rule works on a range of a flat vector and does not know where its gradient came from. May include: base,
+ * compute, param.
+ *
  * optimizer.h - what is done with a gradient: update rules over the flat vectors of nw_params.
  *
  *   name         rule                                                             state vectors

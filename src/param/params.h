@@ -1,4 +1,7 @@
 /*
+ * Folder src/param: the parameters of a replica as flat vectors with a table of segments, and their initial values.
+ * What is done with them (updates, sending, saving) lives elsewhere. May include: base.
+ *
  * params.h - the parameters of one replica as flat vectors with a table of segments.
  *
  * `values` and `gradients` hold all learnable parameters one after the other, without gaps, in PyTorch's order of

@@ -1,4 +1,7 @@
 /*
+ * Folder src/replay: reading event logs, and the driver that repeats a run from one. Whatever is recorded is written by
+ * src/net; nothing here decides anything. May include: base, net.
+ *
  * replay.h - a driver that repeats one part of a recorded run (event_log.h): all ranks in this process.
  *
  * Every rank is told exactly the events that it was told then, in that order and with those times, and begins its tasks

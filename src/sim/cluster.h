@@ -1,4 +1,7 @@
 /*
+ * Folder src/sim: the virtual cluster: ranks, links, faults, and the driver that moves simulated time. All times come
+ * from the cluster's description, never from a stopwatch. May include: base, net.
+ *
  * cluster.h - what a virtual cluster is made of: ranks on nodes, their speeds, the links between them, and what a batch
  * costs. Plain data and pure functions; links.h moves messages through it, faults.h disturbs it, config/cluster_file.h
  * reads it from a file. docs/cluster.md explains the model.
