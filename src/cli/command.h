@@ -33,6 +33,9 @@ NW_COMMAND_MAP(NW_COMMAND_DECLARE)
 bool nw_wants_help(int argc, char **argv);
 
 struct nw_settings;
+/* What `nowait train` with these settings would run, as YAML on stdout; then refuses what it would refuse before it
+ * looks for data. */
+nw_status nw_train_show(struct nw_settings *settings);
 /* Where `nowait train` with these settings would run, and the checkpoint that it would go on from, or NULL; both to be
  * freed. For those who start it. */
 nw_status nw_train_place(const struct nw_settings *settings, char **run_dir, char **resume);

@@ -189,7 +189,7 @@ nw_status nw_command_data(int argc, char **argv)
     NW_FAIL_IF(positional != 2, NW_E_ARGUMENT,
                "say what to do and with which dataset: 'nowait data fetch|info|import DATASET'; --help lists them");
     while (verb < 3 && strcmp(argv[0], names[verb])) verb++;
-    NW_FAIL_IF(verb == 3, NW_E_ARGUMENT, "there is no 'nowait data %s'; the nearest is '%s'", argv[0],
-               nw_suggest(argv[0], names, 3));
+    NW_FAIL_IF(verb == 3, NW_E_ARGUMENT, "there is no 'nowait data %s'%s", argv[0],
+               nw_suggest(argv[0], names, 3, "--help lists them").text);
     return run[verb](argv[1], &settings);
 }

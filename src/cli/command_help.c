@@ -6,13 +6,12 @@
  *   nowait help man                    a manual page
  *   nowait help options                the reference in Markdown (docs/options.md)
  *   nowait help recipes                names of all recipes
- *   nowait help config [options]       what `nowait train` with these options would run, as YAML
+ *   nowait help config [options]       what `nowait train` with these options would run, as YAML, and what is wrong with it
  */
 #include "cli/command.h"
 #include "config/option_table.h"
 #include "config/recipe.h"
-
-#include "base/suggest.h"
+#include "setup/session.h"
 
 #include <string.h>
 
@@ -26,27 +25,26 @@ static const struct {
 };
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 
-/* Rows that share a name with an earlier row of the same command are one option to the user. */
-static bool is_repeated(int index, unsigned bits)
+/* Rows that share a name with an earlier row of the same command are one option to the user, and what this version
+ * refuses is none. */
+static bool is_shown(int index, unsigned bits)
 {
+    const nw_option *o = nw_option_at(index);
     for (int i = 0; i < index; i++)
-        if ((nw_option_at(i)->commands & bits) && strcmp(nw_option_at(i)->name, nw_option_at(index)->name) == 0)
-            return true;
-    return false;
+        if ((nw_option_at(i)->commands & bits) && strcmp(nw_option_at(i)->name, o->name) == 0) return false;
+    return (o->commands & bits) && o->status != NW_OPTION_LATER;
 }
 
 #define FOR_EACH_OPTION(o, bits)                   \
     for (int i_ = 0; i_ < nw_option_count(); i_++) \
-        for (const nw_option *o = nw_option_at(i_); o && (o->commands & (bits)) && !is_repeated(i_, (bits)); o = NULL)
+        for (const nw_option *o = nw_option_at(i_); o && is_shown(i_, bits); o = NULL)
 
-/* The words of a choice, first spellings only, each followed by `separator`. */
-static void print_words(const char *choices, char separator, FILE *out)
+/* The words of a choice that help shows. */
+static void print_words(const nw_option *o, char separator, FILE *out)
 {
-    for (const char *c = choices; *c;) {
-        fprintf(out, "%.*s", (int)strcspn(c, "|="), c);
-        c += strcspn(c, "|");
-        if (*c) fputc(separator, out), c++;
-    }
+    char words[NW_WORDS_MOST];
+    nw_option_words(o, separator, words);
+    fputs(words, out);
 }
 
 /* ---- completion -------------------------------------------------------------------------------------------------- */
@@ -71,7 +69,7 @@ static void print_bash(FILE *out)
     FOR_EACH_OPTION(o, NW_COMMAND_ALL)
         if (o->kind == NW_OPTION_CHOICE) {
             fprintf(out, "    --%s) words='", o->name);
-            print_words(o->values, ' ', out);
+            print_words(o, ' ', out);
             fputs("' ;;\n", out);
         }
     fputs(
@@ -126,7 +124,7 @@ static void print_zsh(FILE *out)
             if (!flag) fprintf(out, ":%s:", o->name);
             if (o->kind == NW_OPTION_CHOICE) {
                 fputc('(', out);
-                print_words(o->values, ' ', out);
+                print_words(o, ' ', out);
                 fputc(')', out);
             } else if (o->kind == NW_OPTION_TEXT || o->kind == NW_OPTION_TEXTS) {
                 fputs("_files", out);
@@ -164,14 +162,13 @@ static void print_man_option(const nw_option *o, FILE *out)
     if (o->values) {
         fputs(" \\fI", out);
         if (o->kind == NW_OPTION_CHOICE)
-            print_words(o->values, '|', out);
+            print_words(o, '|', out);
         else
             print_troff(o->values, out);
         fputs("\\fR", out);
     }
     fputc('\n', out);
     print_troff(o->help, out);
-    if (o->status == NW_OPTION_LATER) fputs(" (not in this version)", out);
     if (*o->fallback) {
         fputs(". Default: ", out);
         print_troff(o->fallback, out);
@@ -235,12 +232,10 @@ static void print_cell(const char *text, FILE *out)
 
 static void print_markdown(FILE *out)
 {
-    fputs(
-        "# Options\n\n"
-        "Made from the table of options with `nowait help options`; a test keeps both equal. How options, files and\n"
-        "defaults combine is in [configuration](configuration.md). *(later)* marks what is understood but refused by this\n"
-        "version.\n",
-        out);
+    fputs("# Options\n\n"
+          "Made from the table of options with `nowait help options`; a test keeps both equal. How options, files and\n"
+          "defaults combine is in [configuration](configuration.md).\n",
+          out);
     for (int t = 0; t < NW_TOPICS; t++) {
         fprintf(out, "\n## %s\n\n%s.\n\n| option | default | meaning | also |\n|---|---|---|---|\n",
                 nw_topic_name((nw_topic)t), nw_topic_summary((nw_topic)t));
@@ -249,12 +244,13 @@ static void print_markdown(FILE *out)
             fputs("| ", out);
             if (o->letter) fprintf(out, "`-%c` ", o->letter);
             fprintf(out, "`--%s", o->name);
-            if (o->values) fputc(' ', out);
-            for (const char *c = o->values ? o->values : ""; *c; c += *c == '=' ? strcspn(c, "|") : 1)
-                if (*c != '=' || o->kind != NW_OPTION_CHOICE) fprintf(out, *c == '|' ? "\\|" : "%c", *c);
+            char words[NW_WORDS_MOST];
+            nw_option_words(o, '|', words);
+            if (*words) fputc(' ', out);
+            print_cell(words, out);
             fprintf(out, "` | %s%s%s | ", *o->fallback ? "`" : "", o->fallback, *o->fallback ? "`" : "");
             print_cell(o->help, out);
-            fprintf(out, "%s | ", o->status == NW_OPTION_LATER ? " *(later)*" : "");
+            fputs(" | ", out);
             for (const char *a = o->aliases ? o->aliases : ""; *a;) {
                 fprintf(out, "`--%.*s`", (int)strcspn(a, " "), a);
                 a += strcspn(a, " ");
@@ -285,11 +281,8 @@ static nw_status show_config(int argc, char **argv)
 {
     NW_CLEANUP(nw_settings_free) nw_settings settings = {0};
     int positional;
-    NW_TRY(nw_options_parse(NW_COMMAND_TRAIN, argc, argv, &settings, &positional));
-    for (int i = 0; i < nw_settings_notes(&settings); i++)
-        fprintf(stderr, "nowait: %s\n", nw_settings_note(&settings, i));
-    printf("# run: runs/%s\n", settings.run_name);
-    return nw_config_write(&settings, stdout);
+    NW_TRY(nw_session_parse(NW_COMMAND_TRAIN, argc, argv, &settings, &positional));
+    return nw_train_show(&settings);
 }
 
 static nw_status show_completion(int argc, char **argv)
@@ -325,6 +318,6 @@ nw_status nw_command_help(int argc, char **argv)
         if (!commands[i].bits) return NW_OK; /* help itself has no options */
         return nw_options_help_topic(commands[i].bits, argc > 1 ? argv[1] : NULL, stdout);
     }
-    return NW_FAIL(NW_E_ARGUMENT, "there is no help on '%s'; the nearest is '%s'", what,
-                   nw_suggest(what, names, COMMANDS + 5));
+    return NW_FAIL(NW_E_ARGUMENT, "there is no help on '%s'%s", what,
+                   nw_suggest(what, names, COMMANDS + 5, "'nowait --help' lists the commands").text);
 }

@@ -19,6 +19,7 @@
 #include "cli/command.h"
 #include "launch/launch.h"
 #include "config/option_table.h"
+#include "setup/plan.h"
 #include "setup/session.h"
 
 #include "base/file.h"
@@ -129,7 +130,7 @@ static nw_status read_train(const launch *l, nw_settings *settings)
     NW_TRY(nw_session_parse(NW_COMMAND_TRAIN, l->train.count, copy, settings, &positional));
     NW_FAIL_IF(settings->print_config || settings->evaluate || strcmp(settings->recipe, "list") == 0, NW_E_ARGUMENT,
                "'nowait launch' is for training; to look at something, call 'nowait train' itself");
-    return NW_OK;
+    return nw_plan_check(settings);
 }
 
 static bool find_in_path(const char *name)

@@ -17,6 +17,7 @@
 #include "base/file.h"
 #include "base/machine.h"
 #include "base/text.h"
+#include "net/mpi.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -161,8 +162,14 @@ nw_status nw_train_place(const nw_settings *s, char **run_dir, char **resume)
         if (!elsewhere) NW_TRY(run_of_checkpoint(c, run_dir));
         if (*run_dir) return NW_OK;
     } else if (s->resume[0]) {
-        fprintf(stderr, "nowait: there is no checkpoint at %s; starting anew\n", s->resume);
+        /* Where this run itself will write, nothing may be there yet; elsewhere it is a mistake. */
+        bool own = strcmp(s->resume, s->run_dir) == 0 || strcmp(s->resume, s->name_checkpoint) == 0;
         NW_TRY(holds_run(s->resume, &holds));
+        NW_FAIL_IF(
+            !holds && !own, NW_E_FILE,
+            "--resume %s: there is no run and no checkpoint; check the path, or leave --resume out for a new run",
+            s->resume);
+        fprintf(stderr, "nowait: there is no checkpoint at %s; starting anew\n", s->resume);
         if (holds && !elsewhere) return nw_text_copy(run_dir, s->resume);
     }
     char composed[4096];
@@ -343,6 +350,19 @@ static nw_status evaluate_best(const nw_settings *s)
     return nw_session_evaluate(s, best);
 }
 
+nw_status nw_train_show(nw_settings *s)
+{
+    NW_AUTOFREE char *run_dir = NULL, *resume = NULL;
+    NW_CLEANUP(nw_world_close) nw_world world = {0};
+    NW_TRY(nw_train_place(s, &run_dir, &resume));
+    nw_session_notes(s);
+    printf("# run: %s\n", run_dir);
+    NW_TRY(nw_config_write(s, stdout));
+    fflush(stdout);
+    NW_TRY(nw_plan_check(s));
+    return nw_mpi_launched() ? NW_OK : nw_world_open(&world, s); /* a launcher's ranks know more than this process */
+}
+
 nw_status nw_command_train(int argc, char **argv)
 {
     if (nw_wants_help(argc, argv)) return nw_session_print_help(NW_COMMAND_TRAIN, argc, argv);
@@ -351,8 +371,8 @@ nw_status nw_command_train(int argc, char **argv)
     NW_TRY(nw_session_parse(NW_COMMAND_TRAIN, argc, argv, &settings, &positional));
     NW_FAIL_IF(positional > 0, NW_E_ARGUMENT, "'nowait train' takes options only, not '%s'", argv[0]);
     if (strcmp(settings.recipe, "list") == 0) return nw_recipe_list(stdout);
-    if (settings.print_config) return nw_config_write(&settings, stdout);
-    NW_TRY(nw_settings_check(&settings));
+    if (settings.print_config) return nw_train_show(&settings);
+    NW_TRY(nw_plan_check(&settings));
     nw_session_notes(&settings);
     nw_session_catch_signals();
     return settings.evaluate ? evaluate_best(&settings) : train(&settings);

@@ -45,8 +45,8 @@ static nw_status run(int argc, char **argv)
         names[i] = commands[i].name;
         if (strcmp(argv[1], commands[i].name) == 0) return commands[i].run(argc - 2, argv + 2);
     }
-    return NW_FAIL(NW_E_ARGUMENT, "there is no command '%s'; the nearest is '%s', and 'nowait --help' lists all",
-                   argv[1], nw_suggest(argv[1], names, COMMANDS));
+    return NW_FAIL(NW_E_ARGUMENT, "there is no command '%s'%s", argv[1],
+                   nw_suggest(argv[1], names, COMMANDS, "'nowait --help' lists all").text);
 }
 
 int main(int argc, char **argv)

@@ -29,7 +29,7 @@ static nw_status find(const char *name, const nw_codec_ops **ops)
         *ops = codecs[i];
         return NW_OK;
     }
-    return NW_FAIL(NW_E_UNKNOWN, "there is no codec '%s': did you mean '%s'?", name, nw_suggest(name, names, CODECS));
+    return NW_FAIL(NW_E_UNKNOWN, "there is no codec '%s'%s", name, nw_suggest(name, names, CODECS, "").text);
 }
 
 nw_status nw_codec_create(nw_codec **codec, const nw_codec_options *options)

@@ -33,8 +33,7 @@ static nw_status find(const char *name, const nw_memory_ops **ops)
         *ops = &memories[i];
         return NW_OK;
     }
-    return NW_FAIL(NW_E_UNKNOWN, "there is no memory '%s': did you mean '%s'?", name,
-                   nw_suggest(name, names, MEMORIES));
+    return NW_FAIL(NW_E_UNKNOWN, "there is no memory '%s'%s", name, nw_suggest(name, names, MEMORIES, "").text);
 }
 
 nw_status nw_memory_create(nw_memory **memory, const char *name, size_t floats)

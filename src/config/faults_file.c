@@ -78,8 +78,8 @@ static nw_status read_kind(const char *file, const nw_yaml *item, nw_fault_kind 
         *kind = kinds[i];
         if (strcmp(names[i], text) == 0) return NW_OK;
     }
-    return NW_YAML_FAIL(file, nw_yaml_find(item, "kind"), "there is no fault '%.60s'; the nearest is '%s'", text,
-                        nw_suggest(text, names, COUNT(kinds)));
+    return NW_YAML_FAIL(file, nw_yaml_find(item, "kind"), "there is no fault '%.60s'%s", text,
+                        nw_suggest(text, names, COUNT(kinds), "").text);
 }
 
 /* Whom: 'rank' of ranks; 'link', or 'from' and 'to', of links. */

@@ -100,14 +100,33 @@ static const struct {
                 {"petra", "model", "resnet101", "petra-resnet101"},
                 {"petra", "model", "vgg", "petra-vgg"}};
 
-#define SET(name)                                 \
-    {                                             \
-#name, name, sizeof name / sizeof name[0] \
+/* How options are spelled that only one of the programs has, where a run of ours would hardly say it so: '-' is also
+ * '_', and '_' is itself. */
+static const char of_petra[] =
+    "synchronous store-vjp remove-ctx-input remove-ctx-param approximate-input synchronization-period quantizer "
+    "quantize-forward-com quantize-backward-com quantize-buffer no-bn-weight-decay accumulate-steps ngpus use-wandb "
+    "wandb-project wandb-entity wandb-offline";
+static const char of_apam[] =
+    "data-name opt-name alpha train-batch-size pred-train-batch-size log-per-epoch use-amsgrad num-epochs cuda gpu-id "
+    "use-gpu use-sparse master-num-threads mpi-thread-level timing debug-comm debug-sparse-outfile debug-time-outfile "
+    "debug-grad-outfile";
+static const char of_acid[] =
+    "optimizer-name dataset-name n-epoch-if-1-worker normalize-grads gamma-lr-scheduler filter-bias-and-bn path-logs "
+    "apply_acid rate_com graph_topology deterministic_coms deterministic_neighbor non_iid_data use_linear_scaling";
+static const char of_layerwise[] = "network master-address rank local-rank phases init-bn0 no-bn-wd loss-scale "
+                                   "distributed dist-url dist-backend logdir log_dir short-epoch log-all-workers ddp "
+                                   "sparsification n c K V Q m r w";
+static const char of_dgc[] = "devices device";
+
+#define SET(name)                                            \
+    {                                                        \
+#name, name, sizeof name / sizeof name[0], of_##name \
     }
 static const struct {
     const char *name;
     const nw_default *at;
     int count;
+    const char *spellings;
 } sets[] = {SET(petra), SET(apam), SET(acid), SET(layerwise), SET(dgc)};
 
 const nw_default *nw_defaults_find(const char *name, int *count)
@@ -133,7 +152,25 @@ const char *nw_defaults_meaning(const char *name, const char *option, const char
 {
     for (size_t i = 0; i < sizeof meanings / sizeof meanings[0]; i++)
         if (strcmp(meanings[i].set, name) == 0 && strcmp(meanings[i].option, option) == 0 &&
-            strcmp(meanings[i].word, word) == 0)
+            nw_name_same(word, meanings[i].word))
             return meanings[i].means;
+    return NULL;
+}
+
+static bool is_spelled(const char *typed, const char *spelling, size_t length)
+{
+    for (size_t i = 0; i < length; i++)
+        if (typed[i] != spelling[i] && !(typed[i] == '_' && spelling[i] == '-')) return false;
+    return typed[length] == 0;
+}
+
+const char *nw_defaults_of_spelling(const char *typed)
+{
+    for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++)
+        for (const char *s = sets[i].spellings; *s; s += strspn(s, " ")) {
+            size_t length = strcspn(s, " ");
+            if (is_spelled(typed, s, length)) return sets[i].name;
+            s += length;
+        }
     return NULL;
 }

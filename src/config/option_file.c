@@ -63,14 +63,14 @@ static nw_status apply_key(nw_settings *s, const char *name, const nw_yaml *node
     NW_TRY(reserved(s, where, node, &taken));
     if (taken) return NW_OK;
     nw_option_match match = nw_option_find(node->key, s->memory->command);
-    if (match.index < 0 || strchr(node->key, '=')) {
-        char nearest[64];
-        snprintf(nearest, sizeof nearest, "%s", nw_option_nearest(node->key, s->memory->command));
-        for (char *c = nearest; *c; c++)
-            if (*c == '-') *c = '_';
-        return NW_FAIL(NW_E_FILE, "%sthere is no key '%s'; the nearest is '%s'", where, node->key, nearest);
-    }
+    NW_FAIL_IF(match.index < 0 || strchr(node->key, '='), NW_E_FILE, "%sthere is no key '%s'%s", where, node->key,
+               nw_option_nearest_key(node->key, s->memory->command).text);
     const nw_option *o = nw_option_at(match.index);
+    char *dashed = nw_bump_text(region, node->key, strlen(node->key)); /* '_' tells nothing in a file */
+    NW_TRY_MEMORY(dashed);
+    for (char *c = dashed; *c; c++)
+        if (*c == '_') *c = '-';
+    NW_TRY(nw_settings_add_hint(s, "", dashed));
     NW_FAIL_IF(nw_config_is_of_line(o), NW_E_FILE, "%s%s belongs on the command line, not in a file", where, node->key);
     NW_FAIL_IF(node->kind == NW_YAML_LIST && o->kind < NW_OPTION_INTS, NW_E_FILE, "%s%s takes one value, not a list",
                where, node->key);

@@ -7,28 +7,22 @@
 
 enum { LEFT = 34 }; /* columns of names and values */
 
-/* "a|b=c" without other spellings. */
-static void print_values(const nw_option *o, char *text, size_t size)
+/* Help shows what works. */
+static bool is_shown(const nw_option *o, unsigned command)
 {
-    size_t used = 0;
-    for (const char *c = o->values ? o->values : ""; *c && used + 1 < size; c += *c == '=' ? strcspn(c, "|") : 1)
-        if (*c != '=') text[used++] = *c;
-    text[used] = 0;
+    return (o->commands & command) && o->status != NW_OPTION_LATER;
 }
-
-static const char *mark(const nw_option *o) { return o->status == NW_OPTION_LATER ? " (later)" : ""; }
 
 static void print_option(const nw_option *o, FILE *out)
 {
-    char left[256], values[192];
-    char letter[5] = "";
-    print_values(o, values, sizeof values);
+    char left[NW_WORDS_MOST + 64], values[NW_WORDS_MOST], letter[5] = "";
+    nw_option_words(o, '|', values);
     if (o->letter) snprintf(letter, sizeof letter, "-%c, ", o->letter);
     snprintf(left, sizeof left, "%s--%s%s%s", letter, o->name, *values ? " " : "", values);
     /* Choices too long for the left column get a line of their own. */
     bool moved = strlen(left) > LEFT;
     if (moved) snprintf(left, sizeof left, "%s--%s %s", letter, o->name, o->kind == NW_OPTION_CHOICE ? "WORD" : "");
-    fprintf(out, "  %-*s %s%s", LEFT, left, o->help, mark(o));
+    fprintf(out, "  %-*s %s", LEFT, left, o->help);
     if (o->kind != NW_OPTION_FLAG && *o->fallback) fprintf(out, " [%s]", o->fallback);
     if (o->kind == NW_OPTION_FLAG && strcmp(o->fallback, "true") == 0) fprintf(out, " [on]");
     fputc('\n', out);
@@ -38,7 +32,7 @@ static void print_option(const nw_option *o, FILE *out)
 static bool has_topic(unsigned command, nw_topic topic)
 {
     for (int i = 0; i < nw_option_count(); i++)
-        if ((nw_option_at(i)->commands & command) && nw_option_at(i)->topic == topic) return true;
+        if (is_shown(nw_option_at(i), command) && nw_option_at(i)->topic == topic) return true;
     return false;
 }
 
@@ -58,8 +52,7 @@ static void print_topic(unsigned command, nw_topic topic, FILE *out)
 {
     fprintf(out, "%s: %s\n", nw_topic_name(topic), nw_topic_summary(topic));
     for (int i = 0; i < nw_option_count(); i++)
-        if ((nw_option_at(i)->commands & command) && nw_option_at(i)->topic == topic)
-            print_option(nw_option_at(i), out);
+        if (is_shown(nw_option_at(i), command) && nw_option_at(i)->topic == topic) print_option(nw_option_at(i), out);
     for (int i = 0; i < nw_translation_count(); i++) {
         const nw_translation *t = nw_translation_at(i);
         int index = nw_option_find(t->option, command).index;
@@ -86,14 +79,14 @@ nw_status nw_options_help_topic(unsigned command, const char *topic, FILE *out)
         }
         names[count++] = nw_topic_name((nw_topic)t);
     }
-    return NW_FAIL(NW_E_ARGUMENT, "there is no topic '%s'; the nearest is '%s', and --help lists all", topic,
-                   nw_suggest(topic, names, count));
+    return NW_FAIL(NW_E_ARGUMENT, "there is no topic '%s'%s", topic,
+                   nw_suggest(topic, names, count, "--help lists all").text);
 }
 
 void nw_options_help(unsigned command, FILE *out)
 {
     for (int i = 0; i < nw_option_count(); i++)
-        if ((nw_option_at(i)->commands & command) && nw_option_at(i)->commands != NW_COMMAND_ALL)
+        if (is_shown(nw_option_at(i), command) && nw_option_at(i)->commands != NW_COMMAND_ALL)
             print_option(nw_option_at(i), out);
     fputs("  as every command:", out);
     for (int i = 0; i < nw_option_count(); i++)

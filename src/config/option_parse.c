@@ -31,8 +31,8 @@ static nw_status unknown(const line *l, const char *text)
 {
     char wrong[64];
     snprintf(wrong, sizeof wrong, "%.*s", (int)strcspn(text, "="), text);
-    return NW_FAIL(NW_E_ARGUMENT, "there is no option --%s here; the nearest is --%s, and --help lists all", wrong,
-                   nw_option_nearest(wrong, l->settings->memory->command));
+    return NW_FAIL(NW_E_ARGUMENT, "there is no option --%s here%s", wrong,
+                   nw_option_nearest(wrong, l->settings->memory->command).text);
 }
 
 /* True if an argument looks like a value of a list, not like the next option: no dash, or a negative number. */
@@ -52,17 +52,18 @@ static nw_status take_items(line *l, const nw_option *o, const char **text)
         *text = nw_bump_print(region, "%s%s%s", *text, **text ? "\n" : "", l->argv[++l->at]);
         NW_TRY_MEMORY(*text);
     }
-    NW_FAIL_IF(!**text, NW_E_ARGUMENT, "--%s needs a value: %s", o->name, o->values);
+    NW_FAIL_IF(!**text, NW_E_ARGUMENT, "%s needs a value: %s", l->argv[l->at], o->values);
     return NW_OK;
 }
 
 /* One option: `name` as given, `value` what follows '=' or is glued to a letter, or NULL. */
-static nw_status take_option(line *l, nw_option_match match, const char *name, const char *value)
+static nw_status take_option(line *l, nw_option_match match, const char *dashes, const char *name, const char *value)
 {
     const nw_option *o = nw_option_at(match.index);
     bool flag = o->kind == NW_OPTION_FLAG || o->kind == NW_OPTION_SWITCH || match.translation, ignored;
     char shown[64];
     snprintf(shown, sizeof shown, "%.*s", (int)strcspn(name, "="), name);
+    NW_TRY(nw_settings_add_hint(l->settings, dashes, shown));
     if (!value && flag) {
         const char *next = l->at + 1 < l->argc ? l->argv[l->at + 1] : "";
         bool automatic = o->kind == NW_OPTION_SWITCH && strcmp(next, "auto") == 0;
@@ -70,7 +71,7 @@ static nw_status take_option(line *l, nw_option_match match, const char *name, c
     } else if (!value && o->kind >= NW_OPTION_INTS) {
         NW_TRY(take_items(l, o, &value));
     } else if (!value) {
-        NW_FAIL_IF(l->at + 1 >= l->argc, NW_E_ARGUMENT, "--%s needs a value: %s", shown, o->values);
+        NW_FAIL_IF(l->at + 1 >= l->argc, NW_E_ARGUMENT, "%s%s needs a value: %s", dashes, shown, o->values);
         value = l->argv[++l->at];
     }
     if (o->field == NW_AT(grid)) { /* grids add up: each is a dimension of its own */
@@ -78,8 +79,8 @@ static nw_status take_option(line *l, nw_option_match match, const char *name, c
         NW_TRY_MEMORY(value);
         l->grids = value;
     }
-    return nw_settings_set_match(l->settings, match, match.translation || match.inverted ? shown : o->name, value,
-                                 &from_command_line);
+    const nw_setting_source source = {NW_LAYER_COMMAND, "command line", dashes};
+    return nw_settings_set_match(l->settings, match, shown, value, &source);
 }
 
 /* --configs.a.b VALUE */
@@ -101,7 +102,7 @@ static nw_status take_long(line *l, const char *text)
     if ((command & RUNS) && strncmp(text, "configs.", 8) == 0) return take_override(l, text + 8);
     nw_option_match match = nw_option_find(text, command);
     if (match.index < 0) return unknown(l, text);
-    return take_option(l, match, text, equals ? equals + 1 : NULL);
+    return take_option(l, match, "--", text, equals ? equals + 1 : NULL);
 }
 
 static nw_status take_letter(line *l, const char *text)
@@ -109,8 +110,8 @@ static nw_status take_letter(line *l, const char *text)
     nw_option_match match = nw_option_find_letter(text[0], l->settings->memory->command);
     NW_FAIL_IF(match.index < 0, NW_E_ARGUMENT,
                "'-%s': there is no such letter here; options are written with two dashes, and --help lists them", text);
-    const char *value = text[1] == 0 ? NULL : text[1] == '=' ? text + 2 : text + 1;
-    return take_option(l, match, nw_option_at(match.index)->name, value);
+    const char letter[2] = {text[0], 0}, *value = text[1] == 0 ? NULL : text[1] == '=' ? text + 2 : text + 1;
+    return take_option(l, match, "-", letter, value);
 }
 
 static nw_status take_all(line *l, int *positional)
@@ -153,6 +154,12 @@ static nw_status choose_demo(nw_settings *s)
     static const char *const words[] = {"recipe", "configs", "defaults", "model", "dataset", "resume", "evaluate"};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
         if (nw_settings_is_set(s, words[i])) return NW_OK;
+    const struct nw_settings_memory *m = s->memory;
+    NW_FAIL_IF(
+        m->hints[1], NW_E_ARGUMENT,
+        "%s: this looks like a line of the reference code '%s', and it names no model or dataset; add --defaults "
+        "%s to train as that code does, or say what to train with --model, --dataset or --recipe",
+        m->hints[0], m->hints[1], m->hints[1]);
     nw_setting_source source = {NW_LAYER_DEFAULTS_SET, "nothing else was asked for", "--"};
     NW_TRY(nw_settings_set(s, nw_option_find("recipe", s->memory->command).index, "recipe", "demo", &source));
     return nw_settings_add_note(s, "no model, dataset or recipe is named: --recipe demo");

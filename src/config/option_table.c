@@ -271,7 +271,7 @@ const nw_option nw_option_rows[] = {
 
     /* checkpoints */
     {"resume", NULL, 0, TEXT, "PATH", "", AT(resume), 0, 0, RUNS, IN(CHECKPOINT), MAIN,
-     "go on from a run or checkpoint; start fresh if there is none"},
+     "go on from a run or checkpoint"},
     {"name-checkpoint", NULL, 0, TEXT, "PATH", "", AT(name_checkpoint), 0, 0, RUNS, IN(CHECKPOINT), LIVE,
      "also write the checkpoint here after every epoch"},
     {"checkpoint-every", NULL, 0, INT64, "N", "0", AT(checkpoint_every), 0, 9e15, RUNS, IN(CHECKPOINT), LIVE,
@@ -281,8 +281,9 @@ const nw_option nw_option_rows[] = {
 
     /* the gradient: what is built of it is checked in settings.c */
     {"algorithm", NULL, 0, CHOICE,
-     "s1=backprop|s2=checkpointed|s3|s4|s5=reversible|s6|a1|a2=delayed|a3=dsp|a4|a5=petra|a6", "backprop",
-     AT(algorithm), 0, 0, RUNS, IN(GRADIENT), LIVE, "backprop, or an id of the PETRA family"},
+     "s1=backprop|s2=checkpointed|s3|s4|s5=reversible|s6|~a1|~a2=delayed|~a3=dsp|~a4|~a5=petra|~a6", "backprop",
+     AT(algorithm), 0, 0, RUNS, IN(GRADIENT), LIVE,
+     "s1: backprop; s2: checkpointed; s5: reversible; all with its gradient"},
     {"synchronous", NULL, 0, FLAG, NULL, "false", NW_NO_FIELD, 0, 0, RUNS, IN(GRADIENT), LIVE,
      "forward, then backward, over all stages for each batch"},
     {"store-vjp", NULL, 0, FLAG, NULL, "false", NW_NO_FIELD, 0, 0, RUNS, IN(GRADIENT), LIVE,

@@ -7,6 +7,7 @@
 #ifndef NW_CONFIG_OPTION_TABLE_H
 #define NW_CONFIG_OPTION_TABLE_H
 
+#include "base/suggest.h"
 #include "config/options.h"
 
 typedef enum nw_option_kind {
@@ -61,7 +62,7 @@ typedef struct nw_option {
     const char *aliases; /* other spellings, separated by spaces; or NULL */
     char letter;         /* the short form, or 0 */
     nw_option_kind kind;
-    const char *values;   /* what help shows; for a choice its words: "a|b=other spelling of b|c" */
+    const char *values;   /* what help shows; for a choice its words: "a|b=other spelling of b|~c"; c is refused */
     const char *fallback; /* the default, as the user would write it */
     unsigned field;       /* offset in nw_settings, or NW_NO_FIELD */
     double least, most;   /* of numbers and of each number of a list */
@@ -70,6 +71,12 @@ typedef struct nw_option {
     nw_option_status status;
     const char *help;
 } nw_option;
+
+/* The words of a choice that this version has, first spellings only; what other kinds show, as it is. */
+enum { NW_WORDS_MOST = 256 };
+void nw_option_words(const nw_option *option, char separator, char text[NW_WORDS_MOST]);
+/* Finds a word in "a|b=c|~d", by any of its spellings: where it begins, without '~'; NULL: there is none. */
+const char *nw_choice_find(const char *choices, const char *text);
 
 #define NW_AT(name) ((unsigned)offsetof(nw_settings, name))
 
@@ -100,8 +107,9 @@ typedef struct nw_option_match {
 
 nw_option_match nw_option_find(const char *text, unsigned command);
 nw_option_match nw_option_find_letter(char letter, unsigned command);
-/* The nearest name to a misspelt one. */
-const char *nw_option_nearest(const char *wrong, unsigned command);
+/* The nearest name to a misspelt one, as the end of a sentence; of a key of a file with '_'. */
+nw_suggestion nw_option_nearest(const char *wrong, unsigned command);
+nw_suggestion nw_option_nearest_key(const char *wrong, unsigned command);
 
 /* Defaults sets: petra, apam, acid, layerwise, dgc. */
 typedef struct nw_default {
@@ -112,6 +120,8 @@ typedef struct nw_default {
 const nw_default *nw_defaults_find(const char *name, int *count);
 /* What a set says of one dataset beside that; NULL: nothing. */
 const nw_default *nw_defaults_of_dataset(const char *name, const char *dataset);
+/* The set of the one program that has an option of this spelling; NULL: ours, or several have it. */
+const char *nw_defaults_of_spelling(const char *typed);
 /* What a word of an option means in a set's program; NULL: what it means here. */
 const char *nw_defaults_meaning(const char *name, const char *option, const char *word);
 

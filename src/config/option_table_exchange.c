@@ -8,7 +8,6 @@
  */
 #include "config/option_table.h"
 
-#include "base/suggest.h"
 #include "train/delay.h"
 
 #include <string.h>
@@ -54,7 +53,7 @@ const nw_option nw_option_more_rows[] = {
     {"msg-dtype", NULL, 0, CHOICE, "f32|bf16|f16", "f32", LATER(GRADIENT), "of messages between stages"},
 
     /* several replicas */
-    {"exchange", NULL, 0, CHOICE, "none|allreduce|server|gossip|local", "none", ACTS(exchange, 0, 0, EXCHANGE),
+    {"exchange", NULL, 0, CHOICE, "none|allreduce|server|~gossip|~local", "none", ACTS(exchange, 0, 0, EXCHANGE),
      "how replicas agree; none is for one replica"},
     {"world-size", NULL, 'w', INT, "N", "1", ACTS(world_size, 1, 1024, EXCHANGE),
      "ranks that are expected; the launcher or --virtual makes them"},
@@ -122,7 +121,8 @@ const nw_option nw_option_more_rows[] = {
     {"compress", NULL, 'c', CHOICE, "none|layerwise|bucket|entiremodel", "none", LATER(CODEC),
      "what is compressed at once"},
     {"method", NULL, 0, CHOICE,
-     "none|fp16|bf16|topk|randomk|thresholdv=threshold|adaptivethreshold|terngrad|qsgd=randomdithering|sign|powersgd|dgc",
+     "none|fp16|bf16|~topk|~randomk|~thresholdv=threshold|~adaptivethreshold|~terngrad|~qsgd=randomdithering|~sign|"
+     "~powersgd|~dgc",
      "none", ACTS(method, 0, 0, CODEC), "the compressor"},
     {"ratio", "compress-ratio", 'K', NUMBER, "R", "0.5", LATER(CODEC), "topk, randomk, dgc: share that is sent"},
     {"threshold", NULL, 'V', NUMBER, "V", "0.001", LATER(CODEC), "thresholdv: least size that is sent"},
@@ -148,30 +148,30 @@ const nw_option nw_option_more_rows[] = {
 
     /* of other machines */
     {"cuda", NULL, 0, FLAG, NULL, "false", IGNORED, "this program has no GPU code"},
-    {"use-gpu", NULL, 0, FLAG, NULL, "false", IGNORED, "the same"},
-    {"gpu-id", NULL, 0, INT, "N", "0", IGNORED, "the same"},
-    {"ngpus", NULL, 0, INT, "N", "1", IGNORED, "the same"},
-    {"devices", "device", 0, TEXT, "D", "cpu", IGNORED, "the same"},
-    {"fp16", NULL, 0, FLAG, NULL, "false", IGNORED, "--precision decides"},
-    {"loss-scale", NULL, 0, NUMBER, "X", "1024", IGNORED, "bf16 needs none"},
-    {"deterministic", NULL, 0, FLAG, NULL, "true", IGNORED, "results always are"},
-    {"master-address", NULL, 'm', TEXT, "URL", "127.0.0.1", IGNORED, "the launcher knows"},
-    {"rank", NULL, 'r', INT, "N", "0", IGNORED, "the launcher knows"},
-    {"local-rank", NULL, 0, INT, "N", "0", IGNORED, "the launcher knows"},
-    {"distributed", NULL, 0, FLAG, NULL, "false", IGNORED, "the launcher knows"},
-    {"dist-url", NULL, 0, TEXT, "URL", "env://", IGNORED, "the launcher knows"},
-    {"dist-backend", NULL, 0, TEXT, "NAME", "nccl", IGNORED, "the launcher knows"},
-    {"mpi-thread-level", NULL, 0, TEXT, "NAME", "MPI_THREAD_MULTIPLE", IGNORED, "one thread talks"},
-    {"log-all-workers", NULL, 0, FLAG, NULL, "false", IGNORED, "one record for all"},
-    {"phases", NULL, 0, TEXT, "TEXT", "", IGNORED, "pickled schedules are not read"},
-    {"debug-comm", NULL, 0, FLAG, NULL, "false", IGNORED, "metrics.jsonl has it"},
-    {"debug-sparse-outfile", NULL, 0, TEXT, "FILE", "", IGNORED, "metrics.jsonl has it"},
-    {"debug-time-outfile", NULL, 0, TEXT, "FILE", "", IGNORED, "metrics.jsonl has it"},
-    {"debug-grad-outfile", NULL, 0, TEXT, "FILE", "", IGNORED, "metrics.jsonl has it"},
-    {"use-wandb", NULL, 0, FLAG, NULL, "false", IGNORED, "metrics.jsonl has it"},
-    {"wandb-project", NULL, 0, TEXT, "NAME", "PETRA", IGNORED, "metrics.jsonl has it"},
-    {"wandb-entity", NULL, 0, TEXT, "NAME", "", IGNORED, "metrics.jsonl has it"},
-    {"wandb-offline", NULL, 0, FLAG, NULL, "false", IGNORED, "metrics.jsonl has it"},
+    {"use-gpu", NULL, 0, FLAG, NULL, "false", IGNORED, "this program has no GPU code"},
+    {"gpu-id", NULL, 0, INT, "N", "0", IGNORED, "this program has no GPU code"},
+    {"ngpus", NULL, 0, INT, "N", "1", IGNORED, "this program has no GPU code"},
+    {"devices", "device", 0, TEXT, "D", "cpu", IGNORED, "this program has no GPU code"},
+    {"fp16", NULL, 0, FLAG, NULL, "false", IGNORED, "--precision says how numbers are kept"},
+    {"loss-scale", NULL, 0, NUMBER, "X", "1024", IGNORED, "bf16 needs no scaling of the loss"},
+    {"deterministic", NULL, 0, FLAG, NULL, "true", IGNORED, "results always are deterministic"},
+    {"master-address", NULL, 'm', TEXT, "URL", "127.0.0.1", IGNORED, "the launcher tells ranks where they are"},
+    {"rank", NULL, 'r', INT, "N", "0", IGNORED, "the launcher tells ranks where they are"},
+    {"local-rank", NULL, 0, INT, "N", "0", IGNORED, "the launcher tells ranks where they are"},
+    {"distributed", NULL, 0, FLAG, NULL, "false", IGNORED, "the launcher tells ranks where they are"},
+    {"dist-url", NULL, 0, TEXT, "URL", "env://", IGNORED, "the launcher tells ranks where they are"},
+    {"dist-backend", NULL, 0, TEXT, "NAME", "nccl", IGNORED, "the launcher tells ranks where they are"},
+    {"mpi-thread-level", NULL, 0, TEXT, "NAME", "MPI_THREAD_MULTIPLE", IGNORED, "one thread of a rank talks to others"},
+    {"log-all-workers", NULL, 0, FLAG, NULL, "false", IGNORED, "one record is written for all workers"},
+    {"phases", NULL, 0, TEXT, "TEXT", "", IGNORED, "pickled schedules are not read; --lr-knots says the same"},
+    {"debug-comm", NULL, 0, FLAG, NULL, "false", IGNORED, "metrics.jsonl has such records"},
+    {"debug-sparse-outfile", NULL, 0, TEXT, "FILE", "", IGNORED, "metrics.jsonl has such records"},
+    {"debug-time-outfile", NULL, 0, TEXT, "FILE", "", IGNORED, "metrics.jsonl has such records"},
+    {"debug-grad-outfile", NULL, 0, TEXT, "FILE", "", IGNORED, "metrics.jsonl has such records"},
+    {"use-wandb", NULL, 0, FLAG, NULL, "false", IGNORED, "metrics.jsonl has such records"},
+    {"wandb-project", NULL, 0, TEXT, "NAME", "PETRA", IGNORED, "metrics.jsonl has such records"},
+    {"wandb-entity", NULL, 0, TEXT, "NAME", "", IGNORED, "metrics.jsonl has such records"},
+    {"wandb-offline", NULL, 0, FLAG, NULL, "false", IGNORED, "metrics.jsonl has such records"},
 };
 const int nw_option_more_count = sizeof nw_option_more_rows / sizeof nw_option_more_rows[0];
 
@@ -263,11 +263,25 @@ nw_option_match nw_option_find_letter(char letter, unsigned command)
     return (nw_option_match){.index = -1};
 }
 
-const char *nw_option_nearest(const char *wrong, unsigned command)
+static int names_of(unsigned command, const char *names[NW_OPTIONS_MOST])
 {
-    const char *names[NW_OPTIONS_MOST];
     int count = 0;
     for (int i = 0; i < nw_option_count(); i++)
         if (nw_option_at(i)->commands & command) names[count++] = nw_option_at(i)->name;
-    return nw_suggest(wrong, names, count);
+    return count;
+}
+
+nw_suggestion nw_option_nearest(const char *wrong, unsigned command)
+{
+    const char *names[NW_OPTIONS_MOST];
+    return nw_suggest_option(wrong, names, names_of(command, names), "--help lists all");
+}
+
+nw_suggestion nw_option_nearest_key(const char *wrong, unsigned command)
+{
+    const char *names[NW_OPTIONS_MOST];
+    nw_suggestion s = nw_suggest(wrong, names, names_of(command, names), "");
+    for (char *c = s.text; *c; c++)
+        if (*c == '-') *c = '_';
+    return s;
 }

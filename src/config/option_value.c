@@ -52,56 +52,43 @@ void nw_number_print(double value, char text[32])
     }
 }
 
-/* Compares loosely: no case, no '-', no '_'. The word ends at `end` characters. */
-static bool same_word(const char *text, const char *word, size_t length)
+const char *nw_choice_find(const char *choices, const char *text)
 {
-    const char *end = word + length;
-    for (;;) {
-        while (*text == '-' || *text == '_') text++;
-        while (word < end && (*word == '-' || *word == '_')) word++;
-        if (word == end || !*text) return word == end && !*text;
-        if (tolower((unsigned char)*text++) != tolower((unsigned char)*word++)) return false;
-    }
-}
-
-/* Finds text in "a|b=c|d"; gives the first spelling of that word. */
-static bool find_choice(const char *choices, const char *text, const char **word, size_t *length)
-{
-    if (!*text) return false;
-    for (const char *c = choices; *c;) {
-        size_t all = strcspn(c, "|"), first = strcspn(c, "|=");
-        for (size_t at = 0; at < all;) {
-            size_t one = strcspn(c + at, "|=");
-            if (same_word(text, c + at, one)) {
-                *word = c;
-                *length = first;
-                return true;
-            }
-            at += one + 1;
+    for (const char *c = choices; *c && *text; c += *c == '|') {
+        c += *c == '~';
+        for (const char *at = c;; at++) {
+            size_t one = strcspn(at, "|=");
+            if (nw_name_same_part(text, at, one)) return c;
+            at += one;
+            if (*at != '=') break;
         }
-        c += all + (c[all] == '|');
+        c += strcspn(c, "|");
     }
-    return false;
+    return NULL;
 }
 
-/* "a|b=c" without the other spellings. */
-static const char *plain_choices(nw_bump *region, const char *choices)
+void nw_option_words(const nw_option *o, char separator, char text[NW_WORDS_MOST])
 {
-    char *plain = nw_bump_text(region, choices, strlen(choices)), *to = plain;
-    if (!plain) return choices;
-    for (const char *c = choices; *c; c += *c == '=' ? strcspn(c, "|") : 1)
-        if (*c != '=') *to++ = *c;
-    *to = 0;
-    return plain;
+    size_t used = 0;
+    bool choice = o->kind == NW_OPTION_CHOICE;
+    for (const char *c = o->values ? o->values : ""; *c && used + 2 < NW_WORDS_MOST; c += *c == '|') {
+        size_t all = strcspn(c, "|"), shown = choice ? strcspn(c, "|=") : all;
+        if (*c != '~' || !choice) {
+            if (used) text[used++] = separator;
+            used += (size_t)snprintf(text + used, NW_WORDS_MOST - used, "%.*s", (int)shown, c);
+        }
+        c += all;
+    }
+    text[used < NW_WORDS_MOST ? used : NW_WORDS_MOST - 1] = 0;
 }
 
 static nw_status read_choice(const reading *r, const char **value)
 {
-    const char *word;
-    size_t length;
-    NW_FAIL_IF(!find_choice(r->option->values, r->text, &word, &length), r->status, "%s%s is %s, not '%s'", r->where,
-               r->name, plain_choices(r->region, r->option->values), r->text);
-    *value = nw_bump_text(r->region, word, length);
+    char words[NW_WORDS_MOST];
+    const char *word = nw_choice_find(r->option->values, r->text);
+    nw_option_words(r->option, '|', words);
+    NW_FAIL_IF(!word, r->status, "%s%s is %s, not '%s'", r->where, r->name, words, r->text);
+    *value = nw_bump_text(r->region, word, strcspn(word, "|="));
     NW_TRY_MEMORY(*value);
     return NW_OK;
 }

@@ -205,7 +205,7 @@ nw_status nw_settings_name_run(nw_settings *settings, int ranks);
 
 /* Refuses what this version understands but cannot do yet (exchanges, codecs, pipelines), in one sentence. Commands
  * that train call it before they begin; --print-config does without. */
-nw_status nw_settings_check(const nw_settings *settings);
+nw_status nw_settings_check(nw_settings *settings);
 
 /* What the user should be told once, on stderr: options that have no effect here, what was scaled, which recipe. */
 int nw_settings_notes(const nw_settings *settings);

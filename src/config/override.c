@@ -180,7 +180,7 @@ static nw_status find_row(overriding *o, const char *key, struct row *by_name)
     if (strncmp(key, options, strlen(options)) == 0)
         match = nw_option_find(key + strlen(options), o->settings->memory->command);
     NW_FAIL_IF(match.index < 0 || nw_config_is_of_line(nw_option_at(match.index)), NW_E_ARGUMENT,
-               "there is no key '%s'; the nearest is '%s'", key, nw_suggest(key, names, ROWS));
+               "there is no key '%s'%s", key, nw_suggest(key, names, ROWS, "").text);
     *by_name = (struct row){.key = key, .option = key + strlen(options)};
     o->row = by_name;
     return NW_OK;

@@ -88,8 +88,8 @@ static nw_status unknown_name(const char *folder, const char *what, const char *
     NW_TRY(nw_installed_names(folder, &region, &names));
     NW_FAIL_IF(names.count == 0, NW_E_ARGUMENT, "there is no %s '%s', and no folder '%s' here or beside the program",
                what, name, folder);
-    return NW_FAIL(NW_E_ARGUMENT, "there is no %s '%s'; the nearest is '%s', and %s", what, name,
-                   nw_suggest(name, names.at, names.count), hint);
+    return NW_FAIL(NW_E_ARGUMENT, "there is no %s '%s'%s", what, name,
+                   nw_suggest(name, names.at, names.count, hint).text);
 }
 
 nw_status nw_installed_named(const char *folder, const char *what, const char *hint, const char *name,

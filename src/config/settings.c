@@ -93,6 +93,28 @@ nw_status nw_settings_add_note(nw_settings *s, const char *format, ...)
     return NW_OK;
 }
 
+nw_status nw_settings_add_hint(nw_settings *s, const char *dashes, const char *typed)
+{
+    struct nw_settings_memory *m = s->memory;
+    const char *set = nw_defaults_of_spelling(typed), **list = &m->hints[0];
+    if (!set || (m->hints[1] && strcmp(m->hints[1], set) != 0)) return NW_OK; /* the first program that was met */
+    *list = nw_bump_print(&m->region, "%s%s%s%s", *list ? *list : "", *list ? ", " : "", dashes, typed);
+    NW_TRY_MEMORY(*list);
+    m->hints[1] = set;
+    return NW_OK;
+}
+
+/* Defaults are never switched by themselves, but a line of another program should not train something else unnoticed. */
+static nw_status note_hints(nw_settings *s)
+{
+    const struct nw_settings_memory *m = s->memory;
+    if (!m->hints[1] || nw_settings_is_set(s, "defaults")) return NW_OK;
+    return nw_settings_add_note(s,
+                                "warning: %s %s an option of the reference code '%s', whose defaults are not those "
+                                "used here; to train as it does add --defaults %s",
+                                m->hints[0], strchr(m->hints[0], ',') ? "are each" : "is", m->hints[1], m->hints[1]);
+}
+
 int nw_settings_notes(const nw_settings *s) { return s->memory->note_count; }
 const char *nw_settings_note(const nw_settings *s, int index) { return s->memory->notes[index]; }
 
@@ -138,8 +160,7 @@ nw_status nw_settings_apply_defaults(nw_settings *s, const char *name)
 
 /* ---- scaling to another number of epochs, or another batch ------------------------------------------------------- */
 
-/* Gives an option a new value without changing who set it. */
-static nw_status replace(nw_settings *s, const char *option, const char *text, const char *why)
+nw_status nw_settings_replace(nw_settings *s, const char *option, const char *text, const char *why)
 {
     int index = nw_option_find(option, s->memory->command).index;
     nw_slot *slot = &s->memory->slots[index];
@@ -185,7 +206,7 @@ static nw_status scale(nw_settings *s, double factor, nw_layer lowest, nw_layer 
         const char *text = NULL;
         NW_TRY(print_list(s, count, x, i == 0 ? y : NULL, &text));
         if (strcmp(text, slot->text) == 0) continue;
-        NW_TRY(replace(s, names[i], text, why));
+        NW_TRY(nw_settings_replace(s, names[i], text, why));
         *scaled = true;
     }
     return NW_OK;
@@ -209,7 +230,7 @@ static nw_status scale_to_batch(nw_settings *s)
         double factor = (double)s->batch_size / own;
         nw_number_print(i == 0 ? s->lr / factor : s->weight_decay * factor, number);
         snprintf(why, sizeof why, ", scaled from batches of %d to %d", own, s->batch_size);
-        NW_TRY(replace(s, names[i], number, why));
+        NW_TRY(nw_settings_replace(s, names[i], number, why));
         before = own;
         scaled = true;
     }
@@ -235,7 +256,7 @@ static nw_status move_last_knot(nw_settings *s, const char *why, bool *moved)
     x[count - 1] = s->epochs;
     *moved = true;
     NW_TRY(print_list(s, count, x, y, &text));
-    return replace(s, "lr-knots", text, why);
+    return nw_settings_replace(s, "lr-knots", text, why);
 }
 
 /* --shorten scales all; a recipe that says scale_with_epochs scales its own values; the last knot of a
@@ -252,7 +273,7 @@ static nw_status scale_to_epochs(nw_settings *s)
             NW_TRY(nw_settings_add_note(s, "warm-up, knots and milestones are scaled from %d to %d epochs (--shorten)",
                                         s->epochs, s->shorten));
         snprintf(why, sizeof why, "%d", s->shorten);
-        return replace(s, "max-epoch", why, ", then --shorten");
+        return nw_settings_replace(s, "max-epoch", why, ", then --shorten");
     }
     nw_layer epochs_layer = nw_settings_slot(s, "max-epoch")->layer;
     bool recipe = m->scale_with_epochs && m->recipe_epochs > 0 && epochs_layer > NW_LAYER_RECIPE;
@@ -270,18 +291,39 @@ static nw_status scale_to_epochs(nw_settings *s)
 
 /* ---- the algorithm ----------------------------------------------------------------------------------------------- */
 
+static const char *const method_flags[] = {"synchronous", "store-vjp", "remove-ctx-input", "remove-ctx-param",
+                                           "approximate-input"};
+enum { METHOD_FLAGS = 5 };
+
+static bool is_on(const nw_settings *s, int flag)
+{
+    return strcmp(nw_settings_slot(s, method_flags[flag])->text, "true") == 0;
+}
+
+/* How the algorithm was asked for: by the flags that are on, or by name. */
+static void say_algorithm(const nw_settings *s, char text[NW_WORDS_MOST])
+{
+    const nw_option *o = nw_option_at(nw_option_find("algorithm", s->memory->command).index);
+    const char *word = nw_choice_find(o->values, s->algorithm), *other = word + strcspn(word, "|=");
+    size_t used = 0;
+    for (int i = 0; i < METHOD_FLAGS && s->memory->by_flags; i++)
+        if (is_on(s, i))
+            used += (size_t)snprintf(text + used, NW_WORDS_MOST - used, "%s--%s", used ? " " : "", method_flags[i]);
+    if (s->memory->by_flags) return;
+    if (*other == '=') word = other + 1;
+    snprintf(text, NW_WORDS_MOST, "--algorithm %.*s", (int)strcspn(word, "|="), word);
+}
+
 /* PETRA's method flags, if one is on, name one of s1..s6, a1..a6 (petra 1.2); beside them --algorithm must agree,
  * unless one of the two comes from a higher layer. */
 static nw_status resolve_algorithm(nw_settings *s)
 {
-    static const char *const flags[] = {"synchronous", "store-vjp", "remove-ctx-input", "remove-ctx-param",
-                                        "approximate-input"};
-    bool on[5], any = false;
+    bool on[METHOD_FLAGS], any = false;
     nw_layer layer = NW_LAYER_DEFAULT;
     const char *origin = "default";
-    for (int i = 0; i < 5; i++) {
-        const nw_slot *slot = nw_settings_slot(s, flags[i]);
-        on[i] = strcmp(slot->text, "true") == 0;
+    for (int i = 0; i < METHOD_FLAGS; i++) {
+        const nw_slot *slot = nw_settings_slot(s, method_flags[i]);
+        on[i] = is_on(s, i);
         if (!on[i]) continue;
         any = true;
         if (slot->layer >= layer) layer = slot->layer, origin = slot->origin;
@@ -291,9 +333,12 @@ static nw_status resolve_algorithm(nw_settings *s)
     int number = on[4] ? 6 : on[1] ? 1 : on[2] && on[3] ? 5 : on[2] ? 4 : on[3] ? 3 : 2;
     const char *id = nw_bump_print(&s->memory->region, "%c%d", on[0] ? 's' : 'a', number);
     NW_TRY_MEMORY(id);
+    char named[NW_WORDS_MOST], flags[NW_WORDS_MOST];
+    say_algorithm(s, named);
+    s->memory->by_flags = true;
+    say_algorithm(s, flags);
     NW_FAIL_IF(slot->layer == layer && strcmp(slot->text, id) != 0, NW_E_ARGUMENT,
-               "--algorithm %s does not agree with the method flags, which say %s; leave one of the two out",
-               slot->text, id);
+               "%s does not agree with %s; leave one of the two out", named, flags);
     *slot = (nw_slot){layer, id, origin};
     s->algorithm = id;
     return NW_OK;
@@ -332,20 +377,38 @@ static int expected_ranks(const nw_settings *s)
     return nw_mpi_launched() ? nw_mpi_environment_size() : s->world_size;
 }
 
+/* Whether an option has another value than the table gives it. */
+static nw_status is_changed(nw_settings *s, int index, bool *changed)
+{
+    const nw_option *o = nw_option_at(index);
+    const nw_slot *slot = &s->memory->slots[index];
+    const char *canonical;
+    *changed = slot->layer != NW_LAYER_DEFAULT;
+    if (!*changed) return NW_OK;
+    NW_TRY(nw_option_read(o, "--", o->name, o->fallback, NW_E_INTERNAL, &s->memory->region, NULL, &canonical));
+    *changed = strcmp(slot->text, canonical) != 0;
+    return NW_OK;
+}
+
+/* A sentence for each reason. */
 static nw_status note_ignored(nw_settings *s)
 {
-    char list[512] = "";
     for (int i = 0; i < nw_option_count(); i++) {
-        const nw_option *o = nw_option_at(i);
-        const nw_slot *slot = &s->memory->slots[i];
-        if (o->status != NW_OPTION_IGNORED || slot->layer == NW_LAYER_DEFAULT) continue;
-        const char *canonical;
-        NW_TRY(nw_option_read(o, "--", o->name, o->fallback, NW_E_INTERNAL, &s->memory->region, NULL, &canonical));
-        size_t used = strlen(list);
-        if (strcmp(slot->text, canonical) != 0)
-            snprintf(list + used, sizeof list - used, "%s--%s (%s)", used ? ", " : "", o->name, o->help);
+        const char *why = nw_option_at(i)->help;
+        char list[512] = "";
+        int count = 0;
+        for (int k = 0; k < nw_option_count(); k++) {
+            const nw_option *o = nw_option_at(k);
+            bool changed;
+            if (o->status != NW_OPTION_IGNORED || strcmp(o->help, why) != 0) continue;
+            if (k < i) break; /* said */
+            NW_TRY(is_changed(s, k, &changed));
+            size_t used = strlen(list);
+            if (changed) snprintf(list + used, sizeof list - used, "%s--%s", count++ ? ", " : "", o->name);
+        }
+        if (count) NW_TRY(nw_settings_add_note(s, "%s %s no effect: %s", list, count == 1 ? "has" : "have", why));
     }
-    return *list ? nw_settings_add_note(s, "without effect here: %s", list) : NW_OK;
+    return NW_OK;
 }
 
 /* A model's name means what it means in the program whose defaults hold. */
@@ -353,7 +416,7 @@ static nw_status take_meaning(nw_settings *s)
 {
     const char *means = nw_defaults_meaning(s->defaults, "model", s->model), *word = s->model;
     if (!means) return NW_OK;
-    NW_TRY(replace(s, "model", means, ", as --defaults mean it"));
+    NW_TRY(nw_settings_replace(s, "model", means, ", as --defaults mean it"));
     return nw_settings_add_note(s, "with --defaults %s, --model %s is %s", s->defaults, word, means);
 }
 
@@ -364,9 +427,11 @@ static nw_status note_algorithm(nw_settings *s)
                                         "inverts stages with stashed weights", "inverts stages", "inverts stages"};
     int mode = s->algorithm[0] == 's' ? s->algorithm[1] - '0' : 0;
     if (mode < 2 || mode > 6) return NW_OK;
-    return nw_settings_add_note(s,
-                                "algorithm %s %s; its gradient is that of backprop, computed with all activations kept",
-                                s->algorithm, modes[mode - 2]);
+    char asked[NW_WORDS_MOST];
+    say_algorithm(s, asked);
+    return nw_settings_add_note(
+        s, "%s means that backward %s; the gradient is that of backprop, computed here with all activations kept",
+        asked, modes[mode - 2]);
 }
 
 nw_status nw_settings_finish(nw_settings *s)
@@ -377,50 +442,42 @@ nw_status nw_settings_finish(nw_settings *s)
     NW_TRY(scale_to_batch(s));
     /* The layer-wise seed takes Nesterov's form whenever there is momentum. */
     if (s->nesterov && s->momentum == 0 && nw_settings_slot(s, "nesterov")->layer == NW_LAYER_DEFAULTS_SET)
-        NW_TRY(replace(s, "nesterov", "false", ", without momentum"));
+        NW_TRY(nw_settings_replace(s, "nesterov", "false", ", without momentum"));
     NW_TRY(resolve_algorithm(s));
     NW_TRY(note_algorithm(s));
     NW_TRY(nw_settings_name_run(s, expected_ranks(s)));
+    NW_TRY(note_hints(s));
     return note_ignored(s);
 }
 
-/* Choices of which this version has only some. */
-static const struct {
-    const char *option, *built[4];
-} choices[] = {{"exchange", {"none", "allreduce", "server"}}, {"method", {"none", "fp16", "bf16"}}};
-
-static nw_status check_choice(const nw_settings *s, const char *option, const char *const built[4])
+/* Words that the table has, but not this version. */
+static nw_status check_choice(const nw_settings *s, const nw_option *o, const nw_slot *slot)
 {
-    const char *value = nw_settings_value(s, option);
-    bool have = value == NULL;
-    char names[128] = "";
-    for (int i = 0; i < 4 && built[i]; i++) {
-        have = have || strcmp(value, built[i]) == 0;
-        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "", built[i]);
+    const char *word = nw_choice_find(o->values, slot->text);
+    char asked[NW_WORDS_MOST], words[NW_WORDS_MOST];
+    if (!word || word == o->values || word[-1] != '~') return NW_OK;
+    nw_option_words(o, '|', words);
+    snprintf(asked, sizeof asked, "--%s %s", o->name, slot->text);
+    if (o->field == NW_AT(algorithm)) {
+        say_algorithm(s, asked);
+        snprintf(words, sizeof words, "the gradients of backprop: --algorithm backprop, or PETRA's --synchronous");
     }
-    NW_FAIL_IF(!have, NW_E_ARGUMENT, "--%s %s (%s) is not part of this version, which has %s", option, value,
-               nw_settings_origin(s, option), names);
-    return NW_OK;
+    return NW_FAIL(NW_E_ARGUMENT, "%s (%s) is not part of this version, which has %s", asked, slot->origin, words);
 }
 
-nw_status nw_settings_check(const nw_settings *s)
+nw_status nw_settings_check(nw_settings *s)
 {
-    NW_FAIL_IF(
-        s->algorithm[0] != 's', NW_E_ARGUMENT,
-        "algorithm %s (%s) is not part of this version, whose gradients are backprop's: --algorithm backprop, or "
-        "PETRA's --synchronous",
-        s->algorithm, nw_settings_origin(s, "algorithm"));
-    for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++)
-        NW_TRY(check_choice(s, choices[i].option, choices[i].built));
+    for (int i = 0; i < nw_option_count(); i++)
+        if (s->memory->slots[i].text && nw_option_at(i)->kind == NW_OPTION_CHOICE)
+            NW_TRY(check_choice(s, nw_option_at(i), &s->memory->slots[i]));
     for (int i = 0; i < nw_option_count(); i++) {
         const nw_option *o = nw_option_at(i);
         const nw_slot *slot = &s->memory->slots[i];
-        if (o->status != NW_OPTION_LATER || slot->layer == NW_LAYER_DEFAULT) continue;
-        const char *canonical;
-        NW_TRY(nw_option_read(o, "--", o->name, o->fallback, NW_E_INTERNAL, &s->memory->region, NULL, &canonical));
-        NW_FAIL_IF(strcmp(slot->text, canonical) != 0, NW_E_ARGUMENT,
-                   "--%s %s (%s) is not part of this version; leave it at %s", o->name, slot->text, slot->origin,
-                   *canonical ? canonical : "nothing");
+        bool changed;
+        if (!slot->text || o->status != NW_OPTION_LATER) continue;
+        NW_TRY(is_changed(s, i, &changed));
+        NW_FAIL_IF(changed, NW_E_ARGUMENT, "--%s %s (%s) is not part of this version; leave it at %s", o->name,
+                   slot->text, slot->origin, *o->fallback ? o->fallback : "nothing");
     }
     return NW_OK;
 }

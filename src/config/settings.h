@@ -33,8 +33,10 @@ struct nw_settings_memory {
     nw_slot slots[NW_OPTIONS_MOST];
     const char *notes[NW_NOTES_MOST];
     int note_count;
-    const char *composed_name;       /* of --configs, without suffix and ranks, or NULL */
-    bool scale_with_epochs;          /* the recipe says so */
+    const char *hints[2];      /* options that only one reference code has, as they were typed, and whose they are */
+    const char *composed_name; /* of --configs, without suffix and ranks, or NULL */
+    bool scale_with_epochs;    /* the recipe says so */
+    bool by_flags;             /* PETRA's method flags chose the algorithm */
     int recipe_epochs, recipe_batch; /* what the recipe says itself, and the defaults set; 0: nothing */
     int defaults_epochs, defaults_batch;
 };
@@ -57,10 +59,16 @@ nw_status nw_settings_set(nw_settings *settings, int index, const char *name, co
 nw_status nw_settings_set_match(nw_settings *settings, nw_option_match match, const char *name, const char *text,
                                 const nw_setting_source *source);
 
+/* Remembers an option by how it was typed, with its dashes, if that tells which reference code a line was made for. */
+nw_status nw_settings_add_hint(nw_settings *settings, const char *dashes, const char *typed);
+
 nw_status nw_settings_add_note(nw_settings *settings, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* The slot of an option of this command; NULL if it has none. */
 nw_slot *nw_settings_slot(const nw_settings *settings, const char *option);
+
+/* Gives an option another value without changing who set it; `why` is added to its origin. */
+nw_status nw_settings_replace(nw_settings *settings, const char *option, const char *text, const char *why);
 
 /* Applies a defaults set. */
 nw_status nw_settings_apply_defaults(nw_settings *settings, const char *name);

@@ -12,8 +12,8 @@ nw_status nw_yaml_check_map(const char *file, const nw_yaml *node, const char *w
     for (const nw_yaml *k = node->first; k; k = k->next) {
         bool known = false;
         for (int i = 0; i < count && !known; i++) known = strcmp(k->key, keys[i]) == 0;
-        NW_YAML_FAIL_IF(!known, file, k, "%s has no key '%.60s'; the nearest is '%s'", what, k->key,
-                        nw_suggest(k->key, keys, count));
+        NW_YAML_FAIL_IF(!known, file, k, "%s has no key '%.60s'%s", what, k->key,
+                        nw_suggest(k->key, keys, count, "").text);
         NW_YAML_FAIL_IF(nw_yaml_is_null(k), file, k, "'%s' has no value; give one or remove the line", k->key);
     }
     return NW_OK;

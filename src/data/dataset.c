@@ -197,7 +197,13 @@ static nw_status find_and_read(nw_dataset *d, const nw_reader *reader, const nw_
         nw_fetch_options fetch = {
             .name = reader->name, .dir = root, .progress = o->progress, .progress_context = o->progress_context};
         bool already;
-        NW_TRY(nw_data_fetch(&fetch, &already));
+        nw_status status = nw_data_fetch(&fetch, &already);
+        if (status != NW_OK && status != NW_E_INTERRUPTED) {
+            char why[1024];
+            snprintf(why, sizeof why, "%s", nw_error_message());
+            return NW_FAIL(status, "%s cannot be fetched: %s; it was looked for in %s", reader->name, why, tried);
+        }
+        NW_TRY(status);
         NW_TRY(locate(reader, o, root, own, raw, tried, sizeof tried));
     }
     if (!own[0]) return missing(reader, root, tried);

@@ -229,14 +229,17 @@ static nw_status attempt(transfer *t, bool *again)
     }
     if (result == CURLE_OK) {
         *again = code >= 500 || code == 429 || code == 408;
-        return NW_FAIL(NW_E_SYSTEM, "%s: the server answers %ld; try later, or give another address with --url", t->url,
-                       code);
+        return NW_FAIL(NW_E_SYSTEM,
+                       "%s: the server answers %ld; try later, or "
+                       "let 'nowait data fetch' take it from another address with --url",
+                       t->url, code);
     }
     *again = result == CURLE_PARTIAL_FILE || result == CURLE_RECV_ERROR || result == CURLE_SEND_ERROR ||
              result == CURLE_GOT_NOTHING || result == CURLE_OPERATION_TIMEDOUT || result == CURLE_COULDNT_CONNECT ||
              result == CURLE_HTTP2 || result == CURLE_HTTP2_STREAM;
-    return NW_FAIL(NW_E_SYSTEM, "%s: %s; check the network, or give another address with --url", t->url,
-                   said[0] ? said : curl_easy_strerror(result));
+    return NW_FAIL(NW_E_SYSTEM,
+                   "%s: %s; check the network, or let 'nowait data fetch' take it from another address with --url",
+                   t->url, said[0] ? said : curl_easy_strerror(result));
 }
 
 static nw_status attempts(transfer *t)

@@ -165,13 +165,14 @@ static nw_status get_piece(const nw_fetch_options *o, const char *base, const pi
     for (;;) {
         bool resumed;
         NW_TRY(nw_download(url, part, o->progress, o->progress_context, &resumed));
-        NW_FAIL_IF(!nw_file_is_regular(part), NW_E_FILE, "%s is empty; give another address with --url", url);
+        NW_FAIL_IF(!nw_file_is_regular(part), NW_E_FILE,
+                   "%s is empty; let 'nowait data fetch' take it from another address with --url", url);
         NW_TRY(digest_file(part, sha256, digest));
         if (strcmp(digest, p->digest) == 0) return NW_OK;
         nw_download_forget(part);
         NW_FAIL_IF(!resumed, NW_E_FILE,
-                   "%s has %s %s instead of the published %s and was removed; try again, or give another address with "
-                   "--url",
+                   "%s has %s %s instead of the published %s and was removed; try again, or "
+                   "let 'nowait data fetch' take it from another address with --url",
                    url, sha256 ? "SHA-256" : "MD5", digest, p->digest);
     }
 }

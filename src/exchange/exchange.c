@@ -23,8 +23,8 @@ nw_status nw_exchange_create(nw_machine **out, const nw_exchange_options *option
         names[i] = exchanges[i].name;
         if (strcmp(options->name, exchanges[i].name) == 0) return exchanges[i].create(out, options);
     }
-    return NW_FAIL(NW_E_UNKNOWN, "there is no exchange '%s'; the nearest is '%s'", options->name,
-                   nw_suggest(options->name, names, EXCHANGES));
+    return NW_FAIL(NW_E_UNKNOWN, "there is no exchange '%s'%s", options->name,
+                   nw_suggest(options->name, names, EXCHANGES, "").text);
 }
 
 void nw_exchange_free(nw_machine *machine)

@@ -50,8 +50,8 @@ static nw_status add_grid(nw_trials *trials, char *copy, const char *text)
                "--grid takes an option and its values, for example lr=0.1,0.2; not '%s'", text);
     *equals = 0;
     NW_FAIL_IF(nw_option_find(copy, NW_COMMAND_TRAIN).index < 0, NW_E_ARGUMENT,
-               "--grid %s: 'nowait train' has no option --%s; the nearest is --%s", text, copy,
-               nw_option_nearest(copy, NW_COMMAND_TRAIN));
+               "--grid %s: 'nowait train' has no option --%s%s", text, copy,
+               nw_option_nearest(copy, NW_COMMAND_TRAIN).text);
     NW_CLEANUP(nw_trials_free)
     nw_trials before = {.settings = trials->settings, .at = trials->at, .count = trials->count};
     trials->at = NULL;

@@ -66,7 +66,7 @@ nw_status nw_model_find(const char *name, const nw_model_family **family)
     int index;
     for (size_t i = 0; i < sizeof aliases / sizeof aliases[0]; i++)
         if (nw_name_same(name, aliases[i].alias)) name = aliases[i].name;
-    NW_TRY(nw_name_find("model", name, families, sizeof families[0], FAMILIES, ", and 'nowait info --models' lists all",
+    NW_TRY(nw_name_find("model", name, families, sizeof families[0], FAMILIES, "'nowait info --models' lists all",
                         &index));
     *family = &families[index];
     return NW_OK;

@@ -32,8 +32,8 @@ const nw_init_scheme *nw_init_scheme_at(int index) { return &schemes[index]; }
 nw_status nw_init_find(const char *name, const nw_init_scheme **scheme)
 {
     int index;
-    NW_TRY(nw_name_find("init scheme", name, schemes, sizeof schemes[0], SCHEMES,
-                        ", and 'nowait info --models' lists all", &index));
+    NW_TRY(nw_name_find("init scheme", name, schemes, sizeof schemes[0], SCHEMES, "'nowait info --models' lists all",
+                        &index));
     *scheme = &schemes[index];
     return NW_OK;
 }

@@ -183,6 +183,7 @@ static nw_status find_parts(nw_recording *r, const char *logs, const nw_names *n
 static nw_status load(nw_recording *r, const char *run_dir, const char *logs)
 {
     NW_CLEANUP(nw_names_free) nw_names names = {0};
+    NW_FAIL_IF(!nw_file_is_directory(run_dir), NW_E_FILE, "there is no run '%s'; check the path", run_dir);
     if (nw_file_is_directory(logs)) NW_TRY(nw_directory_list(&names, logs));
     NW_TRY(find_parts(r, logs, &names));
     NW_FAIL_IF(r->count == 0, NW_E_FILE,

@@ -1,8 +1,11 @@
 /* plan.c - see plan.h. */
 #include "setup/plan.h"
 
-#include "setup/download.h"
+#include "base/file.h"
+#include "config/settings.h"
 #include "data/facts.h"
+#include "param/init.h"
+#include "setup/download.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,9 +16,11 @@ static const char *or_null(const char *text) { return text[0] ? text : NULL; }
 nw_status nw_plan_dataset(const nw_settings *s, nw_dataset **dataset)
 {
     nw_download_talk talk = {0};
+    /* A folder of the user's that is not there is a mistake, and nothing to be filled. */
+    bool mistaken = !is(s->data_dir, "./data") && !nw_file_is_directory(s->data_dir);
     nw_dataset_options o = {.name = s->dataset,
                             .dir = s->data_dir,
-                            .download = s->download,
+                            .download = s->download && !mistaken,
                             .val_ratio = s->val_ratio,
                             .classes = s->classes,
                             .limit = s->limit,
@@ -275,7 +280,19 @@ static nw_status check_server(const nw_settings *s)
     return NW_OK;
 }
 
-static nw_status plan_group(const nw_settings *s, const nw_world *w, nw_replicas_options *o)
+static nw_status check_exchange(const nw_settings *s)
+{
+    const double usual_alpha = 0.3;
+    NW_FAIL_IF(s->delay > 0 && !is(s->exchange, "allreduce"), NW_E_ARGUMENT,
+               "--delay is how late allreduce applies gradients; add --exchange allreduce");
+    NW_FAIL_IF(!is(s->method, "none") && is(s->exchange, "none"), NW_E_ARGUMENT,
+               "--method %s is how gradients travel, but nothing travels with --exchange none", s->method);
+    NW_FAIL_IF(s->dirichlet_alpha != usual_alpha && !s->non_iid_data, NW_E_ARGUMENT,
+               "--dirichlet-alpha %g says how unequal the workers' images are; add --non-iid-data", s->dirichlet_alpha);
+    return check_server(s);
+}
+
+static void plan_group(const nw_settings *s, const nw_world *w, nw_replicas_options *o)
 {
     bool several = w && w->size > 1;
     o->mode = w ? w->mode : NW_REPLICAS_ALONE;
@@ -284,7 +301,6 @@ static nw_status plan_group(const nw_settings *s, const nw_world *w, nw_replicas
     o->cluster = w ? w->cluster : NULL;
     o->faults = w ? w->faults : NULL;
     o->exchange = plan_exchange(s, w);
-    NW_TRY(check_server(s));
     o->codec = (nw_codec_options){.name = s->method, .seed = (uint64_t)s->seed};
     o->norms = plan_norms(s);
     o->recalibrate_batches = s->recalibrate_batches;
@@ -292,19 +308,11 @@ static nw_status plan_group(const nw_settings *s, const nw_world *w, nw_replicas
     o->driver.timeout_ns = (int64_t)(s->timeout * 1e9);
     o->trace = s->trace;
     o->trace_events = (size_t)s->trace_events;
-    NW_FAIL_IF(s->delay > 0 && !is(s->exchange, "allreduce"), NW_E_ARGUMENT,
-               "--delay is how late allreduce applies gradients; add --exchange allreduce");
-    NW_FAIL_IF(!is(s->method, "none") && is(s->exchange, "none"), NW_E_ARGUMENT,
-               "--method %s is how gradients travel, but nothing travels with --exchange none", s->method);
-    const double usual_alpha = 0.3;
-    NW_FAIL_IF(s->dirichlet_alpha != usual_alpha && !s->non_iid_data, NW_E_ARGUMENT,
-               "--dirichlet-alpha %g says how unequal the workers' images are; add --non-iid-data", s->dirichlet_alpha);
     if (several) {
         o->dirichlet_alpha = s->non_iid_data ? s->dirichlet_alpha : 0;
         o->replica.loader.replicate = is(s->sampling, "replicate");
         if (o->mode != NW_REPLICAS_MPI) o->replica.loader.workers = 0; /* many replicas share this process's cores */
     }
-    return NW_OK;
 }
 
 /* Options of one law are refused beside another, since they would do nothing there. A run that goes on has all options
@@ -328,6 +336,25 @@ static nw_status plan_delays(const nw_settings *s, int replicas, nw_delay_option
     NW_FAIL_IF(s->delay_workers != usual_workers && o->law != NW_DELAY_WORKER, NW_E_ARGUMENT,
                "--delay-workers %d is for delays by worker; add --delay-law worker, and --max-delay", s->delay_workers);
     return nw_delay_check(o);
+}
+
+nw_status nw_plan_check(nw_settings *s)
+{
+    const nw_model_family *family;
+    const nw_init_scheme *scheme;
+    nw_model_variant variant;
+    nw_optimizer_options optimizer;
+    nw_delay_options delay;
+    NW_TRY(nw_settings_check(s));
+    NW_TRY(nw_model_find(s->model, &family));
+    if (!is(s->model, family->name)) NW_TRY(nw_settings_replace(s, "model", family->name, ""));
+    if (!is(s->init_scheme, "default")) NW_TRY(nw_init_find(s->init_scheme, &scheme));
+    NW_FAIL_IF(s->init[0] && !nw_checkpoint_exists(s->init), NW_E_FILE,
+               "--init %s: there is no checkpoint; check the path", s->init);
+    NW_TRY(nw_plan_variant(s, &variant));
+    NW_TRY(plan_optimizer(s, &optimizer));
+    NW_TRY(check_exchange(s));
+    return plan_delays(s, 1, &delay);
 }
 
 static void plan_record(const nw_settings *s, const char *dataset, nw_run_record *record)
@@ -393,7 +420,7 @@ nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, const nw_world 
     NW_TRY(plan_delays(s, w ? w->size : 1, &r->delay));
     o->rollbacks = is(s->on_divergence, "rollback") ? s->max_rollbacks : 0;
     o->rollback_lr = s->rollback_lr;
-    NW_TRY(plan_group(s, w, &o->group));
+    plan_group(s, w, &o->group);
     o->compare_every = s->compare_every;
     o->dataset = d;
     o->workers = workers;

@@ -12,6 +12,10 @@
 #include "setup/world.h"
 #include "train/run.h"
 
+/* Refuses what can be known to be wrong before any data are read: what this version lacks (nw_settings_check), names
+ * and paths that are not there, options that do not go together. The model gets its usual spelling. */
+nw_status nw_plan_check(nw_settings *settings);
+
 /* The dataset that the settings name. */
 nw_status nw_plan_dataset(const nw_settings *settings, nw_dataset **dataset);
 

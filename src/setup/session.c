@@ -121,6 +121,8 @@ nw_status nw_session_parse(unsigned command, int argc, char **argv, nw_settings 
     if (nw_settings_is_set(settings, "recipe") || settings->configs.count > 0) return NW_OK;
     const char *path = !looks ? settings->resume : *positional > 0 ? argv[0] : "";
     if (path[0]) NW_TRY(config_of(path, &config));
+    NW_FAIL_IF(looks && path[0] && !config && !nw_checkpoint_exists(path), NW_E_FILE,
+               "there is no checkpoint '%s'; check the path", path);
     if (!config) return NW_OK;
     for (int i = 0; i < argc; i++) argv[i] = copy[i];
     return parse_with_config(command, argc, argv, config, settings, positional);

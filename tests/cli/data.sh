@@ -32,7 +32,7 @@ refused 3 "looked in .*/none, .*/none/cifar-10-batches-bin.*nowait data fetch ci
 
 # A nameless server: one sentence, and nothing left but the folder that was asked for.
 run 1 "$NOWAIT" data fetch cifar10 --data-dir "$set_dir" --url "gopher://127.0.0.1/"
-err_has "cifar-10-binary.tar.gz: .*; check the network, or give another address with --url"
+err_has "cifar-10-binary.tar.gz: .*; check the network, or let 'nowait data fetch' take it from another address with --url"
 [ -z "$(ls -A "$set_dir")" ] || complain "files were left behind"
 
 # MNIST from the small files; converted, it is opened from the one file.

@@ -27,14 +27,16 @@ run 0 "$NOWAIT" help config --dataset cifar10 --model revnet18 --max-epoch 300 -
 out_has '^algorithm: s1 '
 out_has '^decay_filter: no-norm-bias '
 out_has '^lr_decay_milestones: \[150,225\] '
-err_has 'without effect here: .*--ngpus'
-err_lines 1
+err_has '^nowait: warning: --no-bn-weight-decay, --synchronous, .*--ngpus are each .* reference code .petra.* add --defaults petra$'
+err_has '^nowait: --ngpus has no effect: this program has no GPU code$'
+err_lines 3
 
-run 0 "$NOWAIT" help config --configs configs/cifar/resnet20.py configs/dgc/wm5.py --configs.train.num_epochs 500 \
+run 2 "$NOWAIT" help config --configs configs/cifar/resnet20.py configs/dgc/wm5.py --configs.train.num_epochs 500 \
     --suffix .e500
 out_has '^# run: runs/\[cifar.resnet20\+dgc.wm5\].e500.np1$'
 out_has '^max_epoch: 500  # --configs.train.num_epochs$'
 out_has '^t_max: 0 '
+err_has 'method dgc .* is not part of this version' # validated as a run would be, though it can be read
 
 run 0 env OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=8 "$NOWAIT" help config --configs configs/cifar/resnet20.py
 out_has '^# run: runs/cifar.resnet20.np8$'

@@ -120,8 +120,8 @@ out_has 'after 1\.5 epochs, 18 steps'
 [ -f "$work/new/logs/logs.tsv" ] || complain "--log_dir was not made"
 
 # Quiet runs show what the user must know.
-train anew --max-steps 1 --threads 1000 --resume "$runs/nowhere"
-err_has "there is no checkpoint at $runs/nowhere; starting anew"
+train anew --max-steps 1 --threads 1000 --resume "$runs/anew"
+err_has "there is no checkpoint at $runs/anew; starting anew"
 err_has '1000 threads share'
 err_lines 2
 

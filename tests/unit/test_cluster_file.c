@@ -428,7 +428,7 @@ static void test_bad_clusters(void **state)
     bad("ranks:\n- {rank: 4, slowdown: 2x}\n", "x.yaml:2:", "the world has 4 ranks");
     bad("ranks:\n- {rank: [0, -1], slowdown: 2x}\n", "x.yaml:2:", "the world has 4 ranks");
     bad("ranks:\n- {rank: [[0]], slowdown: 2x}\n", "x.yaml:2:", "one plain value");
-    bad("ranks:\n- {rank: 3, slowness: 2x}\n", "x.yaml:2:", "the nearest is 'slowdown'");
+    bad("ranks:\n- {rank: 3, slowdwon: 2x}\n", "x.yaml:2:", "the nearest is 'slowdown'");
     bad("ranks: [{rank: 3, memory: unlimited}]\n", "x.yaml:1:", "has a limit");
 
     bad("switches:\n- {nodes: [node-0]}\n", "x.yaml:2:", "no name");

@@ -179,6 +179,17 @@ static void test_recipes(void **state)
     }
     nw_bump_free(&region);
 
+    /* keys of a file tell as options do whose it is, but for '_', and where it says no defaults */
+    write_file("hints.yaml", "model: x\nrate_com: 1\nno_bn_wd: true\n");
+    accepted("--recipe hints.yaml");
+    assert_int_equal(nw_settings_notes(&settings), 1);
+    assert_non_null(
+        strstr(nw_settings_note(&settings, 0), "warning: no-bn-wd is an option of the reference code 'layer"));
+    write_file("hints.yaml", "model: x\nno_bn_wd: true\ndefaults: global\n");
+    accepted("--recipe hints.yaml");
+    assert_int_equal(nw_settings_notes(&settings), 0);
+    unlink("hints.yaml");
+
     accepted("--recipe cifar10-fast");
     assert_true(settings.epochs == 24 && settings.batch_size == 512 && settings.lr * 512 == 1);
     assert_true(settings.weight_decay == 5e-4 * 512 && settings.nesterov && settings.cutout == 8);

@@ -376,10 +376,16 @@ static void test_refusals(void **state)
     refused("--model x --exchange gossip", "--exchange gossip (command line) is not part of this version");
     refused("--model x --method topk", "not part of this version");
     refused("--model x --rate-com 2", "not part of this version");
-    refused("--model x --algorithm petra", "algorithm a5");
-    refused("--model x --remove-ctx-param --remove-ctx-input", "algorithm a5");
-    refused("--defaults petra", "algorithm a2 (defaults petra)");
-    refused("--model x --algorithm dsp --remove-ctx-input", "does not agree");
+    refused("--model x --algorithm petra", "--algorithm petra (command line) is not part of this version");
+    refused("--model x --remove-ctx-param --remove_ctx_input",
+            "--remove-ctx-input --remove-ctx-param (command line) is not part of this version");
+    refused("--defaults petra", "--algorithm delayed (defaults petra) is not part");
+    refused("--model x --algorithm dsp --remove-ctx-input", "--algorithm dsp does not agree with --remove-ctx-input");
+    /* by the name that was typed */
+    refused("--model x --num_epochs many", "--num_epochs takes a whole number");
+    refused("--model x -b many", "-b takes a whole number");
+    refused("--model x -b", "-b needs a value: N");
+    refused("--model x --milestones", "--milestones needs a value: EPOCH...");
     parse("--model x --exchange none --ratio 0.50 --world_size 1");
     assert_int_equal(nw_settings_check(&settings), NW_OK);
 }
@@ -445,12 +451,12 @@ static void test_notes_and_names(void **state)
 {
     (void)state;
     parse("--model resnet20 --cuda True --ngpus 4 --use-wandb --wandb-project PETRA --suffix .a/b");
-    assert_int_equal(nw_settings_notes(&settings), 1);
-    assert_non_null(strstr(nw_settings_note(&settings, 0), "--cuda"));
-    assert_non_null(strstr(nw_settings_note(&settings, 0), "--use-wandb"));
-    assert_null(strstr(nw_settings_note(&settings, 0), "--wandb-project"));
+    assert_int_equal(nw_settings_notes(&settings), 3);
+    assert_non_null(strstr(nw_settings_note(&settings, 0), "warning: --cuda is"));
+    assert_string_equal(nw_settings_note(&settings, 1), "--cuda, --ngpus have no effect: this program has no GPU code");
+    assert_string_equal(nw_settings_note(&settings, 2), "--use-wandb has no effect: metrics.jsonl has such records");
     assert_string_equal(settings.run_name, "resnet20-cifar10.a-b");
-    parse("--model resnet20 --cuda False --device cpu");
+    parse("--model resnet20 --defaults global --cuda False --device cpu");
     assert_int_equal(nw_settings_notes(&settings), 0);
     parse("--model x --name mine --suffix 2");
     assert_string_equal(settings.run_name, "mine2");
@@ -486,6 +492,49 @@ static void test_help_fits_a_screen(void **state)
     assert_non_null(strstr(nw_error_message(), "'schedule'"));
 }
 
+static const char *hint(void)
+{
+    for (int i = 0; i < nw_settings_notes(&settings); i++)
+        if (strncmp(nw_settings_note(&settings, i), "warning: ", 9) == 0) return nw_settings_note(&settings, i);
+    return "";
+}
+
+/* Lines of the reference codes, without --defaults: said whose they are, by what, and nothing is switched. */
+static void test_hints(void **state)
+{
+    static const struct {
+        const char *line, *said;
+    } lines[] = {
+        {"--dataset cifar10 --model revnet18 --max-epoch 300 --batch-size 64 --no-bn-weight-decay --remove-ctx-input "
+         "--accumulation-averaging -p 50",
+         "warning: --no-bn-weight-decay, --remove-ctx-input are each an option of the reference code 'petra'"},
+        {"--data_name CINIC-10 --model_name resnet18 --alpha 1e-4 --cuda False --epochs 200",
+         "warning: --data_name, --alpha, --cuda are each an option of the reference code 'apam'"},
+        {"--model_name resnet18 --lr 0.1 --apply_acid --rate_com 1", "--apply_acid, --rate_com"},
+        {"--dataset_name CIFAR10 --batch_size 128", "--dataset_name is an option of the reference code 'acid'"},
+        {"--network resnet9 --compress layerwise --method Topk --ratio 0.01 --world_size 2",
+         "warning: --network is an option of the reference code 'layerwise'"},
+        {"-n resnet9 -c layerwise -K 0.01", "warning: -n, -c, -K are each an option of the reference code 'layerwise'"},
+        {"--model resnet20 --device gpu", "to train as it does add --defaults dgc"},
+        /* our own words */
+        {"--model x --lr 1 --apply-acid --rate-com 1 --non-iid-data --batch_size 3 --log-dir x", ""},
+        {"--model x --alpha 0.1 --defaults apam", ""},
+        {"--model x --alpha 0.1 --defaults global", ""}};
+    (void)state;
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        parse(lines[i].line);
+        if (!strstr(hint(), lines[i].said) || (!*lines[i].said && *hint()))
+            fail_msg("%s: '%s' lacks '%s'", lines[i].line, hint(), lines[i].said);
+    }
+    parse("--data_name CINIC-10 --alpha 1e-4");
+    assert_true(settings.batch_size == 128 && settings.lr == 1e-4);
+    assert_string_equal(settings.defaults, "global");
+    /* nothing to train is named: not the demo */
+    refused("--alpha 1e-4 --epochs 20", "--alpha: this looks like a line of the reference code 'apam'");
+    assert_int_equal(parse_for(NW_COMMAND_LAUNCH, "-n 2"), NW_OK);
+    assert_string_equal(hint(), "");
+}
+
 /* Options that no command takes together fill no field of another's type: all defaults are there. */
 static void test_every_command_has_defaults(void **state)
 {
@@ -517,6 +566,7 @@ int main(void)
         cmocka_unit_test(test_algorithms),
         cmocka_unit_test(test_defaults_and_shorten),
         cmocka_unit_test(test_notes_and_names),
+        cmocka_unit_test(test_hints),
         cmocka_unit_test(test_help_fits_a_screen),
         cmocka_unit_test(test_every_command_has_defaults),
     };

@@ -51,16 +51,51 @@ static void test_sha256_in_pieces(void **state)
 
 static void test_suggestions(void **state)
 {
-    static const char *const names[] = {"batch-size", "model", "momentum", "threads"};
+    static const char *const names[] = {"batch-size", "model", "momentum", "threads", "box", "scheduler"};
+    static const char *const recipes[] = {"acid/cifar10-resnet18", "petra/cifar10-resnet18-backprop",
+                                          "petra/cifar10-revnet18-backprop", "petra/imagenet-revnet18-backprop"};
+    static const struct {
+        const char *wrong, *text;
+    } cases[] = {{"bathc-size", "; the nearest is 'batch-size', and see"},
+                 {"mdoel", "; the nearest is 'model', and see"},
+                 {"momentun", "; the nearest is 'momentum', and see"},
+                 {"BATCH_SIZ", "; the nearest is 'batch-size', and see"},
+                 {"sched", "; the nearest is 'scheduler', and see"}, /* cut short */
+                 {"bix", "; the nearest is 'box', and see"},
+                 {"foo", "; see"}, /* too far for its length, as are: */
+                 {"mo", "; see"},
+                 {"sync", "; see"},
+                 {"thrust", "; see"},
+                 {"", "; see"}};
     (void)state;
-    assert_string_equal(nw_suggest("bathc-size", names, 4), "batch-size");
-    assert_string_equal(nw_suggest("mdoel", names, 4), "model");
-    assert_string_equal(nw_suggest("momentun", names, 4), "momentum");
-    assert_string_equal(nw_suggest("", names, 4), "model"); /* the shortest */
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        assert_string_equal(nw_suggest(cases[i].wrong, names, 6, "see").text, cases[i].text);
+    assert_string_equal(nw_suggest("foo", names, 6, "").text, "");
+    assert_string_equal(nw_suggest_option("mdoel", names, 6, "").text, "; the nearest is --model");
     char longest[300];
     memset(longest, 'x', sizeof longest - 1);
     longest[sizeof longest - 1] = 0;
-    assert_non_null(nw_suggest(longest, names, 4));
+    assert_string_equal(nw_suggest(longest, names, 6, "").text, "");
+    /* A folder that is there is taken at its word. */
+    assert_string_equal(nw_suggest("petra/cifar10-revnet18", recipes, 4, "").text,
+                        "; the nearest is 'petra/cifar10-revnet18-backprop'");
+    assert_string_equal(nw_suggest("petra/cifar10-revnt18-bckprop", recipes, 4, "").text,
+                        "; the nearest is 'petra/cifar10-revnet18-backprop'");
+    assert_string_equal(nw_suggest("petra/cifar10-resnet18", recipes, 1, "").text,
+                        "; the nearest is 'acid/cifar10-resnet18'");
+}
+
+static void test_names(void **state)
+{
+    (void)state;
+    assert_true(nw_name_same("resnet-20", "resnet20"));
+    assert_true(nw_name_same("vgg16bn", "vgg16_bn"));
+    assert_true(nw_name_same("All-CNN", "allcnn"));
+    assert_true(nw_name_same("lr_", "lr"));
+    assert_false(nw_name_same("resnet2", "resnet20"));
+    assert_false(nw_name_same("resnet20", "resnet2"));
+    assert_true(nw_name_same_part("sgd", "sgd|adam", 3));
+    assert_false(nw_name_same_part("sgd", "sgd|adam", 4));
 }
 
 int main(void)
@@ -69,6 +104,7 @@ int main(void)
         cmocka_unit_test(test_sha256),
         cmocka_unit_test(test_sha256_in_pieces),
         cmocka_unit_test(test_suggestions),
+        cmocka_unit_test(test_names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
