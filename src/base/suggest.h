@@ -4,8 +4,8 @@
 
 #include "base/status.h"
 
-/* The end of a sentence: "; the nearest is 'x', and <hint>", "; <hint>" where no name is near, "" where there is no hint
- * either. */
+/* The end of a sentence: "; the nearest is 'x', and <hint>"; "; <hint>" where no name is near; "" where there is no
+ * hint either. */
 typedef struct nw_suggestion {
     char text[256];
 } nw_suggestion;

@@ -6,7 +6,7 @@
  *   nowait help man                    a manual page
  *   nowait help options                the reference in Markdown (docs/options.md)
  *   nowait help recipes                names of all recipes
- *   nowait help config [options]       what `nowait train` with these options would run, as YAML, and what is wrong with it
+ *   nowait help config [options]       what `nowait train` with these options would run, and what is wrong with it
  */
 #include "cli/command.h"
 #include "config/option_table.h"

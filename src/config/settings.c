@@ -104,7 +104,7 @@ nw_status nw_settings_add_hint(nw_settings *s, const char *dashes, const char *t
     return NW_OK;
 }
 
-/* Defaults are never switched by themselves, but a line of another program should not train something else unnoticed. */
+/* Defaults are never switched by themselves, but a line of another program shall not train something else unnoticed. */
 static nw_status note_hints(nw_settings *s)
 {
     const struct nw_settings_memory *m = s->memory;

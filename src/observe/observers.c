@@ -8,6 +8,7 @@
 #include "observe/observers.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/file.h"
 
@@ -23,9 +24,13 @@ static nw_status add_files(nw_observers *observers, const nw_observe_options *op
 {
     const char *dir = options->run_dir;
     const nw_resume_point *resume = &options->resume;
-    NW_AUTOFREE char *metrics = NULL, *logs = NULL, *summary = NULL;
+    NW_AUTOFREE char *metrics = NULL, *logs = NULL, *summary = NULL, *folder = NULL, *name = NULL;
     nw_observer *observer = NULL;
     if (options->log_dir != NULL) NW_TRY(nw_directory_make(options->log_dir));
+    if (options->metrics_file != NULL && strchr(options->metrics_file, '/') != NULL) {
+        NW_TRY(nw_path_split(options->metrics_file, &folder, &name));
+        NW_TRY(nw_directory_make(folder));
+    }
     NW_TRY(nw_path_join(&metrics, dir, "metrics.jsonl"));
     NW_TRY(nw_path_join(&logs, options->log_dir ? options->log_dir : dir, "logs.tsv"));
     NW_TRY(nw_path_join(&summary, dir, "summary.json"));

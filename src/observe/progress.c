@@ -193,6 +193,9 @@ static void begin_run(progress *self, const nw_run_record *run)
 {
     if (run->model && run->parameters > 0)
         fprintf(self->options.out, "model     %s, %" PRId64 " parameters\n", run->model, run->parameters);
+    if (run->memory_bytes > 0)
+        fprintf(self->options.out, "memory    %.1f MB for activations, parameters, optimizer and copies of them%s\n",
+                (double)run->memory_bytes / 1e6, run->world_size > 1 ? ", in this process" : "");
     self->started_ns = self->options.now();
     self->first_step = run->step;
     self->epochs = run->max_epoch;

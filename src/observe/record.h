@@ -48,6 +48,7 @@
     X(TEXT, scheduler, NULL, "scheduler")      \
     X(TEXT, loss_reduction, NULL, NULL)        \
     X(INT, parameters, NULL, "parameters")     \
+    X(INT, memory_bytes, NULL, NULL)           \
     X(INT, train_images, NULL, "train_images") \
     X(INT, test_images, NULL, "test_images")   \
     X(INT, batch_size, NULL, "batch_size")     \

@@ -136,10 +136,10 @@ nw_status nw_world_check(const nw_world *w, const nw_settings *s, const nw_datas
     NW_TRY(nw_mpi_allgather(&mine, sizeof mine, all));
     nw_preflight_facts facts = {.world = w->size, .library = nw_mpi_library(), .ranks = all};
     nw_preflight(&facts, &findings);
-    for (int i = 0; i < findings.count && nw_preflight_speaks(&facts, w->rank); i++)
-        if (findings.at[i].severity != NW_SEVERITY_REFUSE && !s->quiet)
-            fprintf(stderr, "nowait: %s: %s\n", nw_severity_name(findings.at[i].severity), findings.at[i].text);
     NW_FAIL_IF(nw_findings_refuse(&findings), NW_E_ARGUMENT, "%s", findings.at[0].text);
+    for (int i = 0; i < findings.count && nw_preflight_speaks(&facts, w->rank); i++)
+        if (findings.at[i].severity == NW_SEVERITY_WARN || !s->quiet)
+            fprintf(stderr, "nowait: %s: %s\n", nw_severity_name(findings.at[i].severity), findings.at[i].text);
     return NW_OK;
 }
 

@@ -130,6 +130,18 @@ nw_status nw_run_open_event_log(run *r)
     return nw_recorder_open(r->recorder, o->run_dir, &h, o->config);
 }
 
+/* What the replicas of this process hold: their blocks, which have all but the images, earlier parameters (at most), and
+ * what an exchange sums gradients in. */
+static int64_t memory_of(const nw_replicas *group)
+{
+    size_t bytes = 0, vector = nw_replicas_first(group)->net->model.params.learned.floats * sizeof(float);
+    for (int i = 0; i < group->count; i++) bytes += nw_net_memory(group->members[i].replica->net);
+    int earlier = nw_max(0, group->options.replica.delay.models - 1);
+    bytes += (size_t)group->count * vector * (size_t)earlier;
+    if (nw_replicas_world(group) > 1) bytes += (size_t)group->count * vector;
+    return (int64_t)bytes;
+}
+
 static nw_status open_observers(run *r, const nw_checkpoint *c)
 {
     nw_observe_options observe = r->options->observe;
@@ -144,6 +156,7 @@ static nw_status open_observers(run *r, const nw_checkpoint *c)
     record.epoch = at->epoch;
     record.images = images;
     record.parameters = (int64_t)first(r)->net->model.params.learned.floats;
+    record.memory_bytes = memory_of(r->group);
     record.train_images = r->options->dataset->split[NW_SPLIT_TRAIN].count;
     record.test_images = r->options->dataset->split[NW_SPLIT_TEST].count;
     record.batch_size = o->loader.batch_size;

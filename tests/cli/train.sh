@@ -7,6 +7,10 @@ tests=$(cd "$(dirname "$0")" && pwd)
 # ---- what a run leaves ----
 run 0 "$NOWAIT" train $tiny --run-dir "$runs/base" --max-epoch 3 -p 5
 err_has '^model     lenet5, 62006 parameters$'
+err_has '^memory    [0-9]+\.[0-9] MB for activations, parameters, optimizer and copies of them$'
+err_has "^run       $runs/base$"
+[ "$(grep -n '^memory ' "$work/err" | cut -d : -f 1)" -lt "$(grep -n '^epoch 1/3 ' "$work/err" | head -n 1 | cut -d : -f 1)" ] ||
+    complain "the memory is told after training began"
 out_has '^ +epoch +lr +train time'
 out_has '^test top-1 [0-9.]+ %, top-5 [0-9.]+ %, loss [0-9.]+ after 3 epochs, 36 steps'
 out_has "^results in $runs/base: "
@@ -115,7 +119,8 @@ run 0 "$NOWAIT" train --quiet --resume "$runs/first-parts" --max-steps 0
 same_run first-steps first-parts
 
 # A run that ends in the middle of an epoch says so; its logs go where they shall, also if nothing is there yet.
-train part --max-epoch 3 --max-steps 18 --log_dir "$work/new/logs"
+train part --max-epoch 3 --max-steps 18 --log_dir "$work/new/logs" --metrics-file "$work/more/deep/m.jsonl"
+[ -s "$work/more/deep/m.jsonl" ] || complain "the folder of --metrics-file was not made"
 out_has 'after 1\.5 epochs, 18 steps'
 [ -f "$work/new/logs/logs.tsv" ] || complain "--log_dir was not made"
 

@@ -124,7 +124,7 @@ out_has "^replayed steps 1 to 20 of $runs/back, 2 ranks: same weights as summary
 run 0 "$NOWAIT" train $common --virtual 2 --no-record-events --max-steps 2 --run-dir "$runs/none"
 [ ! -e "$runs/none/event-log" ] || complain "an event log was written although none was asked for"
 refuses 3 'has no event log' none
-refuses 3 'has no event log' nowhere
+refuses 3 "there is no run '" nowhere
 run 2 "$NOWAIT" replay
 err_has "takes one run's directory, not 0"
 run 0 "$NOWAIT" replay --help

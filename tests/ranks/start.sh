@@ -10,6 +10,12 @@ for n in 2 4; do
 done
 differ "weights of 2 and 4 ranks" "$(weights real-2)" "$(weights real-4)"
 
+# Quiet runs show warnings.
+if [ "$(nproc)" -lt 4 ]; then
+    ranks 0 4 crowded --max-steps 1
+    err_has '^nowait: warning: 4 ranks on .* share'
+fi
+
 # Mistakes of all ranks: before they are joined, and after.
 ranks 2 3 refused --no-such-option
 says 1 '^nowait: there is no option --no-such-option'
