@@ -193,13 +193,13 @@ static void say(const nw_measured *m, const char *path)
 nw_status nw_calibrate(const nw_settings *s, const nw_world *w, const nw_net_options *net)
 {
     NW_CLEANUP(nw_synthetic_free) nw_synthetic d = {0};
-    const char *end = strrchr(s->calibrate, '.');
+    const char *end = strrchr(s->world.calibrate, '.');
     NW_FAIL_IF(w->mode == NW_REPLICAS_VIRTUAL, NW_E_ARGUMENT,
                "--calibrate measures a real machine; leave --virtual and --cluster away");
     NW_FAIL_IF(!end || strcmp(end, ".yaml") != 0, NW_E_ARGUMENT,
-               "--calibrate writes a cluster file, whose name ends in .yaml: --calibrate %s.yaml", s->calibrate);
+               "--calibrate writes a cluster file, whose name ends in .yaml: --calibrate %s.yaml", s->world.calibrate);
     nw_net_options options = *net;
-    options.batch_size = s->batch_size;
+    options.batch_size = s->net.batch_size;
     NW_TRY(nw_synthetic_create(&d, &options));
     int stages = d.net->model.count;
     NW_AUTOFREE nw_measured_stage *stage = calloc((size_t)stages, sizeof *stage);
@@ -207,7 +207,7 @@ nw_status nw_calibrate(const nw_settings *s, const nw_world *w, const nw_net_opt
     nw_measured m = {.isa = nw_net_isa(d.net),
                      .precision = nw_net_precision(d.net),
                      .model = d.net->model.options.name,
-                     .batch = s->batch_size,
+                     .batch = s->net.batch_size,
                      .threads = nw_net_threads(d.net),
                      .ranks = w->size,
                      .stages = stages,
@@ -215,7 +215,7 @@ nw_status nw_calibrate(const nw_settings *s, const nw_world *w, const nw_net_opt
     nw_machine_cpu_name(m.machine, sizeof m.machine);
     NW_TRY(fill(w, &d, &m));
     if (!nw_world_leads(w)) return NW_OK;
-    NW_TRY(nw_file_replace_by(s->calibrate, fill_file, &m));
-    if (!s->quiet) say(&m, s->calibrate);
+    NW_TRY(nw_file_replace_by(s->world.calibrate, fill_file, &m));
+    if (!s->all.quiet) say(&m, s->world.calibrate);
     return NW_OK;
 }

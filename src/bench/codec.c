@@ -46,7 +46,7 @@ typedef struct bench {
 static int contestants(const bench *b) { return 1 + b->codecs * DIRECTIONS; }
 static double *samples_of(const bench *b, int contestant)
 {
-    return b->samples + (size_t)contestant * (size_t)b->settings->repeats;
+    return b->samples + (size_t)contestant * (size_t)b->settings->measure.repeats;
 }
 
 static nw_status run_codec(bench *b, int index, direction d, int length)
@@ -95,15 +95,16 @@ static double bytes_per_float(const bench *b, int length, int codec)
 static nw_status measure(bench *b)
 {
     for (int l = 0; l < LENGTHS; l++) {
-        for (int round = -1; round < b->settings->repeats; round++)
+        for (int round = -1; round < b->settings->measure.repeats; round++)
             for (int c = 0; c < contestants(b); c++) {
                 double rate = 0;
                 NW_TRY(time_one(b, c, l, &rate));
                 if (round >= 0) samples_of(b, c)[round] = rate;
             }
-        b->copy[l] = nw_median(samples_of(b, 0), b->settings->repeats);
+        b->copy[l] = nw_median(samples_of(b, 0), b->settings->measure.repeats);
         for (int c = 1; c < contestants(b); c++)
-            b->rate[l][(c - 1) / DIRECTIONS][(c - 1) % DIRECTIONS] = nw_median(samples_of(b, c), b->settings->repeats);
+            b->rate[l][(c - 1) / DIRECTIONS][(c - 1) % DIRECTIONS] =
+                nw_median(samples_of(b, c), b->settings->measure.repeats);
     }
     return NW_OK;
 }
@@ -111,7 +112,7 @@ static nw_status measure(bench *b)
 static void print_table(const bench *b, nw_cpu_ticks before)
 {
     printf("GB/s of f32 and their ratio to memcpy; one thread, halves by %s, median of %d round%s\n",
-           nw_half_set_best()->name, b->settings->repeats, b->settings->repeats == 1 ? "" : "s");
+           nw_half_set_best()->name, b->settings->measure.repeats, b->settings->measure.repeats == 1 ? "" : "s");
     printf("%9s  %-7s %11s", "floats", "codec", "bytes/float");
     for (int d = 0; d < DIRECTIONS; d++) printf(" %10s  ratio", direction_name[d]);
     printf("\n");
@@ -133,7 +134,7 @@ static void print_json(const bench *b, nw_cpu_ticks before)
     nw_json_object(&json);
     nw_json_put_string(&json, "benchmark", "codec");
     nw_json_put_string(&json, "halves_by", nw_half_set_best()->name);
-    nw_json_put_int(&json, "repeats", b->settings->repeats);
+    nw_json_put_int(&json, "repeats", b->settings->measure.repeats);
     nw_json_put_array(&json, "lengths");
     for (int l = 0; l < LENGTHS; l++) {
         nw_json_object(&json);
@@ -165,7 +166,7 @@ static void print_json(const bench *b, nw_cpu_ticks before)
 static void fill(bench *b)
 {
     enum { PIECE = 1 << 16 };
-    nw_rng rng = nw_rng_make((uint64_t)b->settings->seed, NW_PURPOSE_TEST, 0, 0);
+    nw_rng rng = nw_rng_make((uint64_t)b->settings->all.seed, NW_PURPOSE_TEST, 0, 0);
     for (size_t i = 0; i < PIECE; i++) b->in[i] = 0.01f * nw_rng_normal(&rng);
     for (size_t i = PIECE; i < LONGEST; i += PIECE) memcpy(b->in + i, b->in, PIECE * sizeof *b->in);
     memset(b->out, 0, LONGEST * sizeof *b->out); /* pages are there before the clock starts */
@@ -177,7 +178,8 @@ static void bind(bench *b, nw_arena *arena)
     b->out = nw_arena_alloc(arena, LONGEST * sizeof *b->out);
     b->bytes = nw_arena_alloc(arena, LONGEST * sizeof(float)); /* more than any codec needs */
     b->partial = nw_arena_alloc(arena, (LONGEST / NW_TILE_FLOATS + 1) * sizeof *b->partial);
-    b->samples = nw_arena_alloc(arena, (size_t)contestants(b) * (size_t)b->settings->repeats * sizeof *b->samples);
+    b->samples =
+        nw_arena_alloc(arena, (size_t)contestants(b) * (size_t)b->settings->measure.repeats * sizeof *b->samples);
 }
 
 static nw_status run(bench *b)
@@ -187,8 +189,8 @@ static nw_status run(bench *b)
     for (; b->codecs < nw_codec_count(); b->codecs++)
         NW_TRY(nw_codec_create(&b->codec[b->codecs], &(nw_codec_options){.name = nw_codec_at(b->codecs)->name}));
     for (int l = 0; l < LENGTHS; l++)
-        NW_TRY(nw_block_make(&b->block[l], b->codec[0], &(nw_extent){0, lengths[l], 0, 1}, 1, (size_t[]){0, lengths[l]}, 1,
-                             0));
+        NW_TRY(nw_block_make(&b->block[l], b->codec[0], &(nw_extent){0, lengths[l], 0, 1}, 1, (size_t[]){0, lengths[l]},
+                             1, 0));
     nw_arena measured = nw_arena_measure();
     bind(b, &measured);
     NW_TRY(nw_arena_create(&b->arena, measured.used));
@@ -196,7 +198,7 @@ static nw_status run(bench *b)
     fill(b);
     nw_cpu_ticks before = nw_machine_ticks();
     NW_TRY(measure(b));
-    if (strcmp(b->settings->format, "json") == 0)
+    if (strcmp(b->settings->measure.format, "json") == 0)
         print_json(b, before);
     else
         print_table(b, before);

@@ -68,13 +68,13 @@ static void print_json(const nw_settings *s, const nw_dataset *d, const nw_loade
     nw_json_put_int(&json, "channels", channels);
     nw_json_put_int(&json, "height", height);
     nw_json_put_int(&json, "width", width);
-    nw_json_put_int(&json, "batch_size", s->batch_size);
-    nw_json_put_int(&json, "steps", s->steps);
+    nw_json_put_int(&json, "batch_size", s->net.batch_size);
+    nw_json_put_int(&json, "steps", s->measure.steps);
     nw_json_put_int(&json, "rounds", ROUNDS);
     nw_json_put_double(&json, "images_per_second_core", rates[0].median);
     nw_json_put_double(&json, "images_per_second_core_best", rates[0].best);
-    nw_json_put_int(&json, "workers", s->workers);
-    if (s->workers) {
+    nw_json_put_int(&json, "workers", s->data.workers);
+    if (s->data.workers) {
         nw_json_put_double(&json, "images_per_second", rates[1].median);
         nw_json_put_double(&json, "images_per_second_best", rates[1].best);
     }
@@ -89,13 +89,13 @@ static void print_table(const nw_settings *s, const nw_dataset *d, const nw_load
     int channels, height, width;
     nw_loader_shape(loader, &channels, &height, &width);
     printf("dataset     %s, %s, batches of %d images of %d x %d x %d\n", d->name,
-           d->height ? "in memory: crop, flip, cutout" : "image files: random resized crop, flip", s->batch_size,
+           d->height ? "in memory: crop, flip, cutout" : "image files: random resized crop, flip", s->net.batch_size,
            channels, height, width);
     printf("a core      %.0f images/s (median of %d rounds of %d batches), %.0f best\n", rates[0].median, ROUNDS,
-           s->steps, rates[0].best);
-    if (s->workers)
-        printf("%d worker%s   %.0f images/s with the caller's help, %.0f best\n", s->workers,
-               s->workers == 1 ? " " : "s", rates[1].median, rates[1].best);
+           s->measure.steps, rates[0].best);
+    if (s->data.workers)
+        printf("%d worker%s   %.0f images/s with the caller's help, %.0f best\n", s->data.workers,
+               s->data.workers == 1 ? " " : "s", rates[1].median, rates[1].best);
     nw_bench_machine_table(before);
 }
 
@@ -103,11 +103,11 @@ static nw_loader_options options_for(const nw_settings *s, const nw_dataset *d)
 {
     nw_loader_options o = {.dataset = d,
                            .split = NW_SPLIT_TRAIN,
-                           .batch_size = s->batch_size,
+                           .batch_size = s->net.batch_size,
                            .shuffle = true,
                            .augmented = true,
                            .augment = nw_augment_plain(d),
-                           .seed = (uint64_t)s->seed,
+                           .seed = (uint64_t)s->all.seed,
                            .decode = nw_image_decode};
     o.augment.flip = true;
     if (d->height) {
@@ -124,12 +124,12 @@ static nw_status run(const nw_settings *s, const nw_dataset *d, nw_loader *loade
 {
     nw_loader_options o = options_for(s, d);
     NW_TRY(nw_loader_create(&loaders[0], &o));
-    o.workers = s->workers;
+    o.workers = s->data.workers;
     if (o.workers) NW_TRY(nw_loader_create(&loaders[1], &o));
     nw_cpu_ticks before = nw_machine_ticks();
     rate rates[2] = {{0}};
-    NW_TRY(measure(loaders, s->steps, rates));
-    if (strcmp(s->format, "json") == 0)
+    NW_TRY(measure(loaders, s->measure.steps, rates));
+    if (strcmp(s->measure.format, "json") == 0)
         print_json(s, d, loaders[0], rates, before);
     else
         print_table(s, d, loaders[0], rates, before);
@@ -138,7 +138,7 @@ static nw_status run(const nw_settings *s, const nw_dataset *d, nw_loader *loade
 
 nw_status nw_bench_loader(const nw_settings *s)
 {
-    nw_dataset_options options = {.name = s->dataset, .dir = s->data_dir, .seed = (uint64_t)s->seed};
+    nw_dataset_options options = {.name = s->data.dataset, .dir = s->all.data_dir, .seed = (uint64_t)s->all.seed};
     NW_CLEANUP(nw_dataset_autoclose) nw_dataset *dataset = NULL;
     NW_TRY(nw_dataset_open(&dataset, &options));
     nw_loader *loaders[2] = {NULL, NULL};

@@ -32,12 +32,12 @@ static nw_status fetch(const char *name, const nw_settings *s)
     nw_download_talk talk = {0};
     bool already;
     nw_fetch_options o = {.name = name,
-                          .dir = s->data_dir,
-                          .url = s->url,
-                          .progress = s->quiet ? NULL : nw_download_say,
+                          .dir = s->all.data_dir,
+                          .url = s->measure.url,
+                          .progress = s->all.quiet ? NULL : nw_download_say,
                           .progress_context = &talk};
     NW_TRY(nw_data_fetch(&o, &already));
-    printf("%s is %s in %s\n", name, already ? "already" : "now", s->data_dir);
+    printf("%s is %s in %s\n", name, already ? "already" : "now", s->all.data_dir);
     return NW_OK;
 }
 
@@ -139,11 +139,11 @@ static void json_facts(const nw_dataset *d, const nw_data_facts *f)
 static nw_dataset_options options_of(const char *name, const nw_settings *s)
 {
     return (nw_dataset_options){.name = name,
-                                .dir = s->data_dir,
-                                .val_ratio = s->val_ratio,
-                                .classes = s->classes,
-                                .limit = s->limit,
-                                .seed = (uint64_t)s->seed};
+                                .dir = s->all.data_dir,
+                                .val_ratio = s->data.val_ratio,
+                                .classes = s->net.classes,
+                                .limit = s->data.limit,
+                                .seed = (uint64_t)s->all.seed};
 }
 
 static nw_status info(const char *name, const nw_settings *s)
@@ -153,7 +153,7 @@ static nw_status info(const char *name, const nw_settings *s)
     nw_dataset_options o = options_of(name, s);
     NW_TRY(nw_dataset_open(&d, &o));
     NW_TRY(nw_data_measure(&facts, d));
-    if (strcmp(s->format, "json") == 0)
+    if (strcmp(s->measure.format, "json") == 0)
         json_facts(d, &facts);
     else
         print_facts(d, &facts);
@@ -167,8 +167,8 @@ static nw_status import(const char *name, const nw_settings *s)
     nw_dataset_options o = options_of(name, s);
     o.published = true;
     snprintf(file, sizeof file, "%.40s.nwraw", name);
-    NW_TRY(nw_path_put(path, s->data_dir, file));
-    const char *to = s->output[0] ? s->output : path;
+    NW_TRY(nw_path_put(path, s->all.data_dir, file));
+    const char *to = s->measure.output[0] ? s->measure.output : path;
     NW_TRY(nw_dataset_open(&d, &o));
     NW_TRY(nw_data_import(d, to));
     printf("%s is now in %s\n", name, to);

@@ -94,7 +94,7 @@ static nw_status prepare(predictor *p, const char *checkpoint)
     nw_net_options options;
     bool averaged;
     NW_FAIL_IF(
-        strcmp(p->settings->normalise, "mean-image") == 0, NW_E_UNSUPPORTED,
+        strcmp(p->settings->data.normalise, "mean-image") == 0, NW_E_UNSUPPORTED,
         "this network subtracts the mean of its training images, which a checkpoint does not hold; 'nowait eval' "
         "works with it");
     NW_TRY(nw_plan_augment(p->settings, &p->dataset, false, NULL, &augment));
@@ -148,8 +148,8 @@ static void softmax(float *values, int count)
 
 static void print_answer(predictor *p, const char *path)
 {
-    int classes = p->dataset.classes, top = nw_min(p->settings->top, classes);
-    bool as_json = strcmp(p->settings->format, "json") == 0;
+    int classes = p->dataset.classes, top = nw_min(p->settings->measure.top, classes);
+    bool as_json = strcmp(p->settings->measure.format, "json") == 0;
     softmax(p->logits, classes);
     if (as_json) {
         nw_json_object(&p->json);
@@ -186,7 +186,7 @@ static void print_answer(predictor *p, const char *path)
 static nw_status predict(predictor *p, int count, char **paths)
 {
     NW_TRY(prepare(p, paths[0]));
-    bool as_json = strcmp(p->settings->format, "json") == 0;
+    bool as_json = strcmp(p->settings->measure.format, "json") == 0;
     if (as_json) {
         p->json = nw_json_begin(stdout, true);
         nw_json_array(&p->json);

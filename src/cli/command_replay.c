@@ -45,13 +45,13 @@ static nw_status parse_part(const replay *r, const nw_log_part *part, nw_setting
     NW_TRY(nw_file_hash(config, &bytes, sha256));
     NW_FAIL_IF(strcmp(sha256, part->header.config_sha256) != 0, NW_E_FILE,
                "%s was changed since the run was recorded; restore it from a copy", config);
-    snprintf(threads, sizeof threads, "%d", r->asked->threads);
+    snprintf(threads, sizeof threads, "%d", r->asked->all.threads);
     arguments[count++] = "--recipe";
     arguments[count++] = config;
     if (nw_settings_is_set(r->asked, "threads")) arguments[count++] = "--threads", arguments[count++] = threads;
     if (nw_settings_is_set(r->asked, "data-dir"))
-        arguments[count++] = "--data-dir", arguments[count++] = r->asked->data_dir;
-    if (r->asked->quiet) arguments[count++] = "--quiet";
+        arguments[count++] = "--data-dir", arguments[count++] = r->asked->all.data_dir;
+    if (r->asked->all.quiet) arguments[count++] = "--quiet";
     return nw_options_parse(NW_COMMAND_TRAIN, count, (char **)arguments, s, &positional);
 }
 
@@ -77,11 +77,11 @@ static nw_status train_part(replay *r, const nw_settings *s, const nw_dataset *d
     NW_CLEANUP(nw_text_free) nw_text config = {0};
     nw_stopwatch watch = nw_stopwatch_start(NULL, nw_now_ns());
     nw_stopwatch_enter(&watch, NW_PHASE_PREPROCESS, nw_now_ns());
-    bool shows = !s->quiet;
+    bool shows = !s->all.quiet;
     NW_TRY(nw_plan_run(s, d, &world, &o));
     NW_TRY(nw_session_config_text(s, &config));
     o.group.recorded = part;
-    o.run_dir = r->asked->run_dir[0] ? r->asked->run_dir : NULL;
+    o.run_dir = r->asked->all.run_dir[0] ? r->asked->all.run_dir : NULL;
     o.config = config.text;
     o.resume = r->from;
     o.rollbacks = 0; /* where the run went back, another part begins */
@@ -89,7 +89,7 @@ static nw_status train_part(replay *r, const nw_settings *s, const nw_dataset *d
     o.stop = nw_session_stop();
     o.watch = &watch;
     o.observe =
-        (nw_observe_options){.run_dir = o.run_dir, .progress = shows ? stderr : NULL, .print_every = s->print_freq};
+        (nw_observe_options){.run_dir = o.run_dir, .progress = shows ? stderr : NULL, .print_every = s->job.print_freq};
     nw_status status = nw_run_train(&o, &r->result);
     bool ends = status == NW_E_INTERRUPTED && !*nw_session_stop(); /* where the event log ends */
     return ends ? NW_OK : status;
@@ -102,10 +102,10 @@ static nw_status replay_part(replay *r, const nw_log_part *part, bool last)
     NW_TRY(parse_part(r, part, &s));
     NW_TRY(check_machine(part, &s));
     if (part->first_step > 0 && !r->from) { /* it began with the checkpoint of another run */
-        NW_FAIL_IF(!s.resume[0], NW_E_ARGUMENT,
+        NW_FAIL_IF(!s.job.resume[0], NW_E_ARGUMENT,
                    "the event log of %s begins at step %" PRId64 "; give the checkpoint of that step with --from",
                    r->run, part->first_step);
-        NW_TRY(nw_text_copy(&r->from, s.resume));
+        NW_TRY(nw_text_copy(&r->from, s.job.resume));
     }
     NW_TRY(nw_plan_dataset(&s, &dataset));
     return train_part(r, &s, dataset, part, last);
@@ -208,19 +208,19 @@ static nw_status make_folder(replay *r)
 static nw_status check_run_dir(const replay *r)
 {
     NW_AUTOFREE char *config = NULL;
-    if (!r->asked->run_dir[0]) return NW_OK;
-    NW_TRY(nw_path_join(&config, r->asked->run_dir, NW_CHECKPOINT_CONFIG));
+    if (!r->asked->all.run_dir[0]) return NW_OK;
+    NW_TRY(nw_path_join(&config, r->asked->all.run_dir, NW_CHECKPOINT_CONFIG));
     NW_FAIL_IF(nw_file_is_regular(config), NW_E_ARGUMENT, "%s holds a run already; choose another --run-dir, or none",
-               r->asked->run_dir);
+               r->asked->all.run_dir);
     return NW_OK;
 }
 
 static nw_status replay_all(replay *r)
 {
-    int64_t limit = r->asked->steps > 0 ? r->asked->steps : r->asked->max_steps;
+    int64_t limit = r->asked->measure.steps > 0 ? r->asked->measure.steps : r->asked->all.max_steps;
     r->whole = limit == 0;
     NW_TRY(check_run_dir(r));
-    if (r->asked->from[0]) NW_TRY(start_from(r, r->asked->from));
+    if (r->asked->replay.from[0]) NW_TRY(start_from(r, r->asked->replay.from));
     if (limit > 0) NW_TRY(nw_recording_limit(&r->recording, limit));
     NW_TRY(find_beginning(r));
     if (r->recording.count > 1) NW_TRY(make_folder(r));
@@ -244,7 +244,7 @@ static nw_status replay_run(const nw_settings *s, const char *run)
 {
     replay r = {.asked = s, .run = run};
     nw_status status = nw_recording_load(&r.recording, run);
-    if (status == NW_OK) status = s->show ? nw_recording_print(&r.recording, stdout) : replay_all(&r);
+    if (status == NW_OK) status = s->replay.show ? nw_recording_print(&r.recording, stdout) : replay_all(&r);
     bool left = r.between && nw_file_is_directory(r.between) && nw_directory_discard(r.between) != NW_OK;
     if (r.folder && !left) rmdir(r.folder);
     nw_recording_free(&r.recording);

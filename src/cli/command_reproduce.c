@@ -47,7 +47,7 @@ static nw_status list(void)
 /* The line of an experiment of one run. */
 static nw_status print_line(const nw_experiment *e, const nw_trials *trials)
 {
-    const char *scale = trials->settings->scale;
+    const char *scale = trials->settings->experiment.scale;
     nw_sample sample;
     char published[16] = "-";
     NW_TRY(nw_trial_sample(trials, &trials->at[0], "test_top1", &sample));
@@ -63,9 +63,9 @@ static nw_status reproduce(const nw_experiment *e, const char *run, nw_trials *t
 {
     const nw_settings *s = trials->settings;
     NW_TRY(nw_experiment_plan(e, trials));
-    if (trials->remark && (s->dry_run || !s->quiet)) fprintf(stderr, "nowait: %s\n", trials->remark);
+    if (trials->remark && (s->experiment.dry_run || !s->all.quiet)) fprintf(stderr, "nowait: %s\n", trials->remark);
     NW_TRY(nw_trials_run(trials, run));
-    if (s->dry_run) return NW_OK;
+    if (s->experiment.dry_run) return NW_OK;
     return e->recipe ? print_line(e, trials) : nw_experiment_report(e, trials);
 }
 
@@ -88,7 +88,8 @@ static nw_status run_matching(const nw_paper *paper, const char *wanted, const n
     for (int i = 0; i < paper->count; i++)
         if (wants(&paper->at[i], wanted, &run)) all++, single += paper->at[i].recipe != NULL;
     NW_FAIL_IF(!all, NW_E_ARGUMENT, "there is no experiment '%s'; 'nowait reproduce list' shows all", wanted);
-    if (single && !s->dry_run) printf("%-28s %10s %10s %6s %s\n", "experiment", "published", "here", "epochs", "what");
+    if (single && !s->experiment.dry_run)
+        printf("%-28s %10s %10s %6s %s\n", "experiment", "published", "here", "epochs", "what");
     for (int i = 0; i < paper->count; i++) {
         if (!wants(&paper->at[i], wanted, &run)) continue;
         NW_CLEANUP(nw_trials_free)

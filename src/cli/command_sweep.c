@@ -18,11 +18,11 @@
 static nw_status sweep(const nw_settings *s, char *const *given, int count)
 {
     NW_CLEANUP(nw_trials_free) nw_trials trials = {.settings = s, .given = given, .given_count = count};
-    NW_FAIL_IF(s->grid.count == 0 && s->seeds < 2, NW_E_ARGUMENT,
+    NW_FAIL_IF(s->experiment.grid.count == 0 && s->experiment.seeds < 2, NW_E_ARGUMENT,
                "a sweep needs --grid OPTION=VALUE,VALUE or --seeds N; --help tells more");
-    bool named = s->run_dir[0];
-    NW_TRY(nw_text_print(&trials.dir, "%s%s", named ? "" : "runs/sweep-", named ? s->run_dir : s->run_name));
-    NW_TRY(nw_trials_add_grid(&trials, &s->grid));
+    bool named = s->all.run_dir[0];
+    NW_TRY(nw_text_print(&trials.dir, "%s%s", named ? "" : "runs/sweep-", named ? s->all.run_dir : s->job.run_name));
+    NW_TRY(nw_trials_add_grid(&trials, &s->experiment.grid));
     NW_TRY(nw_trials_run(&trials, NULL));
     return nw_trials_report(&trials);
 }

@@ -134,7 +134,7 @@ static nw_status compare_options(const nw_settings *s, const nw_settings *earlie
         "%s holds a run with other settings, and would go on with %s; give --suffix or --run-dir for a run of its "
         "own, or the settings that it began with",
         dir, changed);
-    if (*said && !s->quiet) fprintf(stderr, "nowait: %s goes on with %s\n", dir, said);
+    if (*said && !s->all.quiet) fprintf(stderr, "nowait: %s goes on with %s\n", dir, said);
     return NW_OK;
 }
 
@@ -154,31 +154,31 @@ static nw_status compare_with_run(const nw_settings *s, const char *dir)
 nw_status nw_train_place(const nw_settings *s, char **run_dir, char **resume)
 {
     *run_dir = *resume = NULL;
-    bool holds, elsewhere = s->run_dir[0] && strcmp(nw_settings_origin(s, "run-dir"), "command line") == 0;
-    if (s->resume[0] && nw_checkpoint_exists(s->resume)) {
+    bool holds, elsewhere = s->all.run_dir[0] && strcmp(nw_settings_origin(s, "run-dir"), "command line") == 0;
+    if (s->job.resume[0] && nw_checkpoint_exists(s->job.resume)) {
         NW_CLEANUP(nw_checkpoint_autoclose) nw_checkpoint *c = NULL;
-        NW_TRY(nw_text_copy(resume, s->resume));
-        NW_TRY(nw_checkpoint_open(&c, s->resume));
+        NW_TRY(nw_text_copy(resume, s->job.resume));
+        NW_TRY(nw_checkpoint_open(&c, s->job.resume));
         if (!elsewhere) NW_TRY(run_of_checkpoint(c, run_dir));
         if (*run_dir) return NW_OK;
-    } else if (s->resume[0]) {
+    } else if (s->job.resume[0]) {
         /* Where this run itself will write, nothing may be there yet; elsewhere it is a mistake. */
-        bool own = strcmp(s->resume, s->run_dir) == 0 || strcmp(s->resume, s->name_checkpoint) == 0;
-        NW_TRY(holds_run(s->resume, &holds));
+        bool own = strcmp(s->job.resume, s->all.run_dir) == 0 || strcmp(s->job.resume, s->job.name_checkpoint) == 0;
+        NW_TRY(holds_run(s->job.resume, &holds));
         NW_FAIL_IF(
             !holds && !own, NW_E_FILE,
             "--resume %s: there is no run and no checkpoint; check the path, or leave --resume out for a new run",
-            s->resume);
-        fprintf(stderr, "nowait: there is no checkpoint at %s; starting anew\n", s->resume);
-        if (holds && !elsewhere) return nw_text_copy(run_dir, s->resume);
+            s->job.resume);
+        fprintf(stderr, "nowait: there is no checkpoint at %s; starting anew\n", s->job.resume);
+        if (holds && !elsewhere) return nw_text_copy(run_dir, s->job.resume);
     }
     char composed[4096];
-    snprintf(composed, sizeof composed, "runs/%s", s->run_name);
-    const char *wanted = s->run_dir[0] ? s->run_dir : s->configs.count > 0 ? composed : NULL;
-    if (!wanted) return free_run_dir(s->run_name, run_dir);
+    snprintf(composed, sizeof composed, "runs/%s", s->job.run_name);
+    const char *wanted = s->all.run_dir[0] ? s->all.run_dir : s->job.configs.count > 0 ? composed : NULL;
+    if (!wanted) return free_run_dir(s->job.run_name, run_dir);
     NW_TRY(nw_text_copy(run_dir, wanted));
     if (*resume || !nw_file_is_directory(wanted) || !nw_checkpoint_exists(wanted)) return NW_OK;
-    NW_FAIL_IF(s->configs.count == 0, NW_E_ARGUMENT,
+    NW_FAIL_IF(s->job.configs.count == 0, NW_E_ARGUMENT,
                "%s holds a run already; continue it with --resume %s, or choose another --run-dir", wanted, wanted);
     NW_TRY(compare_with_run(s, wanted));
     return nw_text_copy(resume, wanted);
@@ -203,18 +203,19 @@ static void print_servers(const nw_run_options *o)
 
 static void print_world(const nw_settings *s, const nw_run_options *o, const nw_world *w)
 {
-    bool served = strcmp(s->exchange, "server") == 0;
+    bool served = strcmp(s->world.exchange, "server") == 0;
     if (w->mode == NW_REPLICAS_ALONE) return;
     fprintf(stderr, "world     %d %s ranks", w->size, w->mode == NW_REPLICAS_MPI ? "MPI" : "virtual");
     if (w->cluster) fprintf(stderr, " of cluster %s", w->cluster->name);
     if (served)
         print_servers(o);
     else
-        fprintf(stderr, ", %s%s", s->exchange, s->delay ? " one step late" : "");
-    fprintf(stderr, ", %s on the wire; a step is %lld images\n", strcmp(s->method, "none") == 0 ? "f32" : s->method,
+        fprintf(stderr, ", %s%s", s->world.exchange, s->world.delay ? " one step late" : "");
+    fprintf(stderr, ", %s on the wire; a step is %lld images\n",
+            strcmp(s->world.method, "none") == 0 ? "f32" : s->world.method,
             (o->group.global_batch > 0 ? (long long)o->group.global_batch
                                        : (long long)nw_plan_replicas(s, w) * o->group.replica.loader.batch_size) *
-                s->accumulation_steps);
+                s->update.accumulation_steps);
 }
 
 static void warn_of_threads(const nw_world *w)
@@ -227,7 +228,7 @@ static void warn_of_threads(const nw_world *w)
 static void print_start(const nw_settings *s, const nw_run_options *o, const nw_world *w, const nw_dataset *d,
                         const char *run_dir)
 {
-    if (s->git) fprintf(stderr, "nowait %s, commit %s\n", nw_version(), nw_build_commit());
+    if (s->job.git) fprintf(stderr, "nowait %s, commit %s\n", nw_version(), nw_build_commit());
     nw_settings_print(s, stderr);
     fprintf(stderr, "data      %s: %lld training and %lld test images, %d classes (%s)\n", d->name,
             (long long)d->split[NW_SPLIT_TRAIN].count, (long long)d->split[NW_SPLIT_TEST].count, d->classes, d->source);
@@ -248,7 +249,7 @@ static void print_result(const nw_settings *s, const nw_run_result *r, const cha
         printf("delays mean %.2f, median %lld, nine of ten at most %lld, all at most %lld\n",
                nw_histogram_mean(e->delays), (long long)nw_histogram_quantile(e->delays, 0.5),
                (long long)nw_histogram_quantile(e->delays, 0.9), (long long)e->delays->max);
-    if (s->quiet) return;
+    if (s->all.quiet) return;
     printf("results in %s: summary.json, metrics.jsonl, logs.tsv, checkpoints/; weights %.16s...\n", run_dir,
            r->weights_sha256);
 }
@@ -262,9 +263,9 @@ static nw_status train_in(const nw_settings *s, const nw_dataset *d, const nw_wo
     NW_CLEANUP(nw_text_free) nw_text config = {0};
     nw_session_origin origin;
     nw_run_result result;
-    bool speaks = nw_world_leads(world), shows = speaks && !s->quiet;
+    bool speaks = nw_world_leads(world), shows = speaks && !s->all.quiet;
     NW_TRY(nw_plan_run(s, d, world, &o));
-    if (s->calibrate[0]) return nw_calibrate(s, world, &o.group.replica.net);
+    if (s->world.calibrate[0]) return nw_calibrate(s, world, &o.group.replica.net);
     NW_TRY(nw_session_config_text(s, &config));
     nw_session_find_origin(&origin, &o.record);
     o.run_dir = run_dir;
@@ -278,7 +279,7 @@ static nw_status train_in(const nw_settings *s, const nw_dataset *d, const nw_wo
     if (shows) print_start(s, &o, world, d, run_dir);
     NW_TRY(nw_run_train(&o, &result));
     if (result.nothing_to_do && speaks)
-        printf("nothing to do: %s has reached the end asked for (%d epochs)\n", resume, s->epochs);
+        printf("nothing to do: %s has reached the end asked for (%d epochs)\n", resume, s->all.epochs);
     else if (speaks)
         print_result(s, &result, run_dir);
     return NW_OK;
@@ -345,8 +346,8 @@ static nw_status evaluate_best(const nw_settings *s)
 {
     NW_AUTOFREE char *best = NULL;
     char named[4096];
-    snprintf(named, sizeof named, "runs/%s", s->run_name);
-    NW_TRY(best_checkpoint(s->resume[0] ? s->resume : s->run_dir[0] ? s->run_dir : named, &best));
+    snprintf(named, sizeof named, "runs/%s", s->job.run_name);
+    NW_TRY(best_checkpoint(s->job.resume[0] ? s->job.resume : s->all.run_dir[0] ? s->all.run_dir : named, &best));
     return nw_session_evaluate(s, best);
 }
 
@@ -370,10 +371,10 @@ nw_status nw_command_train(int argc, char **argv)
     int positional;
     NW_TRY(nw_session_parse(NW_COMMAND_TRAIN, argc, argv, &settings, &positional));
     NW_FAIL_IF(positional > 0, NW_E_ARGUMENT, "'nowait train' takes options only, not '%s'", argv[0]);
-    if (strcmp(settings.recipe, "list") == 0) return nw_recipe_list(stdout);
-    if (settings.print_config) return nw_train_show(&settings);
+    if (strcmp(settings.job.recipe, "list") == 0) return nw_recipe_list(stdout);
+    if (settings.job.print_config) return nw_train_show(&settings);
     NW_TRY(nw_plan_check(&settings));
     nw_session_notes(&settings);
     nw_session_catch_signals();
-    return settings.evaluate ? evaluate_best(&settings) : train(&settings);
+    return settings.job.evaluate ? evaluate_best(&settings) : train(&settings);
 }

@@ -135,10 +135,10 @@ static nw_status make_name(composition *c)
 
 nw_status nw_compose(nw_settings *s)
 {
-    if (s->configs.count == 0) return NW_OK;
+    if (s->job.configs.count == 0) return NW_OK;
     composition *c = nw_bump_alloc(&s->memory->region, sizeof *c);
     NW_TRY_MEMORY(c);
     *c = (composition){.settings = s, .region = &s->memory->region};
-    for (int i = 0; i < s->configs.count; i++) NW_TRY(load_with_bases(c, s->configs.at[i]));
+    for (int i = 0; i < s->job.configs.count; i++) NW_TRY(load_with_bases(c, s->job.configs.at[i]));
     return make_name(c);
 }

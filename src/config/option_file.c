@@ -51,7 +51,7 @@ static nw_status reserved(nw_settings *s, const char *where, const nw_yaml *node
 
 bool nw_config_is_of_line(const nw_option *o)
 {
-    return o->field == NW_AT(recipe) || o->field == NW_AT(configs) || o->field == NW_AT(print_config);
+    return o->field == NW_AT(job.recipe) || o->field == NW_AT(job.configs) || o->field == NW_AT(job.print_config);
 }
 
 static nw_status apply_key(nw_settings *s, const char *name, const nw_yaml *node, nw_layer layer)
@@ -200,7 +200,7 @@ static void write_comment(const char *text, FILE *out)
 }
 
 /* What made the settings but is not read again: it has done its work. */
-static bool is_spent(const nw_option *o) { return nw_config_is_of_line(o) || o->field == NW_AT(shorten); }
+static bool is_spent(const nw_option *o) { return nw_config_is_of_line(o) || o->field == NW_AT(training.shorten); }
 
 nw_status nw_config_write(const nw_settings *s, FILE *out)
 {

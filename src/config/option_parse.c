@@ -74,7 +74,7 @@ static nw_status take_option(line *l, nw_option_match match, const char *dashes,
         NW_FAIL_IF(l->at + 1 >= l->argc, NW_E_ARGUMENT, "%s%s needs a value: %s", dashes, shown, o->values);
         value = l->argv[++l->at];
     }
-    if (o->field == NW_AT(grid)) { /* grids add up: each is a dimension of its own */
+    if (o->field == NW_AT(experiment.grid)) { /* grids add up: each is a dimension of its own */
         value = l->grids ? nw_bump_print(&l->settings->memory->region, "%s\n%s", l->grids, value) : value;
         NW_TRY_MEMORY(value);
         l->grids = value;
@@ -170,15 +170,15 @@ static nw_status take_files(line *l)
     nw_settings *s = l->settings;
     if (!(s->memory->command & RUNS)) return NW_OK;
     if (s->memory->command == NW_COMMAND_TRAIN) NW_TRY(choose_demo(s));
-    if (strcmp(s->recipe, "list") == 0) return NW_OK;
-    if (*s->recipe) {
+    if (strcmp(s->job.recipe, "list") == 0) return NW_OK;
+    if (*s->job.recipe) {
         char path[NW_PATH_MOST];
-        NW_TRY(nw_recipe_find(s->recipe, path));
+        NW_TRY(nw_recipe_find(s->job.recipe, path));
         NW_TRY(nw_config_apply(s, path, NW_LAYER_RECIPE));
     }
     NW_TRY(nw_compose(s));
     NW_TRY(nw_override_apply(s, l->overrides, l->override_count, NW_OVERRIDE_PLAIN));
-    if (strcmp(s->defaults, "global") != 0) NW_TRY(nw_settings_apply_defaults(s, s->defaults));
+    if (strcmp(s->job.defaults, "global") != 0) NW_TRY(nw_settings_apply_defaults(s, s->job.defaults));
     return nw_override_apply(s, l->overrides, l->override_count, NW_OVERRIDE_DEPENDENT);
 }
 

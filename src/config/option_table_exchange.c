@@ -1,10 +1,10 @@
 /*
- * option_table_exchange.c - options that are understood but do not act yet or do not act here, and the reference codes'
- * flags that say in other words what an option says.
+ * option_table_exchange.c - options of exchanges, servers, codecs and pipelines; those that do not act here; and flags
+ * of the reference codes that say in other words what an option says.
  *
- * LATER rows belong to exchanges, codecs and pipelines. To bring one to life: give it a field in nw_settings, put
- * NW_AT(field) and NW_OPTION_LIVE in its row, and nw_settings_check no longer refuses it.
- * IGNORED rows belong to graphics processors, accounts and launchers of the reference codes.
+ * LATER rows, and words of a choice behind '~', are understood, but not part of this version: help does not show them,
+ * and nw_settings_check refuses them. To bring a row to life: give it a field in one of the settings of options.h, and
+ * ACTS or TRAINS in its row. IGNORED rows belong to graphics processors, accounts and launchers of the reference codes.
  */
 #include "config/option_table.h"
 
@@ -53,28 +53,30 @@ const nw_option nw_option_more_rows[] = {
     {"msg-dtype", NULL, 0, CHOICE, "f32|bf16|f16", "f32", LATER(GRADIENT), "of messages between stages"},
 
     /* several replicas */
-    {"exchange", NULL, 0, CHOICE, "none|allreduce|server|~gossip|~local", "none", ACTS(exchange, 0, 0, EXCHANGE),
+    {"exchange", NULL, 0, CHOICE, "none|allreduce|server|~gossip|~local", "none", ACTS(world.exchange, 0, 0, EXCHANGE),
      "how replicas agree; none is for one replica"},
-    {"world-size", NULL, 'w', INT, "N", "1", ACTS(world_size, 1, 1024, EXCHANGE),
+    {"world-size", NULL, 'w', INT, "N", "1", ACTS(world.world_size, 1, 1024, EXCHANGE),
      "ranks that are expected; the launcher or --virtual makes them"},
-    {"virtual", NULL, 0, INT, "N", "0", ACTS(virtual_ranks, 0, 1024, EXCHANGE), "simulate N ranks in this process"},
-    {"cluster", NULL, 0, TEXT, "FILE|NAME", "", ACTS(cluster, 0, 0, EXCHANGE),
+    {"virtual", NULL, 0, INT, "N", "0", ACTS(world.virtual_ranks, 0, 1024, EXCHANGE),
+     "simulate N ranks in this process"},
+    {"cluster", NULL, 0, TEXT, "FILE|NAME", "", ACTS(world.cluster, 0, 0, EXCHANGE),
      "speeds and links of simulated ranks: a file, ideal, 1g, 10g, 100g"},
-    {"faults", NULL, 0, TEXT, "FILE|NAME", "", ACTS(faults, 0, 0, EXCHANGE), "a script of what goes wrong when"},
-    {"calibrate", NULL, 0, TEXT, "FILE.yaml", "", ACTS(calibrate, 0, 0, EXCHANGE),
+    {"faults", NULL, 0, TEXT, "FILE|NAME", "", ACTS(world.faults, 0, 0, EXCHANGE), "a script of what goes wrong when"},
+    {"calibrate", NULL, 0, TEXT, "FILE.yaml", "", ACTS(world.calibrate, 0, 0, EXCHANGE),
      "measure this machine, write a cluster file and stop"},
-    {"delay", NULL, 0, INT, "N", "0", ACTS(delay, 0, 1, EXCHANGE),
+    {"delay", NULL, 0, INT, "N", "0", ACTS(world.delay, 0, 1, EXCHANGE),
      "allreduce: apply a gradient N steps later, while it travels"},
-    {"bucket-bytes", NULL, 0, INT64, "N", "4194304", ACTS(bucket_bytes, 1024, 1e9, EXCHANGE),
+    {"bucket-bytes", NULL, 0, INT64, "N", "4194304", ACTS(world.bucket_bytes, 1024, 1e9, EXCHANGE),
      "of gradient that travel together, at least"},
-    {"timeout", NULL, 0, NUMBER, "SECONDS", "300", ACTS(timeout, 0, 1e9, EXCHANGE),
+    {"timeout", NULL, 0, NUMBER, "SECONDS", "300", ACTS(world.timeout, 0, 1e9, EXCHANGE),
      "a rank that waits longer gives up and says for whom; 0: never"},
-    {"compare-every", NULL, 0, INT64, "N", "100", ACTS(compare_every, 0, 9e15, EXCHANGE),
+    {"compare-every", NULL, 0, INT64, "N", "100", ACTS(world.compare_every, 0, 9e15, EXCHANGE),
      "steps between two comparisons of replicas; 0: never"},
-    {"trace", NULL, 0, FLAG, NULL, "false", ACTS(trace, 0, 0, EXCHANGE), "write trace.json: what every rank did when"},
-    {"trace-events", NULL, 0, INT64, "N", "65536", ACTS(trace_events, 64, 1 << 24, EXCHANGE),
+    {"trace", NULL, 0, FLAG, NULL, "false", ACTS(world.trace, 0, 0, EXCHANGE),
+     "write trace.json: what every rank did when"},
+    {"trace-events", NULL, 0, INT64, "N", "65536", ACTS(world.trace_events, 64, 1 << 24, EXCHANGE),
      "events of a rank that it holds at most"},
-    {"record-events", "record-schedule", 0, FLAG, NULL, "true", ACTS(record_events, 0, 0, EXCHANGE),
+    {"record-events", "record-schedule", 0, FLAG, NULL, "true", ACTS(world.record_events, 0, 0, EXCHANGE),
      "of several ranks: write event-log/, from which 'nowait replay' repeats the run"},
     {"apply-acid", NULL, 0, FLAG, NULL, "false", LATER(EXCHANGE), "gossip: continuous momentum"},
     {"acid-params", NULL, 0, NUMBERS, "ETA,ALPHA", "", LATER(EXCHANGE), "its constants; default from the graph"},
@@ -83,38 +85,39 @@ const nw_option nw_option_more_rows[] = {
     {"rate-com", NULL, 0, NUMBER, "X", "1", LATER(EXCHANGE), "gossip: averagings of a worker per gradient"},
     {"deterministic-coms", NULL, 0, FLAG, NULL, "false", LATER(EXCHANGE), "gossip: a fixed number of them"},
     {"deterministic-neighbor", NULL, 0, FLAG, NULL, "false", LATER(EXCHANGE), "gossip: with neighbours in turn"},
-    {"bn-sync", NULL, 0, CHOICE, "local|average|recalibrate", "average", ACTS(bn_sync, 0, 0, EXCHANGE),
+    {"bn-sync", NULL, 0, CHOICE, "local|average|recalibrate", "average", ACTS(world.bn_sync, 0, 0, EXCHANGE),
      "running statistics for evaluation: rank 0's, the mean, measured anew"},
-    {"recalibrate-batches", NULL, 0, INT, "N", "16", ACTS(recalibrate_batches, 1, 1 << 20, EXCHANGE),
+    {"recalibrate-batches", NULL, 0, INT, "N", "16", ACTS(world.recalibrate_batches, 1, 1 << 20, EXCHANGE),
      "bn-sync recalibrate: of each rank"},
 
     /* servers, and delays */
-    {"communication", NULL, 0, CHOICE, "sync|async", "sync", TRAINS(communication, 0, 0),
+    {"communication", NULL, 0, CHOICE, "sync|async", "sync", TRAINS(server.communication, 0, 0),
      "server: an update is made of one gradient of each worker, or of any"},
-    {"servers", NULL, 0, INT, "S", "1", TRAINS(servers, 1, 1024), "that own the parameters, each a range of them"},
-    {"server-computes", NULL, 0, FLAG, NULL, "false", TRAINS(server_computes, 0, 0),
+    {"servers", NULL, 0, INT, "S", "1", TRAINS(server.servers, 1, 1024),
+     "that own the parameters, each a range of them"},
+    {"server-computes", NULL, 0, FLAG, NULL, "false", TRAINS(server.server_computes, 0, 0),
      "server: its ranks compute gradients as well, when there is nothing to apply"},
-    {"global-batch", NULL, 0, FLAG, NULL, "false", TRAINS(global_batch, 0, 0),
+    {"global-batch", NULL, 0, FLAG, NULL, "false", TRAINS(server.global_batch, 0, 0),
      "synchronous server: --batch-size is of all workers together"},
-    {"in-flight", NULL, 0, INT, "N", "0", TRAINS(in_flight, 0, 8),
+    {"in-flight", NULL, 0, INT, "N", "0", TRAINS(server.in_flight, 0, 8),
      "server: gradients of a worker under way; 0: 2, or 1 if synchronous"},
-    {"max-staleness", NULL, 0, INT64, "N", "-1", TRAINS(max_staleness, -1, 1e15),
+    {"max-staleness", NULL, 0, INT64, "N", "-1", TRAINS(server.max_staleness, -1, 1e15),
      "server: updates that a gradient may miss; -1: any number"},
-    {"staleness", NULL, 0, CHOICE, "wait|drop|weight", "wait", TRAINS(staleness, 0, 0),
+    {"staleness", NULL, 0, CHOICE, "wait|drop|weight", "wait", TRAINS(server.staleness, 0, 0),
      "server: what becomes of gradients that would miss more"},
-    {"server-correction", NULL, 0, CHOICE, "none|inverse|dc-asgd", "none", TRAINS(server_correction, 0, 0),
+    {"server-correction", NULL, 0, CHOICE, "none|inverse|dc-asgd", "none", TRAINS(server.server_correction, 0, 0),
      "against the age of a gradient"},
-    {"dc-lambda", NULL, 0, NUMBER, "X", "0.04", TRAINS(dc_lambda, 0, 1e9), "dc-asgd: how much is compensated"},
-    {"server-threads", "master-num-threads", 0, INT, "N", "0", TRAINS(server_threads, 0, 1024),
+    {"dc-lambda", NULL, 0, NUMBER, "X", "0.04", TRAINS(server.dc_lambda, 0, 1e9), "dc-asgd: how much is compensated"},
+    {"server-threads", "master-num-threads", 0, INT, "N", "0", TRAINS(server.server_threads, 0, 1024),
      "of ranks that only serve; 0: as --threads"},
     {"use-sparse", NULL, 0, FLAG, NULL, "false", LATER(SERVER), "server: leave zeros out of messages"},
-    {"max-delay", NULL, 0, INT, "D", "1", TRAINS(max_delay, 1, NW_DELAY_MODELS_MOST),
+    {"max-delay", NULL, 0, INT, "D", "1", TRAINS(delays.max_delay, 1, NW_DELAY_MODELS_MOST),
      "one replica: take each gradient at one of the last D models; 1: the newest"},
-    {"delay-law", NULL, 0, CHOICE, "uniform|fixed|heavy|worker", "uniform", TRAINS(delay_law, 0, 0),
+    {"delay-law", NULL, 0, CHOICE, "uniform|fixed|heavy|worker", "uniform", TRAINS(delays.delay_law, 0, 0),
      "max-delay: which of them"},
-    {"delay-tail", NULL, 0, NUMBER, "A", "1", TRAINS(delay_tail, 0.01, 100),
+    {"delay-tail", NULL, 0, NUMBER, "A", "1", TRAINS(delays.delay_tail, 0.01, 100),
      "delay-law heavy: exponent of the tail, small for many long delays"},
-    {"delay-workers", NULL, 0, INT, "W", "10", TRAINS(delay_workers, 1, NW_DELAY_MODELS_MOST),
+    {"delay-workers", NULL, 0, INT, "W", "10", TRAINS(delays.delay_workers, 1, NW_DELAY_MODELS_MOST),
      "delay-law worker: how many take turns, each with a delay of its own"},
 
     /* what travels */
@@ -123,7 +126,7 @@ const nw_option nw_option_more_rows[] = {
     {"method", NULL, 0, CHOICE,
      "none|fp16|bf16|~topk|~randomk|~thresholdv=threshold|~adaptivethreshold|~terngrad|~qsgd=randomdithering|~sign|"
      "~powersgd|~dgc",
-     "none", ACTS(method, 0, 0, CODEC), "the compressor"},
+     "none", ACTS(world.method, 0, 0, CODEC), "the compressor"},
     {"ratio", "compress-ratio", 'K', NUMBER, "R", "0.5", LATER(CODEC), "topk, randomk, dgc: share that is sent"},
     {"threshold", NULL, 'V', NUMBER, "V", "0.001", LATER(CODEC), "thresholdv: least size that is sent"},
     {"qstates", NULL, 'Q', INT, "S", "255", LATER(CODEC), "qsgd: levels"},

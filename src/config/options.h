@@ -73,32 +73,50 @@ typedef struct nw_knots {
 /* A switch that may be left to the dataset. */
 typedef enum nw_switch { NW_SWITCH_AUTO = -1, NW_SWITCH_OFF = 0, NW_SWITCH_ON = 1 } nw_switch;
 
-/* Texts are never NULL unless said; "" means none. */
-typedef struct nw_settings {
-    /* the run */
-    const char *run_dir;  /* where the run leaves its files; "": runs/<run_name> */
+/* What options say, by purpose. Texts are never NULL unless said; "" means none. */
+
+/* Every command. */
+typedef struct nw_common_settings {
+    const char *run_dir; /* where the run leaves its files; "": runs/<run_name> */
+    const char *data_dir;
+    int64_t seed;
+    int threads; /* 0: all CPUs this process may use */
+    bool quiet;
+    int epochs;
+    int64_t max_steps; /* 0: none */
+} nw_common_settings;
+
+/* train, sweep, reproduce: where a run comes from, and what it leaves. */
+typedef struct nw_job_settings {
     const char *run_name; /* made from name, suffix, recipe or composition; never empty */
     const char *name, *suffix;
     const char *recipe, *defaults; /* as resolved: "" and "global" where none */
     nw_text_list configs;
-    int64_t seed;
-    int threads; /* 0: all CPUs this process may use */
-    bool quiet, git, tensorboard, compat_ref, print_config;
-    const char *precision;   /* f32, bf16, auto: nw_settings_precision */
-    const char *convolution; /* auto, direct */
-    const char *format;      /* table, json */
+    bool git, tensorboard, print_config, evaluate;
+    int print_freq;
+    const char *metrics_file, *log_dir;   /* "": in the run directory */
+    const char *resume, *name_checkpoint; /* "" none */
+    int64_t checkpoint_every;             /* steps; 0: after every epoch */
+    int keep;
+} nw_job_settings;
 
-    /* the model */
+/* Those that make a network: train, sweep, reproduce, eval, predict, info, and some benchmarks. */
+typedef struct nw_model_settings {
     const char *model, *stem, *init_scheme, *init;
     int width, classes, image_size, n_layers, hidden_size; /* 0: the model's or dataset's own */
     double dropout;                                        /* negative: the model's own */
-    bool last_bn_zero_init;
+    bool last_bn_zero_init, compat_ref;
     nw_int_list channels;                       /* resnet9: prep, layer1, layer2, layer3; empty: its own */
     nw_text_list residual_layers, extra_layers; /* resnet9; "none" alone: no layer */
     double output_weight;                       /* resnet9 and its kind; 0: the model's own */
+    const char *precision;                      /* f32, bf16, auto: nw_settings_precision */
+    const char *convolution;                    /* auto, direct */
+    int batch_size;
+} nw_model_settings;
 
-    /* the data */
-    const char *dataset, *data_dir;
+/* Those that read images: train, sweep, reproduce, eval, bench loader; data has some. */
+typedef struct nw_data_settings {
+    const char *dataset;
     double val_ratio;
     int64_t limit; /* images of each split; 0: all */
     bool download, drop_last;
@@ -111,13 +129,14 @@ typedef struct nw_settings {
     const char *epoch_of;          /* all, each */
     bool non_iid_data;
     double dirichlet_alpha;
+} nw_data_settings;
 
-    /* the length, and when to look */
-    int batch_size, test_batch_size, train_eval_batch_size; /* 0 (the last two): as batch_size */
-    int epochs, start_epoch, max_batches, shorten;          /* 0 (the last two): none */
-    int64_t max_steps;                                      /* 0: none */
-    int eval_every, print_freq;
-    bool train_metrics, evaluate, evaluate_first;
+/* train, sweep, reproduce, as all that follow up to delays: the length, and when to look. eval and predict have tta. */
+typedef struct nw_training_settings {
+    int test_batch_size, train_eval_batch_size; /* 0: as batch_size */
+    int start_epoch, max_batches, shorten;      /* 0 (the last two): none */
+    int eval_every;
+    bool train_metrics, evaluate_first;
     const char *metric; /* what "best" means: test_top1, test_top5, test_loss, val_top1, val_top5, val_loss, none */
     const char *on_divergence; /* stop, rollback, continue */
     double divergence_factor, rollback_lr;
@@ -125,8 +144,12 @@ typedef struct nw_settings {
     const char *tta;           /* none, flip */
     double ema_decay;          /* 0: no average */
     int ema_every, ema_epochs; /* steps between two takes; only the last epochs (0: all) */
+    double label_smoothing;
+    const char *loss_reduction; /* mean, sum */
+    const char *algorithm;      /* resolved: s1 to s6 and a1 to a6, as the method flags or --algorithm say */
+} nw_training_settings;
 
-    /* the update */
+typedef struct nw_optimizer_settings {
     const char *optimizer, *decay_filter; /* filter: all, no-norm-bias, no-1d, no-norm */
     double lr, momentum, dampening, beta1, beta2, eps, weight_decay, clip_norm, clip_value; /* clips: 0 is none */
     bool nesterov;
@@ -136,10 +159,10 @@ typedef struct nw_settings {
     nw_number_list box; /* apam-paper: least and greatest weight; empty: none */
     int accumulation_steps;
     bool accumulation_averaging;
-    double label_smoothing;
-    const char *loss_reduction; /* mean, sum */
+} nw_optimizer_settings;
 
-    /* the learning rate over time */
+/* The learning rate over time. */
+typedef struct nw_rate_settings {
     const char *scheduler;
     double warm_up;      /* epochs */
     double warm_up_from; /* share of the rate to begin with; negative: one over the number of workers */
@@ -149,49 +172,77 @@ typedef struct nw_settings {
     nw_knots lr_knots; /* (epoch, multiple of lr) */
     double t_max;      /* cosine-annealing: half period in epochs; 0: the epochs after warm-up */
     double lr_max;     /* inverse-sqrt; 0: none */
+} nw_rate_settings;
 
-    /* checkpoints and records */
-    const char *resume, *name_checkpoint; /* "" none */
-    int64_t checkpoint_every;             /* steps; 0: after every epoch */
-    int keep;
-    const char *metrics_file, *log_dir; /* "": in the run directory */
-
-    /* the gradient */
-    const char *algorithm; /* resolved: s1 to s6 and a1 to a6, as the method flags or --algorithm say */
-
-    /* several replicas, and what travels between them */
+/* Several replicas, and what travels between them; bench exchange has these too. */
+typedef struct nw_exchange_settings {
     const char *exchange, *cluster, *faults, *calibrate, *bn_sync, *method; /* "" (cluster, faults, calibrate): none */
     int world_size, virtual_ranks, delay, recalibrate_batches;              /* virtual_ranks 0: none */
-    const char *communication, *staleness, *server_correction;              /* of a parameter server */
+    int64_t bucket_bytes, compare_every, trace_events;
+    double timeout; /* seconds; 0: none */
+    bool trace, record_events;
+} nw_exchange_settings;
+
+typedef struct nw_server_settings {
+    const char *communication, *staleness, *server_correction;
     int servers, in_flight, server_threads;
     int64_t max_staleness;
     double dc_lambda;
     bool server_computes, global_batch;
-    int64_t bucket_bytes, compare_every, trace_events;
-    double timeout;               /* seconds; 0: none */
-    int max_delay, delay_workers; /* of one replica: models that gradients are taken at, 1: the newest alone */
+} nw_server_settings;
+
+/* Of one replica. */
+typedef struct nw_delay_settings {
+    int max_delay, delay_workers; /* models that gradients are taken at, 1: the newest alone */
     const char *delay_law;        /* uniform, fixed, heavy, worker */
     double delay_tail;
-    bool trace, record_events;
+} nw_delay_settings;
 
-    /* benchmarks, eval, predict, data, sweep, reproduce */
+/* Those that look: bench, info, eval, predict, data; sweep has format, replay steps. */
+typedef struct nw_measure_settings {
+    const char *format; /* table, json */
     int steps, repeats, top;
-    bool profile, models, fused, real;
-    const char *graph, *split, *url, *output, *scale;
-    nw_text_list grid; /* sweep: "lr=0.1,0.2" */
-    int seeds;
+    bool profile, models, fused;
+    const char *graph, *split, *url, *output;
+} nw_measure_settings;
 
-    /* replay; also steps (0: all) and run_dir */
+/* sweep, reproduce */
+typedef struct nw_experiment_settings {
+    const char *scale;
+    nw_text_list grid; /* "lr=0.1,0.2" */
+    int seeds;
+    bool real, dry_run;
+} nw_experiment_settings;
+
+/* replay; also measure.steps (0: all) */
+typedef struct nw_replay_settings {
     const char *from; /* "": the beginning */
     bool show;
+} nw_replay_settings;
 
-    /* launch */
+typedef struct nw_launch_settings {
     int ranks, max_restarts;
     double restart_delay; /* seconds */
     const char *launcher; /* auto, mpirun, srun */
     const char *hosts, *launcher_args;
     bool dry_run;
+} nw_launch_settings;
 
+typedef struct nw_settings {
+    nw_common_settings all;
+    nw_job_settings job;
+    nw_model_settings net;
+    nw_data_settings data;
+    nw_training_settings training;
+    nw_optimizer_settings update;
+    nw_rate_settings rate;
+    nw_exchange_settings world;
+    nw_server_settings server;
+    nw_delay_settings delays;
+    nw_measure_settings measure;
+    nw_experiment_settings experiment;
+    nw_replay_settings replay;
+    nw_launch_settings launch;
     struct nw_settings_memory *memory; /* origins, notes, texts; NULL after nw_settings_free */
 } nw_settings;
 

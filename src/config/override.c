@@ -130,7 +130,7 @@ static nw_status set_milestones(const overriding *o, const char *text)
         char number[32];
         double value;
         NW_TRY(read_number(o, item, &value));
-        nw_number_print(value + o->settings->warm_up, number);
+        nw_number_print(value + o->settings->rate.warm_up, number);
         all = nw_bump_print(region, "%s%s%s", all, *all ? "," : "", number);
         NW_TRY_MEMORY(all);
     }
@@ -145,7 +145,7 @@ static nw_status set_dataset(const overriding *o, const char *text)
 /* CIFAR is two datasets here; of others a part of the classes is taken. */
 static nw_status set_classes(const overriding *o, const char *text)
 {
-    bool cifar = strncmp(o->settings->dataset, "cifar", 5) == 0, ten = strcmp(text, "10") == 0;
+    bool cifar = strncmp(o->settings->data.dataset, "cifar", 5) == 0, ten = strcmp(text, "10") == 0;
     if (!cifar) return set_option(o, o->row->option, text);
     NW_FAIL_IF(!ten && strcmp(text, "100") != 0, NW_E_ARGUMENT, "%s: CIFAR has 10 or 100 classes, not %s", o->name,
                text);
@@ -210,7 +210,7 @@ static nw_status apply(nw_settings *s, const nw_override *override, nw_override_
 
 nw_status nw_override_apply(nw_settings *s, const nw_override *overrides, int count, nw_override_pass pass)
 {
-    NW_FAIL_IF(s->configs.count == 0 && count > 0, NW_E_ARGUMENT,
+    NW_FAIL_IF(s->job.configs.count == 0 && count > 0, NW_E_ARGUMENT,
                "--configs.%s overrides a key, but no files are given; add --configs FILE...", overrides[0].key);
     for (int i = 0; i < count; i++) NW_TRY(apply(s, &overrides[i], pass));
     return NW_OK;

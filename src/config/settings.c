@@ -26,7 +26,7 @@ nw_status nw_settings_begin(nw_settings *s, unsigned command)
         if (o->field != NW_NO_FIELD && (o->kind == NW_OPTION_TEXT || o->kind == NW_OPTION_CHOICE))
             *(const char **)field_of(s, o) = "";
     }
-    s->run_name = "run";
+    s->job.run_name = "run";
     for (int i = 0; i < nw_option_count(); i++) {
         const nw_option *o = nw_option_at(i);
         nw_slot *slot = &s->memory->slots[i];
@@ -58,9 +58,9 @@ nw_status nw_settings_set(nw_settings *s, int index, const char *name, const cha
     NW_TRY(nw_option_read(o, source->where, name, text, bad, region, wins ? field_of(s, o) : NULL, &canonical));
     bool recipe = source->layer == NW_LAYER_RECIPE;
     if (recipe || source->layer == NW_LAYER_DEFAULTS_SET) {
-        if (o->field == NW_AT(epochs))
+        if (o->field == NW_AT(all.epochs))
             *(recipe ? &s->memory->recipe_epochs : &s->memory->defaults_epochs) = atoi(canonical);
-        if (o->field == NW_AT(batch_size))
+        if (o->field == NW_AT(net.batch_size))
             *(recipe ? &s->memory->recipe_batch : &s->memory->defaults_batch) = atoi(canonical);
     }
     if (wins) *slot = (nw_slot){source->layer, canonical, source->origin};
@@ -153,7 +153,7 @@ nw_status nw_settings_apply_defaults(nw_settings *s, const char *name)
         int index = nw_option_find(set[i].option, s->memory->command).index;
         if (index >= 0) NW_TRY(nw_settings_set(s, index, set[i].option, set[i].value, &source));
     }
-    const nw_default *own = nw_defaults_of_dataset(name, s->dataset);
+    const nw_default *own = nw_defaults_of_dataset(name, s->data.dataset);
     if (!own) return NW_OK;
     return nw_settings_set(s, nw_option_find(own->option, s->memory->command).index, own->option, own->value, &source);
 }
@@ -192,16 +192,16 @@ static nw_status scale(nw_settings *s, double factor, nw_layer lowest, nw_layer 
     *scaled = false;
     for (int i = 0; i < (knots_only ? 1 : 5); i++) {
         const nw_slot *slot = nw_settings_slot(s, names[i]);
-        int count = i == 0 ? s->lr_knots.count : i == 2 ? s->milestones.count : 1;
+        int count = i == 0 ? s->rate.lr_knots.count : i == 2 ? s->rate.milestones.count : 1;
         if (slot->layer < lowest || slot->layer > highest || count == 0) continue;
         double *x = nw_bump_alloc(&s->memory->region, 2 * (size_t)count * sizeof *x), *y = x + count;
         NW_TRY_MEMORY(x);
         for (int k = 0; k < count; k++) {
-            if (i == 0) x[k] = s->lr_knots.at[k].x * factor, y[k] = s->lr_knots.at[k].y;
-            if (i == 1) x[k] = s->warm_up * factor;
-            if (i == 2) x[k] = fmax(1, round(s->milestones.at[k] * factor));
-            if (i == 3) x[k] = s->t_max * factor;
-            if (i == 4) x[k] = s->ema_epochs ? fmax(1, round(s->ema_epochs * factor)) : 0;
+            if (i == 0) x[k] = s->rate.lr_knots.at[k].x * factor, y[k] = s->rate.lr_knots.at[k].y;
+            if (i == 1) x[k] = s->rate.warm_up * factor;
+            if (i == 2) x[k] = fmax(1, round(s->rate.milestones.at[k] * factor));
+            if (i == 3) x[k] = s->rate.t_max * factor;
+            if (i == 4) x[k] = s->training.ema_epochs ? fmax(1, round(s->training.ema_epochs * factor)) : 0;
         }
         const char *text = NULL;
         NW_TRY(print_list(s, count, x, i == 0 ? y : NULL, &text));
@@ -220,16 +220,16 @@ static nw_status scale_to_batch(nw_settings *s)
     char why[96], number[32];
     bool scaled = false;
     int before = 0;
-    bool per_image = strcmp(s->loss_reduction, "sum") == 0;
+    bool per_image = strcmp(s->training.loss_reduction, "sum") == 0;
     for (int i = 0; i < 2 && per_image; i++) {
         nw_layer layer = nw_settings_slot(s, names[i])->layer;
         int own = layer == NW_LAYER_RECIPE         ? s->memory->recipe_batch
                   : layer == NW_LAYER_DEFAULTS_SET ? s->memory->defaults_batch
                                                    : 0;
-        if (own == 0 || own == s->batch_size || nw_settings_slot(s, "batch-size")->layer <= layer) continue;
-        double factor = (double)s->batch_size / own;
-        nw_number_print(i == 0 ? s->lr / factor : s->weight_decay * factor, number);
-        snprintf(why, sizeof why, ", scaled from batches of %d to %d", own, s->batch_size);
+        if (own == 0 || own == s->net.batch_size || nw_settings_slot(s, "batch-size")->layer <= layer) continue;
+        double factor = (double)s->net.batch_size / own;
+        nw_number_print(i == 0 ? s->update.lr / factor : s->update.weight_decay * factor, number);
+        snprintf(why, sizeof why, ", scaled from batches of %d to %d", own, s->net.batch_size);
         NW_TRY(nw_settings_replace(s, names[i], number, why));
         before = own;
         scaled = true;
@@ -239,21 +239,21 @@ static nw_status scale_to_batch(nw_settings *s)
         s,
         "the loss is a sum, so lr and weight decay of batches of %d are scaled to batches of %d: "
         "--lr %g, --weight-decay %g",
-        before, s->batch_size, s->lr, s->weight_decay);
+        before, s->net.batch_size, s->update.lr, s->update.weight_decay);
 }
 
 /* The last knot of a defaults set goes to the end of the run; the others stay, as far as there is room. */
 static nw_status move_last_knot(nw_settings *s, const char *why, bool *moved)
 {
-    int count = s->lr_knots.count;
+    int count = s->rate.lr_knots.count;
     *moved = false;
     if (nw_settings_slot(s, "lr-knots")->layer != NW_LAYER_DEFAULTS_SET || count == 0) return NW_OK;
-    if (count > 1 && s->lr_knots.at[count - 2].x >= s->epochs) return NW_OK;
+    if (count > 1 && s->rate.lr_knots.at[count - 2].x >= s->all.epochs) return NW_OK;
     double *x = nw_bump_alloc(&s->memory->region, 2 * (size_t)count * sizeof *x), *y = x + count;
     const char *text;
     NW_TRY_MEMORY(x);
-    for (int k = 0; k < count; k++) x[k] = s->lr_knots.at[k].x, y[k] = s->lr_knots.at[k].y;
-    x[count - 1] = s->epochs;
+    for (int k = 0; k < count; k++) x[k] = s->rate.lr_knots.at[k].x, y[k] = s->rate.lr_knots.at[k].y;
+    x[count - 1] = s->all.epochs;
     *moved = true;
     NW_TRY(print_list(s, count, x, y, &text));
     return nw_settings_replace(s, "lr-knots", text, why);
@@ -266,27 +266,29 @@ static nw_status scale_to_epochs(nw_settings *s)
     const struct nw_settings_memory *m = s->memory;
     char why[64];
     bool scaled;
-    if (s->shorten > 0 && s->epochs > 0 && s->shorten != s->epochs) {
-        snprintf(why, sizeof why, ", scaled from %d to %d epochs", s->epochs, s->shorten);
-        NW_TRY(scale(s, (double)s->shorten / s->epochs, NW_LAYER_DEFAULT, NW_LAYER_COMMAND, false, why, &scaled));
+    if (s->training.shorten > 0 && s->all.epochs > 0 && s->training.shorten != s->all.epochs) {
+        snprintf(why, sizeof why, ", scaled from %d to %d epochs", s->all.epochs, s->training.shorten);
+        NW_TRY(scale(s, (double)s->training.shorten / s->all.epochs, NW_LAYER_DEFAULT, NW_LAYER_COMMAND, false, why,
+                     &scaled));
         if (scaled)
             NW_TRY(nw_settings_add_note(s, "warm-up, knots and milestones are scaled from %d to %d epochs (--shorten)",
-                                        s->epochs, s->shorten));
-        snprintf(why, sizeof why, "%d", s->shorten);
+                                        s->all.epochs, s->training.shorten));
+        snprintf(why, sizeof why, "%d", s->training.shorten);
         return nw_settings_replace(s, "max-epoch", why, ", then --shorten");
     }
     nw_layer epochs_layer = nw_settings_slot(s, "max-epoch")->layer;
     bool recipe = m->scale_with_epochs && m->recipe_epochs > 0 && epochs_layer > NW_LAYER_RECIPE;
     int before = recipe ? m->recipe_epochs : m->defaults_epochs;
-    if (before <= 0 || before == s->epochs || s->epochs == 0 || epochs_layer <= NW_LAYER_DEFAULTS_SET) return NW_OK;
-    snprintf(why, sizeof why, ", scaled from %d to %d epochs", before, s->epochs);
+    if (before <= 0 || before == s->all.epochs || s->all.epochs == 0 || epochs_layer <= NW_LAYER_DEFAULTS_SET)
+        return NW_OK;
+    snprintf(why, sizeof why, ", scaled from %d to %d epochs", before, s->all.epochs);
     if (!recipe) NW_TRY(move_last_knot(s, why, &scaled));
     if (!recipe && scaled) return NW_OK;
     nw_layer layer = recipe ? NW_LAYER_RECIPE : NW_LAYER_DEFAULTS_SET;
-    NW_TRY(scale(s, (double)s->epochs / before, layer, layer, !recipe, why, &scaled));
+    NW_TRY(scale(s, (double)s->all.epochs / before, layer, layer, !recipe, why, &scaled));
     if (!recipe || !scaled) return NW_OK;
     return nw_settings_add_note(s, "the recipe's warm-up, knots and milestones are scaled from %d to %d epochs", before,
-                                s->epochs);
+                                s->all.epochs);
 }
 
 /* ---- the algorithm ----------------------------------------------------------------------------------------------- */
@@ -304,7 +306,7 @@ static bool is_on(const nw_settings *s, int flag)
 static void say_algorithm(const nw_settings *s, char text[NW_WORDS_MOST])
 {
     const nw_option *o = nw_option_at(nw_option_find("algorithm", s->memory->command).index);
-    const char *word = nw_choice_find(o->values, s->algorithm), *other = word + strcspn(word, "|=");
+    const char *word = nw_choice_find(o->values, s->training.algorithm), *other = word + strcspn(word, "|=");
     size_t used = 0;
     for (int i = 0; i < METHOD_FLAGS && s->memory->by_flags; i++)
         if (is_on(s, i))
@@ -340,7 +342,7 @@ static nw_status resolve_algorithm(nw_settings *s)
     NW_FAIL_IF(slot->layer == layer && strcmp(slot->text, id) != 0, NW_E_ARGUMENT,
                "%s does not agree with %s; leave one of the two out", named, flags);
     *slot = (nw_slot){layer, id, origin};
-    s->algorithm = id;
+    s->training.algorithm = id;
     return NW_OK;
 }
 
@@ -350,31 +352,31 @@ nw_status nw_settings_name_run(nw_settings *s, int ranks)
 {
     nw_bump *region = &s->memory->region;
     char *name;
-    if (*s->name) {
-        name = nw_bump_print(region, "%s%s", s->name, s->suffix);
+    if (*s->job.name) {
+        name = nw_bump_print(region, "%s%s", s->job.name, s->job.suffix);
     } else if (s->memory->composed_name) {
-        name = nw_bump_print(region, "%s%s.np%d", s->memory->composed_name, s->suffix, ranks);
-    } else if (*s->recipe) {
+        name = nw_bump_print(region, "%s%s.np%d", s->memory->composed_name, s->job.suffix, ranks);
+    } else if (*s->job.recipe) {
         /* A recipe's whole name, but only the last part of a file's. */
-        const char *end = strrchr(s->recipe, '.'), *slash = strrchr(s->recipe, '/');
+        const char *end = strrchr(s->job.recipe, '.'), *slash = strrchr(s->job.recipe, '/');
         bool file = end && strcmp(end, ".yaml") == 0;
-        const char *from = file && slash ? slash + 1 : s->recipe;
-        name = nw_bump_print(region, "%.*s%s", (int)(file ? end - from : (long)strlen(from)), from, s->suffix);
+        const char *from = file && slash ? slash + 1 : s->job.recipe;
+        name = nw_bump_print(region, "%.*s%s", (int)(file ? end - from : (long)strlen(from)), from, s->job.suffix);
     } else {
-        name = nw_bump_print(region, "%s-%s%s", s->model, s->dataset, s->suffix);
+        name = nw_bump_print(region, "%s-%s%s", s->net.model, s->data.dataset, s->job.suffix);
     }
     NW_TRY_MEMORY(name);
     for (char *c = name; *c; c++)
         if (*c == '/') *c = '-';
-    s->run_name = name;
+    s->job.run_name = name;
     return NW_OK;
 }
 
 /* How many ranks there will be, as far as options and the launcher's environment tell. */
 static int expected_ranks(const nw_settings *s)
 {
-    if (s->virtual_ranks > 0) return s->virtual_ranks;
-    return nw_mpi_launched() ? nw_mpi_environment_size() : s->world_size;
+    if (s->world.virtual_ranks > 0) return s->world.virtual_ranks;
+    return nw_mpi_launched() ? nw_mpi_environment_size() : s->world.world_size;
 }
 
 /* Whether an option has another value than the table gives it. */
@@ -414,10 +416,10 @@ static nw_status note_ignored(nw_settings *s)
 /* A model's name means what it means in the program whose defaults hold. */
 static nw_status take_meaning(nw_settings *s)
 {
-    const char *means = nw_defaults_meaning(s->defaults, "model", s->model), *word = s->model;
+    const char *means = nw_defaults_meaning(s->job.defaults, "model", s->net.model), *word = s->net.model;
     if (!means) return NW_OK;
     NW_TRY(nw_settings_replace(s, "model", means, ", as --defaults mean it"));
-    return nw_settings_add_note(s, "with --defaults %s, --model %s is %s", s->defaults, word, means);
+    return nw_settings_add_note(s, "with --defaults %s, --model %s is %s", s->job.defaults, word, means);
 }
 
 /* PETRA's synchronous modes differ in what they keep for backward, not in the gradient. */
@@ -425,7 +427,7 @@ static nw_status note_algorithm(nw_settings *s)
 {
     static const char *const modes[] = {"recomputes stages from their inputs", "recomputes stages from their inputs",
                                         "inverts stages with stashed weights", "inverts stages", "inverts stages"};
-    int mode = s->algorithm[0] == 's' ? s->algorithm[1] - '0' : 0;
+    int mode = s->training.algorithm[0] == 's' ? s->training.algorithm[1] - '0' : 0;
     if (mode < 2 || mode > 6) return NW_OK;
     char asked[NW_WORDS_MOST];
     say_algorithm(s, asked);
@@ -441,7 +443,8 @@ nw_status nw_settings_finish(nw_settings *s)
     NW_TRY(scale_to_epochs(s));
     NW_TRY(scale_to_batch(s));
     /* The layer-wise seed takes Nesterov's form whenever there is momentum. */
-    if (s->nesterov && s->momentum == 0 && nw_settings_slot(s, "nesterov")->layer == NW_LAYER_DEFAULTS_SET)
+    if (s->update.nesterov && s->update.momentum == 0 &&
+        nw_settings_slot(s, "nesterov")->layer == NW_LAYER_DEFAULTS_SET)
         NW_TRY(nw_settings_replace(s, "nesterov", "false", ", without momentum"));
     NW_TRY(resolve_algorithm(s));
     NW_TRY(note_algorithm(s));
@@ -458,7 +461,7 @@ static nw_status check_choice(const nw_settings *s, const nw_option *o, const nw
     if (!word || word == o->values || word[-1] != '~') return NW_OK;
     nw_option_words(o, '|', words);
     snprintf(asked, sizeof asked, "--%s %s", o->name, slot->text);
-    if (o->field == NW_AT(algorithm)) {
+    if (o->field == NW_AT(training.algorithm)) {
         say_algorithm(s, asked);
         snprintf(words, sizeof words, "the gradients of backprop: --algorithm backprop, or PETRA's --synchronous");
     }
@@ -484,9 +487,9 @@ nw_status nw_settings_check(nw_settings *s)
 
 nw_precision nw_settings_precision(const nw_settings *s)
 {
-    return strcmp(s->precision, "f32") == 0    ? NW_PRECISION_F32
-           : strcmp(s->precision, "bf16") == 0 ? NW_PRECISION_BF16
-                                               : NW_PRECISION_AUTO;
+    return strcmp(s->net.precision, "f32") == 0    ? NW_PRECISION_F32
+           : strcmp(s->net.precision, "bf16") == 0 ? NW_PRECISION_BF16
+                                                   : NW_PRECISION_AUTO;
 }
 
-bool nw_settings_direct(const nw_settings *s) { return strcmp(s->convolution, "direct") == 0; }
+bool nw_settings_direct(const nw_settings *s) { return strcmp(s->net.convolution, "direct") == 0; }

@@ -36,7 +36,7 @@ static nw_status multiply(nw_trials *all, const nw_trials *before, const char *o
         NW_FAIL_IF(count == MOST_VALUES, NW_E_ARGUMENT, "--grid %s has more than %d values", option, MOST_VALUES);
         next[count++] = value;
     }
-    NW_FAIL_IF((int64_t)before->count * count * before->settings->seeds > MOST_RUNS, NW_E_ARGUMENT,
+    NW_FAIL_IF((int64_t)before->count * count * before->settings->experiment.seeds > MOST_RUNS, NW_E_ARGUMENT,
                "this sweep has more than %d runs; make the grids smaller", MOST_RUNS);
     for (int t = 0; t < before->count; t++)
         for (int i = 0; i < count; i++) NW_TRY(add_combination(all, &before->at[t], option, next[i]));
@@ -133,7 +133,7 @@ nw_status nw_trials_report(const nw_trials *trials)
     }
     NW_TRY(nw_trials_save(trials, "sweep.tsv", write_tsv, t));
     NW_TRY(nw_trials_save(trials, "sweep.json", write_json, t));
-    if (strcmp(trials->settings->format, "json") == 0) return write_json(stdout, t);
+    if (strcmp(trials->settings->measure.format, "json") == 0) return write_json(stdout, t);
     print_table(t);
     return NW_OK;
 }

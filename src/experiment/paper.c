@@ -266,7 +266,7 @@ static nw_status add_run(const block_run *r, nw_trials *trials, const char *shar
     NW_TRY(add_words(r, trial, shared));
     NW_TRY(add_words(r, trial, b->options));
     if (stands_in) NW_TRY(add_words(r, trial, b->stand_in));
-    return b->epochs ? shorten(trial, trials->settings->scale, b->epochs) : NW_OK;
+    return b->epochs ? shorten(trial, trials->settings->experiment.scale, b->epochs) : NW_OK;
 }
 
 static nw_status add_remark(nw_trials *trials, const char *text)
@@ -279,13 +279,13 @@ static bool lacks_images(const nw_settings *s, const char *dataset)
 {
     NW_CLEANUP(nw_dataset_autoclose) nw_dataset *d = NULL;
     if (nw_settings_is_set(s, "dataset")) return false;
-    if (nw_dataset_open(&d, &(nw_dataset_options){.name = dataset, .dir = s->data_dir}) != NW_OK) return true;
+    if (nw_dataset_open(&d, &(nw_dataset_options){.name = dataset, .dir = s->all.data_dir}) != NW_OK) return true;
     return d->split[NW_SPLIT_TRAIN].count == 0;
 }
 
 static nw_status add_blocks(block_run *r, const nw_setup *setup, nw_trials *trials)
 {
-    const char *scale = trials->settings->scale;
+    const char *scale = trials->settings->experiment.scale;
     r->scale = strcmp(scale, "tiny") == 0 ? 1 : strcmp(scale, "small") == 0 ? 2 : 3;
     if (setup->remark) NW_TRY(add_remark(trials, setup->remark));
     for (r->node = setup->blocks->first; r->node; r->node = r->node->next) {
@@ -300,15 +300,17 @@ static nw_status add_blocks(block_run *r, const nw_setup *setup, nw_trials *tria
 nw_status nw_experiment_plan(const nw_experiment *e, nw_trials *trials)
 {
     const nw_settings *s = trials->settings;
-    NW_FAIL_IF(s->real && !e->real.blocks, NW_E_ARGUMENT, "%s has no runs of --real ranks; do it without", e->name);
-    NW_TRY(nw_text_print(&trials->dir, "%s/%s-%s%s", s->run_dir[0] ? s->run_dir : "runs/reproduce", e->name, s->scale,
-                         s->real ? "-real" : ""));
+    NW_FAIL_IF(s->experiment.real && !e->real.blocks, NW_E_ARGUMENT, "%s has no runs of --real ranks; do it without",
+               e->name);
+    NW_TRY(nw_text_print(&trials->dir, "%s/%s-%s%s", s->all.run_dir[0] ? s->all.run_dir : "runs/reproduce", e->name,
+                         s->experiment.scale, s->experiment.real ? "-real" : ""));
     if (!e->recipe) {
         NW_CLEANUP(nw_bump_free) nw_bump region = {0};
-        return add_blocks(&(block_run){.experiment = e, .region = &region}, s->real ? &e->real : &e->here, trials);
+        return add_blocks(&(block_run){.experiment = e, .region = &region}, s->experiment.real ? &e->real : &e->here,
+                          trials);
     }
     nw_trial *trial;
     NW_TRY(nw_trials_add(trials, "", &trial));
     NW_TRY(nw_words_add_format(&trial->options, "--recipe=%s", e->recipe));
-    return shorten(trial, s->scale, e->epochs);
+    return shorten(trial, s->experiment.scale, e->epochs);
 }

@@ -17,16 +17,16 @@ nw_status nw_plan_dataset(const nw_settings *s, nw_dataset **dataset)
 {
     nw_download_talk talk = {0};
     /* A folder of the user's that is not there is a mistake, and nothing to be filled. */
-    bool mistaken = !is(s->data_dir, "./data") && !nw_file_is_directory(s->data_dir);
-    nw_dataset_options o = {.name = s->dataset,
-                            .dir = s->data_dir,
-                            .download = s->download && !mistaken,
-                            .val_ratio = s->val_ratio,
-                            .classes = s->classes,
-                            .limit = s->limit,
-                            .image_size = s->crop > 0 ? s->crop : 0,
-                            .seed = (uint64_t)s->seed,
-                            .progress = s->quiet ? NULL : nw_download_say,
+    bool mistaken = !is(s->all.data_dir, "./data") && !nw_file_is_directory(s->all.data_dir);
+    nw_dataset_options o = {.name = s->data.dataset,
+                            .dir = s->all.data_dir,
+                            .download = s->data.download && !mistaken,
+                            .val_ratio = s->data.val_ratio,
+                            .classes = s->net.classes,
+                            .limit = s->data.limit,
+                            .image_size = s->data.crop > 0 ? s->data.crop : 0,
+                            .seed = (uint64_t)s->all.seed,
+                            .progress = s->all.quiet ? NULL : nw_download_say,
                             .progress_context = &talk};
     return nw_dataset_open(dataset, &o);
 }
@@ -72,17 +72,17 @@ nw_status nw_plan_augment(const nw_settings *s, const nw_dataset *d, bool augmen
                           nw_augment *augment)
 {
     *augment = nw_augment_plain(d);
-    set_normalisation(is(s->normalise, "mean-image") ? "none" : s->normalise, augment);
+    set_normalisation(is(s->data.normalise, "mean-image") ? "none" : s->data.normalise, augment);
     augment->mean_image = mean_image;
-    if (s->crop >= 0) augment->crop = s->crop;
-    if (s->resize >= 0) augment->resize = s->resize;
+    if (s->data.crop >= 0) augment->crop = s->data.crop;
+    if (s->data.resize >= 0) augment->resize = s->data.resize;
     if (!augmented) return NW_OK;
     usual(d, augment);
-    if (s->pad >= 0) augment->pad = s->pad;
-    if (s->cutout >= 0) augment->cutout = s->cutout;
-    if (s->flip >= 0) augment->flip = s->flip;
-    if (s->resized_crop >= 0) augment->resized_crop = s->resized_crop;
-    augment->pad_reflect = is(s->pad_mode, "reflect");
+    if (s->data.pad >= 0) augment->pad = s->data.pad;
+    if (s->data.cutout >= 0) augment->cutout = s->data.cutout;
+    if (s->data.flip >= 0) augment->flip = s->data.flip;
+    if (s->data.resized_crop >= 0) augment->resized_crop = s->data.resized_crop;
+    augment->pad_reflect = is(s->data.pad_mode, "reflect");
     return NW_OK;
 }
 
@@ -97,32 +97,34 @@ static const char *lines(const nw_settings *s, const char *option)
 
 nw_status nw_plan_variant(const nw_settings *s, nw_model_variant *v)
 {
-    *v = (nw_model_variant){.stem = or_null(s->stem),
-                            .init_scheme = or_null(s->init_scheme),
-                            .zero_init_residual = s->last_bn_zero_init,
-                            .compat_ref = s->compat_ref,
-                            .n_layers = s->n_layers,
-                            .hidden_size = s->hidden_size,
+    *v = (nw_model_variant){.stem = or_null(s->net.stem),
+                            .init_scheme = or_null(s->net.init_scheme),
+                            .zero_init_residual = s->net.last_bn_zero_init,
+                            .compat_ref = s->net.compat_ref,
+                            .n_layers = s->net.n_layers,
+                            .hidden_size = s->net.hidden_size,
                             .residuals = lines(s, "residual-layers"),
                             .extra_layers = lines(s, "extra-layers"),
-                            .output_weight = (float)s->output_weight};
-    v->dropout = s->dropout < 0 ? 0.0f : s->dropout == 0 ? -1.0f : (float)s->dropout; /* the model's own, none, this */
-    NW_FAIL_IF(s->channels.count != 0 && s->channels.count != 4, NW_E_ARGUMENT,
-               "--channels takes four numbers, for prep, layer1, layer2 and layer3, not %d", s->channels.count);
-    for (int i = 0; i < s->channels.count; i++) v->widths[i] = s->channels.at[i];
+                            .output_weight = (float)s->net.output_weight};
+    v->dropout = s->net.dropout < 0    ? 0.0f
+                 : s->net.dropout == 0 ? -1.0f
+                                       : (float)s->net.dropout; /* the model's own, none, this */
+    NW_FAIL_IF(s->net.channels.count != 0 && s->net.channels.count != 4, NW_E_ARGUMENT,
+               "--channels takes four numbers, for prep, layer1, layer2 and layer3, not %d", s->net.channels.count);
+    for (int i = 0; i < s->net.channels.count; i++) v->widths[i] = s->net.channels.at[i];
     return NW_OK;
 }
 
 nw_net_options nw_plan_net_alone(const nw_settings *s, int batch_size)
 {
     nw_net_options o = nw_net_options_default();
-    o.model = s->model;
+    o.model = s->net.model;
     o.batch_size = batch_size;
-    o.base_width = s->width;
+    o.base_width = s->net.width;
     o.precision = nw_settings_precision(s);
     o.direct_convolution = nw_settings_direct(s);
-    o.threads = s->threads;
-    o.seed = (uint64_t)s->seed;
+    o.threads = s->all.threads;
+    o.seed = (uint64_t)s->all.seed;
     return o;
 }
 
@@ -135,14 +137,14 @@ nw_status nw_plan_net(const nw_settings *s, const nw_dataset *d, const nw_augmen
     o->height = side ? side : d->height ? d->height : photograph;
     o->width = side ? side : d->height ? d->width : photograph;
     o->classes = d->classes;
-    o->label_smoothing = (float)s->label_smoothing;
-    o->loss_sum = is(s->loss_reduction, "sum");
+    o->label_smoothing = (float)s->training.label_smoothing;
+    o->loss_sum = is(s->training.loss_reduction, "sum");
     return nw_plan_variant(s, &o->variant);
 }
 
 /* ---- the run ----------------------------------------------------------------------------------------------------- */
 
-static nw_status plan_optimizer(const nw_settings *s, nw_optimizer_options *o)
+static nw_status plan_optimizer(const nw_optimizer_settings *s, nw_optimizer_options *o)
 {
     *o = nw_optimizer_options_default(s->optimizer);
     o->momentum = s->momentum;
@@ -173,38 +175,39 @@ static nw_status plan_optimizer(const nw_settings *s, nw_optimizer_options *o)
 static void plan_schedule(const nw_settings *s, const char *dataset, int replicas, nw_schedule_options *o)
 {
     *o = nw_schedule_options_default();
-    o->name = s->scheduler;
-    o->lr = s->lr;
-    o->epochs = s->epochs;
-    o->batch_size = s->batch_size;
-    o->accumulation_steps = s->accumulation_steps;
+    o->name = s->rate.scheduler;
+    o->lr = s->update.lr;
+    o->epochs = s->all.epochs;
+    o->batch_size = s->net.batch_size;
+    o->accumulation_steps = s->update.accumulation_steps;
     o->replicas = replicas;
-    o->lr_scaling = s->lr_scaling;
-    o->goyal_lr_scaling = s->goyal_lr_scaling;
-    o->replica_scaling = s->replica_lr_scaling;
-    o->use_linear_scaling = s->use_linear_scaling;
-    o->warmup_epochs = s->warm_up;
-    o->warmup_from = s->warm_up_from < 0 ? 1.0 / replicas : s->warm_up_from;
-    o->warmup = s->warm_up_from < 0 ? NW_WARMUP_STEP_START : NW_WARMUP_STEP_END;
-    o->milestones = s->milestones.at;
-    o->milestone_count = s->milestones.count;
-    o->factor = s->lr_decay_fact;
+    o->lr_scaling = s->rate.lr_scaling;
+    o->goyal_lr_scaling = s->rate.goyal_lr_scaling;
+    o->replica_scaling = s->rate.replica_lr_scaling;
+    o->use_linear_scaling = s->rate.use_linear_scaling;
+    o->warmup_epochs = s->rate.warm_up;
+    o->warmup_from = s->rate.warm_up_from < 0 ? 1.0 / replicas : s->rate.warm_up_from;
+    o->warmup = s->rate.warm_up_from < 0 ? NW_WARMUP_STEP_START : NW_WARMUP_STEP_END;
+    o->milestones = s->rate.milestones.at;
+    o->milestone_count = s->rate.milestones.count;
+    o->factor = s->rate.lr_decay_fact;
     o->cifar_milestones = strncmp(dataset, "cifar", 5) == 0;
-    o->compat = s->compat_ref;
-    o->t_max = s->t_max;
-    o->per_step = !s->schedule_lr_per_epoch;
-    o->knots = (const double *)s->lr_knots.at; /* a knot is two doubles */
-    o->knot_count = s->lr_knots.count;
-    o->lr_max = s->lr_max;
+    o->compat = s->net.compat_ref;
+    o->t_max = s->rate.t_max;
+    o->per_step = !s->rate.schedule_lr_per_epoch;
+    o->knots = (const double *)s->rate.lr_knots.at; /* a knot is two doubles */
+    o->knot_count = s->rate.lr_knots.count;
+    o->lr_max = s->rate.lr_max;
 }
 
 static nw_status plan_best(const nw_settings *s, const nw_dataset *d, nw_best_rule *rule)
 {
-    *rule = (nw_best_rule){.none = is(s->metric, "none"), .validation = strncmp(s->metric, "val_", 4) == 0};
-    const char *by = strchr(s->metric, '_');
+    *rule = (nw_best_rule){.none = is(s->training.metric, "none"),
+                           .validation = strncmp(s->training.metric, "val_", 4) == 0};
+    const char *by = strchr(s->training.metric, '_');
     rule->by = by && is(by, "_top5") ? NW_BEST_TOP5 : by && is(by, "_loss") ? NW_BEST_LOSS : NW_BEST_TOP1;
     NW_FAIL_IF(rule->validation && d->split[NW_SPLIT_VALID].count == 0, NW_E_ARGUMENT,
-               "--metric %s needs a validation split; give --val-ratio, for example 0.1", s->metric);
+               "--metric %s needs a validation split; give --val-ratio, for example 0.1", s->training.metric);
     return NW_OK;
 }
 
@@ -220,75 +223,76 @@ static nw_status make_mean_image(const nw_dataset *d, float **mean)
 
 static nw_norm_sync plan_norms(const nw_settings *s)
 {
-    return is(s->bn_sync, "local")     ? NW_NORMS_LOCAL
-           : is(s->bn_sync, "average") ? NW_NORMS_AVERAGE
-                                       : NW_NORMS_RECALIBRATE;
+    return is(s->world.bn_sync, "local")     ? NW_NORMS_LOCAL
+           : is(s->world.bn_sync, "average") ? NW_NORMS_AVERAGE
+                                             : NW_NORMS_RECALIBRATE;
 }
 
 static nw_exchange_options plan_exchange(const nw_settings *s, const nw_world *w)
 {
-    bool sync = is(s->communication, "sync");
-    return (nw_exchange_options){.name = s->exchange,
+    bool sync = is(s->server.communication, "sync");
+    return (nw_exchange_options){.name = s->world.exchange,
                                  .group = {.count = w ? w->size : 1, .me = w ? w->rank : 0},
-                                 .layout.bucket_bytes = (size_t)s->bucket_bytes,
-                                 .delay = s->delay,
+                                 .layout.bucket_bytes = (size_t)s->world.bucket_bytes,
+                                 .delay = s->world.delay,
                                  .sync = sync,
-                                 .servers = s->servers,
-                                 .server_computes = s->server_computes,
-                                 .in_flight = s->in_flight,
-                                 .max_staleness = s->max_staleness,
-                                 .staleness = is(s->staleness, "wait")   ? NW_STALE_WAIT
-                                              : is(s->staleness, "drop") ? NW_STALE_DROP
-                                                                         : NW_STALE_WEIGHT,
-                                 .correction = is(s->server_correction, "none")      ? NW_CORRECT_NONE
-                                               : is(s->server_correction, "inverse") ? NW_CORRECT_INVERSE
-                                                                                     : NW_CORRECT_DC,
-                                 .dc_lambda = s->dc_lambda,
-                                 .deadline_ns = (int64_t)(s->timeout * 1e9)};
+                                 .servers = s->server.servers,
+                                 .server_computes = s->server.server_computes,
+                                 .in_flight = s->server.in_flight,
+                                 .max_staleness = s->server.max_staleness,
+                                 .staleness = is(s->server.staleness, "wait")   ? NW_STALE_WAIT
+                                              : is(s->server.staleness, "drop") ? NW_STALE_DROP
+                                                                                : NW_STALE_WEIGHT,
+                                 .correction = is(s->server.server_correction, "none")      ? NW_CORRECT_NONE
+                                               : is(s->server.server_correction, "inverse") ? NW_CORRECT_INVERSE
+                                                                                            : NW_CORRECT_DC,
+                                 .dc_lambda = s->server.dc_lambda,
+                                 .deadline_ns = (int64_t)(s->world.timeout * 1e9)};
 }
 
 int nw_plan_replicas(const nw_settings *s, const nw_world *w)
 {
     nw_exchange_options e = plan_exchange(s, w);
-    if (!is(s->exchange, "server")) return e.group.count;
+    if (!is(s->world.exchange, "server")) return e.group.count;
     int workers = nw_server_workers(&e);
     return e.sync && workers > 0 ? workers : 1;
 }
 
 static nw_status check_server(const nw_settings *s)
 {
-    bool serves = is(s->exchange, "server");
-    const char *alone = !is(s->communication, "sync")       ? "communication"
-                        : s->servers > 1                    ? "servers"
-                        : s->server_computes                ? "server-computes"
-                        : s->max_staleness >= 0             ? "max-staleness"
-                        : !is(s->server_correction, "none") ? "server-correction"
-                        : s->in_flight > 1                  ? "in-flight"
-                        : s->server_threads > 0             ? "server-threads"
-                                                            : NULL;
+    bool serves = is(s->world.exchange, "server");
+    const char *alone = !is(s->server.communication, "sync")       ? "communication"
+                        : s->server.servers > 1                    ? "servers"
+                        : s->server.server_computes                ? "server-computes"
+                        : s->server.max_staleness >= 0             ? "max-staleness"
+                        : !is(s->server.server_correction, "none") ? "server-correction"
+                        : s->server.in_flight > 1                  ? "in-flight"
+                        : s->server.server_threads > 0             ? "server-threads"
+                                                                   : NULL;
     NW_FAIL_IF(!serves && alone, NW_E_ARGUMENT, "--%s is for a parameter server; add --exchange server", alone);
-    NW_FAIL_IF(serves && s->servers > 1 && s->clip_norm > 0, NW_E_ARGUMENT,
+    NW_FAIL_IF(serves && s->server.servers > 1 && s->update.clip_norm > 0, NW_E_ARGUMENT,
                "--clip-norm needs the whole gradient, of which each of %d servers has a part; use --servers 1",
-               s->servers);
+               s->server.servers);
     NW_FAIL_IF(
-        serves && s->servers > 1 && is(s->optimizer, "lars"), NW_E_ARGUMENT,
+        serves && s->server.servers > 1 && is(s->update.optimizer, "lars"), NW_E_ARGUMENT,
         "--optimizer lars needs the norms of whole tensors, of which each of %d servers has a part; use --servers 1",
-        s->servers);
-    NW_FAIL_IF(serves && s->servers > 1 && s->ema_decay > 0, NW_E_ARGUMENT,
+        s->server.servers);
+    NW_FAIL_IF(serves && s->server.servers > 1 && s->training.ema_decay > 0, NW_E_ARGUMENT,
                "an average of the weights needs all of them, of which each of %d servers has a part; use --servers 1",
-               s->servers);
+               s->server.servers);
     return NW_OK;
 }
 
 static nw_status check_exchange(const nw_settings *s)
 {
     const double usual_alpha = 0.3;
-    NW_FAIL_IF(s->delay > 0 && !is(s->exchange, "allreduce"), NW_E_ARGUMENT,
+    NW_FAIL_IF(s->world.delay > 0 && !is(s->world.exchange, "allreduce"), NW_E_ARGUMENT,
                "--delay is how late allreduce applies gradients; add --exchange allreduce");
-    NW_FAIL_IF(!is(s->method, "none") && is(s->exchange, "none"), NW_E_ARGUMENT,
-               "--method %s is how gradients travel, but nothing travels with --exchange none", s->method);
-    NW_FAIL_IF(s->dirichlet_alpha != usual_alpha && !s->non_iid_data, NW_E_ARGUMENT,
-               "--dirichlet-alpha %g says how unequal the workers' images are; add --non-iid-data", s->dirichlet_alpha);
+    NW_FAIL_IF(!is(s->world.method, "none") && is(s->world.exchange, "none"), NW_E_ARGUMENT,
+               "--method %s is how gradients travel, but nothing travels with --exchange none", s->world.method);
+    NW_FAIL_IF(s->data.dirichlet_alpha != usual_alpha && !s->data.non_iid_data, NW_E_ARGUMENT,
+               "--dirichlet-alpha %g says how unequal the workers' images are; add --non-iid-data",
+               s->data.dirichlet_alpha);
     return check_server(s);
 }
 
@@ -301,16 +305,16 @@ static void plan_group(const nw_settings *s, const nw_world *w, nw_replicas_opti
     o->cluster = w ? w->cluster : NULL;
     o->faults = w ? w->faults : NULL;
     o->exchange = plan_exchange(s, w);
-    o->codec = (nw_codec_options){.name = s->method, .seed = (uint64_t)s->seed};
+    o->codec = (nw_codec_options){.name = s->world.method, .seed = (uint64_t)s->all.seed};
     o->norms = plan_norms(s);
-    o->recalibrate_batches = s->recalibrate_batches;
-    o->shared_epochs = is(s->epoch_of, "all");
-    o->driver.timeout_ns = (int64_t)(s->timeout * 1e9);
-    o->trace = s->trace;
-    o->trace_events = (size_t)s->trace_events;
+    o->recalibrate_batches = s->world.recalibrate_batches;
+    o->shared_epochs = is(s->data.epoch_of, "all");
+    o->driver.timeout_ns = (int64_t)(s->world.timeout * 1e9);
+    o->trace = s->world.trace;
+    o->trace_events = (size_t)s->world.trace_events;
     if (several) {
-        o->dirichlet_alpha = s->non_iid_data ? s->dirichlet_alpha : 0;
-        o->replica.loader.replicate = is(s->sampling, "replicate");
+        o->dirichlet_alpha = s->data.non_iid_data ? s->data.dirichlet_alpha : 0;
+        o->replica.loader.replicate = is(s->data.sampling, "replicate");
         if (o->mode != NW_REPLICAS_MPI) o->replica.loader.workers = 0; /* many replicas share this process's cores */
     }
 }
@@ -321,20 +325,24 @@ static nw_status plan_delays(const nw_settings *s, int replicas, nw_delay_option
 {
     const int usual_workers = 10;
     const double usual_tail = 1;
-    *o = (nw_delay_options){
-        .models = s->max_delay, .tail = s->delay_tail, .workers = s->delay_workers, .seed = (uint64_t)s->seed};
-    NW_TRY(nw_delay_law_find(s->delay_law, &o->law));
-    NW_FAIL_IF(s->max_delay > 1 && (replicas > 1 || !is(s->exchange, "none")), NW_E_ARGUMENT,
+    *o = (nw_delay_options){.models = s->delays.max_delay,
+                            .tail = s->delays.delay_tail,
+                            .workers = s->delays.delay_workers,
+                            .seed = (uint64_t)s->all.seed};
+    NW_TRY(nw_delay_law_find(s->delays.delay_law, &o->law));
+    NW_FAIL_IF(s->delays.max_delay > 1 && (replicas > 1 || !is(s->world.exchange, "none")), NW_E_ARGUMENT,
                "--max-delay %d simulates delays in one replica alone, but there are %d, with --exchange %s; start one "
                "process, with --exchange none",
-               s->max_delay, replicas, s->exchange);
+               s->delays.max_delay, replicas, s->world.exchange);
     NW_FAIL_IF(!nw_settings_is_set(s, "max-delay") && nw_settings_is_set(s, "delay-law"), NW_E_ARGUMENT,
                "--delay-law %s says which of the last D models a gradient is taken at; give D with --max-delay",
-               s->delay_law);
-    NW_FAIL_IF(s->delay_tail != usual_tail && o->law != NW_DELAY_HEAVY, NW_E_ARGUMENT,
-               "--delay-tail %g is for heavy-tailed delays; add --delay-law heavy, and --max-delay", s->delay_tail);
-    NW_FAIL_IF(s->delay_workers != usual_workers && o->law != NW_DELAY_WORKER, NW_E_ARGUMENT,
-               "--delay-workers %d is for delays by worker; add --delay-law worker, and --max-delay", s->delay_workers);
+               s->delays.delay_law);
+    NW_FAIL_IF(s->delays.delay_tail != usual_tail && o->law != NW_DELAY_HEAVY, NW_E_ARGUMENT,
+               "--delay-tail %g is for heavy-tailed delays; add --delay-law heavy, and --max-delay",
+               s->delays.delay_tail);
+    NW_FAIL_IF(s->delays.delay_workers != usual_workers && o->law != NW_DELAY_WORKER, NW_E_ARGUMENT,
+               "--delay-workers %d is for delays by worker; add --delay-law worker, and --max-delay",
+               s->delays.delay_workers);
     return nw_delay_check(o);
 }
 
@@ -346,13 +354,13 @@ nw_status nw_plan_check(nw_settings *s)
     nw_optimizer_options optimizer;
     nw_delay_options delay;
     NW_TRY(nw_settings_check(s));
-    NW_TRY(nw_model_find(s->model, &family));
-    if (!is(s->model, family->name)) NW_TRY(nw_settings_replace(s, "model", family->name, ""));
-    if (!is(s->init_scheme, "default")) NW_TRY(nw_init_find(s->init_scheme, &scheme));
-    NW_FAIL_IF(s->init[0] && !nw_checkpoint_exists(s->init), NW_E_FILE,
-               "--init %s: there is no checkpoint; check the path", s->init);
+    NW_TRY(nw_model_find(s->net.model, &family));
+    if (!is(s->net.model, family->name)) NW_TRY(nw_settings_replace(s, "model", family->name, ""));
+    if (!is(s->net.init_scheme, "default")) NW_TRY(nw_init_find(s->net.init_scheme, &scheme));
+    NW_FAIL_IF(s->net.init[0] && !nw_checkpoint_exists(s->net.init), NW_E_FILE,
+               "--init %s: there is no checkpoint; check the path", s->net.init);
     NW_TRY(nw_plan_variant(s, &variant));
-    NW_TRY(plan_optimizer(s, &optimizer));
+    NW_TRY(plan_optimizer(&s->update, &optimizer));
     NW_TRY(check_exchange(s));
     return plan_delays(s, 1, &delay);
 }
@@ -360,14 +368,14 @@ nw_status nw_plan_check(nw_settings *s)
 static void plan_record(const nw_settings *s, const char *dataset, nw_run_record *record)
 {
     nw_record_clear(NW_RECORD_RUN, record);
-    record->model = s->model;
+    record->model = s->net.model;
     record->dataset = dataset;
-    record->algorithm = s->algorithm;
-    record->exchange = s->exchange;
-    record->optimizer = s->optimizer;
-    record->scheduler = s->scheduler;
-    record->loss_reduction = s->loss_reduction;
-    record->name = s->run_name;
+    record->algorithm = s->training.algorithm;
+    record->exchange = s->world.exchange;
+    record->optimizer = s->update.optimizer;
+    record->scheduler = s->rate.scheduler;
+    record->loss_reduction = s->training.loss_reduction;
+    record->name = s->job.run_name;
     record->version = nw_version();
     record->commit = nw_build_commit();
 }
@@ -379,65 +387,67 @@ nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, const nw_world 
     NW_FAIL_IF(d->split[NW_SPLIT_TEST].count == 0, NW_E_FILE, "%s has no test images", d->source);
     nw_replica_options *r = &o->group.replica;
     nw_augment augment;
-    int workers = s->workers;
-    if (is(s->normalise, "mean-image")) NW_TRY(make_mean_image(d, &o->mean_image));
+    int workers = s->data.workers;
+    if (is(s->data.normalise, "mean-image")) NW_TRY(make_mean_image(d, &o->mean_image));
     NW_TRY(nw_plan_augment(s, d, true, o->mean_image, &augment));
     NW_TRY(nw_plan_augment(s, d, false, o->mean_image, &o->test_augment));
-    o->test_batch_size = s->test_batch_size ? s->test_batch_size : s->batch_size;
-    o->train_eval_batch_size = s->train_eval_batch_size ? s->train_eval_batch_size : o->test_batch_size;
-    int most = nw_max(s->batch_size, nw_max(o->test_batch_size, s->train_metrics ? o->train_eval_batch_size : 0));
+    o->test_batch_size = s->training.test_batch_size ? s->training.test_batch_size : s->net.batch_size;
+    o->train_eval_batch_size =
+        s->training.train_eval_batch_size ? s->training.train_eval_batch_size : o->test_batch_size;
+    int most =
+        nw_max(s->net.batch_size, nw_max(o->test_batch_size, s->training.train_metrics ? o->train_eval_batch_size : 0));
     NW_TRY(nw_plan_net(s, d, &augment, most, &r->net));
     if (w) r->net.threads = w->threads;
-    bool serves =
-        w && w->mode == NW_REPLICAS_MPI && is(s->exchange, "server") && !s->server_computes && w->rank < s->servers;
-    if (serves && s->server_threads > 0) r->net.threads = s->server_threads;
-    NW_TRY(plan_optimizer(s, &r->optimizer));
+    bool serves = w && w->mode == NW_REPLICAS_MPI && is(s->world.exchange, "server") && !s->server.server_computes &&
+                  w->rank < s->server.servers;
+    if (serves && s->server.server_threads > 0) r->net.threads = s->server.server_threads;
+    NW_TRY(plan_optimizer(&s->update, &r->optimizer));
     plan_schedule(s, d->name, nw_plan_replicas(s, w), &r->schedule);
-    bool divides = s->global_batch && is(s->exchange, "server") && is(s->communication, "sync");
+    bool divides = s->server.global_batch && is(s->world.exchange, "server") && is(s->server.communication, "sync");
     int shared = divides ? nw_plan_replicas(s, w) : 1;
-    NW_FAIL_IF(shared > s->batch_size, NW_E_ARGUMENT,
+    NW_FAIL_IF(shared > s->net.batch_size, NW_E_ARGUMENT,
                "--batch-size %d is of all workers together (--global-batch), and too small for %d of them",
-               s->batch_size, shared);
-    o->group.global_batch = divides ? s->batch_size : 0;
+               s->net.batch_size, shared);
+    o->group.global_batch = divides ? s->net.batch_size : 0;
     r->loader = (nw_loader_options){.dataset = d,
                                     .split = NW_SPLIT_TRAIN,
-                                    .batch_size = s->batch_size / shared,
+                                    .batch_size = s->net.batch_size / shared,
                                     .shuffle = true,
-                                    .drop_last = s->drop_last,
+                                    .drop_last = s->data.drop_last,
                                     .augmented = true,
                                     .augment = augment,
-                                    .seed = (uint64_t)s->seed,
+                                    .seed = (uint64_t)s->all.seed,
                                     .workers = workers,
                                     .decode = nw_image_decode};
-    r->max_batches = s->max_batches;
-    r->accumulation = s->accumulation_steps;
-    r->averaging = s->accumulation_averaging;
-    r->ema_decay = s->ema_decay;
-    r->ema_every = s->ema_every;
-    r->ema_from = s->ema_epochs > 0 ? s->epochs - s->ema_epochs : 0;
-    r->watch = !is(s->on_divergence, "continue");
-    r->diverged = s->divergence_factor;
+    r->max_batches = s->training.max_batches;
+    r->accumulation = s->update.accumulation_steps;
+    r->averaging = s->update.accumulation_averaging;
+    r->ema_decay = s->training.ema_decay;
+    r->ema_every = s->training.ema_every;
+    r->ema_from = s->training.ema_epochs > 0 ? s->all.epochs - s->training.ema_epochs : 0;
+    r->watch = !is(s->training.on_divergence, "continue");
+    r->diverged = s->training.divergence_factor;
     NW_TRY(plan_delays(s, w ? w->size : 1, &r->delay));
-    o->rollbacks = is(s->on_divergence, "rollback") ? s->max_rollbacks : 0;
-    o->rollback_lr = s->rollback_lr;
+    o->rollbacks = is(s->training.on_divergence, "rollback") ? s->training.max_rollbacks : 0;
+    o->rollback_lr = s->training.rollback_lr;
     plan_group(s, w, &o->group);
-    o->compare_every = s->compare_every;
+    o->compare_every = s->world.compare_every;
     o->dataset = d;
     o->workers = workers;
-    o->both_views = is(s->tta, "flip");
-    o->train_metrics = s->train_metrics;
-    o->epochs = s->epochs;
-    o->max_steps = s->max_steps;
-    o->start_epoch = s->start_epoch;
-    o->eval_every = s->eval_every;
-    o->evaluate_first = s->evaluate_first;
+    o->both_views = is(s->training.tta, "flip");
+    o->train_metrics = s->training.train_metrics;
+    o->epochs = s->all.epochs;
+    o->max_steps = s->all.max_steps;
+    o->start_epoch = s->training.start_epoch;
+    o->eval_every = s->training.eval_every;
+    o->evaluate_first = s->training.evaluate_first;
     NW_TRY(plan_best(s, d, &o->best));
-    o->name_checkpoint = or_null(s->name_checkpoint);
-    o->resume = or_null(s->resume);
-    o->init = or_null(s->init);
-    o->checkpoint_every = s->checkpoint_every;
-    o->keep = s->keep;
-    o->record_events = s->record_events;
+    o->name_checkpoint = or_null(s->job.name_checkpoint);
+    o->resume = or_null(s->job.resume);
+    o->init = or_null(s->net.init);
+    o->checkpoint_every = s->job.checkpoint_every;
+    o->keep = s->job.keep;
+    o->record_events = s->world.record_events;
     plan_record(s, d->name, &o->record);
     return NW_OK;
 }

@@ -72,10 +72,10 @@ nw_observe_options nw_session_observe(const nw_settings *s, const char *run_dir,
     return (nw_observe_options){.run_dir = run_dir,
                                 .progress = shows ? stderr : NULL,
                                 .warnings = stderr,
-                                .print_every = s->print_freq,
-                                .tensorboard = s->tensorboard && nw_tensorboard_available(),
-                                .metrics_file = s->metrics_file[0] ? s->metrics_file : NULL,
-                                .log_dir = s->log_dir[0] ? s->log_dir : NULL};
+                                .print_every = s->job.print_freq,
+                                .tensorboard = s->job.tensorboard && nw_tensorboard_available(),
+                                .metrics_file = s->job.metrics_file[0] ? s->job.metrics_file : NULL,
+                                .log_dir = s->job.log_dir[0] ? s->job.log_dir : NULL};
 }
 
 /* ---- settings of a checkpoint ------------------------------------------------------------------------------------ */
@@ -118,8 +118,8 @@ nw_status nw_session_parse(unsigned command, int argc, char **argv, nw_settings 
     bool looks = command != NW_COMMAND_TRAIN; /* at a run, whose settings are train's */
     command |= NW_COMMAND_TRAIN;
     NW_TRY(nw_options_parse(command, argc, argv, settings, positional));
-    if (nw_settings_is_set(settings, "recipe") || settings->configs.count > 0) return NW_OK;
-    const char *path = !looks ? settings->resume : *positional > 0 ? argv[0] : "";
+    if (nw_settings_is_set(settings, "recipe") || settings->job.configs.count > 0) return NW_OK;
+    const char *path = !looks ? settings->job.resume : *positional > 0 ? argv[0] : "";
     if (path[0]) NW_TRY(config_of(path, &config));
     NW_FAIL_IF(looks && path[0] && !config && !nw_checkpoint_exists(path), NW_E_FILE,
                "there is no checkpoint '%s'; check the path", path);
@@ -151,7 +151,7 @@ nw_status nw_session_load(const char *path, const nw_net_options *options, nw_ne
 static void print_score(const nw_settings *s, const nw_dataset *d, const char *split, const nw_tally *tally,
                         bool averaged, double seconds)
 {
-    if (strcmp(s->format, "json") == 0) {
+    if (strcmp(s->measure.format, "json") == 0) {
         nw_json json = nw_json_begin(stdout, true);
         nw_json_object(&json);
         nw_json_put_string(&json, "dataset", d->name);
@@ -173,7 +173,7 @@ static void print_score(const nw_settings *s, const nw_dataset *d, const char *s
 
 static nw_status evaluate_on(const nw_settings *s, const nw_dataset *d, const char *checkpoint)
 {
-    const char *name = s->split[0] ? s->split : "test"; /* train has no such option */
+    const char *name = s->measure.split[0] ? s->measure.split : "test"; /* train has no such option */
     nw_split split = strcmp(name, "train") == 0 ? NW_SPLIT_TRAIN
                      : strcmp(name, "val") == 0 ? NW_SPLIT_VALID
                                                 : NW_SPLIT_TEST;

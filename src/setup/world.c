@@ -21,7 +21,7 @@
 static bool is_asked_for(const nw_settings *s, const char *option)
 {
     const char *origin = nw_settings_origin(s, option);
-    bool earlier = s->resume[0] && s->recipe[0] && strncmp(origin, s->recipe, strlen(s->recipe)) == 0;
+    bool earlier = s->job.resume[0] && s->job.recipe[0] && strncmp(origin, s->job.recipe, strlen(s->job.recipe)) == 0;
     return nw_settings_is_set(s, option) && !earlier;
 }
 
@@ -30,7 +30,7 @@ static bool is_virtual(const nw_settings *s)
 {
     bool launched = nw_mpi_launched() && nw_mpi_environment_size() > 1;
     bool asked = is_asked_for(s, "virtual") || is_asked_for(s, "cluster");
-    return (s->virtual_ranks > 0 || s->cluster[0]) && (asked || !launched);
+    return (s->world.virtual_ranks > 0 || s->world.cluster[0]) && (asked || !launched);
 }
 
 static nw_status open_virtual(nw_world *w, const nw_settings *s)
@@ -39,21 +39,22 @@ static nw_status open_virtual(nw_world *w, const nw_settings *s)
                "--virtual simulates all ranks in one process, but a launcher started %d; start one, without mpirun",
                nw_mpi_environment_size());
     w->mode = NW_REPLICAS_VIRTUAL;
-    NW_TRY(nw_cluster_load(&w->cluster, s->cluster[0] ? s->cluster : "ideal", s->virtual_ranks, (uint64_t)s->seed));
+    NW_TRY(nw_cluster_load(&w->cluster, s->world.cluster[0] ? s->world.cluster : "ideal", s->world.virtual_ranks,
+                           (uint64_t)s->all.seed));
     w->size = w->cluster->world;
     return NW_OK;
 }
 
 static nw_status check_size(const nw_world *w, const nw_settings *s)
 {
-    bool asked = is_asked_for(s, "world-size") && s->world_size != w->size;
+    bool asked = is_asked_for(s, "world-size") && s->world.world_size != w->size;
     NW_FAIL_IF(
         asked && w->size == 1, NW_E_ARGUMENT,
         "--world-size %d, but this is one process; start it with 'mpirun -np %d nowait train ...', 'nowait launch "
         "-n %d -- train ...', or simulate with --virtual %d",
-        s->world_size, s->world_size, s->world_size, s->world_size);
-    NW_FAIL_IF(asked, NW_E_ARGUMENT, "--world-size %d, but the world has %d ranks", s->world_size, w->size);
-    NW_FAIL_IF(w->size > 1 && strcmp(s->exchange, "none") == 0, NW_E_ARGUMENT,
+        s->world.world_size, s->world.world_size, s->world.world_size, s->world.world_size);
+    NW_FAIL_IF(asked, NW_E_ARGUMENT, "--world-size %d, but the world has %d ranks", s->world.world_size, w->size);
+    NW_FAIL_IF(w->size > 1 && strcmp(s->world.exchange, "none") == 0, NW_E_ARGUMENT,
                "%d replicas would train apart from each other; choose how they agree, for example with --exchange "
                "allreduce",
                w->size);
@@ -65,7 +66,7 @@ static nw_status check_size(const nw_world *w, const nw_settings *s)
 static int threads_of_rank(const nw_settings *s)
 {
     int allowed = nw_machine_allowed_cpus(), online = (int)sysconf(_SC_NPROCESSORS_ONLN);
-    if (s->threads > 0) return s->threads;
+    if (s->all.threads > 0) return s->all.threads;
     return allowed < online ? allowed : nw_max(1, allowed / nw_mpi_ranks_here());
 }
 
@@ -75,17 +76,17 @@ nw_status nw_world_open(nw_world *w, const nw_settings *s)
     if (is_virtual(s)) {
         NW_TRY(open_virtual(w, s));
     } else if (nw_mpi_launched()) {
-        NW_TRY(nw_mpi_start((int64_t)(s->timeout * 1e9), &w->rank, &w->size));
+        NW_TRY(nw_mpi_start((int64_t)(s->world.timeout * 1e9), &w->rank, &w->size));
         if (w->size > 1) w->mode = NW_REPLICAS_MPI;
     }
     w->threads = threads_of_rank(s);
     NW_TRY(check_size(w, s));
-    NW_FAIL_IF(s->faults[0] && w->mode == NW_REPLICAS_ALONE, NW_E_ARGUMENT,
+    NW_FAIL_IF(s->world.faults[0] && w->mode == NW_REPLICAS_ALONE, NW_E_ARGUMENT,
                "--faults is for several ranks; start them with mpirun, or simulate them with --virtual N");
-    if (s->faults[0]) NW_TRY(nw_faults_load(&w->faults, s->faults, w->size));
+    if (s->world.faults[0]) NW_TRY(nw_faults_load(&w->faults, s->world.faults, w->size));
     const nw_fault *fault = w->mode == NW_REPLICAS_VIRTUAL ? NULL : nw_faults_virtual_only(w->faults);
     NW_FAIL_IF(fault, NW_E_ARGUMENT,
-               "%s:%d: only a virtual cluster can have a fault '%s'; use --virtual, or leave it out", s->faults,
+               "%s:%d: only a virtual cluster can have a fault '%s'; use --virtual, or leave it out", s->world.faults,
                fault->line, nw_fault_name(fault->kind));
     return NW_OK;
 }
@@ -138,7 +139,7 @@ nw_status nw_world_check(const nw_world *w, const nw_settings *s, const nw_datas
     nw_preflight(&facts, &findings);
     NW_FAIL_IF(nw_findings_refuse(&findings), NW_E_ARGUMENT, "%s", findings.at[0].text);
     for (int i = 0; i < findings.count && nw_preflight_speaks(&facts, w->rank); i++)
-        if (findings.at[i].severity == NW_SEVERITY_WARN || !s->quiet)
+        if (findings.at[i].severity == NW_SEVERITY_WARN || !s->all.quiet)
             fprintf(stderr, "nowait: %s: %s\n", nw_severity_name(findings.at[i].severity), findings.at[i].text);
     return NW_OK;
 }

@@ -12,8 +12,8 @@ static void plan(const nw_experiment *e, const char *scale, bool real)
     nw_settings settings;
     nw_trials trials = {.settings = &settings};
     if (nw_settings_begin(&settings, NW_COMMAND_REPRODUCE) != NW_OK) abort();
-    settings.scale = scale;
-    settings.real = real;
+    settings.experiment.scale = scale;
+    settings.experiment.real = real;
     if (nw_experiment_plan(e, &trials) == NW_OK)
         for (int t = 0; t < trials.count; t++)
             if (strchr(trials.at[t].name, '/') || (!*trials.at[t].name && !e->recipe)) abort();

@@ -40,7 +40,7 @@ static void as_override(const uint8_t *data, size_t size)
         const nw_override override = {keys[i], value};
         nw_settings settings;
         if (nw_settings_begin(&settings, NW_COMMAND_TRAIN) != NW_OK) abort();
-        settings.configs.count = 1; /* overrides go with files */
+        settings.job.configs.count = 1; /* overrides go with files */
         if (nw_override_apply(&settings, &override, 1, NW_OVERRIDE_PLAIN) == NW_OK)
             nw_override_apply(&settings, &override, 1, NW_OVERRIDE_DEPENDENT);
         nw_settings_free(&settings);

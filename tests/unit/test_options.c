@@ -293,21 +293,21 @@ static void test_values(void **state)
         "--model resnet18 --lr 0.3 --lr=0.05 --nesterov --no-flip --amsgrad=False --drop-last True --dataset CINIC-10 "
         "--lr-decay-milestones 150, 225 --lr-knots 0:0,5:0.4,24:0 --residual-layers layer1,layer3 --tta flip -p7 -j 3 "
         "--box -1,1 --weight_decay 1e-4 --dataset_name Fashion-MNIST --limit 12345678901");
-    assert_true(settings.lr == 0.05 && settings.weight_decay == 1e-4);
-    assert_true(settings.nesterov && !settings.amsgrad && settings.drop_last);
-    assert_int_equal(settings.flip, NW_SWITCH_OFF);
-    assert_int_equal(settings.resized_crop, NW_SWITCH_AUTO);
-    assert_string_equal(settings.dataset, "fashion-mnist");
-    assert_int_equal(settings.milestones.count, 2);
-    assert_int_equal(settings.milestones.at[1], 225);
-    assert_int_equal(settings.lr_knots.count, 3);
-    assert_true(settings.lr_knots.at[1].x == 5 && settings.lr_knots.at[1].y == 0.4);
-    assert_int_equal(settings.residual_layers.count, 2);
-    assert_string_equal(settings.residual_layers.at[1], "layer3");
-    assert_int_equal(settings.print_freq, 7);
-    assert_int_equal(settings.workers, 3);
-    assert_true(settings.box.count == 2 && settings.box.at[0] == -1);
-    assert_true(settings.limit == 12345678901);
+    assert_true(settings.update.lr == 0.05 && settings.update.weight_decay == 1e-4);
+    assert_true(settings.update.nesterov && !settings.update.amsgrad && settings.data.drop_last);
+    assert_int_equal(settings.data.flip, NW_SWITCH_OFF);
+    assert_int_equal(settings.data.resized_crop, NW_SWITCH_AUTO);
+    assert_string_equal(settings.data.dataset, "fashion-mnist");
+    assert_int_equal(settings.rate.milestones.count, 2);
+    assert_int_equal(settings.rate.milestones.at[1], 225);
+    assert_int_equal(settings.rate.lr_knots.count, 3);
+    assert_true(settings.rate.lr_knots.at[1].x == 5 && settings.rate.lr_knots.at[1].y == 0.4);
+    assert_int_equal(settings.net.residual_layers.count, 2);
+    assert_string_equal(settings.net.residual_layers.at[1], "layer3");
+    assert_int_equal(settings.job.print_freq, 7);
+    assert_int_equal(settings.data.workers, 3);
+    assert_true(settings.update.box.count == 2 && settings.update.box.at[0] == -1);
+    assert_true(settings.data.limit == 12345678901);
     assert_string_equal(nw_settings_value(&settings, "lr"), "0.05");
     assert_string_equal(nw_settings_origin(&settings, "lr"), "command line");
     assert_string_equal(nw_settings_origin(&settings, "momentum"), "default");
@@ -316,16 +316,17 @@ static void test_values(void **state)
 
     /* translations of the reference codes' flags */
     parse("--model x --no-bn-weight-decay");
-    assert_string_equal(settings.decay_filter, "no-norm-bias");
+    assert_string_equal(settings.update.decay_filter, "no-norm-bias");
     parse("--model x --filter_bias_and_bn --normalize_grads --short-epoch --timing 0");
-    assert_string_equal(settings.decay_filter, "no-1d");
-    assert_true(settings.clip_norm == 1 && settings.max_batches == 11 && settings.train_metrics);
+    assert_string_equal(settings.update.decay_filter, "no-1d");
+    assert_true(settings.update.clip_norm == 1 && settings.training.max_batches == 11 &&
+                settings.training.train_metrics);
     parse("--model x --no-bn-wd False");
-    assert_string_equal(settings.decay_filter, "all");
+    assert_string_equal(settings.update.decay_filter, "all");
     parse("--optimizer apam --model x");
-    assert_int_equal(settings.amsgrad, NW_SWITCH_AUTO); /* of apam: on */
+    assert_int_equal(settings.update.amsgrad, NW_SWITCH_AUTO); /* of apam: on */
     parse("--optimizer apam --model x --no-amsgrad");
-    assert_int_equal(settings.amsgrad, NW_SWITCH_OFF);
+    assert_int_equal(settings.update.amsgrad, NW_SWITCH_OFF);
 }
 
 static void test_positional(void **state)
@@ -335,23 +336,23 @@ static void test_positional(void **state)
     assert_int_equal(positional, 4);
     assert_string_equal(words[0], "ck");
     assert_string_equal(words[3], "--odd.png");
-    assert_int_equal(settings.top, 3);
+    assert_int_equal(settings.measure.top, 3);
     parse("/ --model x");
     assert_int_equal(positional, 0);
-    assert_string_equal(settings.data_dir, "/");
+    assert_string_equal(settings.all.data_dir, "/");
     refused("resnet18", "--model resnet18");
     /* grids add up, other options are replaced */
     assert_int_equal(parse_for(NW_COMMAND_SWEEP, "--grid lr=0.1,0.2 --lr 1 --grid batch-size=8,16 --lr 2"), NW_OK);
-    assert_int_equal(settings.grid.count, 2);
-    assert_string_equal(settings.grid.at[0], "lr=0.1,0.2");
-    assert_string_equal(settings.grid.at[1], "batch-size=8,16");
-    assert_true(settings.lr == 2);
+    assert_int_equal(settings.experiment.grid.count, 2);
+    assert_string_equal(settings.experiment.grid.at[0], "lr=0.1,0.2");
+    assert_string_equal(settings.experiment.grid.at[1], "batch-size=8,16");
+    assert_true(settings.update.lr == 2);
     /* a bench keeps its own defaults */
     assert_int_equal(parse_for(NW_COMMAND_BENCH_TRAIN, "--seed 3"), NW_OK);
-    assert_int_equal(settings.classes, 10);
-    assert_int_equal(settings.image_size, 0);
+    assert_int_equal(settings.net.classes, 10);
+    assert_int_equal(settings.net.image_size, 0);
     assert_int_equal(parse_for(NW_COMMAND_BENCH_LOADER, ""), NW_OK);
-    assert_string_equal(settings.dataset, "synthetic");
+    assert_string_equal(settings.data.dataset, "synthetic");
 }
 
 static void test_refusals(void **state)
@@ -403,14 +404,14 @@ static void test_algorithms(void **state)
             if (!synchronous && i == 1) continue; /* nothing given: --algorithm decides */
             snprintf(line, sizeof line, "--model x %s %s", flags[i], synchronous ? "--synchronous" : "");
             parse(line);
-            assert_string_equal(settings.algorithm, id);
+            assert_string_equal(settings.training.algorithm, id);
         }
     parse("--model x");
-    assert_string_equal(settings.algorithm, "s1");
+    assert_string_equal(settings.training.algorithm, "s1");
     parse("--model x --algorithm delayed");
-    assert_string_equal(settings.algorithm, "a2");
+    assert_string_equal(settings.training.algorithm, "a2");
     parse("--model x --synchronous --store-vjp --remove-ctx-input --remove-ctx-param --approximate-input=False");
-    assert_string_equal(settings.algorithm, "s1");
+    assert_string_equal(settings.training.algorithm, "s1");
     parse("--model x --algorithm backprop --synchronous --store-vjp");
     assert_int_equal(nw_settings_check(&settings), NW_OK);
 }
@@ -419,32 +420,33 @@ static void test_defaults_and_shorten(void **state)
 {
     (void)state;
     parse("--defaults apam --lr 0.5");
-    assert_string_equal(settings.optimizer, "apam");
-    assert_true(settings.amsgrad == NW_SWITCH_ON && settings.lr == 0.5 && settings.weight_decay == 0 &&
-                settings.batch_size == 40);
+    assert_string_equal(settings.update.optimizer, "apam");
+    assert_true(settings.update.amsgrad == NW_SWITCH_ON && settings.update.lr == 0.5 &&
+                settings.update.weight_decay == 0 && settings.net.batch_size == 40);
     assert_string_equal(nw_settings_origin(&settings, "optimizer"), "defaults apam");
     parse("--defaults layerwise");
-    assert_true(settings.momentum == 0 && !settings.nesterov);
+    assert_true(settings.update.momentum == 0 && !settings.update.nesterov);
     parse("--momentum 0.9 --defaults layerwise --max-epoch 12");
-    assert_true(settings.nesterov && settings.lr_knots.at[1].x == 5 && settings.lr_knots.at[2].x == 12);
+    assert_true(settings.update.nesterov && settings.rate.lr_knots.at[1].x == 5 &&
+                settings.rate.lr_knots.at[2].x == 12);
     static const char *const sets[] = {"petra", "apam", "acid", "layerwise", "dgc"};
     for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++) {
         char line[64];
         snprintf(line, sizeof line, "--defaults %s", sets[i]);
         parse(line);
-        assert_string_equal(settings.defaults, sets[i]);
+        assert_string_equal(settings.job.defaults, sets[i]);
     }
 
     parse("--model x --max-epoch 300 --warm-up 5 --lr-decay-milestones 150 225 --shorten 20 --t-max 30 --ema-epochs 3");
-    assert_int_equal(settings.epochs, 20);
-    assert_int_equal(settings.milestones.at[0], 10);
-    assert_int_equal(settings.milestones.at[1], 15);
-    assert_true(settings.warm_up > 0.333 && settings.warm_up < 0.334 && settings.t_max == 2);
-    assert_int_equal(settings.ema_epochs, 1);
+    assert_int_equal(settings.all.epochs, 20);
+    assert_int_equal(settings.rate.milestones.at[0], 10);
+    assert_int_equal(settings.rate.milestones.at[1], 15);
+    assert_true(settings.rate.warm_up > 0.333 && settings.rate.warm_up < 0.334 && settings.rate.t_max == 2);
+    assert_int_equal(settings.training.ema_epochs, 1);
     assert_true(nw_settings_notes(&settings) == 1 && strstr(nw_settings_note(&settings, 0), "from 300 to 20 epochs"));
     /* an option by itself scales nothing */
     parse("--model x --max-epoch 20 --warm-up 5");
-    assert_true(settings.warm_up == 5 && nw_settings_notes(&settings) == 0);
+    assert_true(settings.rate.warm_up == 5 && nw_settings_notes(&settings) == 0);
 }
 
 static void test_notes_and_names(void **state)
@@ -455,11 +457,11 @@ static void test_notes_and_names(void **state)
     assert_non_null(strstr(nw_settings_note(&settings, 0), "warning: --cuda is"));
     assert_string_equal(nw_settings_note(&settings, 1), "--cuda, --ngpus have no effect: this program has no GPU code");
     assert_string_equal(nw_settings_note(&settings, 2), "--use-wandb has no effect: metrics.jsonl has such records");
-    assert_string_equal(settings.run_name, "resnet20-cifar10.a-b");
+    assert_string_equal(settings.job.run_name, "resnet20-cifar10.a-b");
     parse("--model resnet20 --defaults global --cuda False --device cpu");
     assert_int_equal(nw_settings_notes(&settings), 0);
     parse("--model x --name mine --suffix 2");
-    assert_string_equal(settings.run_name, "mine2");
+    assert_string_equal(settings.job.run_name, "mine2");
 }
 
 static int lines_of(const char *text, size_t *longest)
@@ -527,8 +529,8 @@ static void test_hints(void **state)
             fail_msg("%s: '%s' lacks '%s'", lines[i].line, hint(), lines[i].said);
     }
     parse("--data_name CINIC-10 --alpha 1e-4");
-    assert_true(settings.batch_size == 128 && settings.lr == 1e-4);
-    assert_string_equal(settings.defaults, "global");
+    assert_true(settings.net.batch_size == 128 && settings.update.lr == 1e-4);
+    assert_string_equal(settings.job.defaults, "global");
     /* nothing to train is named: not the demo */
     refused("--alpha 1e-4 --epochs 20", "--alpha: this looks like a line of the reference code 'apam'");
     assert_int_equal(parse_for(NW_COMMAND_LAUNCH, "-n 2"), NW_OK);
@@ -541,10 +543,10 @@ static void test_every_command_has_defaults(void **state)
     (void)state;
     for (unsigned bit = 1; bit < NW_COMMAND_ALL; bit <<= 1) {
         assert_int_equal(parse_for(bit, bit == NW_COMMAND_TRAIN ? "--model x" : ""), NW_OK);
-        assert_string_equal(settings.data_dir, "./data");
-        assert_non_null(settings.model);
-        assert_non_null(settings.url);
-        assert_int_equal(settings.epochs, 100);
+        assert_string_equal(settings.all.data_dir, "./data");
+        assert_non_null(settings.net.model);
+        assert_non_null(settings.measure.url);
+        assert_int_equal(settings.all.epochs, 100);
     }
 }
 
