@@ -1,30 +1,12 @@
 /* virtual.c - see virtual.h. Reading order: run at the bottom, dispatch, then what it calls. */
 #include "sim/virtual.h"
 
+#include "sim/heap.h"
+
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-typedef enum entry_kind {
-    DEPART, /* a message leaves its rank */
-    ARRIVE, /* a message is there */
-    NOTE,   /* of a pass: the gradient is final from `first` on, or it sends `message` up or down */
-    DONE,   /* the task is */
-    TIMER,
-} entry_kind;
-
-typedef struct entry {
-    int64_t time;
-    int rank;
-    entry_kind kind;
-    uint64_t sequence; /* of making: the order of what happens at one time on one rank */
-    nw_message *message;
-    int from, to;
-    size_t first;
-    int64_t stolen; /* of NOTE and DONE: what messages had taken when `time` was computed */
-    int64_t asked;  /* of TIMER: for when */
-} entry;
 
 typedef struct virtual_rank {
     int64_t clock;   /* until then it is taken by what it has done; of a computation, by messages in between */
@@ -35,6 +17,7 @@ typedef struct virtual_rank {
     int64_t timer;   /* when it shall ring; NW_NO_TIMER: never */
     bool computing;  /* a pass, in which messages are handled */
     bool gone;
+    heap held; /* messages and timers whose time has come, until the rank is free; in the order of their making */
 } virtual_rank;
 
 /* What a task announced when it was done here. */
@@ -50,8 +33,7 @@ typedef struct virtual_driver {
     virtual_rank *ranks;
     uint64_t *sent; /* messages of each pair */
     int64_t *heard; /* [to * size + from]: own time of the last message that came */
-    entry *heap;
-    int count, capacity;
+    heap heap;
     uint64_t sequence;
     int64_t now; /* of the event that is being handled; -1: none */
     nw_announce announce;
@@ -62,49 +44,58 @@ typedef struct virtual_driver {
 
 enum { NOTES_MOST = 4096 };
 
-/* ---- the heap of what is to come --------------------------------------------------------------------------------- */
-
-static bool before(const entry *a, const entry *b)
-{
-    if (a->time != b->time) return a->time < b->time;
-    if (a->rank != b->rank) return a->rank < b->rank;
-    return a->sequence < b->sequence;
-}
+/* ---- what is to come ---------------------------------------------------------------------------------------------- */
 
 /* Puts an entry back, or, without a sequence, in for the first time. What would happen at NW_NEVER does not: a rank
  * whose work is never done is as good as stopped. */
-static nw_status push(virtual_driver *v, entry e)
+static nw_status schedule(virtual_driver *v, entry e)
 {
     if (e.time == NW_NEVER) {
         v->ranks[e.rank].gone |= e.kind != TIMER;
         nw_message_drop(e.message);
         return NW_OK;
     }
-    if (v->count == v->capacity) {
-        int capacity = v->capacity ? 2 * v->capacity : 1024;
-        entry *heap = realloc(v->heap, (size_t)capacity * sizeof *heap);
-        NW_FAIL_IF(!heap, NW_E_MEMORY, "no memory for %d events of a virtual cluster", capacity);
-        v->heap = heap;
-        v->capacity = capacity;
-    }
     if (e.sequence == 0) e.sequence = ++v->sequence;
-    int i = v->count++;
-    for (; i > 0 && before(&e, &v->heap[(i - 1) / 2]); i = (i - 1) / 2) v->heap[i] = v->heap[(i - 1) / 2];
-    v->heap[i] = e;
-    return NW_OK;
+    return push(&v->heap, e);
 }
 
-static entry pop(virtual_driver *v)
+/* ---- what waits for a rank to be free ---- */
+
+/*
+ * All that waits for a rank would happen when it is free, in the order of making, and most of it not even then: the
+ * first makes the rank busy again. So only the first has a place among what is to come (WAKE), however many there are.
+ */
+static nw_status wake(virtual_driver *v, int rank)
 {
-    entry top = v->heap[0], last = v->heap[--v->count];
-    int i = 0;
-    for (int child; (child = 2 * i + 1) < v->count; i = child) {
-        if (child + 1 < v->count && before(&v->heap[child + 1], &v->heap[child])) child++;
-        if (!before(&v->heap[child], &last)) break;
-        v->heap[i] = v->heap[child];
+    const virtual_rank *r = &v->ranks[rank];
+    return push(&v->heap, (entry){.time = r->clock, .rank = rank, .kind = WAKE, .sequence = r->held.at[0].sequence});
+}
+
+static nw_status hold(virtual_driver *v, entry e)
+{
+    virtual_rank *r = &v->ranks[e.rank];
+    if (r->clock == NW_NEVER) {
+        e.time = NW_NEVER;
+        return schedule(v, e);
     }
-    if (v->count > 0) v->heap[i] = last;
-    return top;
+    bool first = r->held.count == 0 || e.sequence < r->held.at[0].sequence;
+    e.time = 0;
+    NW_TRY(push(&r->held, e));
+    return first ? wake(v, e.rank) : NW_OK;
+}
+
+/* The entry that a WAKE stands for. *there false: there is none now. */
+static nw_status take_held(virtual_driver *v, entry *e, bool *there)
+{
+    virtual_rank *r = &v->ranks[e->rank];
+    int64_t time = e->time;
+    *there = false;
+    if (r->held.count == 0 || r->held.at[0].sequence != e->sequence) return NW_OK; /* another has come before it */
+    if (time < r->clock && r->clock != NW_NEVER) return wake(v, e->rank);
+    *there = true;
+    *e = pop(&r->held);
+    e->time = time;
+    return r->held.count > 0 ? wake(v, e->rank) : NW_OK;
 }
 
 /* ---- what ranks do ----------------------------------------------------------------------------------------------- */
@@ -148,7 +139,7 @@ static nw_status take_actions(virtual_driver *v, int rank, int64_t time)
             int64_t away = a->at_ns == NW_NO_TIMER ? 0 : time - own_time(v, rank, time);
             e = (entry){.time = nw_time_add(a->at_ns, away), .rank = rank, .kind = TIMER, .asked = a->at_ns};
         }
-        if (status == NW_OK) status = push(v, e);
+        if (status == NW_OK) status = schedule(v, e);
         if (status != NW_OK && a->message) nw_message_drop(a->message);
     }
     actions->count = 0;
@@ -225,7 +216,7 @@ static nw_status schedule_task(virtual_driver *v, nw_rank *p, int64_t start)
         } else if (p->task.kind == NW_TASK_UPDATE) {
             v->ranks[rank].clock = e.time; /* messages wait for its end */
         }
-        NW_TRY(push(v, e));
+        NW_TRY(schedule(v, e));
     }
     return NW_OK;
 }
@@ -283,7 +274,7 @@ static nw_status depart(virtual_driver *v, entry *e)
         nw_message_drop(e->message);
         return NW_OK;
     }
-    return push(
+    return schedule(
         v,
         (entry){.time = arrival, .rank = e->to, .kind = ARRIVE, .message = e->message, .from = e->from, .to = e->to});
 }
@@ -328,7 +319,7 @@ static bool is_void(const virtual_driver *v, const entry *e)
     return e->kind == TIMER && e->asked != v->ranks[e->rank].timer;
 }
 
-/* Whether an entry has to wait: for the rank to be free, or for the computation that messages have slowed down. */
+/* Whether an entry has come too early: for the computation that messages have slowed down, or for a paused clock. */
 static bool is_early(virtual_driver *v, entry *e)
 {
     virtual_rank *r = &v->ranks[e->rank];
@@ -339,13 +330,15 @@ static bool is_early(virtual_driver *v, entry *e)
         return more > 0;
     }
     int64_t early = e->kind == TIMER ? e->asked - own_time(v, e->rank, e->time) : 0;
-    if (early > 0) { /* it was paused meanwhile */
-        e->time = nw_time_add(e->time, early);
-        return true;
-    }
-    if (e->kind == DEPART || e->time >= r->clock) return false;
-    e->time = r->clock;
+    if (early <= 0) return false;
+    e->time = nw_time_add(e->time, early); /* it was paused meanwhile */
     return true;
+}
+
+/* Whether it has to wait until the rank is free. */
+static bool is_held(const virtual_driver *v, const entry *e)
+{
+    return (e->kind == ARRIVE || e->kind == TIMER) && e->time < v->ranks[e->rank].clock;
 }
 
 static nw_status dispatch(virtual_driver *v, entry *e)
@@ -375,6 +368,7 @@ static nw_status dispatch(virtual_driver *v, entry *e)
         NW_TRY(tell(v, e->rank, (nw_event){.kind = NW_EVENT_TIMER}, e->time));
         break;
     case DEPART:
+    case WAKE:
         break;
     }
     NW_TRY(go_on(v, e->rank));
@@ -419,12 +413,16 @@ static nw_status run(nw_driver *d, const nw_go *go)
     virtual_driver *v = (virtual_driver *)d;
     for (int i = 0; i < d->size; i++)
         NW_TRY(tell_pace(v, i, (nw_event){.kind = NW_EVENT_GO, .go = go}, v->ranks[i].clock));
-    while (v->count > 0) {
-        entry e = pop(v);
-        if (is_void(v, &e)) continue;
+    while (v->heap.count > 0) {
+        entry e = pop(&v->heap);
+        bool there = true;
+        if (e.kind == WAKE) NW_TRY(take_held(v, &e, &there));
+        if (!there || is_void(v, &e)) continue;
         v->now = e.time;
         if (is_early(v, &e))
-            NW_TRY(push(v, e));
+            NW_TRY(schedule(v, e));
+        else if (is_held(v, &e))
+            NW_TRY(hold(v, e));
         else
             NW_TRY(dispatch(v, &e));
         if (nw_driver_shall_stop(d)) NW_TRY(stop_all(v));
@@ -479,11 +477,11 @@ static nw_status load(nw_driver *d, const int64_t *state, size_t count)
 }
 
 /* Messages on their way are lost, but were sent: they count as received. */
-static void drop_all(virtual_driver *v)
+static void drop_entries(const virtual_driver *v, heap *h)
 {
     nw_ledger *ledger = v->base.options.ledger;
-    for (int i = 0; i < v->count; i++) {
-        const entry *e = &v->heap[i];
+    for (int i = 0; i < h->count; i++) {
+        const entry *e = &h->at[i];
         if (!e->message) continue;
         if (e->kind == ARRIVE && ledger) {
             nw_ledger_transport(ledger, NW_RECEIVED, nw_message_size(e->message));
@@ -491,7 +489,13 @@ static void drop_all(virtual_driver *v)
         }
         nw_message_drop(e->message);
     }
-    v->count = 0;
+    h->count = 0;
+}
+
+static void drop_all(virtual_driver *v)
+{
+    drop_entries(v, &v->heap);
+    for (int i = 0; v->ranks && i < v->base.size; i++) drop_entries(v, &v->ranks[i].held);
 }
 
 /* All go on together, from the latest clock. */
@@ -507,7 +511,8 @@ static void reset(nw_driver *d)
                                      .paused = v->ranks[i].paused,
                                      .waiting = -1,
                                      .timer = NW_NO_TIMER,
-                                     .gone = v->ranks[i].gone};
+                                     .gone = v->ranks[i].gone,
+                                     .held = v->ranks[i].held};
     v->now = -1;
 }
 
@@ -516,7 +521,8 @@ static void virtual_free(nw_driver *d)
     virtual_driver *v = (virtual_driver *)d;
     drop_all(v);
     nw_links_free(v->links);
-    free(v->heap);
+    free(v->heap.at);
+    for (int i = 0; v->ranks && i < d->size; i++) free(v->ranks[i].held.at);
     free(v->ranks);
     free(v->sent);
     free(v->heard);
