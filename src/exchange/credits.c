@@ -50,13 +50,16 @@ static void take_out(nw_credits *c, int holder, int64_t version)
     memmove(c->sorted + at, c->sorted + at + 1, (size_t)(c->sorted_count - at) * sizeof *c->sorted);
 }
 
-bool nw_credits_may_use(const nw_credits *c, int holder, int64_t version, int64_t bound)
+int nw_credits_usable(const nw_credits *c, int64_t version, int64_t bound)
 {
-    int place = place_of(c, c->given[holder * c->most], holder);
-    for (int i = 0; i < place; i++)
-        if (bound - (version + i - c->sorted[i].version) < 1) return false;
-    return true;
+    int i = 0;
+    while (i < c->sorted_count && bound - (version + i - c->sorted[i].version) >= 1) i++;
+    return i + 1; /* all before it have slack */
 }
+
+int nw_credits_place(const nw_credits *c, int holder) { return place_of(c, c->given[holder * c->most], holder); }
+
+int nw_credits_since(const nw_credits *c, int64_t version) { return place_of(c, version + 1, -1); }
 
 /* ---- giving and using -------------------------------------------------------------------------------------------- */
 

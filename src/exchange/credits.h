@@ -3,8 +3,8 @@
  * many, and in which order they were given.
  *
  * A holder has at most `most` credits, uses them in the order in which it got them, and may get more while it is open.
- * Nothing here takes longer with more holders than a search in a sorted list, or a walk over a word of bits for each 64
- * of them.
+ * Nothing here takes longer with more holders than a search in a sorted list, a move of its end, or a walk over a word
+ * of bits for each 64 of them; but nw_credits_usable looks at the credits one by one.
  *
  * Staleness. Let the credits that are out be sorted by the version v_0 <= v_1 <= ... at which they were given (ties by
  * holder), and V the present version. If they are used in this order, the i-th misses V + i - v_i updates; its slack is
@@ -49,7 +49,11 @@ static inline int64_t nw_credits_last(const nw_credits *c, int holder)
 {
     return c->given[holder * c->most + c->count[holder] - 1];
 }
-/* Whether a holder's oldest credit may be used now without letting another miss more than `bound` updates. */
-bool nw_credits_may_use(const nw_credits *credits, int holder, int64_t version, int64_t bound);
+/* How many of the credits, in their order, may be used now without letting another miss more than `bound` updates; and
+ * how many come before a holder's oldest. */
+int nw_credits_usable(const nw_credits *credits, int64_t version, int64_t bound);
+int nw_credits_place(const nw_credits *credits, int holder);
+/* The first in `sorted` that was given after that version. */
+int nw_credits_since(const nw_credits *credits, int64_t version);
 
 #endif

@@ -146,15 +146,15 @@ nw_status nw_clients_go(server *s, nw_actions *actions)
     return NW_OK;
 }
 
+/* With the members that are dropped. */
 static nw_status send_over(server *s, nw_actions *actions, int to)
 {
     master *m = &s->master;
     nw_message *message;
-    uint32_t dropped = 0;
-    for (int i = 0; i < s->workers; i++) dropped += m->clients[i].dropped;
-    NW_TRY(nw_server_make_message(s, actions, OVER, dropped * sizeof dropped, 0, m->version, &message));
+    size_t bytes = (size_t)m->dropped_count * sizeof(uint32_t);
+    NW_TRY(nw_server_make_message(s, actions, OVER, bytes, 0, m->version, &message));
     uint8_t *at = message->payload;
-    for (int i = 0; i < s->workers; i++) {
+    for (int i = 0; at < message->payload + bytes; i++) {
         uint32_t member = (uint32_t)m->clients[i].member;
         if (!m->clients[i].dropped) continue;
         memcpy(at, &member, sizeof member);
@@ -210,9 +210,15 @@ static void forget_work(server *s, client *c)
     c->coming.report = NULL;
 }
 
+static void set_dropped(server *s, client *c, bool dropped)
+{
+    s->master.dropped_count += dropped - c->dropped;
+    c->dropped = dropped;
+}
+
 nw_status nw_clients_forget(server *s, nw_actions *actions, client *c)
 {
-    c->dropped = true;
+    set_dropped(s, c, true);
     c->told = false;
     c->has = -1;
     forget_work(s, c);
@@ -223,7 +229,8 @@ nw_status nw_clients_forget(server *s, nw_actions *actions, client *c)
 nw_status nw_clients_join(server *s, nw_actions *actions, client *c, int64_t least)
 {
     nw_turns_purge(s, c);
-    c->dropped = c->joins = false;
+    set_dropped(s, c, false);
+    c->joins = false;
     if (is_first(s)) nw_credits_open(&s->master.credits, number_of(s, c));
     c->has = -1;
     c->least = least;
@@ -254,14 +261,13 @@ nw_status nw_clients_return(server *s, nw_actions *actions, client *c, bool join
 static nw_status drop_worker(server *s, nw_actions *actions, client *c)
 {
     master *m = &s->master;
-    int living = 0;
     m->owed -= credits_of(s, c) - c->waiting;
     nw_credits_close(&m->credits, number_of(s, c), c->waiting); /* what is here is still applied */
     NW_TRY(nw_clients_forget(s, actions, c));
     NW_TRY(tell_fellows(s, actions, CANCEL, c->member, 0));
-    for (int i = 0; i < s->workers; i++) living += !m->clients[i].dropped;
-    NW_FAIL_IF(living == 0, NW_E_PEER, "rank %d, the last worker, has said nothing for %.1f s; --timeout sets how long",
-               rank_of(s, c->member), (double)(s->now_ns - c->heard_ns) * 1e-9);
+    NW_FAIL_IF(m->dropped_count == s->workers, NW_E_PEER,
+               "rank %d, the last worker, has said nothing for %.1f s; --timeout sets how long", rank_of(s, c->member),
+               (double)(s->now_ns - c->heard_ns) * 1e-9);
     return NW_OK;
 }
 
@@ -291,10 +297,8 @@ void nw_clients_hear_server(server *s, int server_index, int64_t version)
     master *m = &s->master;
     int64_t before = m->fellows[server_index].version;
     m->fellows[server_index] = (fellow){version, s->now_ns};
-    for (int i = 0; i < s->workers; i++) { /* those that waited for it have their time from now on */
-        client *c = &m->clients[i];
-        if (credits_of(s, c) > 0 && nw_credits_last(&m->credits, i) > before) c->heard_ns = s->now_ns;
-    }
+    for (int i = nw_credits_since(&m->credits, before); i < m->credits.sorted_count; i++)
+        m->clients[m->credits.sorted[i].holder].heard_ns = s->now_ns; /* who waited for it has its time from now on */
 }
 
 nw_status nw_clients_rang(server *s, nw_actions *actions)
@@ -315,15 +319,31 @@ nw_status nw_clients_rang(server *s, nw_actions *actions)
     return NW_OK;
 }
 
+/* Before this no other server's silence can be too long. */
+static int64_t servers_deadline(const server *s)
+{
+    int64_t first = NW_NO_TIMER;
+    for (int i = 1; i < s->servers; i++) {
+        const fellow *f = &s->master.fellows[i];
+        if (f->version < s->master.version && s->o.deadline_ns + f->heard_ns < first)
+            first = s->o.deadline_ns + f->heard_ns;
+    }
+    return first;
+}
+
 /* Workers' deadlines only move on: a timer that is set rings early enough, and then they are looked at again. Those of
- * other servers may be nearer. */
+ * other servers may be nearer, if a permit was given since that waits for one. */
 void nw_clients_set_timer(server *s, nw_actions *actions)
 {
     master *m = &s->master;
     int64_t first = NW_NO_TIMER;
     int behind;
     bool needed = s->o.deadline_ns > 0 && m->active && is_first(s) && m->owed > 0;
-    if (s->servers == 1 && needed == (m->timer != NW_NO_TIMER)) return;
+    int64_t servers = needed ? servers_deadline(s) : NW_NO_TIMER;
+    bool nearer = servers < m->timer && (servers != m->looked_at || m->serial != m->looked_serial);
+    if (needed == (m->timer != NW_NO_TIMER) && !nearer) return;
+    m->looked_at = servers;
+    m->looked_serial = m->serial;
     for (int i = 0; needed && i < s->workers; i++) {
         int64_t deadline = deadline_of(s, &m->clients[i], &behind);
         if (deadline < first) first = deadline;

@@ -104,7 +104,9 @@ typedef struct gradient {
     shards shards;
     nw_message *report;
     int64_t number;
-    int from; /* the member */
+    int from;                         /* the member */
+    struct gradient *before, *behind; /* in the queue */
+    struct gradient *next;            /* of the same worker; of those that are not used: any */
 } gradient;
 
 /* A worker, as a server sees it. */
@@ -119,6 +121,7 @@ typedef struct client {
     int64_t
         least; /* gradients of credits before this one are from before it was dropped; other servers than the first */
     gradient coming;
+    gradient *oldest, *newest;          /* that wait in the queue */
     shards backups[IN_FLIGHT_MOST + 2]; /* models that it may have computed from, for dc-asgd; in order of version */
     int backup_count;
 } client;
@@ -149,17 +152,18 @@ typedef struct master {
     int owed;           /* gradients that credits were given for and that are not here */
     int turn;           /* the client that is served first when there is not enough for all */
     client *clients;
-    gradient *queue; /* complete, in the order in which they came */
-    int queue_count;
-    shards *spare; /* lists that are not used */
-    int spare_count;
-    gradient *taken; /* that are being applied */
-    int taken_count;
+    int dropped_count;      /* of these */
+    gradient *slots;        /* all there can be */
+    gradient *first, *last; /* the queue: complete, in the order in which they came */
+    gradient *spare;        /* that are not used */
+    gradient **taken;       /* that are being applied */
+    int queue_count, taken_count;
     int64_t thrown_away; /* gradients that were too old */
     float *sum;          /* what is applied: as long as all parameters, but used in this server's range only */
     float *was;          /* for dc-asgd: a shard of an old model */
     shards model;        /* the parameters of `version`, encoded; empty: not yet */
     int64_t timer;       /* NW_NO_TIMER: none */
+    int64_t looked_at, looked_serial; /* what nw_clients_set_timer went by when it last looked at all workers */
     /* Of even and of odd updates: one is told after the next has begun, when the messages of its gradients are used
      * again. */
     nw_count counted[2];

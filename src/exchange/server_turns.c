@@ -23,11 +23,14 @@ static int most_waiting(const server *s) { return is_first(s) ? s->o.in_flight :
 
 /* ---- gradients come in ------------------------------------------------------------------------------------------- */
 
-static gradient take_out(master *m, int index)
+/* The oldest of a worker's gradients, out of the queue. There is one. */
+static gradient *take_oldest(master *m, client *c)
 {
-    gradient g = m->queue[index];
+    gradient *g = c->oldest;
+    c->oldest = g->next;
+    *(g->before ? &g->before->behind : &m->first) = g->behind;
+    *(g->behind ? &g->behind->before : &m->last) = g->before;
     m->queue_count--;
-    memmove(m->queue + index, m->queue + index + 1, (size_t)(m->queue_count - index) * sizeof g);
     return g;
 }
 
@@ -36,28 +39,33 @@ static void put_back(server *s, gradient *g)
 {
     nw_shards_drop(&g->shards, s->shard_count);
     if (g->report) nw_message_drop(g->report);
-    s->master.spare[s->master.spare_count++] = g->shards;
-    *g = (gradient){0};
+    *g = (gradient){.shards = g->shards, .next = s->master.spare};
+    s->master.spare = g;
 }
 
 /* The whole gradient is here: it waits in the queue, and the client gets another list for the next one. */
 static void enqueue(server *s, client *c)
 {
     master *m = &s->master;
+    gradient *g = m->spare;
+    shards empty = g->shards;
+    m->spare = g->next;
     if (is_first(s)) m->owed--;
-    m->queue[m->queue_count++] = c->coming;
-    c->coming = (gradient){.from = c->member, .shards = m->spare[--m->spare_count]};
+    *g = c->coming;
+    g->before = m->last;
+    *(m->last ? &m->last->behind : &m->first) = g;
+    m->last = g;
+    *(c->oldest ? &c->newest->next : &c->oldest) = g;
+    c->newest = g;
+    m->queue_count++;
+    c->coming = (gradient){.from = c->member, .shards = empty};
     c->waiting++;
 }
 
 void nw_turns_purge(server *s, client *c)
 {
     master *m = &s->master;
-    for (int i = m->queue_count - 1; i >= 0; i--) {
-        if (m->queue[i].from != c->member) continue;
-        gradient g = take_out(m, i);
-        put_back(s, &g);
-    }
+    while (c->oldest) put_back(s, take_oldest(m, c));
     if (is_first(s)) m->owed -= credits_of(s, c) - c->waiting;
     c->waiting = 0;
     if (is_first(s)) nw_credits_close(&m->credits, number_of(s, c), 0);
@@ -136,14 +144,6 @@ nw_status nw_turns_take(server *s, nw_actions *actions, nw_message *message, int
 
 /* ---- updates ----------------------------------------------------------------------------------------------------- */
 
-/* Whether a gradient may be applied now. */
-static bool is_in_turn(const server *s, const gradient *g)
-{
-    const master *m = &s->master;
-    if (s->o.max_staleness < 0 || s->o.staleness != NW_STALE_WAIT) return true;
-    return nw_credits_may_use(&m->credits, g->from - s->first_worker, m->version, s->o.max_staleness);
-}
-
 static void compensate_tile(const server *s, const nw_tile *tile, float lambda)
 {
     float *sum = s->master.sum + tile->first;
@@ -187,23 +187,30 @@ static void use_credit(server *s, client *c)
     if (is_first(s)) nw_credits_use(&s->master.credits, number_of(s, c));
 }
 
-static int by_member(const void *a, const void *b) { return ((const gradient *)a)->from - ((const gradient *)b)->from; }
+/* Asynchronously: the first in the queue that may be applied now. */
+static gradient *find_next(const server *s)
+{
+    const master *m = &s->master;
+    if (s->o.max_staleness < 0 || s->o.staleness != NW_STALE_WAIT || !m->first) return m->first;
+    int places = nw_credits_usable(&m->credits, m->version, s->o.max_staleness);
+    for (gradient *g = m->first; g; g = g->behind)
+        if (nw_credits_place(&m->credits, g->from - s->first_worker) < places) return g;
+    return NULL;
+}
 
-/* The next gradients that make an update, out of the queue; none: taken_count stays 0. */
+/* The next gradients that make an update, out of the queue, in the order of members; none: taken_count stays 0. */
 static void choose(server *s)
 {
     master *m = &s->master;
     m->taken_count = 0;
     if (!s->sync) {
-        for (int i = 0; i < m->queue_count && m->taken_count == 0; i++)
-            if (is_in_turn(s, &m->queue[i])) m->taken[m->taken_count++] = take_out(m, i);
+        const gradient *next = find_next(s);
+        if (next) m->taken[m->taken_count++] = take_oldest(m, client_of(s, next->from));
         return;
     }
     if (m->queue_count < m->credits.out) return; /* one each; who has come back waits for the next */
-    m->taken_count = m->queue_count;
-    memcpy(m->taken, m->queue, (size_t)m->queue_count * sizeof *m->taken);
-    m->queue_count = 0;
-    qsort(m->taken, (size_t)m->taken_count, sizeof *m->taken, by_member);
+    for (int i = 0; m->queue_count > 0; i++)
+        if (m->clients[i].oldest) m->taken[m->taken_count++] = take_oldest(m, &m->clients[i]);
 }
 
 /* Asks for the update that the taken gradients make. */
@@ -215,14 +222,14 @@ static nw_status apply(server *s, nw_actions *actions, int64_t delay)
     const void **reports = m->counted_reports + side;
     nw_count *counted = &m->counted[m->version & 1];
     for (int t = 0; t < m->taken_count; t++) {
-        const gradient *g = &m->taken[t];
+        const gradient *g = m->taken[t];
         uint8_t *report = m->reports + (side + (size_t)t) * s->o.report_bytes;
         NW_TRY(nw_server_decode_all(s, actions, &g->shards, m->sum, t > 0));
         from[t] = g->from;
         reports[t] = report;
         if (g->report && s->o.report_bytes > 0) memcpy(report, g->report->payload, s->o.report_bytes);
     }
-    if (s->o.correction == NW_CORRECT_DC && delay > 0) NW_TRY(compensate(s, actions, &m->taken[0]));
+    if (s->o.correction == NW_CORRECT_DC && delay > 0) NW_TRY(compensate(s, actions, m->taken[0]));
     *counted = (nw_count){.updates = m->version + 1,
                           .delay = delay,
                           .clock = (m->version + 1) * s->o.accumulation - 1,
@@ -246,10 +253,10 @@ static void finish(server *s)
 {
     master *m = &s->master;
     for (int t = 0; t < m->taken_count; t++) {
-        client *c = client_of(s, m->taken[t].from);
+        client *c = client_of(s, m->taken[t]->from);
         use_credit(s, c);
-        nw_clients_drop_backups(s, c, m->taken[t].shards.version);
-        put_back(s, &m->taken[t]);
+        nw_clients_drop_backups(s, c, m->taken[t]->shards.version);
+        put_back(s, m->taken[t]);
     }
     m->taken_count = 0;
 }
@@ -286,7 +293,7 @@ static nw_status tell_turn(server *s, nw_actions *actions, int64_t delay, bool t
         NW_TRY(nw_server_make_message(s, actions, TURN, bytes, m->version, delay, &message));
         message->header->flags = thrown_away ? THROWN_AWAY : 0;
         for (int t = 0; t < m->taken_count; t++) {
-            uint32_t member = (uint32_t)m->taken[t].from;
+            uint32_t member = (uint32_t)m->taken[t]->from;
             memcpy(message->payload + (size_t)t * sizeof member, &member, sizeof member);
         }
         if (m->fellows[i].version == m->version) m->fellows[i].heard_ns = s->now_ns; /* it has had nothing to say */
@@ -304,8 +311,8 @@ static nw_status choose_next(server *s, nw_actions *actions, bool *chosen)
     while (!m->applying && !nw_copies_hold(s)) {
         choose(s);
         if (m->taken_count == 0) return NW_OK;
-        int64_t delay = s->sync ? 0 : m->version - m->taken[0].shards.version;
-        *chosen = !is_too_old(s, &m->taken[0]);
+        int64_t delay = s->sync ? 0 : m->version - m->taken[0]->shards.version;
+        *chosen = !is_too_old(s, m->taken[0]);
         if (*chosen) return apply(s, actions, delay);
         NW_TRY(tell_turn(s, actions, delay, true));
         m->thrown_away++;
@@ -315,14 +322,6 @@ static nw_status choose_next(server *s, nw_actions *actions, bool *chosen)
 }
 
 /* ---- the others follow ------------------------------------------------------------------------------------------- */
-
-/* The first gradient of a worker that waits here; -1: there is none. */
-static int find_waiting(const master *m, int member)
-{
-    for (int i = 0; i < m->queue_count; i++)
-        if (m->queue[i].from == member) return i;
-    return -1;
-}
 
 /* Takes the gradients of a turn out of the queue, if all are there that will come. */
 static nw_status take_turn(server *s, const nw_message *order, bool *there)
@@ -339,9 +338,9 @@ static nw_status take_turn(server *s, const nw_message *order, bool *there)
             memcpy(&member, order->payload + i * sizeof member, sizeof member);
             NW_FAIL_IF((int)member < s->first_worker || (int)member >= s->first_worker + s->workers, NW_E_MESSAGE,
                        "rank %u orders an update with the gradient of member %u", order->header->from, member);
-            int index = find_waiting(m, (int)member);
-            if (index < 0 && !client_of(s, (int)member)->dropped) *there = false;
-            if (pass == 1 && index >= 0) m->taken[m->taken_count++] = take_out(m, index);
+            client *c = client_of(s, (int)member);
+            if (!c->oldest && !c->dropped) *there = false;
+            if (pass == 1 && c->oldest) m->taken[m->taken_count++] = take_oldest(m, c);
         }
     }
     return NW_OK;
@@ -450,39 +449,36 @@ nw_status nw_turns_make(server *s)
     master *m = &s->master;
     size_t workers = (size_t)s->workers, slots = workers * (size_t)most_waiting(s), most = 0;
     m->last_order = &m->orders;
-    NW_NEW(m->queue, slots, "%zu gradients of workers", slots);
-    NW_NEW(m->spare, slots, "%zu gradients of workers", slots);
+    NW_NEW(m->slots, slots, "%zu gradients of workers", slots);
     NW_NEW(m->taken, workers, "%d workers", s->workers);
     NW_NEW(m->sum, s->params->learned.floats, "%zu parameters", s->params->learned.floats);
     NW_NEW(m->counted_from, 2 * workers, "%d workers", s->workers);
     NW_NEW(m->counted_reports, 2 * workers, "%d workers", s->workers);
     NW_NEW(m->reports, 2 * workers * (s->o.report_bytes + 1), "reports of %d workers", s->workers);
-    for (; m->spare_count < (int)slots; m->spare_count++)
-        NW_TRY(nw_shards_make(&m->spare[m->spare_count], s->shard_count));
+    for (size_t i = 0; i < slots; i++) {
+        NW_TRY(nw_shards_make(&m->slots[i].shards, s->shard_count));
+        m->slots[i].next = m->spare;
+        m->spare = &m->slots[i];
+    }
     for (int i = 0; i < s->shard_count; i++) most = floats_of(s, i) > most ? floats_of(s, i) : most;
     if (s->o.correction == NW_CORRECT_DC) NW_NEW(m->was, most, "%zu old parameters", most);
     return NW_OK;
 }
 
-static void free_gradient(server *s, gradient *g)
-{
-    nw_shards_free(&g->shards, s->shard_count);
-    if (g->report) nw_message_drop(g->report);
-}
-
 void nw_turns_free(server *s)
 {
     master *m = &s->master;
+    int slots = m->slots ? s->workers * most_waiting(s) : 0;
     for (nw_message *order = m->orders, *next; order; order = next) {
         next = order->next;
         nw_message_drop(order);
     }
-    for (int i = 0; i < m->queue_count; i++) free_gradient(s, &m->queue[i]);
-    for (int i = 0; i < m->taken_count; i++) free_gradient(s, &m->taken[i]);
-    for (int i = 0; i < m->spare_count; i++) nw_shards_free(&m->spare[i], s->shard_count);
+    for (int i = 0; i < slots; i++) {
+        nw_shards_free(&m->slots[i].shards, s->shard_count);
+        if (m->slots[i].report) nw_message_drop(m->slots[i].report);
+    }
     nw_copies_free(s);
-    free(m->queue);
-    free(m->spare);
+    free(m->slots);
     free(m->was);
     free(m->taken);
     free(m->sum);

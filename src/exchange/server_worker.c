@@ -84,16 +84,16 @@ static nw_status take_shard(server *s, nw_message *m, int server_index)
 /* The first server says who is dropped; all others are here, or back. */
 static nw_status hear_of_dropped(server *s, nw_actions *actions, const nw_message *m)
 {
-    size_t count = m->header->bytes / sizeof(uint32_t);
+    size_t count = m->header->bytes / sizeof(uint32_t), k = 0;
     for (int i = 0; i < s->workers; i++) {
         int member = s->first_worker + i;
-        nw_action action = {.kind = NW_ACTION_BACK, .to = s->base.group.ranks[member]};
-        for (size_t k = 0; k < count; k++) {
-            uint32_t dropped;
-            memcpy(&dropped, m->payload + k * sizeof dropped, sizeof dropped);
-            if (dropped == (uint32_t)member) action.kind = NW_ACTION_DROP;
-        }
-        if (member != s->base.group.me) nw_actions_add(actions, action);
+        uint32_t dropped = UINT32_MAX; /* the next that is: they are in order */
+        if (k < count) memcpy(&dropped, m->payload + k * sizeof dropped, sizeof dropped);
+        bool is_dropped = dropped == (uint32_t)member;
+        k += is_dropped;
+        if (member == s->base.group.me) continue;
+        nw_actions_add(actions, (nw_action){.kind = is_dropped ? NW_ACTION_DROP : NW_ACTION_BACK,
+                                            .to = s->base.group.ranks[member]});
     }
     return NW_OK;
 }

@@ -61,7 +61,14 @@ static void check(const nw_credits *c, int holders, int most, nw_rng *rng, int64
     int holder = (int)nw_rng_below(rng, (uint32_t)holders);
     int64_t bound = (int64_t)nw_rng_below(rng, 12);
     if (counts[holder] > 0)
-        assert_int_equal(nw_credits_may_use(c, holder, version, bound), twin_may_use(holders, holder, version, bound));
+        assert_int_equal(nw_credits_place(c, holder) < nw_credits_usable(c, version, bound),
+                         twin_may_use(holders, holder, version, bound));
+    int64_t since = version - (int64_t)nw_rng_below(rng, 9);
+    int newer = 0;
+    for (int i = 0; i < holders; i++)
+        for (int k = 0; is_open[i] && k < counts[i]; k++) newer += given[i][k] > since;
+    assert_int_equal(c->sorted_count - nw_credits_since(c, since), newer);
+    if (newer > 0) assert_true(c->sorted[nw_credits_since(c, since)].version > since);
 }
 
 static void run(int holders, int most, uint64_t seed)
