@@ -41,6 +41,7 @@ typedef struct nw_exchange_options {
     nw_staleness staleness;
     nw_correction correction;
     double dc_lambda;
+    size_t memory_bytes; /* of gradients that a server holds at most, but for one, which always fits; 0: any number */
     int64_t deadline_ns; /* after which a worker that says nothing is dropped; 0: never */
     const void *report;  /* of this rank's last gradient, filled by whoever computes; goes where the world is counted */
     size_t report_bytes;

@@ -21,6 +21,7 @@
  *   max_staleness N, weight   c = (N + 1) / (delay + 1) for a gradient that missed more
  *   correction inverse        c = 1 / (delay + 1)
  *   correction dc             g + lambda g g (x - x_old): delay compensation (Zheng et al. 2017)
+ *   memory_bytes B            no more credits than gradients that fit: see server_clients.c
  *
  * Several servers own one range of the parameters each; server 0 gives the credits and says in which order gradients
  * are applied, so that all ranges have one history (server_turns.c). Where copies of all parameters are asked for, they
@@ -35,6 +36,7 @@
 #include "exchange/server_private.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -414,6 +416,19 @@ static nw_status count_shards(server *s)
     return NW_OK;
 }
 
+/* How many gradients of a worker fit what a server may hold, as they are without a codec. */
+static void find_room(server *s)
+{
+    size_t most = 0, slots = (size_t)s->workers * (size_t)s->o.in_flight * (s->servers > 1 ? 2 : 1);
+    for (int i = 0; i < s->servers; i++) {
+        size_t bytes = (s->range[i + 1] - s->range[i]) * sizeof(float) + (size_t)s->of_server[i] * NW_HEADER_BYTES;
+        if (i == 0) bytes += NW_HEADER_BYTES + s->o.report_bytes;
+        if (bytes > most) most = bytes;
+    }
+    size_t fit = s->o.memory_bytes / most;
+    s->room = s->o.memory_bytes == 0 || fit >= slots ? INT_MAX : fit > 0 ? (int)fit : 1;
+}
+
 static nw_status make_channels(server *s)
 {
     nw_channel_options c = {.layout = &s->layout,
@@ -434,6 +449,7 @@ static nw_status make(server *s)
 {
     NW_TRY(make_layout(s));
     NW_TRY(count_shards(s));
+    find_room(s);
     NW_TRY(make_channels(s));
     if (s->serves) NW_TRY(nw_clients_make(s));
     if (s->serves) NW_TRY(nw_turns_make(s));

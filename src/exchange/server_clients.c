@@ -5,6 +5,13 @@
  * Credits (server 0 alone). With V updates made, P credits out and U updates asked for, one more is given while V + P <
  * U: so exactly U updates are made, whatever is thrown away or dropped on the way.
  *
+ * Room. A credit is a promise to hold the gradient that comes of it. So where memory is bounded, the gradients that
+ * credits are out for, and those that the slowest of the other servers still holds, are never more than there is room
+ * for; workers take turns then, each gets its credit behind all others. Synchronously, an update is made of several turns:
+ * gradients of as many workers as there is room for are added, and then the next ones are asked for, in the order of
+ * ranks, so that sums have the same bits. One gradient always fits, and nothing but a gradient makes room: nobody waits
+ * for ever. (Other servers may hold gradients of a dropped worker on top, until it is back or the run is over.)
+ *
  * Silence. A worker that has a credit and says nothing for `deadline_ns` of the server's own time is dropped: its
  * credits are given to others, nobody waits for it, and what it sends is ignored. Other servers are told, since a turn
  * may lack its shards. When it says something again it is told so, forgets what it had, and joins as one that has
@@ -14,6 +21,7 @@
 #include "exchange/server_private.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,13 +102,23 @@ static nw_status tell_fellows(server *s, nw_actions *actions, int kind, int memb
     return NW_OK;
 }
 
+/* Whether every server can hold one gradient more. */
+static bool has_room(const server *s)
+{
+    const master *m = &s->master;
+    int64_t behind = 0;
+    if (s->room == INT_MAX) return true;
+    for (int i = 1; i < s->servers; i++)
+        if (m->done - m->fellows[i].taken > behind) behind = m->done - m->fellows[i].taken;
+    return m->credits.out + behind < s->room;
+}
+
 static bool may_give_credit(const server *s)
 {
     const master *m = &s->master;
     bool waits = s->o.max_staleness >= 0 && s->o.staleness == NW_STALE_WAIT;
-    if (!is_first(s) || !m->active) return false;
-    if (s->sync) return m->version < m->until && m->credits.out < s->workers;
-    return m->version + m->credits.out < m->until && (!waits || m->credits.out <= s->o.max_staleness);
+    if (s->sync) return m->version < m->until && has_room(s);
+    return m->version + m->credits.out < m->until && (!waits || m->credits.out <= s->o.max_staleness) && has_room(s);
 }
 
 static nw_status give_credit(server *s, nw_actions *actions, client *c)
@@ -114,12 +132,39 @@ static nw_status give_credit(server *s, nw_actions *actions, client *c)
     return nw_server_tell(s, actions, c->member, CREDIT, m->serial++, m->version);
 }
 
-/* One each, then the next one each, as long as there is something to do. In step, all begin together. */
+/* The next worker that has had no credit for this update; -1: there is none. */
+static int next_together(const server *s)
+{
+    int next = nw_credits_next(&s->master.credits, s->master.next, 0);
+    return next >= s->master.next ? next : -1;
+}
+
+bool nw_clients_more(const server *s)
+{
+    return s->room < INT_MAX && s->master.next < s->workers && next_together(s) >= 0;
+}
+
+/* If it is synchronous, all begin together, or as many as there is room for. */
+static nw_status give_credits_together(server *s, nw_actions *actions)
+{
+    master *m = &s->master;
+    bool begins = m->credits.out == 0 && m->summed == 0;
+    if (m->applying || (!begins && s->room == INT_MAX)) return NW_OK;
+    if (begins) m->next = 0;
+    for (int next; m->next < s->workers && may_give_credit(s) && (next = next_together(s)) >= 0;) {
+        m->next = next + 1;
+        NW_TRY(give_credit(s, actions, &m->clients[next]));
+    }
+    return NW_OK;
+}
+
+/* One each, then the next one each, as long as there is something to do. */
 nw_status nw_clients_give_credits(server *s, nw_actions *actions)
 {
     master *m = &s->master;
     bool changing = actions->running && actions->running->kind == NW_TASK_UPDATE; /* what would be sent */
-    if (changing || (s->sync && (m->credits.out > 0 || m->applying))) return NW_OK;
+    if (changing || m->told) return NW_OK;
+    if (s->sync) return give_credits_together(s, actions);
     for (int round = 0; round < s->o.in_flight && may_give_credit(s);) {
         int next = nw_credits_next(&m->credits, m->turn, round);
         if (next < 0)
@@ -142,7 +187,8 @@ nw_status nw_clients_go(server *s, nw_actions *actions)
         c->has = m->version; /* all are equal when quiescent */
         if (!is_own(s, c)) NW_TRY(keep_backup(s, actions, c));
     }
-    for (int i = 1; i < s->servers && is_first(s); i++) m->fellows[i] = (fellow){m->version, s->now_ns};
+    for (int i = 1; i < s->servers && is_first(s); i++)
+        m->fellows[i] = (fellow){.version = m->version, .heard_ns = s->now_ns};
     return NW_OK;
 }
 
@@ -292,11 +338,11 @@ static int64_t deadline_of(const server *s, const client *c, int *server_index)
     return s->o.deadline_ns + (*server_index ? s->master.fellows[*server_index].heard_ns : c->heard_ns);
 }
 
-void nw_clients_hear_server(server *s, int server_index, int64_t version)
+void nw_clients_hear_server(server *s, int server_index, int64_t version, int64_t taken)
 {
     master *m = &s->master;
     int64_t before = m->fellows[server_index].version;
-    m->fellows[server_index] = (fellow){version, s->now_ns};
+    m->fellows[server_index] = (fellow){.version = version, .taken = taken, .heard_ns = s->now_ns};
     for (int i = nw_credits_since(&m->credits, before); i < m->credits.sorted_count; i++)
         m->clients[m->credits.sorted[i].holder].heard_ns = s->now_ns; /* who waited for it has its time from now on */
 }
@@ -332,7 +378,7 @@ static int64_t servers_deadline(const server *s)
 }
 
 /* Workers' deadlines only move on: a timer that is set rings early enough, and then they are looked at again. Those of
- * other servers may be nearer, if a permit was given since that waits for one. */
+ * other servers may be nearer, if a credit was given since that waits for one. */
 void nw_clients_set_timer(server *s, nw_actions *actions)
 {
     master *m = &s->master;
@@ -359,6 +405,8 @@ void nw_clients_waits(const server *s, nw_wait *wait)
     int behind = server_behind(s, m->version);
     if (!is_first(s) && m->active && !m->orders) nw_wait_add(wait, &s->base.group, 0);
     if (behind) nw_wait_add(wait, &s->base.group, behind);
+    for (int i = 1; is_first(s) && !behind && !has_room(s) && i < s->servers; i++)
+        if (m->fellows[i].taken < m->done) nw_wait_add(wait, &s->base.group, i); /* it has to make room */
     for (int i = 0; m->active && wait->count == 0 && i < s->workers; i++) {
         const client *c = &m->clients[i];
         bool owes = is_first(s) ? credits_of(s, c) > c->waiting : c->waiting == 0;

@@ -25,11 +25,11 @@
  * history:
  *
  *   TURN       server 0 -> server      the next update takes these workers' gradients; version: their age. flags 1: they are
- *                                      thrown away instead
+ *                                      thrown away instead; flags 2: they are added, and the update takes more of them
  *   GIVE       server 0 -> server      worker `part` gets the present parameters
  *   CANCEL     server 0 -> server      worker `part` was dropped: what a turn lacks of it will not come. Is heeded at once
  *   JOINED     server 0 -> server      worker `part` is back; what it sends for credits before `step` is of no use
- *   APPLIED    server -> server 0      so many updates are made here
+ *   APPLIED    server -> server 0      so many updates are made here; step: gradients that were taken in this run
  *
  * A shard is the part of a bucket that one server owns (header: bucket, and part is the server).
  */
@@ -59,7 +59,7 @@ enum {
     APPLIED,
     KINDS
 };
-enum { CHANNEL = NW_CHANNEL_EXCHANGE, THROWN_AWAY = 1 /* flags of TURN */ };
+enum { CHANNEL = NW_CHANNEL_EXCHANGE, THROWN_AWAY = 1, PARTIAL = 2 /* flags of TURN */ };
 enum { IN_FLIGHT_MOST = 8, COPIES_MOST = 2 };
 
 /* All shards of one vector that belong to one server, or to one gradient of it: messages by shard, NULL where it is not
@@ -129,6 +129,7 @@ typedef struct client {
 /* Another server, as the first sees it. */
 typedef struct fellow {
     int64_t version;  /* updates that it has made */
+    int64_t taken;    /* gradients of this run that it does not hold any more */
     int64_t heard_ns; /* when it said so, or had nothing to do */
 } fellow;
 
@@ -142,6 +143,7 @@ typedef struct copy {
 
 typedef struct master {
     bool active, applying;
+    bool told; /* the other servers know of the update under way: what they give is its outcome */
     nw_message *orders,
         **last_order; /* other servers than the first: TURN, GIVE, JOINED and CLOSE that were not heeded yet */
     fellow *fellows;  /* the first server: by server */
@@ -158,6 +160,10 @@ typedef struct master {
     gradient *spare;        /* that are not used */
     gradient **taken;       /* that are being applied */
     int queue_count, taken_count;
+    int ordered;         /* gradients of the turn that is being taken, also those that never came */
+    int64_t done;        /* gradients of this run that are not held any more */
+    int summed;          /* gradients in `sum`, for the next update */
+    int next;            /* in step: workers from here on have had no credit for this update */
     int64_t thrown_away; /* gradients that were too old */
     float *sum;          /* what is applied: as long as all parameters, but used in this server's range only */
     float *was;          /* for dc-asgd: a shard of an old model */
@@ -191,6 +197,7 @@ typedef struct server {
     bool serves, works; /* this rank's roles */
     bool hears; /* it gets parameters of other servers: as a worker, or when quiescent, as one of several servers */
     bool sync;
+    int room;                 /* gradients that a server may hold; INT_MAX: as many as there can be */
     const int64_t *snapshots; /* updates behind which one is due in this run, ascending */
     int snapshot_count;
     int64_t now_ns; /* of the event that is being handled */
@@ -243,6 +250,8 @@ nw_status nw_clients_update(server *s, nw_actions *actions, client *c);
 nw_status nw_clients_own_begins(server *s, nw_actions *actions);
 /* Server 0: gives credits as long as there is something to do. */
 nw_status nw_clients_give_credits(server *s, nw_actions *actions);
+/* In step, where servers have no room for a gradient of each worker: one has had no credit for this update. */
+bool nw_clients_more(const server *s);
 /* A run begins, and ends: all get the last parameters, exactly. */
 nw_status nw_clients_go(server *s, nw_actions *actions);
 nw_status nw_clients_end_run(server *s, nw_actions *actions);
@@ -252,8 +261,8 @@ nw_status nw_clients_return(server *s, nw_actions *actions, client *c, bool join
 nw_status nw_clients_forget(server *s, nw_actions *actions, client *c); /* CANCEL */
 nw_status nw_clients_join(server *s, nw_actions *actions, client *c, int64_t least);
 nw_status nw_clients_rang(server *s, nw_actions *actions);
-/* Another server has made so many updates. */
-void nw_clients_hear_server(server *s, int server_index, int64_t version);
+/* Another server has made so many updates, and taken so many gradients in this run. */
+void nw_clients_hear_server(server *s, int server_index, int64_t version, int64_t taken);
 void nw_clients_set_timer(server *s, nw_actions *actions);
 void nw_clients_waits(const server *s, nw_wait *wait);
 /* Forgets models that are older than what it computes from by now. */

@@ -11,6 +11,7 @@
 #include "exchange/server_private.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -114,6 +115,19 @@ static nw_status take_order(server *s, nw_actions *actions, nw_message *message)
     return NW_OK;
 }
 
+/* Another server is as far as that. */
+static nw_status take_progress(server *s, const nw_header *h, int from)
+{
+    const fellow *f = &s->master.fellows[from];
+    int64_t version = (int64_t)h->version, taken = (int64_t)h->step;
+    bool goes_on = is_first(s) && version >= f->version && taken >= f->taken && version + taken > f->version + f->taken;
+    NW_FAIL_IF(!goes_on || version > s->master.version + 1 || taken > s->master.done + s->workers, NW_E_MESSAGE,
+               "rank %u has made %" PRIu64 " updates of %" PRIu64 " gradients, which cannot be", h->from, h->version,
+               h->step);
+    nw_clients_hear_server(s, from, version, taken);
+    return NW_OK;
+}
+
 nw_status nw_turns_take(server *s, nw_actions *actions, nw_message *message, int from)
 {
     const nw_header *h = message->header;
@@ -129,11 +143,7 @@ nw_status nw_turns_take(server *s, nw_actions *actions, nw_message *message, int
                    "rank %u joins, but is no worker that was dropped", h->from);
         return nw_clients_return(s, actions, client_of(s, from), true);
     case APPLIED:
-        NW_FAIL_IF(!is_first(s) || (int64_t)h->version <= s->master.fellows[from].version ||
-                       (int64_t)h->version > s->master.version + 1,
-                   NW_E_MESSAGE, "rank %u has made %" PRIu64 " updates, which cannot be", h->from, h->version);
-        nw_clients_hear_server(s, from, (int64_t)h->version);
-        return NW_OK;
+        return take_progress(s, h, from);
     case GRADIENT:
     case REPORT:
         return take_gradient(s, actions, message, from);
@@ -213,30 +223,40 @@ static void choose(server *s)
         if (m->clients[i].oldest) m->taken[m->taken_count++] = take_oldest(m, &m->clients[i]);
 }
 
-/* Asks for the update that the taken gradients make. */
+/* Which half of counted_from, counted_reports and reports belongs to the next update. */
+static size_t side_of(const server *s) { return (size_t)(s->master.version & 1) * (size_t)s->workers; }
+
+/* Adds the taken gradients, and notes whose they are. */
+static nw_status add_taken(server *s, nw_actions *actions)
+{
+    master *m = &s->master;
+    for (int t = 0; t < m->taken_count; t++, m->summed++) {
+        const gradient *g = m->taken[t];
+        size_t place = side_of(s) + (size_t)m->summed;
+        uint8_t *report = m->reports + place * s->o.report_bytes;
+        NW_TRY(nw_server_decode_all(s, actions, &g->shards, m->sum, m->summed > 0));
+        m->counted_from[place] = g->from;
+        m->counted_reports[place] = report;
+        if (g->report && s->o.report_bytes > 0) memcpy(report, g->report->payload, s->o.report_bytes);
+    }
+    return NW_OK;
+}
+
+/* Asks for the update that the taken gradients make, with those that were added before. */
 static nw_status apply(server *s, nw_actions *actions, int64_t delay)
 {
     master *m = &s->master;
-    size_t begin = s->range[s->base.group.me], side = (size_t)(m->version & 1) * (size_t)s->workers;
-    int *from = m->counted_from + side;
-    const void **reports = m->counted_reports + side;
+    size_t begin = s->range[s->base.group.me];
     nw_count *counted = &m->counted[m->version & 1];
-    for (int t = 0; t < m->taken_count; t++) {
-        const gradient *g = m->taken[t];
-        uint8_t *report = m->reports + (side + (size_t)t) * s->o.report_bytes;
-        NW_TRY(nw_server_decode_all(s, actions, &g->shards, m->sum, t > 0));
-        from[t] = g->from;
-        reports[t] = report;
-        if (g->report && s->o.report_bytes > 0) memcpy(report, g->report->payload, s->o.report_bytes);
-    }
+    NW_TRY(add_taken(s, actions));
     if (s->o.correction == NW_CORRECT_DC && delay > 0) NW_TRY(compensate(s, actions, m->taken[0]));
     *counted = (nw_count){.updates = m->version + 1,
                           .delay = delay,
                           .clock = (m->version + 1) * s->o.accumulation - 1,
                           .thrown_away = m->thrown_away,
-                          .from_count = m->taken_count,
-                          .from = from,
-                          .reports = reports};
+                          .from_count = m->summed,
+                          .from = m->counted_from + side_of(s),
+                          .reports = m->counted_reports + side_of(s)};
     m->applying = true;
     nw_actions_task(actions, (nw_task){.kind = NW_TASK_UPDATE,
                                        .number = m->version,
@@ -245,7 +265,7 @@ static nw_status apply(server *s, nw_actions *actions, int64_t delay)
                                        .gradient = m->sum,
                                        .first = begin,
                                        .count = s->range[s->base.group.me + 1] - begin,
-                                       .scale = s->sync ? 1.0f / (float)m->taken_count : weight_of(s, delay)});
+                                       .scale = s->sync ? 1.0f / (float)m->summed : weight_of(s, delay)});
     return NW_OK;
 }
 
@@ -258,6 +278,7 @@ static void finish(server *s)
         nw_clients_drop_backups(s, c, m->taken[t]->shards.version);
         put_back(s, m->taken[t]);
     }
+    m->done += is_first(s) ? m->taken_count : m->ordered;
     m->taken_count = 0;
 }
 
@@ -265,13 +286,14 @@ nw_status nw_turns_applied(server *s, nw_actions *actions)
 {
     master *m = &s->master;
     const int *from = m->counted[m->version & 1].from;
-    m->applying = false;
+    m->applying = m->told = false;
     m->version++;
     if (is_first(s)) NW_TRY(nw_copies_count(s, actions));
     nw_shards_drop(&m->model, s->shard_count);
-    m->turn = from[0] - s->first_worker;
+    m->turn = (from[0] - s->first_worker + (s->room < INT_MAX)) % s->workers;
+    m->summed = 0;
     finish(s);
-    if (!is_first(s)) NW_TRY(nw_server_tell(s, actions, 0, APPLIED, 0, m->version));
+    if (!is_first(s)) NW_TRY(nw_server_tell(s, actions, 0, APPLIED, m->done, m->version));
     return nw_copies_give(s, actions); /* behind the answer, for which a worker waits */
 }
 
@@ -284,14 +306,14 @@ static bool is_too_old(const server *s, const gradient *g)
 }
 
 /* Tells the other servers what it has taken. */
-static nw_status tell_turn(server *s, nw_actions *actions, int64_t delay, bool thrown_away)
+static nw_status tell_turn(server *s, nw_actions *actions, int64_t delay, int flags)
 {
     master *m = &s->master;
     for (int i = 1; i < s->servers; i++) {
         nw_message *message;
         size_t bytes = (size_t)m->taken_count * sizeof(uint32_t);
         NW_TRY(nw_server_make_message(s, actions, TURN, bytes, m->version, delay, &message));
-        message->header->flags = thrown_away ? THROWN_AWAY : 0;
+        message->header->flags = (uint8_t)flags;
         for (int t = 0; t < m->taken_count; t++) {
             uint32_t member = (uint32_t)m->taken[t]->from;
             memcpy(message->payload + (size_t)t * sizeof member, &member, sizeof member);
@@ -310,11 +332,19 @@ static nw_status choose_next(server *s, nw_actions *actions, bool *chosen)
     *chosen = false;
     while (!m->applying && !nw_copies_hold(s)) {
         choose(s);
-        if (m->taken_count == 0) return NW_OK;
+        bool partial = s->sync && nw_clients_more(s);
+        bool complete = !partial && m->summed > 0 && m->credits.out == 0; /* whoever was to add to it is dropped */
+        if (m->taken_count == 0 && !complete) return NW_OK;
+        if (partial) {
+            NW_TRY(tell_turn(s, actions, 0, PARTIAL));
+            NW_TRY(add_taken(s, actions));
+            finish(s);
+            return NW_OK;
+        }
         int64_t delay = s->sync ? 0 : m->version - m->taken[0]->shards.version;
-        *chosen = !is_too_old(s, m->taken[0]);
+        *chosen = s->sync || !is_too_old(s, m->taken[0]);
         if (*chosen) return apply(s, actions, delay);
-        NW_TRY(tell_turn(s, actions, delay, true));
+        NW_TRY(tell_turn(s, actions, delay, THROWN_AWAY));
         m->thrown_away++;
         finish(s);
     }
@@ -328,10 +358,13 @@ static nw_status take_turn(server *s, const nw_message *order, bool *there)
 {
     master *m = &s->master;
     size_t count = order->header->bytes / sizeof(uint32_t);
-    NW_FAIL_IF(count < 1 || count > (size_t)s->workers || (int64_t)order->header->step != m->version, NW_E_MESSAGE,
-               "rank %u orders update %" PRIu64 " of %zu gradients, and %" PRId64 " were made", order->header->from,
-               order->header->step, count, m->version);
+    size_t least = s->sync && s->room < INT_MAX ? 0 : 1;
+    NW_FAIL_IF(count < least || count > (size_t)s->workers - (size_t)m->summed ||
+                   (int64_t)order->header->step != m->version,
+               NW_E_MESSAGE, "rank %u orders update %" PRIu64 " of %zu gradients, and %" PRId64 " were made",
+               order->header->from, order->header->step, count, m->version);
     *there = true;
+    m->ordered = (int)count;
     for (int pass = 0; pass < 2 && *there; pass++) {
         for (size_t i = 0; i < count; i++) {
             uint32_t member;
@@ -351,8 +384,9 @@ static nw_status skip_update(server *s, nw_actions *actions)
 {
     master *m = &s->master;
     m->version++;
+    finish(s);
     nw_shards_drop(&m->model, s->shard_count);
-    NW_TRY(nw_server_tell(s, actions, 0, APPLIED, 0, m->version));
+    NW_TRY(nw_server_tell(s, actions, 0, APPLIED, m->done, m->version));
     return nw_copies_give(s, actions);
 }
 
@@ -360,16 +394,18 @@ static nw_status skip_update(server *s, nw_actions *actions)
 static nw_status heed_turn(server *s, nw_actions *actions, const nw_message *order, bool *heeded)
 {
     master *m = &s->master;
-    bool thrown_away = order->header->flags == THROWN_AWAY;
+    int flags = order->header->flags;
     *heeded = false;
-    if (!thrown_away && nw_copies_hold(s)) return NW_OK;
+    if (flags == 0 && nw_copies_hold(s)) return NW_OK;
     NW_TRY(take_turn(s, order, heeded));
     if (!*heeded) return NW_OK;
-    if (thrown_away) {
+    if (flags == PARTIAL) NW_TRY(add_taken(s, actions));
+    if (flags != 0) {
         finish(s);
-        return NW_OK;
+        return flags == PARTIAL ? nw_server_tell(s, actions, 0, APPLIED, m->done, m->version) : NW_OK;
     }
-    return m->taken_count > 0 ? apply(s, actions, (int64_t)order->header->version) : skip_update(s, actions);
+    return m->taken_count + m->summed > 0 ? apply(s, actions, (int64_t)order->header->version)
+                                          : skip_update(s, actions);
 }
 
 static nw_status heed(server *s, nw_actions *actions, const nw_message *order, bool *heeded)
@@ -418,7 +454,8 @@ nw_status nw_turns_go_on(server *s, nw_actions *actions)
     bool chosen;
     NW_TRY(choose_next(s, actions, &chosen));
     NW_TRY(nw_clients_give_credits(s, actions));
-    if (chosen) NW_TRY(tell_turn(s, actions, m->counted[m->version & 1].delay, false));
+    if (chosen) NW_TRY(tell_turn(s, actions, m->counted[m->version & 1].delay, 0));
+    if (chosen) m->told = s->servers > 1;
     bool over = !m->applying && m->queue_count == 0 && m->credits.out == 0 && m->version >= m->until;
     if (over) return nw_clients_end_run(s, actions);
     nw_clients_set_timer(s, actions);
@@ -431,6 +468,7 @@ nw_status nw_turns_go(server *s, nw_actions *actions, int64_t until)
     NW_FAIL_IF(m->active, NW_E_INTERNAL, "a run began before the last one was over");
     m->copied = m->version;
     m->active = true;
+    m->done = 0;
     m->until = until;
     return nw_clients_go(s, actions);
 }
@@ -438,7 +476,7 @@ nw_status nw_turns_go(server *s, nw_actions *actions, int64_t until)
 void nw_turns_stop(server *s)
 {
     master *m = &s->master;
-    int64_t least = m->version + (s->sync ? m->credits.out > 0 : m->credits.out);
+    int64_t least = m->version + (s->sync ? m->credits.out > 0 || m->summed > 0 : m->credits.out);
     if (m->active && least < m->until) m->until = least;
 }
 
