@@ -21,7 +21,7 @@ static world w;
 static size_t bytes_of(const server *s, const gradient *g)
 {
     size_t bytes = g->report ? nw_message_size(g->report) : 0;
-    for (int i = 0; i < s->piece_count; i++) bytes += g->pieces.at[i] ? nw_message_size(g->pieces.at[i]) : 0;
+    for (int i = 0; i < s->shard_count; i++) bytes += g->shards.at[i] ? nw_message_size(g->shards.at[i]) : 0;
     return bytes;
 }
 
@@ -132,7 +132,7 @@ TEST(test_no_server_holds_more)
             world_ok(world_go(&w, run * UPDATES, 0, true));
             size_t most = settle(&t);
             if (most > (budget > one ? budget : one)) fail_msg("seed %d: %zu bytes of %zu", (int)seed, most, budget);
-            world_check_rest(&w, run * UPDATES);
+            world_check_quiescent(&w, run * UPDATES);
             if (t.sync && run == 1) world_check_values(&w, values); /* as with all memory */
         }
         for (int r = t.computes ? 0 : t.servers; r < t.ranks; r++) assert_true(w.updates_of[r] > 1);
@@ -154,7 +154,7 @@ TEST(test_lost_workers)
         for (uint64_t i = 0; i < 40 + seed % 160 && world_step(&w, &status); i++) world_ok(status);
         w.at[victim].dead = true;
         world_ok(world_settle(&w));
-        world_check_rest(&w, UPDATES);
+        world_check_quiescent(&w, UPDATES);
         given_up += w.dropped[victim];
         world_free(&w);
     }
@@ -176,7 +176,7 @@ TEST(test_waiting_for_room)
     assert_int_equal(wait.ranks[0], 1);
     w.at[1].asleep = false;
     world_ok(world_settle(&w));
-    world_check_rest(&w, 1);
+    world_check_quiescent(&w, 1);
     world_free(&w);
 }
 
