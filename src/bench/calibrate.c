@@ -164,7 +164,7 @@ static nw_status measure_times(const nw_world *w, nw_synthetic *d, nw_measured *
     return NW_OK;
 }
 
-static nw_status fill(const nw_world *w, nw_synthetic *d, nw_measured *c)
+static nw_status fill_measured(const nw_world *w, nw_synthetic *d, nw_measured *c)
 {
     NW_TRY(measure_times(w, d, c));
     NW_TRY(measure_touch(&c->memory_bytes_per_second));
@@ -213,7 +213,7 @@ nw_status nw_calibrate(const nw_settings *s, const nw_world *w, const nw_net_opt
                      .stages = stages,
                      .stage = stage};
     nw_machine_cpu_name(m.machine, sizeof m.machine);
-    NW_TRY(fill(w, &d, &m));
+    NW_TRY(fill_measured(w, &d, &m));
     if (!nw_world_leads(w)) return NW_OK;
     NW_TRY(nw_file_replace_by(s->world.calibrate, fill_file, &m));
     if (!s->all.quiet) say(&m, s->world.calibrate);

@@ -163,7 +163,7 @@ static void print_json(const bench *b, nw_cpu_ticks before)
 }
 
 /* Numbers as gradients have them, near 0.01; a piece of them over and over. */
-static void fill(bench *b)
+static void fill_floats(bench *b)
 {
     enum { PIECE = 1 << 16 };
     nw_rng rng = nw_rng_make((uint64_t)b->settings->all.seed, NW_PURPOSE_TEST, 0, 0);
@@ -182,7 +182,7 @@ static void bind(bench *b, nw_arena *arena)
         nw_arena_alloc(arena, (size_t)contestants(b) * (size_t)b->settings->measure.repeats * sizeof *b->samples);
 }
 
-static nw_status run(bench *b)
+static nw_status run_codec_bench(bench *b)
 {
     NW_FAIL_IF(nw_codec_count() > MOST_CODECS, NW_E_INTERNAL, "this benchmark has room for %d codecs, not for %d",
                MOST_CODECS, nw_codec_count());
@@ -195,7 +195,7 @@ static nw_status run(bench *b)
     bind(b, &measured);
     NW_TRY(nw_arena_create(&b->arena, measured.used));
     bind(b, &b->arena);
-    fill(b);
+    fill_floats(b);
     nw_cpu_ticks before = nw_machine_ticks();
     NW_TRY(measure(b));
     if (strcmp(b->settings->measure.format, "json") == 0)
@@ -210,7 +210,7 @@ nw_status nw_bench_codec(const nw_settings *settings)
     bench *b = calloc(1, sizeof *b);
     NW_FAIL_IF(!b, NW_E_MEMORY, "no memory for the benchmark");
     b->settings = settings;
-    nw_status status = run(b);
+    nw_status status = run_codec_bench(b);
     for (int c = 0; c < b->codecs; c++) nw_codec_free(b->codec[c]);
     for (int l = 0; l < LENGTHS; l++) nw_block_free(&b->block[l]);
     nw_arena_destroy(&b->arena);

@@ -101,7 +101,7 @@ static void fill_tensor(nw_tensor *t, uint64_t stream)
     }
 }
 
-static void fill(bench *b)
+static void fill_operands(bench *b)
 {
     for (int i = 0; i < b->count; i++) {
         layer *l = &b->layers[i];
@@ -246,7 +246,7 @@ static void print_json(const bench *b, nw_cpu_ticks before)
     nw_json_end(&json);
 }
 
-static nw_status run(bench *b)
+static nw_status run_conv_bench(bench *b)
 {
     const nw_settings *s = b->settings;
     const nw_kernels *kernels;
@@ -269,7 +269,7 @@ static nw_status run(bench *b)
     bind(b, &measure_arena);
     NW_TRY(nw_arena_create(&b->arena, measure_arena.used));
     bind(b, &b->arena);
-    fill(b);
+    fill_operands(b);
     nw_cpu_ticks before = nw_machine_ticks();
     measure(b);
     if (strcmp(s->measure.format, "json") == 0)
@@ -284,7 +284,7 @@ nw_status nw_bench_conv(const nw_settings *settings)
     NW_AUTOFREE bench *b = calloc(1, sizeof *b);
     NW_FAIL_IF(!b, NW_E_MEMORY, "no memory for the benchmark");
     b->settings = settings;
-    nw_status status = run(b);
+    nw_status status = run_conv_bench(b);
     nw_model_free(&b->model);
     if (b->exec.pool) nw_pool_free(b->exec.pool);
     if (b->arena.base) nw_arena_destroy(&b->arena);

@@ -120,7 +120,7 @@ static nw_loader_options options_for(const nw_settings *s, const nw_dataset *d)
     return o;
 }
 
-static nw_status run(const nw_settings *s, const nw_dataset *d, nw_loader *loaders[2])
+static nw_status run_loader_bench(const nw_settings *s, const nw_dataset *d, nw_loader *loaders[2])
 {
     nw_loader_options o = options_for(s, d);
     NW_TRY(nw_loader_create(&loaders[0], &o));
@@ -142,7 +142,7 @@ nw_status nw_bench_loader(const nw_settings *s)
     NW_CLEANUP(nw_dataset_autoclose) nw_dataset *dataset = NULL;
     NW_TRY(nw_dataset_open(&dataset, &options));
     nw_loader *loaders[2] = {NULL, NULL};
-    nw_status status = run(s, dataset, loaders);
+    nw_status status = run_loader_bench(s, dataset, loaders);
     nw_loader_free(loaders[0]);
     nw_loader_free(loaders[1]);
     return status;

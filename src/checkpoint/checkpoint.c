@@ -164,7 +164,7 @@ static nw_status write_file(nw_checkpoint_writer *w, const char *name, const con
     return nw_file_finish(&out, sha256);
 }
 
-static nw_status add(nw_checkpoint_writer *w, const char *name, const content *c)
+static nw_status add_content(nw_checkpoint_writer *w, const char *name, const content *c)
 {
     NW_FAIL_IF(!nw_manifest_name_is_plain(name) || strcmp(name, NW_CHECKPOINT_MANIFEST) == 0, NW_E_ARGUMENT,
                "'%s' cannot be a file of a checkpoint; use letters, digits, '.', '_' and '-'", name);
@@ -180,13 +180,13 @@ nw_status nw_checkpoint_add_tensors(nw_checkpoint_writer *w, const char *file, c
                                     const nw_saved_note *notes, int note_count)
 {
     NW_TRY(earlier(w));
-    return keep(w, add(w, file, &(content){.list = list, .notes = notes, .note_count = note_count}));
+    return keep(w, add_content(w, file, &(content){.list = list, .notes = notes, .note_count = note_count}));
 }
 
 nw_status nw_checkpoint_add_file(nw_checkpoint_writer *w, const char *file, const void *data, size_t size)
 {
     NW_TRY(earlier(w));
-    return keep(w, add(w, file, &(content){.data = data, .size = size}));
+    return keep(w, add_content(w, file, &(content){.data = data, .size = size}));
 }
 
 nw_status nw_checkpoint_add_int(nw_checkpoint_writer *w, const char *key, int64_t value)

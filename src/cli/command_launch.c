@@ -51,8 +51,8 @@ typedef struct launch {
 } launch;
 
 /* What the user must know, also of quiet jobs. */
-static void tell(const char *format, ...) __attribute__((format(printf, 1, 2)));
-static void tell(const char *format, ...)
+static void tell_user(const char *format, ...) __attribute__((format(printf, 1, 2)));
+static void tell_user(const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -90,7 +90,7 @@ static void log_end(launch *l, entry *e)
     nw_json_end(&e->json);
     bool whole = nw_text_end(&e->line) == NW_OK;
     if (whole && l->log.file >= 0 && nw_append_write(&l->log, e->line.text, e->line.size) != NW_OK) {
-        tell("%s", nw_error_message());
+        tell_user("%s", nw_error_message());
         nw_append_close(&l->log);
     }
     nw_text_free(&e->line);
@@ -193,10 +193,10 @@ static void choose_threads(launch *l)
     const nw_launch_spec *p = &l->plan;
     bool one_machine = !p->hosts[0] && !p->allocation && p->launcher != NW_LAUNCHER_SRUN;
     if (p->ranks > p->cpus && one_machine && !l->own->all.quiet)
-        tell("%d ranks share %d CPUs: they take turns, and each step waits for the last", p->ranks, p->cpus);
+        tell_user("%d ranks share %d CPUs: they take turns, and each step waits for the last", p->ranks, p->cpus);
     if (p->ranks == 1 || l->train_settings->all.threads > 0 || !one_machine) return;
     l->threads = p->ranks < p->cpus ? p->cpus / p->ranks : 1;
-    if (!l->own->all.quiet) tell("%d ranks on %d CPUs: --threads %d each", p->ranks, p->cpus, l->threads);
+    if (!l->own->all.quiet) tell_user("%d ranks on %d CPUs: --threads %d each", p->ranks, p->cpus, l->threads);
 }
 
 static nw_status attempt_line(const launch *l, bool resume, nw_words *line);
@@ -261,11 +261,11 @@ static void tell_death(launch *l, int exit_code)
     const char *name = number > 0 ? sigdescr_np(number) : NULL;
     entry e;
     if (number > 0)
-        tell("a rank died of signal %d (%s): so says exit code %d", number, name ? name : "unknown", exit_code);
+        tell_user("a rank died of signal %d (%s): so says exit code %d", number, name ? name : "unknown", exit_code);
     else if (exit_code == nw_status_exit_code(NW_E_PEER))
-        tell("a rank was lost, say the others; what they knew is in %s/dumps", l->run_dir);
+        tell_user("a rank was lost, say the others; what they knew is in %s/dumps", l->run_dir);
     else
-        tell("a machine was lost: so says exit code %d", exit_code);
+        tell_user("a machine was lost: so says exit code %d", exit_code);
     if (!log_begin(l, &e, "death")) return;
     nw_json_put_int(&e.json, "exit_code", exit_code);
     if (number > 0) nw_json_put_int(&e.json, "signal", number);
@@ -289,7 +289,7 @@ static nw_status run_attempt(launch *l, nw_supervisor *supervisor, bool resume, 
                          .root = mpirun && geteuid() == 0};
     l->saved = newest_checkpoint(l->run_dir);
     if (l->attempt == 1 && !l->own->all.quiet)
-        tell("%d rank%s in %s", l->plan.ranks, l->plan.ranks == 1 ? "" : "s", l->run_dir);
+        tell_user("%d rank%s in %s", l->plan.ranks, l->plan.ranks == 1 ? "" : "s", l->run_dir);
     if (log_begin(l, &e, "start")) {
         nw_json_put_int(&e.json, "ranks", l->plan.ranks);
         nw_json_put_string(&e.json, "command", text);
@@ -307,7 +307,7 @@ static bool take_restart(launch *l)
     l->restarts_left--;
     char from[48] = "from the beginning: there is no checkpoint yet";
     if (now >= 0) snprintf(from, sizeof from, "from step %lld", (long long)now);
-    tell("restarting %s (%d of %d restarts without a new checkpoint left)", from, l->restarts_left,
+    tell_user("restarting %s (%d of %d restarts without a new checkpoint left)", from, l->restarts_left,
          l->own->launch.max_restarts);
     entry e;
     if (log_begin(l, &e, "restart")) {

@@ -38,7 +38,7 @@ static void usage(FILE *out)
             "\n'nowait COMMAND --help' tells more. NOWAIT_ISA=avx512|avx2|generic overrides the instruction set.\n");
 }
 
-static nw_status run(int argc, char **argv)
+static nw_status run_command(int argc, char **argv)
 {
     const char *names[COMMANDS];
     for (int i = 0; i < COMMANDS; i++) {
@@ -64,7 +64,7 @@ int main(int argc, char **argv)
         printf("nowait %s (%s)\n", nw_version(), nw_build_commit());
         return 0;
     }
-    nw_status status = run(argc, argv);
+    nw_status status = run_command(argc, argv);
     if (status == NW_OK && fflush(stdout) != 0) status = NW_FAIL(NW_E_SYSTEM, "writing the result to stdout failed");
     /* Ranks that were asked to stop all know; one tells. */
     bool speaks = nw_mpi_speaks() && (status != NW_E_INTERRUPTED || nw_mpi_environment_rank() == 0);

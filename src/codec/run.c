@@ -3,7 +3,7 @@
 
 enum { FEW = 3 }; /* tiles that are done sooner than other threads are woken */
 
-static void run(nw_pool *pool, int count, nw_pool_task task, void *context)
+static void run_on_pool(nw_pool *pool, int count, nw_pool_task task, void *context)
 {
     if (pool && count > FEW) {
         nw_pool_run(pool, count, task, context);
@@ -47,9 +47,9 @@ void nw_codec_begin(nw_encoding *e, nw_pool *pool)
 {
     const nw_block *b = e->block;
     const nw_codec_ops *ops = e->codec->ops;
-    if (e->memory || ops->look) run(pool, b->tile_count, look_at_tile, e);
+    if (e->memory || ops->look) run_on_pool(pool, b->tile_count, look_at_tile, e);
     if (ops->settle) {
-        run(pool, b->item_count, settle_item, e);
+        run_on_pool(pool, b->item_count, settle_item, e);
         count_entries(e);
     }
     for (int c = 0; c < b->cut_count; c++) e->encoded[c] = (nw_encoded){.bytes = ops->bytes(e, c)};
@@ -75,8 +75,8 @@ static void close_cut(void *context, int index, int worker)
 
 void nw_codec_end(nw_encoding *e, nw_pool *pool)
 {
-    run(pool, e->block->tile_count, emit_tile, e);
-    if (e->codec->ops->close) run(pool, e->block->cut_count, close_cut, e);
+    run_on_pool(pool, e->block->tile_count, emit_tile, e);
+    if (e->codec->ops->close) run_on_pool(pool, e->block->cut_count, close_cut, e);
 }
 
 /* ---- rounds ------------------------------------------------------------------------------------------------------ */
@@ -109,8 +109,8 @@ static void give_item(void *context, int index, int worker)
 void nw_codec_give(nw_encoding *e, int round, float *out, nw_pool *pool)
 {
     round_job j = {.e = e, .round = round, .out = out};
-    if (round == 0 && e->memory) run(pool, e->block->tile_count, look_at_tile, e);
-    run(pool, e->block->item_count, give_item, &j);
+    if (round == 0 && e->memory) run_on_pool(pool, e->block->tile_count, look_at_tile, e);
+    run_on_pool(pool, e->block->item_count, give_item, &j);
 }
 
 static void turn_item(void *context, int index, int worker)
@@ -127,7 +127,7 @@ static void turn_item(void *context, int index, int worker)
 void nw_codec_turn(nw_encoding *e, int round, const float *mean, float *target, nw_pool *pool)
 {
     round_job j = {.e = e, .round = round, .mean = mean, .target = target};
-    run(pool, e->block->item_count, turn_item, &j);
+    run_on_pool(pool, e->block->item_count, turn_item, &j);
 }
 
 /* ---- decoding ---------------------------------------------------------------------------------------------------- */
@@ -154,6 +154,6 @@ nw_status nw_codec_decode(const nw_decoding *d, float *out, nw_where where, bool
 {
     decode_job j = {d, out, where, add};
     NW_TRY(d->codec->ops->check(d));
-    run(pool, d->block->cut_tile[d->cut + 1] - d->block->cut_tile[d->cut], decode_tile, &j);
+    run_on_pool(pool, d->block->cut_tile[d->cut + 1] - d->block->cut_tile[d->cut], decode_tile, &j);
     return NW_OK;
 }

@@ -58,7 +58,7 @@ static void fill_tensor(nw_tensor *t, nw_rng *rng)
                         data[nw_tensor_at(t, b, h, w) + (size_t)(i * t->pitch + c)] = draw(rng);
 }
 
-static void run(operands *o, nw_exec *exec, const nw_conv *v)
+static void run_convolutions(operands *o, nw_exec *exec, const nw_conv *v)
 {
     nw_rng rng = nw_rng_make(1, NW_PURPOSE_TEST, 0, 0);
     fill_tensor(&o->x, &rng);
@@ -90,7 +90,7 @@ static nw_status compute(operands *o, const nw_kernels *kernels, nw_pool *pool, 
     bind(o, &exec, &measure, v, n, block);
     NW_TRY(nw_arena_create(arena, measure.used));
     bind(o, &exec, arena, v, n, block);
-    run(o, &exec, v);
+    run_convolutions(o, &exec, v);
     return NW_OK;
 }
 

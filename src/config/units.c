@@ -58,7 +58,7 @@ static const char *take_number(const char *text, double *number)
 }
 
 /* A number and one of the units. False where the text is something else. */
-static bool take(const char *text, const unit *units, size_t count, double *value)
+static bool take_unit(const char *text, const unit *units, size_t count, double *value)
 {
     double number;
     const char *at = take_number(text, &number);
@@ -71,7 +71,7 @@ static bool take(const char *text, const unit *units, size_t count, double *valu
         }
     return false;
 }
-#define TAKE(text, units, value) take(text, units, sizeof(units) / sizeof *(units), value)
+#define TAKE(text, units, value) take_unit(text, units, sizeof(units) / sizeof *(units), value)
 
 const char *nw_units_time(const char *text, int64_t *ns, nw_complaint *c)
 {

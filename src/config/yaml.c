@@ -56,7 +56,7 @@ static nw_status take_key(builder *b, const yaml_event_t *event)
 }
 
 /* Adds a node to the innermost collection, or makes it the root. */
-static nw_status add(builder *b, const yaml_event_t *event, nw_yaml_kind kind, nw_yaml **added)
+static nw_status add_node(builder *b, const yaml_event_t *event, nw_yaml_kind kind, nw_yaml **added)
 {
     if (++b->nodes > NW_YAML_NODES) return fail(b, event->start_mark, "the file has more than 20000 values");
     nw_yaml *node = nw_bump_alloc(b->region, sizeof *node);
@@ -89,7 +89,7 @@ static nw_status refuse_extras(const builder *b, const yaml_event_t *event, cons
     return NW_OK;
 }
 
-static nw_status take(builder *b, const yaml_event_t *event, int *documents)
+static nw_status take_event(builder *b, const yaml_event_t *event, int *documents)
 {
     nw_yaml *node = NULL;
     bool wants_key = b->depth > 0 && b->stack[b->depth - 1]->kind == NW_YAML_MAP && !b->key;
@@ -103,7 +103,7 @@ static nw_status take(builder *b, const yaml_event_t *event, int *documents)
         if (wants_key) return take_key(b, event);
         if (strlen((const char *)event->data.scalar.value) != event->data.scalar.length)
             return fail(b, event->start_mark, "a text holds a zero byte");
-        NW_TRY(add(b, event, NW_YAML_SCALAR, &node));
+        NW_TRY(add_node(b, event, NW_YAML_SCALAR, &node));
         node->quoted = event->data.scalar.style != YAML_PLAIN_SCALAR_STYLE;
         node->text = nw_bump_text(b->region, (const char *)event->data.scalar.value, event->data.scalar.length);
         NW_TRY_MEMORY(node->text);
@@ -123,7 +123,7 @@ static nw_status take(builder *b, const yaml_event_t *event, int *documents)
     }
     if (wants_key) return fail(b, event->start_mark, "a key must be a plain text");
     if (b->depth == NW_YAML_DEPTH) return fail(b, event->start_mark, "more than 16 levels of nesting");
-    NW_TRY(add(b, event, event->type == YAML_MAPPING_START_EVENT ? NW_YAML_MAP : NW_YAML_LIST, &node));
+    NW_TRY(add_node(b, event, event->type == YAML_MAPPING_START_EVENT ? NW_YAML_MAP : NW_YAML_LIST, &node));
     b->stack[b->depth++] = node;
     return NW_OK;
 }
@@ -146,7 +146,7 @@ nw_status nw_yaml_parse(const char *name, const void *data, size_t size, nw_bump
             break;
         }
         done = event.type == YAML_STREAM_END_EVENT;
-        status = take(&b, &event, &documents);
+        status = take_event(&b, &event, &documents);
         yaml_event_delete(&event);
     }
     yaml_parser_delete(&parser);

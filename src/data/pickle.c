@@ -95,7 +95,7 @@ static nw_status reserve(const machine *m, void *array, size_t *capacity, size_t
     return NW_OK;
 }
 
-static nw_status make(machine *m, nw_pickle_kind kind, value **out)
+static nw_status make_value(machine *m, nw_pickle_kind kind, value **out)
 {
     nw_pickle *p = m->pickle;
     BAD_IF(p->values >= NW_PICKLE_MOST, m, "there are more values than any dataset has");
@@ -120,7 +120,7 @@ static nw_status push(machine *m, value *v)
 
 static nw_status push_new(machine *m, nw_pickle_kind kind, value **out)
 {
-    NW_TRY(make(m, kind, out));
+    NW_TRY(make_value(m, kind, out));
     return push(m, *out);
 }
 
@@ -142,7 +142,7 @@ static nw_status top(machine *m, nw_pickle_kind kind, value **out)
 }
 
 /* `count` bytes at the cursor, which moves past them. */
-static nw_status take(machine *m, uint64_t count, const uint8_t **out)
+static nw_status take_bytes(machine *m, uint64_t count, const uint8_t **out)
 {
     *out = m->data + m->at;
     BAD_IF(count > m->size - m->at, m, "the file ends inside a value");
@@ -155,7 +155,7 @@ static nw_status take_number(machine *m, int bytes, uint64_t *out)
 {
     const uint8_t *p;
     *out = 0;
-    NW_TRY(take(m, (uint64_t)bytes, &p));
+    NW_TRY(take_bytes(m, (uint64_t)bytes, &p));
     for (int i = bytes - 1; i >= 0; i--) *out = *out << 8 | p[i];
     return NW_OK;
 }
@@ -166,7 +166,7 @@ static nw_status push_bytes(machine *m, int length_bytes)
     const uint8_t *p;
     value *v;
     NW_TRY(take_number(m, length_bytes, &length));
-    NW_TRY(take(m, length, &p));
+    NW_TRY(take_bytes(m, length, &p));
     NW_TRY(push_new(m, NW_PICKLE_BYTES, &v));
     v->bytes = p;
     v->size = (size_t)length;
@@ -187,7 +187,7 @@ static nw_status push_long(machine *m)
     const uint8_t *p;
     NW_TRY(take_number(m, 1, &length));
     BAD_IF(length > 8, m, "a number has more than 64 bits");
-    NW_TRY(take(m, length, &p));
+    NW_TRY(take_bytes(m, length, &p));
     for (uint64_t i = length; i-- > 0;) bits = bits << 8 | p[i];
     if (length > 0 && length < 8 && (p[length - 1] & 0x80)) bits |= ~(uint64_t)0 << (8 * length);
     return push_int(m, (int64_t)bits);
@@ -197,7 +197,7 @@ static nw_status push_float(machine *m)
 {
     const uint8_t *p;
     value *v;
-    NW_TRY(take(m, 8, &p));
+    NW_TRY(take_bytes(m, 8, &p));
     uint64_t bits = (uint64_t)nw_get_be32(p) << 32 | nw_get_be32(p + 4);
     NW_TRY(push_new(m, NW_PICKLE_FLOAT, &v));
     memcpy(&v->real, &bits, sizeof bits);
@@ -247,7 +247,7 @@ static nw_status push_tuple_from_mark(machine *m)
     value *v, **items;
     size_t count;
     NW_TRY(pop_mark(m, &items, &count));
-    NW_TRY(make(m, NW_PICKLE_TUPLE, &v));
+    NW_TRY(make_value(m, NW_PICKLE_TUPLE, &v));
     NW_TRY(add_items(m, v, items, count)); /* before the push, which overwrites the first of them */
     return push(m, v);
 }
@@ -325,7 +325,7 @@ static nw_status take_line(machine *m, const uint8_t **line, size_t *length)
 
 static nw_status make_array(machine *m, nw_pickle_kind kind, value **out)
 {
-    NW_TRY(make(m, kind, out));
+    NW_TRY(make_value(m, kind, out));
     (*out)->array = calloc(1, sizeof(nw_array));
     if (!(*out)->array) return no_memory(m);
     return NW_OK;
@@ -378,7 +378,7 @@ static nw_status encode_latin1(machine *m, const value *text, value **out)
         }
         bytes[length++] = c;
     }
-    NW_TRY(make(m, NW_PICKLE_BYTES, out));
+    NW_TRY(make_value(m, NW_PICKLE_BYTES, out));
     (*out)->bytes = bytes;
     (*out)->size = length;
     return NW_OK;
@@ -391,7 +391,7 @@ static nw_status make_scalar(machine *m, const value *type, const value *data, v
     a = *type->array;
     a.dims = 0;
     NW_TRY(nw_array_finish(&a, data->bytes, data->size, m->name));
-    NW_TRY(make(m, a.kind == 'f' ? NW_PICKLE_FLOAT : NW_PICKLE_INT, out));
+    NW_TRY(make_value(m, a.kind == 'f' ? NW_PICKLE_FLOAT : NW_PICKLE_INT, out));
     if (a.kind == 'f')
         (*out)->real = nw_array_float(&a, 0);
     else
@@ -433,7 +433,7 @@ static nw_status reduce(machine *m)
         break;
     case BYTES:
         BAD_IF(n > 1 || (n == 1 && !is_bytes(a[0])), m, "bytes are made of something else than bytes");
-        NW_TRY(make(m, NW_PICKLE_BYTES, &out));
+        NW_TRY(make_value(m, NW_PICKLE_BYTES, &out));
         if (n == 1) {
             out->bytes = a[0]->bytes;
             out->size = a[0]->size;
@@ -575,12 +575,12 @@ static nw_status step(machine *m, uint8_t opcode)
                    m->name, m->start, opcode);
 }
 
-static nw_status run(machine *m)
+static nw_status run_opcodes(machine *m)
 {
     for (;;) {
         const uint8_t *opcode;
         m->start = m->at;
-        NW_TRY(take(m, 1, &opcode));
+        NW_TRY(take_bytes(m, 1, &opcode));
         if (*opcode == '.') { /* STOP */
             BAD_IF(m->mark_count != 0 || m->depth != 1, m, "the pickle ends with something left to do");
             m->pickle->root = m->stack[0];
@@ -595,7 +595,7 @@ nw_status nw_pickle_read(nw_pickle **pickle, const uint8_t *data, size_t size, c
     machine m = {.data = data, .size = size, .name = name, .pickle = calloc(1, sizeof(nw_pickle))};
     *pickle = NULL;
     if (!m.pickle) return no_memory(&m);
-    nw_status status = run(&m);
+    nw_status status = run_opcodes(&m);
     free(m.stack);
     free(m.memo);
     free(m.marks);

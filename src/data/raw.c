@@ -221,7 +221,7 @@ typedef struct content {
     size_t head_bytes;
 } content;
 
-static nw_status fill(FILE *out, void *context)
+static nw_status fill_raw(FILE *out, void *context)
 {
     static const uint8_t zeros[SECTION];
     const content *c = context;
@@ -242,5 +242,5 @@ nw_status nw_raw_write(const nw_dataset *d, const char *path)
         NW_FAIL_IF(d->split[s].count && !d->split[s].pixels, NW_E_ARGUMENT,
                    "%s has images in files; they must be decoded before they are written", d->name);
     NW_TRY(make_head(d, path, &head, &head_bytes));
-    return nw_file_replace_by(path, fill, &(content){d, head, (size_t)head_bytes});
+    return nw_file_replace_by(path, fill_raw, &(content){d, head, (size_t)head_bytes});
 }

@@ -82,7 +82,7 @@ static nw_status make_split(nw_dataset *d, nw_split split, int64_t count, uint64
     return NW_OK;
 }
 
-static nw_status make(nw_dataset *d, const nw_dataset_options *o, const char *dir)
+static nw_status make_synthetic(nw_dataset *d, const nw_dataset_options *o, const char *dir)
 {
     (void)dir;
     NW_FAIL_IF(o->image_size < 0 || o->image_size > 4096 || o->channels < 0 || o->channels > 4 || o->classes == 1 ||
@@ -118,5 +118,5 @@ const nw_reader nw_reader_synthetic = {
     .name = "synthetic",
     .summary = "textures that are made, not read: 10,000 + 2,000 of any size and number of classes",
     .no_files = true,
-    .open = make,
+    .open = make_synthetic,
 };

@@ -219,7 +219,7 @@ static bool is_exact(const nw_layout *l)
     return exact;
 }
 
-static nw_status make(allreduce *a, const nw_exchange_options *o)
+static nw_status make_allreduce(allreduce *a, const nw_exchange_options *o)
 {
     size_t floats = o->params->learned.floats;
     nw_layout_options layout = o->layout;
@@ -253,7 +253,7 @@ nw_status nw_allreduce_create(nw_machine **out, const nw_exchange_options *o)
     a->report = o->report;
     a->params = o->params;
     a->delay = o->delay;
-    NW_TRY_OR(make(a, o), allreduce_free(&a->base));
+    NW_TRY_OR(make_allreduce(a, o), allreduce_free(&a->base));
     *out = &a->base;
     return NW_OK;
 }

@@ -227,7 +227,7 @@ static nw_status make_kept(nw_channel *c, int bucket)
     return NW_OK;
 }
 
-static nw_status make(nw_channel *c)
+static nw_status make_channel(nw_channel *c)
 {
     const nw_layout *l = c->o.layout;
     size_t floats = l->floats, tiles = 0, cuts = 0;
@@ -249,7 +249,7 @@ static nw_status make(nw_channel *c)
 nw_status nw_channel_make(nw_channel *channel, const nw_channel_options *options)
 {
     *channel = (nw_channel){.o = *options};
-    NW_TRY_OR(make(channel), nw_channel_free(channel));
+    NW_TRY_OR(make_channel(channel), nw_channel_free(channel));
     return NW_OK;
 }
 

@@ -114,7 +114,7 @@ static nw_status make_bucket(making *m, int b)
     return NW_OK;
 }
 
-static nw_status make(making *m)
+static nw_status make_layout(making *m)
 {
     nw_layout *l = m->layout;
     size_t segments = (size_t)m->o->segments->count;
@@ -132,7 +132,7 @@ nw_status nw_layout_make(nw_layout *layout, const nw_layout_options *options)
 {
     making m = {.o = options, .layout = layout};
     *layout = (nw_layout){.floats = options->segments->floats};
-    nw_status status = make(&m);
+    nw_status status = make_layout(&m);
     free(m.bucket_of);
     free(m.extents);
     free(m.cuts);

@@ -43,7 +43,7 @@ static void pass(passes *p, nw_actions *actions)
 }
 
 /* Tells the exchange, and makes passes of a gradient that it asks for. */
-static nw_status tell(passes *p, const nw_event *event, nw_actions *actions)
+static nw_status tell_exchange(passes *p, const nw_event *event, nw_actions *actions)
 {
     int kept = actions->count, from = kept;
     NW_TRY(p->exchange->ops->handle(p->exchange, event, actions));
@@ -75,7 +75,7 @@ static nw_status go(passes *p, const nw_event *event, nw_actions *actions)
     p->left = g.batches;
     g.until += g.batches != INT64_MAX && (p->pending + g.batches) % p->accumulation > 0;
     e.go = &g;
-    return tell(p, &e, actions);
+    return tell_exchange(p, &e, actions);
 }
 
 /* A pass is done: the gradient is, or its next pass is due, or the batches of the run are used up. */
@@ -93,7 +93,7 @@ static nw_status pass_done(passes *p, const nw_event *event, nw_actions *actions
     done.completes = complete;
     e.task = &done;
     p->asked = false;
-    return tell(p, &e, actions);
+    return tell_exchange(p, &e, actions);
 }
 
 static nw_status handle(nw_machine *m, const nw_event *event, nw_actions *actions)
@@ -103,17 +103,17 @@ static nw_status handle(nw_machine *m, const nw_event *event, nw_actions *action
     case NW_EVENT_GO:
         return go(p, event, actions);
     case NW_EVENT_DONE:
-        return event->task->kind == NW_TASK_PASS ? pass_done(p, event, actions) : tell(p, event, actions);
+        return event->task->kind == NW_TASK_PASS ? pass_done(p, event, actions) : tell_exchange(p, event, actions);
     case NW_EVENT_FINAL: /* announced by the pass that completes a gradient only */
     case NW_EVENT_STOP:
     case NW_EVENT_TIMER:
-        return tell(p, event, actions);
+        return tell_exchange(p, event, actions);
     case NW_EVENT_MESSAGE:
         NW_FAIL_IF(event->message->header->channel < NW_CHANNEL_EXCHANGE, NW_E_MESSAGE,
                    "rank %u sent a message of a pipeline to a rank that has all stages; do all ranks have the same "
                    "options?",
                    event->message->header->from);
-        return tell(p, event, actions);
+        return tell_exchange(p, event, actions);
     default:
         return NW_FAIL(NW_E_INTERNAL, "a pass through all stages sends nothing up or down");
     }

@@ -359,7 +359,7 @@ static nw_status make_aside(nw_reduce *r)
     return NW_OK;
 }
 
-static nw_status make(nw_reduce *r)
+static nw_status make_reduce(nw_reduce *r)
 {
     nw_channel_options c = {.layout = r->o.layout,
                             .memory = r->o.memory,
@@ -387,7 +387,7 @@ nw_status nw_reduce_create(nw_reduce **out, const nw_reduce_options *o)
     r->o = *o;
     r->members = o->machine->group.count;
     r->me = o->machine->group.me;
-    NW_TRY_OR(make(r), nw_reduce_free(r));
+    NW_TRY_OR(make_reduce(r), nw_reduce_free(r));
     *out = r;
     return NW_OK;
 }

@@ -445,7 +445,7 @@ static nw_status make_channels(server *s)
     return nw_channel_make(&s->down, &c);
 }
 
-static nw_status make(server *s)
+static nw_status make_server(server *s)
 {
     NW_TRY(make_layout(s));
     NW_TRY(count_shards(s));
@@ -473,7 +473,7 @@ nw_status nw_server_create(nw_machine **out, const nw_exchange_options *o)
     s->hears = s->works || s->servers > 1;
     s->sync = o->sync;
     s->base = (nw_machine){.ops = &ops, .group = o->group, .equal = true, .drops = o->deadline_ns > 0};
-    NW_TRY_OR(make(s), server_free(&s->base));
+    NW_TRY_OR(make_server(s), server_free(&s->base));
     if (s->serves) {
         s->base.first = s->range[o->group.me];
         s->base.count = s->range[o->group.me + 1] - s->range[o->group.me];

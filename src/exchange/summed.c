@@ -152,7 +152,7 @@ static nw_status make_round(nw_summed *s, int index)
     return nw_reduce_create(&r->reduce, &o);
 }
 
-static nw_status make(nw_summed *s)
+static nw_status make_summed(nw_summed *s)
 {
     const nw_layout *l = s->o.layout;
     NW_NEW(s->buckets, l->count + 1, "%d buckets", l->count);
@@ -178,5 +178,5 @@ nw_status nw_summed_create(nw_summed **out, const nw_reduce_options *o, nw_chann
     NW_FAIL_IF(!s, NW_E_MEMORY, "no memory for a reduction");
     *s = (nw_summed){.o = *o, .channel = channel, .done = done, .context = context};
     *out = s; /* whoever asked frees it, also where it is half made */
-    return make(s);
+    return make_summed(s);
 }

@@ -130,7 +130,7 @@ static void invert(nw_curve *curve)
     if (!isfinite(one)) curve->count = 0;
 }
 
-static nw_status fill(chart *c, const nw_trials *trials)
+static nw_status fill_chart(chart *c, const nw_trials *trials)
 {
     const nw_yaml *published = c->published;
     NW_NEW(c->lines, (size_t)(trials->count + (published ? published->count : 0)) + 1, "a chart");
@@ -150,14 +150,14 @@ static nw_status fill(chart *c, const nw_trials *trials)
     return NW_OK;
 }
 
-static nw_status make(charts *all)
+static nw_status make_charts(charts *all)
 {
     const nw_yaml *list = all->experiment->charts;
     NW_NEW(all->at, list->count, "the charts");
     for (const nw_yaml *node = list->first; node; node = node->next) {
         chart *c = &all->at[all->count++];
         NW_TRY(read_chart(all->experiment->file, node, c));
-        NW_TRY(fill(c, all->trials));
+        NW_TRY(fill_chart(c, all->trials));
         if (c->count > 0) continue;
         free(c->lines);
         all->count--;
@@ -333,7 +333,7 @@ static void free_charts(charts *all)
 nw_status nw_experiment_report(const nw_experiment *experiment, const nw_trials *trials)
 {
     NW_CLEANUP(free_charts) charts all = {.experiment = experiment, .trials = trials};
-    NW_TRY(make(&all));
+    NW_TRY(make_charts(&all));
     NW_TRY(nw_trials_save(trials, "table.txt", write_table, &all));
     NW_TRY(nw_trials_save(trials, "table.json", write_json, &all));
     for (int i = 0; i < all.count; i++) NW_TRY(draw(&all, &all.at[i]));

@@ -81,7 +81,7 @@ static void become_child(char *const *arguments, const sigset_t *mask)
     _exit(127);
 }
 
-static nw_status run(char *const *arguments, int *exit_code)
+static nw_status run_child(char *const *arguments, int *exit_code)
 {
     sigset_t both, before;
     sigemptyset(&both);
@@ -132,7 +132,7 @@ int nw_child_keep(unsigned command, const char *const *own, int argc, char **arg
 nw_status nw_child_run(const nw_words *line, const char *dir)
 {
     int exit_code = 0;
-    NW_TRY(run(line->at, &exit_code));
+    NW_TRY(run_child(line->at, &exit_code));
     NW_FAIL_IF(exit_code == nw_status_exit_code(NW_E_INTERRUPTED), NW_E_INTERRUPTED,
                "interrupted in %s; the same command goes on", dir);
     NW_FAIL_IF(exit_code == 128 + SIGINT || exit_code == 128 + SIGTERM, NW_E_INTERRUPTED,

@@ -20,7 +20,7 @@
 /* ---- words ------------------------------------------------------------------------------------------------------- */
 
 /* Takes over `text`; NULL is no memory. */
-static nw_status take(nw_words *words, char *text)
+static nw_status take_word(nw_words *words, char *text)
 {
     bool room = text && nw_grow(&words->at, (size_t)words->count + 1, sizeof *words->at);
     if (!room) free(text);
@@ -30,7 +30,7 @@ static nw_status take(nw_words *words, char *text)
     return NW_OK;
 }
 
-nw_status nw_words_add(nw_words *words, const char *text) { return take(words, strdup(text)); }
+nw_status nw_words_add(nw_words *words, const char *text) { return take_word(words, strdup(text)); }
 
 nw_status nw_words_add_format(nw_words *words, const char *format, ...)
 {
@@ -39,7 +39,7 @@ nw_status nw_words_add_format(nw_words *words, const char *format, ...)
     va_start(arguments, format);
     if (vasprintf(&text, format, arguments) < 0) text = NULL;
     va_end(arguments);
-    return take(words, text);
+    return take_word(words, text);
 }
 
 nw_status nw_words_add_cut(nw_words *words, const char *text)
@@ -61,7 +61,7 @@ nw_status nw_words_add_cut(nw_words *words, const char *text)
             free(word);
             return NW_FAIL(NW_E_ARGUMENT, "--launcher-args %s: a %c is opened but not closed", text, quote);
         }
-        NW_TRY(take(words, word));
+        NW_TRY(take_word(words, word));
     }
     return NW_OK;
 }

@@ -23,8 +23,9 @@ const char *nw_severity_name(nw_severity severity)
 /* ---- findings ---------------------------------------------------------------------------------------------------- */
 
 /* Keeps the order of severities, and within one that of the checks. */
-static void add(nw_findings *f, nw_severity severity, const char *format, ...) __attribute__((format(printf, 3, 4)));
-static void add(nw_findings *f, nw_severity severity, const char *format, ...)
+static void add_finding(nw_findings *f, nw_severity severity, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+static void add_finding(nw_findings *f, nw_severity severity, const char *format, ...)
 {
     if (f->count == NW_FINDINGS_MOST) return;
     int at = f->count++;
@@ -79,24 +80,28 @@ static void find_singletons(const nw_preflight_facts *facts, const nw_promise *p
     nw_mpi_family library = library_family(facts);
     bool none = !facts->library || !facts->library[0];
     if (none)
-        add(f, NW_SEVERITY_REFUSE,
+        add_finding(
+            f, NW_SEVERITY_REFUSE,
             "%s=%d: %d copies of this program were started together, but it was built without MPI and each would train "
             "alone in the same place; build it with MPI (Debian: libopenmpi-dev), or start one process",
             p->variable, p->size, p->size);
     else if (p->slurm)
-        add(f, NW_SEVERITY_REFUSE,
+        add_finding(
+            f, NW_SEVERITY_REFUSE,
             "srun started %d singletons: MPI says that each is rank 0 of 1, because the MPI library (%s) does not speak "
             "this launcher's PMI; use srun --mpi=pmix ('srun --mpi=list' tells what there is), or mpirun inside the "
             "allocation",
             p->size, family_name(library));
     else if (p->starter != library && library != NW_MPI_UNKNOWN)
-        add(f, NW_SEVERITY_REFUSE,
+        add_finding(
+            f, NW_SEVERITY_REFUSE,
             "the mpirun of %s started %d processes, but this program uses %s, so that each believes to be rank 0 of 1; "
             "start it with the mpirun of %s (Debian: mpirun.%s)",
             family_name(p->starter), p->size, family_name(library), family_name(library),
             library == NW_MPI_OPEN ? "openmpi" : "mpich");
     else
-        add(f, NW_SEVERITY_REFUSE,
+        add_finding(
+            f, NW_SEVERITY_REFUSE,
             "%s=%d, but MPI says that this is rank 0 of 1: mpirun and the MPI library are of different installations; "
             "start the program with the mpirun that lies beside its library",
             p->variable, p->size);
@@ -110,22 +115,26 @@ static void check_promises(const nw_preflight_facts *facts, nw_findings *f)
     if (p.size > 1 && facts->world == 1) {
         find_singletons(facts, &p, f);
     } else if (p.size > 0 && p.size != facts->world) {
-        add(f, NW_SEVERITY_REFUSE,
+        add_finding(
+            f, NW_SEVERITY_REFUSE,
             "%s promises %d ranks, but MPI's world has %d; start the job with the launcher of the MPI library that this "
             "program uses, and with one program only",
             p.variable, p.size, facts->world);
     } else if (p.size < 0 && pmix >= facts->world) {
-        add(f, NW_SEVERITY_REFUSE,
+        add_finding(
+            f, NW_SEVERITY_REFUSE,
             "PMIX_RANK=%d, but MPI's world has %d: the MPI library does not speak this launcher's PMIx; start the job "
             "with the mpirun of its own installation",
             pmix, facts->world);
     } else if (p.size < 0 && facts->world == 1 && tasks > 1) {
-        add(f, NW_SEVERITY_WARN,
+        add_finding(
+            f, NW_SEVERITY_WARN,
             "SLURM gave this job %d tasks (SLURM_NTASKS), but one process runs, alone; start it with srun or mpirun, or "
             "with 'nowait launch -n %d -- train ...'",
             tasks, tasks);
     } else if (p.size > 0 && p.starter != NW_MPI_UNKNOWN && library != NW_MPI_UNKNOWN && p.starter != library) {
-        add(f, NW_SEVERITY_WARN,
+        add_finding(
+            f, NW_SEVERITY_WARN,
             "%s was set by the mpirun of %s, but this program uses %s; that works for one rank only: use the mpirun of "
             "%s",
             p.variable, family_name(p.starter), family_name(library), family_name(library));
@@ -197,13 +206,15 @@ static void check_load(const nw_preflight_facts *facts, bool unbound, nw_finding
     char others[48] = "";
     if (crowded > 1) snprintf(others, sizeof others, " (and %d more hosts like it)", crowded - 1);
     if (worst.ranks > worst.cpus)
-        add(f, NW_SEVERITY_WARN,
+        add_finding(
+            f, NW_SEVERITY_WARN,
             "%d ranks on %s share %d CPU%s%s: they take turns, and each step waits for the last; start at most %d rank%s "
             "on such a host, with --threads 1",
             worst.ranks, worst.name, worst.cpus, worst.cpus == 1 ? "" : "s", others, worst.cpus,
             worst.cpus == 1 ? "" : "s");
     else
-        add(f, NW_SEVERITY_WARN,
+        add_finding(
+            f, NW_SEVERITY_WARN,
             "%d ranks on %s run %d threads on %d CPUs%s: they push each other from their cores; use --threads %d",
             worst.ranks, worst.name, worst.threads, worst.cpus, others, worst.cpus / worst.ranks);
 }
@@ -229,8 +240,9 @@ static bool check_binding(const nw_preflight_facts *facts, nw_findings *f)
     const nw_rank_facts *rank = &facts->ranks[first];
     char others[48] = "";
     if (count > 1) snprintf(others, sizeof others, ", and so are %d other ranks", count - 1);
-    add(f, NW_SEVERITY_WARN, "rank %d on %s is bound to %d of %d CPUs but runs %d threads%s; %s", first, rank->host,
-        count_bits(rank->cpu_set), rank->host_cpus, threads_of(rank), others, binding_remedy(facts));
+    add_finding(f, NW_SEVERITY_WARN, "rank %d on %s is bound to %d of %d CPUs but runs %d threads%s; %s", first,
+                rank->host, count_bits(rank->cpu_set), rank->host_cpus, threads_of(rank), others,
+                binding_remedy(facts));
     return true;
 }
 
@@ -247,9 +259,9 @@ static void check_idle(const nw_preflight_facts *facts, nw_findings *f)
         for (int i = 0; i < NW_CPU_SET_WORDS; i++) together[i] |= rank->cpu_set[i];
     }
     if (ranks < 2 || count_bits(together) != ranks || ranks > online / 2) return;
-    add(f, NW_SEVERITY_NOTE,
-        "each of the %d ranks on %s is bound to one of its %d CPUs and runs one thread; for more, %s", ranks,
-        facts->ranks[0].host, online, binding_remedy(facts));
+    add_finding(f, NW_SEVERITY_NOTE,
+                "each of the %d ranks on %s is bound to one of its %d CPUs and runs one thread; for more, %s", ranks,
+                facts->ranks[0].host, online, binding_remedy(facts));
 }
 
 /* ---- all ranks alike --------------------------------------------------------------------------------------------- */
@@ -289,16 +301,17 @@ static void check_field(const nw_preflight_facts *facts, const struct field *fie
     char list[160];
     nw_rank_list_print(list, sizeof list, ranks, count);
     const nw_rank_facts *other = &facts->ranks[ranks[0]];
-    add(f, NW_SEVERITY_REFUSE, "%s of %s differs from that of rank 0 ('%.16s' on %s, '%.16s' on %s for rank %d); %s",
-        field->name, list, text_of(&facts->ranks[0], field), facts->ranks[0].host, text_of(other, field), other->host,
-        ranks[0], field->remedy);
+    add_finding(f, NW_SEVERITY_REFUSE,
+                "%s of %s differs from that of rank 0 ('%.16s' on %s, '%.16s' on %s for rank %d); %s", field->name,
+                list, text_of(&facts->ranks[0], field), facts->ranks[0].host, text_of(other, field), other->host,
+                ranks[0], field->remedy);
 }
 
 static void check_alike(const nw_preflight_facts *facts, nw_findings *f)
 {
     int *ranks = calloc((size_t)facts->world, sizeof *ranks);
     if (!ranks) {
-        add(f, NW_SEVERITY_REFUSE, "no memory to compare %d ranks", facts->world);
+        add_finding(f, NW_SEVERITY_REFUSE, "no memory to compare %d ranks", facts->world);
         return;
     }
     for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) check_field(facts, &fields[i], ranks, f);

@@ -154,7 +154,7 @@ typedef struct saving {
     nw_ledger_run run;
 } saving;
 
-static nw_status fill(FILE *out, void *context)
+static nw_status fill_json(FILE *out, void *context)
 {
     const saving *what = context;
     return nw_ledger_write_json(what->ledger, what->run, out);
@@ -162,7 +162,7 @@ static nw_status fill(FILE *out, void *context)
 
 nw_status nw_ledger_save_json(const nw_ledger *ledger, nw_ledger_run run, const char *path)
 {
-    return nw_file_replace_by(path, fill, &(saving){ledger, run});
+    return nw_file_replace_by(path, fill_json, &(saving){ledger, run});
 }
 
 /* ---- the table ---- */

@@ -30,7 +30,7 @@ static nw_status check_actions(nw_driver *d, nw_status status)
     return NW_OK;
 }
 
-static nw_status tell(nw_driver *d, nw_event event)
+static nw_status tell_machine(nw_driver *d, nw_event event)
 {
     event.now_ns = own_now(d);
     return check_actions(d, nw_rank_tell(d, d->ranks, event));
@@ -47,15 +47,15 @@ static nw_status do_task(nw_driver *d, nw_rank *r)
     return check_actions(d, nw_rank_done(d, r, own_now(d)));
 }
 
-static nw_status run(nw_driver *d, const nw_go *go)
+static nw_status local_run(nw_driver *d, const nw_go *go)
 {
     nw_rank *r = d->ranks;
     own_now(d);
     ((local_driver *)d)->clock.own_ns = r->elapsed_ns; /* what lay between two runs does not count */
-    NW_TRY(tell(d, (nw_event){.kind = NW_EVENT_GO, .go = go}));
+    NW_TRY(tell_machine(d, (nw_event){.kind = NW_EVENT_GO, .go = go}));
     while (nw_rank_next(d, r)) {
         NW_TRY(do_task(d, r));
-        if (nw_driver_shall_stop(d)) NW_TRY(tell(d, (nw_event){.kind = NW_EVENT_STOP}));
+        if (nw_driver_shall_stop(d)) NW_TRY(tell_machine(d, (nw_event){.kind = NW_EVENT_STOP}));
     }
     NW_FAIL_IF(!nw_rank_is_quiescent(r), NW_E_INTERNAL, "%s waits for somebody in a world of one",
                r->machine->ops->name);
@@ -63,7 +63,7 @@ static nw_status run(nw_driver *d, const nw_go *go)
     return NW_OK;
 }
 
-static const nw_driver_ops ops = {.name = "local", .run = run, .now = now};
+static const nw_driver_ops ops = {.name = "local", .run = local_run, .now = now};
 
 nw_status nw_local_create(nw_driver **out, const nw_driver_options *options)
 {

@@ -149,7 +149,7 @@ static nw_status post_all(mpi_driver *m)
     return status;
 }
 
-static nw_status tell(mpi_driver *m, nw_event event)
+static nw_status tell_machine(mpi_driver *m, nw_event event)
 {
     event.now_ns = own_now(m);
     NW_TRY(nw_rank_tell(&m->base, m->rank, event));
@@ -159,7 +159,7 @@ static nw_status tell(mpi_driver *m, nw_event event)
 static nw_status give_to_machine(mpi_driver *m, nw_message *message)
 {
     int64_t begin = nw_now_ns();
-    nw_status status = tell(m, (nw_event){.kind = NW_EVENT_MESSAGE, .message = message});
+    nw_status status = tell_machine(m, (nw_event){.kind = NW_EVENT_MESSAGE, .message = message});
     nw_message_drop(message);
     hook(m, NW_SPAN_HANDLE, begin);
     return status;
@@ -392,7 +392,7 @@ static nw_status ring(mpi_driver *m)
     while (moved && is_time(m)) NW_TRY(progress(m, &moved));
     if (!is_time(m)) return NW_OK;
     m->timer = NW_NO_TIMER;
-    return tell(m, (nw_event){.kind = NW_EVENT_TIMER});
+    return tell_machine(m, (nw_event){.kind = NW_EVENT_TIMER});
 }
 
 /* Between two layers. A failure is kept for the end of the task, which cannot be left. */
@@ -414,7 +414,7 @@ static void tell_final(nw_announce *a, size_t first)
 static void tell_out(nw_announce *a, nw_message *message)
 {
     mpi_driver *m = (mpi_driver *)((char *)a - offsetof(mpi_driver, announce));
-    if (m->failure == NW_OK) m->failure = tell(m, (nw_event){.kind = NW_EVENT_OUT, .message = message});
+    if (m->failure == NW_OK) m->failure = tell_machine(m, (nw_event){.kind = NW_EVENT_OUT, .message = message});
     nw_message_drop(message);
 }
 
@@ -436,11 +436,12 @@ static nw_status run_rank(mpi_driver *m, const nw_go *go)
 {
     nw_message *message;
     NW_TRY(m->failure);
-    NW_TRY(tell(m, (nw_event){.kind = NW_EVENT_GO, .go = go})); /* before what others, who began earlier, have sent */
+    NW_TRY(tell_machine(
+        m, (nw_event){.kind = NW_EVENT_GO, .go = go})); /* before what others, who began earlier, have sent */
     while ((message = mail_take(&m->early))) NW_TRY(give_to_machine(m, message));
     for (;;) {
         NW_TRY(ring(m));
-        if (nw_driver_shall_stop(&m->base)) NW_TRY(tell(m, (nw_event){.kind = NW_EVENT_STOP}));
+        if (nw_driver_shall_stop(&m->base)) NW_TRY(tell_machine(m, (nw_event){.kind = NW_EVENT_STOP}));
         if (nw_rank_next(&m->base, m->rank))
             NW_TRY(do_task(m));
         else if (nw_rank_is_quiescent(m->rank) && m->send_count == 0)
@@ -450,7 +451,7 @@ static nw_status run_rank(mpi_driver *m, const nw_go *go)
     }
 }
 
-static nw_status run(nw_driver *d, const nw_go *go)
+static nw_status mpi_run(nw_driver *d, const nw_go *go)
 {
     mpi_driver *m = (mpi_driver *)d;
     m->rank = d->ranks;
@@ -552,7 +553,7 @@ static void mpi_free(nw_driver *d)
 }
 
 static const nw_driver_ops ops = {.name = "mpi",
-                                  .run = run,
+                                  .run = mpi_run,
                                   .say = say,
                                   .hear = hear,
                                   .finish = finish,

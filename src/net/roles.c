@@ -9,7 +9,7 @@
 static int servers_of(const nw_roles *r) { return r->servers / r->stages; }
 static int column_count(const nw_roles *r) { return servers_of(r) + r->replicas; }
 
-static void fill(nw_roles *r)
+static void fill_roles(nw_roles *r)
 {
     int world = nw_roles_world(r), at = 0;
     for (int i = 0; i < world; i++) r->ranks[i] = (uint16_t)i;
@@ -33,7 +33,7 @@ nw_status nw_roles_make(nw_roles *r, int servers, int replicas, int stages, int 
         nw_roles_free(r);
         return NW_FAIL(NW_E_MEMORY, "no memory for the groups of %d ranks", nw_roles_world(r));
     }
-    fill(r);
+    fill_roles(r);
     return NW_OK;
 }
 

@@ -131,7 +131,7 @@ void nw_state_lose(char *lost, size_t lost_size, const char *name)
 
 static bool has(const loading *l, int member) { return !l->source->has || l->source->has(l->source->context, member); }
 
-static void add(const nw_state_entry *e, const void *one, double factor)
+static void add_entry(const nw_state_entry *e, const void *one, double factor)
 {
     size_t count = nw_state_count(e);
     for (size_t i = 0; i < count; i++)
@@ -156,7 +156,7 @@ static nw_status read_delivered(loading *l, const nw_state_entry *e, bool *there
     for (int j = l->me; j < l->source->members && *there; j += l->members) {
         if (!has(l, j)) continue;
         NW_TRY(l->source->read(l->source->context, j, e, one, there));
-        if (*there) add(e, one, factor);
+        if (*there) add_entry(e, one, factor);
     }
     return NW_OK;
 }

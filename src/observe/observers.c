@@ -13,7 +13,7 @@
 #include "base/file.h"
 
 /* Takes the observer that a constructor made, if it made one. */
-static nw_status add(nw_observers *observers, nw_status created, nw_observer *const *observer)
+static nw_status add_observer(nw_observers *observers, nw_status created, nw_observer *const *observer)
 {
     NW_TRY(created);
     nw_observers_add(observers, *observer);
@@ -35,10 +35,10 @@ static nw_status add_files(nw_observers *observers, const nw_observe_options *op
     NW_TRY(nw_path_join(&logs, options->log_dir ? options->log_dir : dir, "logs.tsv"));
     NW_TRY(nw_path_join(&summary, dir, "summary.json"));
     const char *records = options->metrics_file ? options->metrics_file : metrics;
-    NW_TRY(add(observers, nw_jsonl_create(&observer, records, resume), &observer));
-    NW_TRY(add(observers, nw_tsv_create(&observer, logs, resume), &observer));
-    if (options->tensorboard) NW_TRY(add(observers, nw_tensorboard_create(&observer, dir, resume), &observer));
-    return add(observers, nw_summary_create(&observer, summary), &observer);
+    NW_TRY(add_observer(observers, nw_jsonl_create(&observer, records, resume), &observer));
+    NW_TRY(add_observer(observers, nw_tsv_create(&observer, logs, resume), &observer));
+    if (options->tensorboard) NW_TRY(add_observer(observers, nw_tensorboard_create(&observer, dir, resume), &observer));
+    return add_observer(observers, nw_summary_create(&observer, summary), &observer);
 }
 
 static nw_status add_all(nw_observers *observers, const nw_observe_options *options)
@@ -47,9 +47,9 @@ static nw_status add_all(nw_observers *observers, const nw_observe_options *opti
     if (options->progress != NULL) {
         nw_progress_options progress = {
             .out = options->progress, .print_every = options->print_every, .results = options->table == NULL};
-        NW_TRY(add(observers, nw_progress_create(&observer, &progress), &observer));
+        NW_TRY(add_observer(observers, nw_progress_create(&observer, &progress), &observer));
     }
-    if (options->table != NULL) NW_TRY(add(observers, nw_table_create(&observer, options->table), &observer));
+    if (options->table != NULL) NW_TRY(add_observer(observers, nw_table_create(&observer, options->table), &observer));
     if (options->run_dir != NULL) NW_TRY(add_files(observers, options));
     return NW_OK;
 }

@@ -60,8 +60,8 @@ typedef struct progress {
     text_line live_line;
 } progress;
 
-static void add(text_line *line, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void add(text_line *line, const char *format, ...)
+static void add_text(text_line *line, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void add_text(text_line *line, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
@@ -108,23 +108,23 @@ static nw_status finish_output(progress *self)
 
 static void add_count(text_line *line, const char *name, int64_t at, int64_t of)
 {
-    add(line, "%s %" PRId64, name, at);
-    if (of > 0) add(line, "/%" PRId64, of);
+    add_text(line, "%s %" PRId64, name, at);
+    if (of > 0) add_text(line, "/%" PRId64, of);
 }
 
 static void add_time_left(text_line *line, double seconds)
 {
     int64_t left = (int64_t)(fmin(seconds, 1e9) + 0.5);
     int days = (int)(left / 86400), hours = (int)(left / 3600 % 24), minutes = (int)(left / 60 % 60);
-    add(line, "  ETA ");
-    if (days > 0) add(line, "%dd ", days);
-    if (days > 0 || hours > 0) add(line, "%d:%02d:%02d", hours, minutes, (int)(left % 60));
-    if (days == 0 && hours == 0) add(line, "%d:%02d", minutes, (int)(left % 60));
+    add_text(line, "  ETA ");
+    if (days > 0) add_text(line, "%dd ", days);
+    if (days > 0 || hours > 0) add_text(line, "%d:%02d:%02d", hours, minutes, (int)(left % 60));
+    if (days == 0 && hours == 0) add_text(line, "%d:%02d", minutes, (int)(left % 60));
 }
 
 static void add_virtual(text_line *line, const nw_step_record *step)
 {
-    if (!isnan(step->virtual_seconds)) add(line, "  virtual %.1f s", step->virtual_seconds);
+    if (!isnan(step->virtual_seconds)) add_text(line, "  virtual %.1f s", step->virtual_seconds);
 }
 
 static void compose_live(progress *self, const nw_step_record *step, int64_t now)
@@ -132,14 +132,14 @@ static void compose_live(progress *self, const nw_step_record *step, int64_t now
     text_line *line = &self->live_line;
     line->length = 0;
     add_count(line, "epoch", step->epoch, self->epochs);
-    if (self->batches > 0 && step->batch >= 0) add(line, "  %3d%%", (int)(100 * step->batch / self->batches));
+    if (self->batches > 0 && step->batch >= 0) add_text(line, "  %3d%%", (int)(100 * step->batch / self->batches));
     double speed = mean_of(self->speed), loss = mean_of(self->loss), top1 = mean_of(self->top1);
-    if (!isnan(speed)) add(line, speed < 100 ? "  %.1f images/s" : "  %.0f images/s", speed);
-    if (!isnan(loss)) add(line, "  loss %.4f", loss);
-    if (!isnan(top1)) add(line, "  top1 %.2f%%", top1);
-    if (!isnan(step->lr)) add(line, "  lr %.4g", step->lr);
+    if (!isnan(speed)) add_text(line, speed < 100 ? "  %.1f images/s" : "  %.0f images/s", speed);
+    if (!isnan(loss)) add_text(line, "  loss %.4f", loss);
+    if (!isnan(top1)) add_text(line, "  top1 %.2f%%", top1);
+    if (!isnan(step->lr)) add_text(line, "  lr %.4g", step->lr);
     double exchange = mean_of(self->exchange);
-    if (!isnan(exchange)) add(line, "  exchange %.3f s", exchange);
+    if (!isnan(exchange)) add_text(line, "  exchange %.3f s", exchange);
     add_virtual(line, step);
     int64_t done = step->step - self->first_step, left = self->last_step - step->step;
     if (self->last_step != NW_UNKNOWN && done > 0 && left >= 0) {
@@ -150,14 +150,14 @@ static void compose_live(progress *self, const nw_step_record *step, int64_t now
 static void add_pair(text_line *line, const char *name, const char *unit, int decimals, double value, running_mean mean)
 {
     if (isnan(value)) return;
-    add(line, "  %s %.*f%s (%.*f)", name, decimals, value, unit, decimals, mean_of(mean));
+    add_text(line, "  %s %.*f%s (%.*f)", name, decimals, value, unit, decimals, mean_of(mean));
 }
 
 static void print_plain(progress *self, const nw_step_record *step)
 {
     text_line line = {.length = 0};
     add_count(&line, "epoch", step->epoch, self->epochs);
-    add(&line, "  ");
+    add_text(&line, "  ");
     add_count(&line, "batch", step->batch, self->batches);
     add_pair(&line, "time", " s", 3, step->step_seconds, self->time);
     add_pair(&line, "data", " s", 3, step->data_wait_seconds, self->data);
@@ -165,7 +165,7 @@ static void print_plain(progress *self, const nw_step_record *step)
     add_pair(&line, "loss", "", 4, step->loss, self->loss);
     add_pair(&line, "top1", "", 2, step->top1, self->top1);
     add_pair(&line, "top5", "", 2, step->top5, self->top5);
-    if (!isnan(step->lr)) add(&line, "  lr %.4g", step->lr);
+    if (!isnan(step->lr)) add_text(&line, "  lr %.4g", step->lr);
     add_virtual(&line, step);
     fprintf(self->options.out, "%s\n", line.text);
 }
@@ -174,16 +174,16 @@ static void print_epoch(progress *self, const nw_epoch_record *epoch)
 {
     text_line line = {.length = 0};
     add_count(&line, "epoch", epoch->epoch, self->epochs);
-    if (!isnan(epoch->train_loss)) add(&line, "  train loss %.4f", epoch->train_loss);
-    if (!isnan(epoch->train_top1)) add(&line, " top1 %.2f%%", epoch->train_top1);
-    if (!isnan(epoch->test_loss)) add(&line, "  test loss %.4f", epoch->test_loss);
-    if (!isnan(epoch->test_top1)) add(&line, " top1 %.2f%%", epoch->test_top1);
-    if (!isnan(epoch->test_top5)) add(&line, " top5 %.2f%%", epoch->test_top5);
-    if (!isnan(epoch->test_top1_best)) add(&line, "  best %.2f%%", epoch->test_top1_best);
-    if (!isnan(epoch->lr)) add(&line, "  lr %.4g", epoch->lr);
-    if (epoch->peak_memory_bytes > 0) add(&line, "  memory %.2f GiB", (double)epoch->peak_memory_bytes / 0x1p30);
-    if (!isnan(epoch->epoch_train_seconds)) add(&line, "  %.1f s", epoch->epoch_train_seconds);
-    if (!isnan(epoch->epoch_validation_seconds)) add(&line, " + %.1f s", epoch->epoch_validation_seconds);
+    if (!isnan(epoch->train_loss)) add_text(&line, "  train loss %.4f", epoch->train_loss);
+    if (!isnan(epoch->train_top1)) add_text(&line, " top1 %.2f%%", epoch->train_top1);
+    if (!isnan(epoch->test_loss)) add_text(&line, "  test loss %.4f", epoch->test_loss);
+    if (!isnan(epoch->test_top1)) add_text(&line, " top1 %.2f%%", epoch->test_top1);
+    if (!isnan(epoch->test_top5)) add_text(&line, " top5 %.2f%%", epoch->test_top5);
+    if (!isnan(epoch->test_top1_best)) add_text(&line, "  best %.2f%%", epoch->test_top1_best);
+    if (!isnan(epoch->lr)) add_text(&line, "  lr %.4g", epoch->lr);
+    if (epoch->peak_memory_bytes > 0) add_text(&line, "  memory %.2f GiB", (double)epoch->peak_memory_bytes / 0x1p30);
+    if (!isnan(epoch->epoch_train_seconds)) add_text(&line, "  %.1f s", epoch->epoch_train_seconds);
+    if (!isnan(epoch->epoch_validation_seconds)) add_text(&line, " + %.1f s", epoch->epoch_validation_seconds);
     fprintf(self->options.out, "%s\n", line.text);
 }
 

@@ -248,7 +248,7 @@ typedef struct filling {
     void *context;
 } filling;
 
-static nw_status fill(FILE *out, void *context)
+static nw_status fill_trace(FILE *out, void *context)
 {
     const filling *f = context;
     const struct {
@@ -275,5 +275,5 @@ static nw_status fill(FILE *out, void *context)
 nw_status nw_trace_write(const nw_trace *trace, const char *path, const nw_trace_view *view,
                          nw_status (*others)(void *context, FILE *out), void *context)
 {
-    return nw_file_replace_by(path, fill, &(filling){trace, view, others, context});
+    return nw_file_replace_by(path, fill_trace, &(filling){trace, view, others, context});
 }

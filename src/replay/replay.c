@@ -115,7 +115,7 @@ static bool can_go_on(const replay_rank *r)
     return !is_quiescent(r) && (r->next.kind != NW_EVENT_MESSAGE || find_letter(r) >= 0);
 }
 
-static nw_status tell(replay_driver *v, int rank, nw_event event)
+static nw_status tell_machine(replay_driver *v, int rank, nw_event event)
 {
     event.now_ns = v->ranks[rank].cursor.now_ns;
     NW_TRY(nw_rank_tell(&v->base, &v->base.ranks[rank], event));
@@ -130,7 +130,7 @@ static nw_status tell_message(replay_driver *v, int rank)
     r->mail_count--;
     memmove(r->mail + i, r->mail + i + 1, (size_t)(r->mail_count - i) * sizeof *r->mail);
     nw_driver_accept(&v->base, l.from, rank, l.message);
-    nw_status status = tell(v, rank, (nw_event){.kind = NW_EVENT_MESSAGE, .message = l.message});
+    nw_status status = tell_machine(v, rank, (nw_event){.kind = NW_EVENT_MESSAGE, .message = l.message});
     nw_message_drop(l.message);
     return status;
 }
@@ -169,7 +169,7 @@ static nw_status tell_out(replay_driver *v, int rank)
     nw_message *message = v->ranks[rank].out;
     if (!message) return diverged(v, rank, "it sends nothing");
     v->ranks[rank].out = message->next;
-    nw_status status = tell(v, rank, (nw_event){.kind = NW_EVENT_OUT, .message = message});
+    nw_status status = tell_machine(v, rank, (nw_event){.kind = NW_EVENT_OUT, .message = message});
     nw_message_drop(message);
     return status;
 }
@@ -195,10 +195,10 @@ static nw_status perform(replay_driver *v, int rank)
     case NW_EVENT_GO:
         if ((int64_t)r->next.first != v->go->until)
             return diverged(v, rank, "this run goes until %" PRId64, v->go->until);
-        return tell(v, rank, (nw_event){.kind = NW_EVENT_GO, .go = v->go});
+        return tell_machine(v, rank, (nw_event){.kind = NW_EVENT_GO, .go = v->go});
     case NW_EVENT_TIMER:
     case NW_EVENT_STOP:
-        return tell(v, rank, (nw_event){.kind = (nw_event_kind)r->next.kind});
+        return tell_machine(v, rank, (nw_event){.kind = (nw_event_kind)r->next.kind});
     case NW_LOG_PASS:
     case NW_LOG_UPDATE:
         return begin_task(v, rank);
@@ -275,7 +275,7 @@ static nw_status go_on(replay_driver *v)
     return NW_OK;
 }
 
-static nw_status run(nw_driver *d, const nw_go *go)
+static nw_status replay_run(nw_driver *d, const nw_go *go)
 {
     replay_driver *v = (replay_driver *)d;
     v->go = go;
@@ -308,7 +308,7 @@ static void replay_free(nw_driver *d)
     free(v->ranks);
 }
 
-static const nw_driver_ops ops = {.name = "replay", .run = run, .now = now, .free = replay_free};
+static const nw_driver_ops ops = {.name = "replay", .run = replay_run, .now = now, .free = replay_free};
 
 /* To the first record behind the runs that are left out. */
 static nw_status begin_rank(replay_driver *v, int rank)

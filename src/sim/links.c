@@ -122,7 +122,7 @@ static int64_t first_gap(const resource *r, int64_t t, int64_t length)
 }
 
 /* Takes [t, t + length), which first_gap found free. */
-static void take(resource *r, int64_t t, int64_t length)
+static void take_interval(resource *r, int64_t t, int64_t length)
 {
     int64_t end = nw_time_add(t, length);
     if (length == 0) return;
@@ -199,7 +199,7 @@ int64_t nw_links_send(nw_links *l, int from, int to, size_t bytes, int64_t now, 
     for (int i = 0; i < w.count; i++) {
         forget(w.at[i], now);
         start = first_gap(w.at[i], start, w.length[i]);
-        take(w.at[i], start, w.length[i]);
+        take_interval(w.at[i], start, w.length[i]);
         int64_t through = nw_time_add(start, w.length[i]);
         if (through > end) end = through;
     }

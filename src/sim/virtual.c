@@ -167,7 +167,7 @@ static nw_status answer(virtual_driver *v, int rank, const nw_message *message, 
     return take_actions(v, rank, done);
 }
 
-static nw_status tell(virtual_driver *v, int rank, nw_event event, int64_t time)
+static nw_status tell_machine(virtual_driver *v, int rank, nw_event event, int64_t time)
 {
     event.now_ns = own_time(v, rank, time);
     v->base.actions.touched = 0;
@@ -284,7 +284,7 @@ static nw_status arrive(virtual_driver *v, entry *e)
     if (v->base.options.ledger) nw_ledger_transport(v->base.options.ledger, NW_RECEIVED, nw_message_size(e->message));
     nw_driver_accept(&v->base, e->from, e->to, e->message);
     v->heard[(size_t)e->to * (size_t)v->base.size + (size_t)e->from] = own_time(v, e->to, e->time);
-    nw_status status = tell(v, e->to, (nw_event){.kind = NW_EVENT_MESSAGE, .message = e->message}, e->time);
+    nw_status status = tell_machine(v, e->to, (nw_event){.kind = NW_EVENT_MESSAGE, .message = e->message}, e->time);
     nw_message_drop(e->message);
     return status;
 }
@@ -292,7 +292,7 @@ static nw_status arrive(virtual_driver *v, entry *e)
 static nw_status take_note(virtual_driver *v, const entry *e)
 {
     if (e->message) {
-        nw_status status = tell(v, e->rank, (nw_event){.kind = NW_EVENT_OUT, .message = e->message}, e->time);
+        nw_status status = tell_machine(v, e->rank, (nw_event){.kind = NW_EVENT_OUT, .message = e->message}, e->time);
         nw_message_drop(e->message);
         return status;
     }
@@ -365,7 +365,7 @@ static nw_status dispatch(virtual_driver *v, entry *e)
         break;
     case TIMER:
         r->timer = NW_NO_TIMER;
-        NW_TRY(tell(v, e->rank, (nw_event){.kind = NW_EVENT_TIMER}, e->time));
+        NW_TRY(tell_machine(v, e->rank, (nw_event){.kind = NW_EVENT_TIMER}, e->time));
         break;
     case DEPART:
     case WAKE:
@@ -408,7 +408,7 @@ static nw_status check_quiescent(virtual_driver *v)
     return NW_OK;
 }
 
-static nw_status run(nw_driver *d, const nw_go *go)
+static nw_status virtual_run(nw_driver *d, const nw_go *go)
 {
     virtual_driver *v = (virtual_driver *)d;
     for (int i = 0; i < d->size; i++)
@@ -530,8 +530,13 @@ static void virtual_free(nw_driver *d)
     free(v->times);
 }
 
-static const nw_driver_ops ops = {
-    .name = "virtual", .run = run, .now = now, .save = save, .load = load, .reset = reset, .free = virtual_free};
+static const nw_driver_ops ops = {.name = "virtual",
+                                  .run = virtual_run,
+                                  .now = now,
+                                  .save = save,
+                                  .load = load,
+                                  .reset = reset,
+                                  .free = virtual_free};
 
 nw_status nw_virtual_create(nw_driver **out, const nw_driver_options *options, const nw_virtual_options *cluster)
 {

@@ -55,7 +55,7 @@ static void release(nw_history *h, place *p)
     p->data = NULL;
 }
 
-static nw_status take(nw_history *h, int64_t version)
+static nw_status take_spare(nw_history *h, int64_t version)
 {
     if (h->spare_count == 0) {
         size_t bytes = (h->floats * sizeof(float) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
@@ -126,7 +126,7 @@ nw_status nw_history_keep(nw_history *h, const float *newest)
     place *read = place_of(h, now - delay);
     if (delay > 0 && read->last_reader == now) release(h, read); /* first, so that its vector can be used again */
     if (place_of(h, now)->last_reader > now) {
-        NW_TRY(take(h, now));
+        NW_TRY(take_spare(h, now));
         memcpy(place_of(h, now)->data, newest, h->floats * sizeof *newest);
     }
     nw_histogram_add(&h->delays, delay);
@@ -168,6 +168,6 @@ nw_status nw_history_go_to(nw_history *h, int64_t update)
                "the checkpoint cannot be after %lld updates; take an earlier one", (long long)update);
     begin_at(h, update);
     for (int64_t v = oldest(h); v < update; v++)
-        if (is_needed(h, v)) NW_TRY(take(h, v));
+        if (is_needed(h, v)) NW_TRY(take_spare(h, v));
     return NW_OK;
 }

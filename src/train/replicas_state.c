@@ -120,7 +120,7 @@ static nw_status save_shared(saving *s)
 }
 
 /* What a rank has, on rank 0. */
-static nw_status take(saving *s, int rank, const nw_state *list)
+static nw_status write_list(saving *s, int rank, const nw_state *list)
 {
     NW_CLEANUP(nw_saved_list_free) nw_saved_list own = {0};
     char file[64];
@@ -196,12 +196,12 @@ static nw_status save_rank(saving *s, int rank)
         nw_state_owner owner = nw_rank_state(&group->ranks[index]);
         owner.list(owner.whose, &own);
         NW_TRY(own.status);
-        return s->w ? take(s, rank, &own) : bring(group, rank, &own);
+        return s->w ? write_list(s, rank, &own) : bring(group, rank, &own);
     }
     NW_CLEANUP(free_brought) nw_state brought = {0};
     if (!s->w || group->dropped[rank]) return NW_OK;
     NW_TRY(bring(group, rank, &brought));
-    return take(s, rank, &brought);
+    return write_list(s, rank, &brought);
 }
 
 static void free_ledger(nw_ledger **ledger) { nw_ledger_free(*ledger); }
