@@ -195,7 +195,7 @@ nw_status nw_calibrate(const nw_settings *s, const nw_world *w, const nw_net_opt
     NW_CLEANUP(nw_synthetic_free) nw_synthetic d = {0};
     const char *end = strrchr(s->world.calibrate, '.');
     NW_FAIL_IF(w->mode == NW_REPLICAS_VIRTUAL, NW_E_ARGUMENT,
-               "--calibrate measures a real machine; leave --virtual and --cluster away");
+               "--calibrate measures a real machine; leave out --virtual and --cluster");
     NW_FAIL_IF(!end || strcmp(end, ".yaml") != 0, NW_E_ARGUMENT,
                "--calibrate writes a cluster file, whose name ends in .yaml: --calibrate %s.yaml", s->world.calibrate);
     nw_net_options options = *net;

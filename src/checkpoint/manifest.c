@@ -200,7 +200,7 @@ nw_status nw_manifest_write(const nw_manifest *manifest, char **text, size_t *si
 
 static nw_status damaged(const char *name, const char *what)
 {
-    return NW_FAIL(NW_E_FILE, "'%s' is damaged: %s; use another checkpoint or copy this one again", name, what);
+    return NW_FAIL(NW_E_FILE, "'%s' is damaged: %s; use another checkpoint, or copy this one again", name, what);
 }
 
 /* A text that fits a field of the struct. */

@@ -52,17 +52,17 @@ static nw_status verify_file(const char *path, const nw_manifest_file *file)
 {
     struct stat s;
     NW_FAIL_IF(stat(path, &s) != 0, NW_E_FILE,
-               "'%s' is missing, though the manifest names it; use another checkpoint or copy this one again", path);
+               "'%s' is missing, though the manifest names it; use another checkpoint, or copy this one again", path);
     NW_FAIL_IF((uint64_t)s.st_size != file->bytes, NW_E_FILE,
                "'%s' has %" PRIu64 " bytes, expected %" PRIu64
-               "; it is %s: use another checkpoint or copy this one again",
+               "; it is %s: use another checkpoint, or copy this one again",
                path, (uint64_t)s.st_size, file->bytes, (uint64_t)s.st_size < file->bytes ? "truncated" : "damaged");
     uint64_t bytes;
     char sha256[65];
     NW_TRY(nw_file_hash(path, &bytes, sha256));
     NW_FAIL_IF(
         strcmp(sha256, file->sha256) != 0, NW_E_FILE,
-        "'%s' is corrupt: its SHA-256 is %.12s..., expected %.12s...; use another checkpoint or copy this one again",
+        "'%s' is corrupt: its SHA-256 is %.12s..., expected %.12s...; use another checkpoint, or copy this one again",
         path, sha256, file->sha256);
     return NW_OK;
 }

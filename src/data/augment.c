@@ -21,12 +21,12 @@ static const double least_area = 0.08, least_aspect = 3.0 / 4.0, most_aspect = 4
 static nw_status resolve_sizes(nw_transform *t, int height, int width)
 {
     nw_augment *a = &t->augment;
-    NW_FAIL_IF(a->crop < 0 || a->crop > MOST_SIDE, NW_E_ARGUMENT, "a crop of %d pixels cannot be: it is 1 to %d, or 0",
-               a->crop, MOST_SIDE);
-    NW_FAIL_IF(a->pad < 0 || a->pad > MOST_SIDE, NW_E_ARGUMENT, "a padding of %d pixels cannot be: it is 0 to %d",
+    NW_FAIL_IF(a->crop < 0 || a->crop > MOST_SIDE, NW_E_ARGUMENT,
+               "a crop of %d pixels is impossible: give 1 to %d, or 0", a->crop, MOST_SIDE);
+    NW_FAIL_IF(a->pad < 0 || a->pad > MOST_SIDE, NW_E_ARGUMENT, "a padding of %d pixels is impossible: give 0 to %d",
                a->pad, MOST_SIDE);
     NW_FAIL_IF(a->resize < 0 || a->resize > MOST_SIDE, NW_E_ARGUMENT,
-               "a short side of %d pixels cannot be: it is 1 to %d, or 0", a->resize, MOST_SIDE);
+               "a short side of %d pixels is impossible: give 1 to %d, or 0", a->resize, MOST_SIDE);
     if (t->photographs) {
         if (a->crop == 0) a->crop = PHOTO_SIDE;
         if (a->resize == 0) a->resize = a->crop * 8 / 7;
@@ -56,7 +56,7 @@ nw_status nw_transform_prepare(nw_transform *t, const nw_augment *augment, bool 
     NW_FAIL_IF(t->photographs && channels != 3, NW_E_UNSUPPORTED, "photographs are read with 3 channels, not %d",
                channels);
     NW_FAIL_IF(!t->photographs && (height < 1 || width < 1 || height > MOST_SIDE || width > MOST_SIDE), NW_E_SHAPE,
-               "images of %d x %d pixels cannot be: a side is 1 to %d", height, width, MOST_SIDE);
+               "images of %d x %d pixels are impossible: a side has 1 to %d", height, width, MOST_SIDE);
     NW_TRY(resolve_sizes(t, height, width));
     int side = t->height < t->width ? t->height : t->width;
     NW_FAIL_IF(augment->cutout < 0 || augment->cutout > side, NW_E_ARGUMENT,

@@ -136,7 +136,7 @@ static nw_status lock_root(const nw_fetch_options *o, int *lock)
                        (!o->progress || o->progress(o->progress_context, waiting, 0, 0));
         if (!goes_on) {
             close(*lock);
-            return NW_FAIL(NW_E_SYSTEM, "gave up %s; end that process, or try later", waiting);
+            return NW_FAIL(NW_E_SYSTEM, "stopped %s; end that process, or try later", waiting);
         }
         nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
     }

@@ -384,13 +384,13 @@ static nw_status check_options(const nw_loader_options *o)
                "%" PRId64 " images are more than the loader can number: %u", images->count, UINT32_MAX);
     NW_FAIL_IF(images->pixels == NULL && (o->decode == NULL || images->paths == NULL || o->dataset->height != 0),
                NW_E_ARGUMENT, "dataset %s is files: the loader needs a function that decodes them", o->dataset->name);
-    NW_FAIL_IF(o->batch_size < 1, NW_E_ARGUMENT, "a batch of %d images cannot be: use at least 1", o->batch_size);
-    NW_FAIL_IF(o->workers < 0 || o->workers > MOST_WORKERS, NW_E_ARGUMENT, "%d workers cannot be: use 0 to %d",
+    NW_FAIL_IF(o->batch_size < 1, NW_E_ARGUMENT, "a batch of %d images is impossible: use at least 1", o->batch_size);
+    NW_FAIL_IF(o->workers < 0 || o->workers > MOST_WORKERS, NW_E_ARGUMENT, "%d workers are impossible: use 0 to %d",
                o->workers, MOST_WORKERS);
     NW_FAIL_IF(o->world < 0 || o->rank < 0 || o->rank >= (o->world ? o->world : 1), NW_E_ARGUMENT,
-               "rank %d of %d cannot be: ranks count from 0", o->rank, o->world);
+               "rank %d of %d is impossible: ranks count from 0", o->rank, o->world);
     NW_FAIL_IF(o->owner && !o->shuffle, NW_E_ARGUMENT, "samples that have owners are shuffled");
-    NW_FAIL_IF(o->patience < 0, NW_E_ARGUMENT, "a patience of %d s cannot be: use 0 for the default", o->patience);
+    NW_FAIL_IF(o->patience < 0, NW_E_ARGUMENT, "a patience of %d s is impossible: use 0 for the default", o->patience);
     return NW_OK;
 }
 

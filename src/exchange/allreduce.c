@@ -188,7 +188,7 @@ static nw_status loaded(nw_machine *m)
     NW_FAIL_IF(m->updates < a->held || m->updates > INT64_MAX / 2 || a->held < 0 || a->held > 1 || a->clock < 0,
                NW_E_FILE,
                "the checkpoint holds an allreduce after %" PRId64 " gradients, %" PRId64
-               " of them not applied, which cannot be; take an earlier checkpoint",
+               " of them not applied, which is impossible; use an earlier checkpoint",
                m->updates, a->held);
     a->step = m->updates;
     nw_reduce_begin_at(a->reduce, a->step);

@@ -335,7 +335,7 @@ static nw_status loaded(nw_machine *m)
     int64_t version = m->updates;
     NW_FAIL_IF(version < 0 || version > INT64_MAX / 4, NW_E_FILE,
                "the checkpoint holds a parameter server after %" PRId64
-               " updates, which cannot be; take an earlier one",
+               " updates, which is impossible; use an earlier one",
                version);
     for (int i = 0; s->hears && i < s->servers; i++) s->worker.from[i].version = version;
     s->master.version = s->master.serial = version;
@@ -377,7 +377,7 @@ static nw_status check_options(const nw_exchange_options *o)
                "%d gradients of a worker under way: there can be 1 to %d", o->in_flight, IN_FLIGHT_MOST);
     NW_FAIL_IF(
         o->sync && o->in_flight > 1, NW_E_ARGUMENT,
-        "a synchronous server has one gradient of a worker under way; leave --in-flight away, or use --communication async");
+        "a synchronous server has one gradient of a worker under way; leave out --in-flight, or use --communication async");
     NW_FAIL_IF(o->sync && (o->max_staleness >= 0 || o->correction != NW_CORRECT_NONE), NW_E_ARGUMENT,
                "with a synchronous server no gradient is stale; --max-staleness and --server-correction are for "
                "--communication async");

@@ -170,7 +170,7 @@ static nw_status state_loaded(void *whose)
 {
     nw_rank *r = whose;
     NW_FAIL_IF(r->elapsed_ns < 0 || r->elapsed_ns > INT64_MAX / 4, NW_E_FILE,
-               "the checkpoint was written after a rank had run for %lld ns, which cannot be; take an earlier one",
+               "the checkpoint was written after a rank had run for %lld ns, which is impossible; use an earlier one",
                (long long)r->elapsed_ns);
     if (r->machine->ops->loaded) NW_TRY(r->machine->ops->loaded(r->machine));
     return r->work && r->work->loaded ? r->work->loaded(r->worker) : NW_OK;

@@ -24,8 +24,8 @@ static nw_status check_actions(nw_driver *d, nw_status status)
 {
     NW_TRY(status);
     for (int i = 0; i < d->actions.count; i++)
-        NW_FAIL_IF(d->actions.at[i].kind != NW_ACTION_TIMER, NW_E_INTERNAL, "%s sends messages in a world of one",
-                   d->ranks->machine->ops->name);
+        NW_FAIL_IF(d->actions.at[i].kind != NW_ACTION_TIMER, NW_E_INTERNAL,
+                   "%s sends messages, but there is only one rank", d->ranks->machine->ops->name);
     d->actions.count = 0;
     return NW_OK;
 }
@@ -57,7 +57,7 @@ static nw_status local_run(nw_driver *d, const nw_go *go)
         NW_TRY(do_task(d, r));
         if (nw_driver_shall_stop(d)) NW_TRY(tell_machine(d, (nw_event){.kind = NW_EVENT_STOP}));
     }
-    NW_FAIL_IF(!nw_rank_is_quiescent(r), NW_E_INTERNAL, "%s waits for somebody in a world of one",
+    NW_FAIL_IF(!nw_rank_is_quiescent(r), NW_E_INTERNAL, "%s waits for another rank, but there is only one",
                r->machine->ops->name);
     r->elapsed_ns = own_now(d);
     return NW_OK;

@@ -492,7 +492,8 @@ static nw_status hear(nw_driver *d, int from, void *data, size_t bytes)
             bool fits = h->bytes == bytes;
             if (fits) memcpy(data, message->payload, bytes);
             nw_message_drop(message);
-            NW_FAIL_IF(!fits, NW_E_MESSAGE, "rank %d speaks of something else than this rank; are they one build?",
+            NW_FAIL_IF(!fits, NW_E_MESSAGE,
+                       "rank %d sent another control message than this rank expects; do all ranks run the same build?",
                        from);
             return NW_OK;
         }

@@ -100,7 +100,7 @@ nw_status nw_state_check(const nw_state_entry *e, int from, size_t parameters, s
     NW_FAIL_IF(!named, NW_E_MESSAGE, "rank %d lists a tensor without a name; do all ranks run the same build?", from);
     NW_FAIL_IF((unsigned)e->rule > NW_STATE_REFUSED || (unsigned)e->type > NW_STATE_U8 || e->dims < 0 ||
                    e->dims > NW_STATE_DIMS || (unsigned)e->along > NW_ALONG_STATISTICS,
-               NW_E_MESSAGE, "rank %d lists %s of rule %d, type %d and %d dimensions, which there is not", from,
+               NW_E_MESSAGE, "rank %d lists %s of rule %d, type %d and %d dimensions, which does not exist", from,
                e->name, e->rule, e->type, e->dims);
     size_t count = checked_count(e);
     NW_FAIL_IF(count > PTRDIFF_MAX / 8, NW_E_MESSAGE, "rank %d lists %s of no size", from, e->name);

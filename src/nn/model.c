@@ -149,7 +149,7 @@ static nw_status choose_init(nw_model *m)
     for (int i = 0; i < m->params.learned.count; i++) any |= m->params.learned.at[i].ends_residual;
     NW_FAIL_IF(v->zero_init_residual && !any, NW_E_ARGUMENT,
                "%s has no residual branch that ends in a batch norm without a ReLU behind it, so no gamma can start at "
-               "0; leave --last-bn-zero-init away",
+               "0; leave out --last-bn-zero-init",
                m->family->name);
     return NW_OK;
 }

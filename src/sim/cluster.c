@@ -201,7 +201,7 @@ static nw_status fill_cost(const nw_compute_model *m, const nw_workload *work, n
 nw_status nw_cluster_cost(const nw_cluster *c, const nw_workload *work, nw_compute_cost *cost)
 {
     *cost = (nw_compute_cost){0};
-    NW_FAIL_IF(work->stages < 1 || work->batch < 1, NW_E_ARGUMENT, "a workload of %d stages and %d images is none",
+    NW_FAIL_IF(work->stages < 1 || work->batch < 1, NW_E_ARGUMENT, "a workload of %d stages and %d images is empty",
                work->stages, work->batch);
     NW_TRY_OR(fill_cost(&c->compute, work, cost), nw_compute_cost_free(cost));
     return NW_OK;

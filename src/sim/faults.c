@@ -27,7 +27,7 @@ nw_status nw_fault_check(const nw_fault *f, int world, nw_status status, const c
                    "%s: rank %d is not in the world: its %d ranks count from 0 to %d", where, f->peer, world,
                    world - 1);
         NW_FAIL_IF(f->rank == f->peer && f->rank != NW_FAULT_ANY, status,
-                   "%s: the link from rank %d to itself is none; name two ranks", where, f->rank);
+                   "%s: the link from rank %d to itself does not exist; name two ranks", where, f->rank);
         NW_FAIL_IF(f->by_step, status, "%s: a link has no steps; say at what time '%s' begins and ends", where, name);
     }
     NW_FAIL_IF(has_factor(f) && !(f->factor > 0 && f->factor <= 1e6), status,

@@ -190,7 +190,7 @@ nw_status nw_evaluator_create(nw_evaluator **out, const nw_evaluator_options *o)
     NW_TRY(o->background ? nw_net_create_from(&j->net, &o->like->options, &parts)
                          : nw_net_create_sibling(&j->net, o->like, &parts));
     j->running = o->background && nw_thread_start(&j->thread, "evaluator", 0, work, j) == 0;
-    NW_FAIL_IF(o->background && !j->running, NW_E_MEMORY, "no thread for evaluations in the background");
+    NW_FAIL_IF(o->background && !j->running, NW_E_MEMORY, "cannot start a thread for evaluations in the background");
     *out = j;
     j = NULL;
     return NW_OK;

@@ -94,7 +94,8 @@ static nw_status name_first(nw_net *net, double loss, size_t looked_at, int64_t 
             "may help",
             (long long)step, segment->name);
     }
-    return NW_FAIL(NW_E_INTERNAL, "step %lld: something was not finite, and then all was", (long long)step);
+    return NW_FAIL(NW_E_INTERNAL, "step %lld: a number was not finite, but was finite when looked at again",
+                   (long long)step);
 }
 
 bool nw_health_range(nw_net *net, size_t first, size_t count)

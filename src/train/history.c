@@ -165,7 +165,7 @@ void nw_history_state(nw_history *h, nw_state *s, nw_state_rule rule)
 nw_status nw_history_go_to(nw_history *h, int64_t update)
 {
     NW_FAIL_IF(update < 0 || update > INT64_MAX / 4, NW_E_FILE,
-               "the checkpoint cannot be after %lld updates; take an earlier one", (long long)update);
+               "the checkpoint claims %lld updates, which is impossible; use an earlier one", (long long)update);
     begin_at(h, update);
     for (int64_t v = oldest(h); v < update; v++)
         if (is_needed(h, v)) NW_TRY(take_spare(h, v));
