@@ -312,8 +312,8 @@ static nw_status drop_worker(server *s, nw_actions *actions, client *c)
     NW_TRY(nw_clients_forget(s, actions, c));
     NW_TRY(tell_fellows(s, actions, CANCEL, c->member, 0));
     NW_FAIL_IF(m->dropped_count == s->workers, NW_E_PEER,
-               "rank %d, the last worker, has said nothing for %.1f s; --timeout sets how long", rank_of(s, c->member),
-               (double)(s->now_ns - c->heard_ns) * 1e-9);
+               "rank %d, the last worker, has been silent for %.1f s; --timeout sets how long it may be",
+               rank_of(s, c->member), (double)(s->now_ns - c->heard_ns) * 1e-9);
     return NW_OK;
 }
 
