@@ -156,10 +156,10 @@ static nw_status choose_demo(nw_settings *s)
         if (nw_settings_is_set(s, words[i])) return NW_OK;
     const struct nw_settings_memory *m = s->memory;
     NW_FAIL_IF(
-        m->hints[1], NW_E_ARGUMENT,
+        m->hinted_set, NW_E_ARGUMENT,
         "%s: this looks like a line of the reference code '%s', and it names no model or dataset; add --defaults "
         "%s to train as that code does, or say what to train with --model, --dataset or --recipe",
-        m->hints[0], m->hints[1], m->hints[1]);
+        m->hints, m->hinted_set, m->hinted_set);
     nw_setting_source source = {NW_LAYER_DEFAULTS_SET, "nothing else was asked for", "--"};
     NW_TRY(nw_settings_set(s, nw_option_find("recipe", s->memory->command).index, "recipe", "demo", &source));
     return nw_settings_add_note(s, "no model, dataset or recipe is named: --recipe demo");

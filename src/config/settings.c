@@ -96,11 +96,11 @@ nw_status nw_settings_add_note(nw_settings *s, const char *format, ...)
 nw_status nw_settings_add_hint(nw_settings *s, const char *dashes, const char *typed)
 {
     struct nw_settings_memory *m = s->memory;
-    const char *set = nw_defaults_of_spelling(typed), **list = &m->hints[0];
-    if (!set || (m->hints[1] && strcmp(m->hints[1], set) != 0)) return NW_OK; /* the first program that was met */
+    const char *set = nw_defaults_of_spelling(typed), **list = &m->hints;
+    if (!set || (m->hinted_set && strcmp(m->hinted_set, set) != 0)) return NW_OK; /* the first program that was met */
     *list = nw_bump_print(&m->region, "%s%s%s%s", *list ? *list : "", *list ? ", " : "", dashes, typed);
     NW_TRY_MEMORY(*list);
-    m->hints[1] = set;
+    m->hinted_set = set;
     return NW_OK;
 }
 
@@ -108,11 +108,11 @@ nw_status nw_settings_add_hint(nw_settings *s, const char *dashes, const char *t
 static nw_status note_hints(nw_settings *s)
 {
     const struct nw_settings_memory *m = s->memory;
-    if (!m->hints[1] || nw_settings_is_set(s, "defaults")) return NW_OK;
+    if (!m->hinted_set || nw_settings_is_set(s, "defaults")) return NW_OK;
     return nw_settings_add_note(s,
                                 "warning: %s %s an option of the reference code '%s', whose defaults are not those "
                                 "used here; to train as it does add --defaults %s",
-                                m->hints[0], strchr(m->hints[0], ',') ? "are each" : "is", m->hints[1], m->hints[1]);
+                                m->hints, strchr(m->hints, ',') ? "are each" : "is", m->hinted_set, m->hinted_set);
 }
 
 int nw_settings_notes(const nw_settings *s) { return s->memory->note_count; }

@@ -33,10 +33,10 @@ struct nw_settings_memory {
     nw_slot slots[NW_OPTIONS_MOST];
     const char *notes[NW_NOTES_MOST];
     int note_count;
-    const char *hints[2];      /* options that only one reference code has, as they were typed, and whose they are */
-    const char *composed_name; /* of --configs, without suffix and ranks, or NULL */
-    bool scale_with_epochs;    /* the recipe says so */
-    bool by_flags;             /* PETRA's method flags chose the algorithm */
+    const char *hints, *hinted_set;  /* options that only one reference code has, as typed, and whose they are */
+    const char *composed_name;       /* of --configs, without suffix and ranks, or NULL */
+    bool scale_with_epochs;          /* the recipe says so */
+    bool by_flags;                   /* PETRA's method flags chose the algorithm */
     int recipe_epochs, recipe_batch; /* what the recipe says itself, and the defaults set; 0: nothing */
     int defaults_epochs, defaults_batch;
 };

@@ -24,6 +24,7 @@ static nw_update_rule scalars(const nw_optimizer_options *o, uint64_t step, doub
 
 const nw_rule nw_rule_apam = {
     .name = "apam",
+    .amsgrad = true,
     .state_names = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"},
     .states = nw_states_moments,
     .check = nw_check_moments,

@@ -29,7 +29,8 @@ nw_optimizer_options nw_optimizer_options_default(const char *name)
                               .lars_trust = 0.02,
                               .lars_eps = 1e-8,
                               .lars_clip = true};
-    o.amsgrad = strcmp(o.name, "apam") == 0;
+    for (int i = 0; i < RULES; i++)
+        if (nw_name_same(o.name, rules[i]->name)) o.amsgrad = rules[i]->amsgrad;
     return o;
 }
 

@@ -30,6 +30,7 @@ typedef struct nw_stretch {
 
 typedef struct nw_rule {
     const char *name;
+    bool amsgrad;    /* usually */
     bool by_segment; /* pieces stay inside segments, ranges are whole segments */
     const char *state_names[NW_UPDATE_STATES];
     int (*states)(const nw_optimizer_options *options);

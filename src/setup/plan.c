@@ -362,7 +362,7 @@ nw_status nw_plan_check(nw_settings *s)
     NW_TRY(nw_plan_variant(s, &variant));
     NW_TRY(plan_optimizer(&s->update, &optimizer));
     NW_TRY(check_exchange(s));
-    return plan_delays(s, 1, &delay);
+    return plan_delays(s, nw_max(1, s->world.virtual_ranks), &delay);
 }
 
 static void plan_record(const nw_settings *s, const char *dataset, nw_run_record *record)

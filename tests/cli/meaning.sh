@@ -93,7 +93,7 @@ run 0 "$NOWAIT" $petra --run-dir "$runs/backprop"
 for flags in '' --remove-ctx-param --remove-ctx-input '--remove-ctx-input --remove-ctx-param' --approximate-input; do
     rm -rf "$runs/mode"
     run 0 "$NOWAIT" $petra --synchronous $flags --run-dir "$runs/mode" --no-quiet
-    err_has 'algorithm s[2-6] .*; its gradient is that of backprop'
+    err_has 'synchronous.* means that backward (recomputes|inverts) .*; the gradient is that of backprop'
     equal "weights by --synchronous $flags" "$(weights mode)" "$(weights backprop)"
 done
 
