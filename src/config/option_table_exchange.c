@@ -101,6 +101,8 @@ const nw_option nw_option_more_rows[] = {
      "synchronous server: --batch-size is of all workers together"},
     {"in-flight", NULL, 0, INT, "N", "0", TRAINS(server.in_flight, 0, 8),
      "server: gradients of a worker under way; 0: 2, or 1 if synchronous"},
+    {"server-memory", NULL, 0, INT64, "BYTES", "4294967296", TRAINS(server.server_memory, 1, 1e15),
+     "server: of gradients that each holds at most; workers wait for credits then"},
     {"max-staleness", NULL, 0, INT64, "N", "-1", TRAINS(server.max_staleness, -1, 1e15),
      "server: updates that a gradient may miss; -1: any number"},
     {"staleness", NULL, 0, CHOICE, "wait|drop|weight", "wait", TRAINS(server.staleness, 0, 0),

@@ -186,7 +186,7 @@ typedef struct nw_exchange_settings {
 typedef struct nw_server_settings {
     const char *communication, *staleness, *server_correction;
     int servers, in_flight, server_threads;
-    int64_t max_staleness;
+    int64_t max_staleness, server_memory;
     double dc_lambda;
     bool server_computes, global_batch;
 } nw_server_settings;

@@ -239,6 +239,7 @@ static nw_exchange_options plan_exchange(const nw_settings *s, const nw_world *w
                                  .servers = s->server.servers,
                                  .server_computes = s->server.server_computes,
                                  .in_flight = s->server.in_flight,
+                                 .memory_bytes = (size_t)s->server.server_memory,
                                  .max_staleness = s->server.max_staleness,
                                  .staleness = is(s->server.staleness, "wait")   ? NW_STALE_WAIT
                                               : is(s->server.staleness, "drop") ? NW_STALE_DROP
@@ -261,6 +262,7 @@ int nw_plan_replicas(const nw_settings *s, const nw_world *w)
 static nw_status check_server(const nw_settings *s)
 {
     bool serves = is(s->world.exchange, "server");
+    const int64_t usual_memory = (int64_t)4 << 30;
     const char *alone = !is(s->server.communication, "sync")       ? "communication"
                         : s->server.servers > 1                    ? "servers"
                         : s->server.server_computes                ? "server-computes"
@@ -268,6 +270,7 @@ static nw_status check_server(const nw_settings *s)
                         : !is(s->server.server_correction, "none") ? "server-correction"
                         : s->server.in_flight > 1                  ? "in-flight"
                         : s->server.server_threads > 0             ? "server-threads"
+                        : s->server.server_memory != usual_memory  ? "server-memory"
                                                                    : NULL;
     NW_FAIL_IF(!serves && alone, NW_E_ARGUMENT, "--%s is for a parameter server; add --exchange server", alone);
     NW_FAIL_IF(serves && s->server.servers > 1 && s->update.clip_norm > 0, NW_E_ARGUMENT,

@@ -29,6 +29,16 @@ for name in alone-sync alone one one-sync divided; do
 done
 is "$(delay one max) == 0" "one worker with one gradient under way has no delays"
 
+# ---- little memory: the same bits where it is synchronous, and as many updates where not ----
+trained four $serve sync --virtual 5
+trained four-turns $serve sync --virtual 5 --server-memory 1
+trained four-servers $serve sync --servers 2 --virtual 6 --server-memory 600000
+trained four-async $serve async --virtual 5 --server-memory 1
+same four four-turns
+same four four-servers
+equal "steps with little memory" 40 "$(number four-async steps)"
+is "$(delay four-async max) == 0" "one gradient at a time has no delays"
+
 # ---- several servers: what each epoch evaluates is what training alone has then, and nobody stops for it ----
 trained serial-norms --model resnet20 --limit 64 --max-epoch 3
 trained divided-norms $serve async --in-flight 1 --servers 2 --virtual 3 --model resnet20 --limit 64 --max-epoch 3
@@ -209,6 +219,7 @@ refuses() { # SENTENCE OPTIONS...
 }
 refuses 'add --exchange server' --communication async
 refuses 'add --exchange server' --in-flight 2
+refuses 'add --exchange server' --server-memory 1000000
 refuses 'nobody to compute' $serve async --servers 3 --virtual 3
 refuses 'one gradient of a worker under way' $serve sync --in-flight 2 --virtual 3
 refuses 'no gradient is stale' $serve sync --max-staleness 2 --virtual 3
