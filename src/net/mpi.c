@@ -23,7 +23,6 @@ enum { RECEIVES = 64 /* under way at most */ };
 static const int64_t GRACE_NS = 1500000000; /* in which the others write down what they know */
 
 typedef struct receiving {
-    MPI_Request request;
     nw_message *message;
     size_t size;
     int from;
@@ -31,7 +30,6 @@ typedef struct receiving {
 } receiving;
 
 typedef struct sending {
-    MPI_Request request;
     nw_message *message;
     int to;
 } sending;
@@ -47,9 +45,12 @@ typedef struct mpi_driver {
     MPI_Comm comm;
     nw_rank *rank;      /* in the run under way; NULL between runs */
     nw_own_clock clock; /* what deadlines, timers and machines are told */
-    sending *sends;
+    sending *sends;     /* in no order */
+    MPI_Request *send_requests;
+    int *sent; /* room for those that are through */
     int send_count, send_capacity;
     receiving receives[RECEIVES]; /* in the order in which they were matched */
+    MPI_Request receive_requests[RECEIVES];
     int receive_count;
     mail early, control; /* for the next run; of drivers */
     mail newer;          /* from ranks that have gone back to a checkpoint before this one */
@@ -60,6 +61,7 @@ typedef struct mpi_driver {
     int64_t timer;       /* when it shall ring; NW_NO_TIMER: never */
     int64_t idle;        /* own time since when it has nothing to do */
     int64_t *spoke;      /* own time at which a rank was last heard in this run */
+    int dropped_count;   /* ranks that nobody waits for */
     bool failing;
 } mpi_driver;
 
@@ -90,41 +92,54 @@ static int64_t own_now(mpi_driver *m) { return nw_own_clock_now(&m->clock); }
 
 /* ---- messages ---------------------------------------------------------------------------------------------------- */
 
+static nw_status make_room(mpi_driver *m)
+{
+    if (m->send_count < m->send_capacity) return NW_OK;
+    int capacity = m->send_capacity ? 2 * m->send_capacity : 256;
+    sending *sends = realloc(m->sends, (size_t)capacity * sizeof *sends);
+    if (sends) m->sends = sends;
+    MPI_Request *requests = realloc(m->send_requests, (size_t)capacity * sizeof *requests);
+    if (requests) m->send_requests = requests;
+    int *sent = realloc(m->sent, (size_t)capacity * sizeof *sent);
+    if (sent) m->sent = sent;
+    NW_FAIL_IF(!sends || !requests || !sent, NW_E_MEMORY, "no memory for %d messages under way", capacity);
+    m->send_capacity = capacity;
+    return NW_OK;
+}
+
 /* Takes over the reference. */
 static nw_status post(mpi_driver *m, int to, nw_message *message)
 {
-    if (m->send_count == m->send_capacity) {
-        int capacity = m->send_capacity ? 2 * m->send_capacity : 256;
-        sending *sends = realloc(m->sends, (size_t)capacity * sizeof *sends);
-        if (!sends) {
-            nw_message_drop(message);
-            return NW_FAIL(NW_E_MEMORY, "no memory for %d messages under way", capacity);
-        }
-        m->sends = sends;
-        m->send_capacity = capacity;
-    }
+    NW_TRY_OR(make_room(m), nw_message_drop(message));
     nw_driver_stamp(&m->base, m->base.first, to, message);
     size_t bytes = nw_message_size(message);
     if (m->base.options.ledger) nw_ledger_transport(m->base.options.ledger, NW_SENT, bytes);
-    sending *s = &m->sends[m->send_count];
-    *s = (sending){.message = message, .to = to};
-    MPI_TRY(MPI_Isend(message->header, (int)bytes, MPI_BYTE, to, NW_MPI_TAG, m->comm, &s->request), "send a message");
+    m->sends[m->send_count] = (sending){.message = message, .to = to};
+    MPI_TRY(MPI_Isend(message->header, (int)bytes, MPI_BYTE, to, NW_MPI_TAG, m->comm, &m->send_requests[m->send_count]),
+            "send a message");
     m->send_count++;
     return NW_OK;
 }
 
-/* What is under way to a dropped rank stays with MPI, which may still read it: its memory is not given back. */
-static void drop(mpi_driver *m, int rank)
+/* Its place is free for the last. */
+static void remove_send(mpi_driver *m, int index)
 {
-    int kept = 0;
-    nw_driver_drop(&m->base, m->base.first, rank, false);
-    for (int i = 0; i < m->send_count; i++) {
-        if (m->sends[i].to == rank)
-            MPI_Request_free(&m->sends[i].request);
-        else
-            m->sends[kept++] = m->sends[i];
+    m->send_count--;
+    m->sends[index] = m->sends[m->send_count];
+    m->send_requests[index] = m->send_requests[m->send_count];
+}
+
+/* What is under way to a dropped rank stays with MPI, which may still read it: its memory is not given back. */
+static void drop(mpi_driver *m, int rank, bool back)
+{
+    if (m->base.dropped[rank] == back) m->dropped_count += back ? -1 : 1;
+    nw_driver_drop(&m->base, m->base.first, rank, back);
+    nw_mpi_process.fewer = m->dropped_count > 0;
+    for (int i = m->send_count - 1; i >= 0 && !back; i--) {
+        if (m->sends[i].to != rank) continue;
+        MPI_Request_free(&m->send_requests[i]);
+        remove_send(m, i);
     }
-    m->send_count = kept;
 }
 
 /* Posts what the exchange wants sent. */
@@ -135,8 +150,7 @@ static nw_status post_all(mpi_driver *m)
     for (int i = 0; i < actions->count; i++) {
         nw_action *a = &actions->at[i];
         if (a->kind == NW_ACTION_TIMER) m->timer = a->at_ns;
-        if (a->kind == NW_ACTION_DROP) drop(m, a->to);
-        if (a->kind == NW_ACTION_BACK) nw_driver_drop(&m->base, m->base.first, a->to, true);
+        if (a->kind == NW_ACTION_DROP || a->kind == NW_ACTION_BACK) drop(m, a->to, a->kind == NW_ACTION_BACK);
         if (a->kind != NW_ACTION_SEND) continue;
         if (status == NW_OK)
             status = post(m, a->to, a->message);
@@ -144,8 +158,6 @@ static nw_status post_all(mpi_driver *m)
             nw_message_drop(a->message);
     }
     actions->count = 0;
-    nw_mpi_process.fewer = false;
-    for (int i = 0; i < m->base.size; i++) nw_mpi_process.fewer |= m->base.dropped[i];
     return status;
 }
 
@@ -221,17 +233,18 @@ static nw_status deliver(mpi_driver *m, nw_message *message, int from, size_t si
 
 static nw_status complete_sends(mpi_driver *m, bool *moved)
 {
-    for (int i = 0; i < m->send_count;) {
-        int done = 0;
-        MPI_TRY(MPI_Test(&m->sends[i].request, &done, MPI_STATUS_IGNORE), "complete a message");
-        if (!done) {
-            i++;
-            continue;
-        }
-        *moved = true;
-        nw_message_drop(m->sends[i].message);
-        m->send_count--;
-        memmove(m->sends + i, m->sends + i + 1, (size_t)(m->send_count - i) * sizeof *m->sends);
+    int count = 0;
+    if (m->send_count == 0) return NW_OK;
+    MPI_TRY(MPI_Testsome(m->send_count, m->send_requests, &count, m->sent, MPI_STATUSES_IGNORE), "complete a message");
+    *moved |= count > 0;
+    for (int k = 0; k < count; k++) { /* the places are known, but not in which order */
+        nw_message_drop(m->sends[m->sent[k]].message);
+        m->sends[m->sent[k]].message = NULL;
+    }
+    for (int i = m->send_count - 1; i >= 0 && count > 0; i--) {
+        if (m->sends[i].message) continue;
+        remove_send(m, i);
+        count--;
     }
     return NW_OK;
 }
@@ -250,7 +263,8 @@ static nw_status match(mpi_driver *m)
         receiving *r = &m->receives[m->receive_count];
         *r = (receiving){.from = info.MPI_SOURCE, .size = (size_t)bytes};
         NW_TRY(nw_message_take(m->base.pool, (size_t)bytes - NW_HEADER_BYTES, &r->message));
-        MPI_TRY(MPI_Imrecv(r->message->header, bytes, MPI_BYTE, &handle, &r->request), "receive a message");
+        MPI_TRY(MPI_Imrecv(r->message->header, bytes, MPI_BYTE, &handle, &m->receive_requests[m->receive_count]),
+                "receive a message");
         m->receive_count++;
     }
     return NW_OK;
@@ -266,18 +280,20 @@ static bool is_overtaking(const mpi_driver *m, int index)
 
 static nw_status complete_receives(mpi_driver *m, bool *moved)
 {
+    int count = 0, done[RECEIVES];
+    if (m->receive_count == 0) return NW_OK;
+    MPI_TRY(MPI_Testsome(m->receive_count, m->receive_requests, &count, done, MPI_STATUSES_IGNORE),
+            "complete a message");
+    for (int k = 0; k < count; k++) m->receives[done[k]].here = true; /* its request is null from now on */
     for (int i = 0; i < m->receive_count;) {
-        receiving *r = &m->receives[i];
-        int done = r->here;
-        if (!done) MPI_TRY(MPI_Test(&r->request, &done, MPI_STATUS_IGNORE), "complete a message");
-        r->here = done;
-        if (!done || is_overtaking(m, i)) {
+        receiving complete = m->receives[i];
+        if (!complete.here || is_overtaking(m, i)) {
             i++;
             continue;
         }
-        receiving complete = *r;
-        m->receive_count--;
-        memmove(m->receives + i, m->receives + i + 1, (size_t)(m->receive_count - i) * sizeof *r);
+        size_t behind = (size_t)(--m->receive_count - i);
+        memmove(m->receives + i, m->receives + i + 1, behind * sizeof m->receives[0]);
+        memmove(m->receive_requests + i, m->receive_requests + i + 1, behind * sizeof m->receive_requests[0]);
         *moved = true;
         NW_TRY(deliver(m, complete.message, complete.from, complete.size));
     }
@@ -548,6 +564,8 @@ static void mpi_free(nw_driver *d)
     drop_mail(&m->newer);
     drop_mail(&m->control);
     free(m->sends);
+    free(m->send_requests);
+    free(m->sent);
     free(m->heard);
     free(m->heard_ns);
     free(m->spoke);
