@@ -186,8 +186,40 @@ static void test_a_peer_that_has_gone_back_twice(void **state)
     nw_message_pool_free(pool);
 }
 
+/* Waits for three, and writes down which. */
+static void wait_for_three(toy *t, const nw_event *e, nw_actions *actions)
+{
+    (void)actions;
+    if (e->kind == NW_EVENT_GO) t->waiting = true;
+    if (e->kind != NW_EVENT_MESSAGE) return;
+    t->number = 10 * t->number + (int)e->message->header->bucket;
+    t->waiting = t->messages < 3;
+}
+
+static void test_messages_keep_their_order(void **state)
+{
+    (void)state;
+    static stage s;
+    nw_message_pool *pool;
+    const nw_go go = {.until = 1, .batches = INT64_MAX};
+    open_stage(&s, 2);
+    ok(nw_message_pool_create(&pool));
+    nw_mpi_process.started = true;
+    s.options.timeout_ns = 20000000000;
+    ok(nw_mpi_create(&s.driver, &s.options));
+    fill_ranks(&s, wait_for_three);
+    mail_box.count = mail_box.next = 0;
+    for (int i = 1; i <= 3; i++) put_message(pool, 0, i);
+    ok(nw_driver_run(s.driver, &s.ranks[1], &go));
+    assert_int_equal(s.toys[1].number, 123); /* although the last was through first */
+    for (int i = 0; i < mail_box.count; i++) nw_message_drop(mail_box.at[i]);
+    close_stage(&s);
+    nw_message_pool_free(pool);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_peer_that_has_gone_back_twice)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_peer_that_has_gone_back_twice),
+                                       cmocka_unit_test(test_messages_keep_their_order)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
