@@ -59,7 +59,10 @@ nw_status nw_server_create(nw_machine **exchange, const nw_exchange_options *opt
 /* The pipeline of a rank that has all stages (passes.c). Takes over the exchange. */
 nw_status nw_passes_create(nw_machine **pipeline, nw_machine *exchange, const nw_params *params, int accumulation);
 
-/* Of a group with servers: how many members compute. */
+/* Of a group with servers: how many members compute, how many serve, and the bytes of gradients that each of these may
+ * come to hold of so many parameters. */
 int nw_server_workers(const nw_exchange_options *options);
+int nw_server_servers(const nw_exchange_options *options);
+size_t nw_server_holds(const nw_exchange_options *options, size_t floats);
 
 #endif

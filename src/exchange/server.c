@@ -359,17 +359,26 @@ static void server_free(nw_machine *m)
     free(s);
 }
 
-static int servers_of(const nw_exchange_options *o) { return o->servers > 0 ? o->servers : 1; }
+int nw_server_servers(const nw_exchange_options *o) { return o->servers > 0 ? o->servers : 1; }
+static int in_flight_of(const nw_exchange_options *o) { return o->in_flight > 0 ? o->in_flight : o->sync ? 1 : 2; }
 static bool servers_compute(const nw_exchange_options *o) { return o->server_computes || o->group.count == 1; }
 
 int nw_server_workers(const nw_exchange_options *o)
 {
-    return servers_compute(o) ? o->group.count : o->group.count - servers_of(o);
+    return servers_compute(o) ? o->group.count : o->group.count - nw_server_servers(o);
+}
+
+size_t nw_server_holds(const nw_exchange_options *o, size_t floats)
+{
+    size_t one = floats / (size_t)nw_server_servers(o) * sizeof(float);
+    size_t all = one * (size_t)nw_server_workers(o) * (size_t)in_flight_of(o);
+    size_t most = o->memory_bytes > one ? o->memory_bytes : one;
+    return o->memory_bytes > 0 && most < all ? most : all;
 }
 
 static nw_status check_options(const nw_exchange_options *o)
 {
-    int servers = servers_of(o);
+    int servers = nw_server_servers(o);
     NW_FAIL_IF(servers > o->group.count || nw_server_workers(o) < 1, NW_E_ARGUMENT,
                "%d servers in a world of %d ranks leave nobody to compute; use fewer, or --server-computes", servers,
                o->group.count);
@@ -463,9 +472,9 @@ nw_status nw_server_create(nw_machine **out, const nw_exchange_options *o)
     server *s = calloc(1, sizeof *s);
     NW_FAIL_IF(!s, NW_E_MEMORY, "no memory for an exchange");
     s->o = *o;
-    if (s->o.in_flight == 0) s->o.in_flight = o->sync ? 1 : 2;
+    s->o.in_flight = in_flight_of(o);
     s->params = o->params;
-    s->servers = servers_of(o);
+    s->servers = nw_server_servers(o);
     s->first_worker = servers_compute(o) ? 0 : s->servers;
     s->workers = nw_server_workers(o);
     s->serves = o->group.me < s->servers;

@@ -37,7 +37,7 @@ static size_t view_floats(const nw_net_options *o)
 static void bind_state(nw_net *net, nw_arena *arena)
 {
     if (net->owner) nw_params_bind(&net->model.params, arena); /* the owner's are bound with its model */
-    nw_optimizer_bind(net->optimizer, arena);
+    if (!net->gradients_only) nw_optimizer_bind(net->optimizer, arena);
     if (net->averaged) nw_ema_bind(&net->average, arena);
 }
 
@@ -77,7 +77,8 @@ static nw_status make_optimizer(nw_net *net, const nw_net_options *o, const nw_n
     sgd.weight_decay = (double)o->weight_decay;
     sgd.nesterov = o->nesterov;
     NW_TRY(nw_optimizer_make(&net->optimizer, parts->optimizer ? parts->optimizer : &sgd, &net->model.params));
-    if (parts->ema_decay <= 0) return NW_OK;
+    net->gradients_only = parts->gradients_only;
+    if (parts->ema_decay <= 0 || parts->gradients_only) return NW_OK;
     net->averaged = true;
     return nw_ema_make(&net->average, parts->ema_decay, parts->ema_every, &net->model.params);
 }

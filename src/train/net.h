@@ -17,6 +17,7 @@ struct nw_net {
     nw_optimizer *optimizer;
     nw_ema average; /* with `averaged` only */
     bool averaged;
+    bool gradients_only;
     double *losses;
     float *views;     /* for evaluation with both views: mirrored images, and logits of the first view */
     uint64_t batches; /* what dropout draws from: updates so far, unless the driver counts batches */
@@ -29,6 +30,7 @@ typedef struct nw_net_parts {
     const nw_optimizer_options *optimizer;
     double ema_decay; /* 0: no average of the weights */
     int ema_every;
+    bool gradients_only; /* it is never updated: there is no memory for the optimizer's state, and no average */
 } nw_net_parts;
 
 nw_status nw_net_create_from(nw_net **net, const nw_net_options *options, const nw_net_parts *parts);

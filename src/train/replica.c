@@ -31,8 +31,10 @@ nw_status nw_replica_create(nw_replica **out, const nw_replica_options *options,
     NW_NEW(r, 1, "a replica");
     r->options = *options;
     r->at.lr_factor = 1;
-    nw_net_parts parts = {
-        .optimizer = &options->optimizer, .ema_decay = options->ema_decay, .ema_every = options->ema_every};
+    nw_net_parts parts = {.optimizer = &options->optimizer,
+                          .ema_decay = options->ema_decay,
+                          .ema_every = options->ema_every,
+                          .gradients_only = options->gradients_only};
     NW_TRY(owner ? nw_net_create_sibling(&r->net, owner->net, &parts)
                  : nw_net_create_from(&r->net, &options->net, &parts));
     NW_TRY(nw_loader_create(&r->loader, &options->loader));
@@ -250,6 +252,7 @@ static nw_status update(nw_replica *r, const nw_task *task)
     nw_exec *exec = &r->net->model.pass.exec;
     float *own = params->gradients;
     double lr = nw_replica_lr(r, task->clock), scale = (double)task->scale;
+    NW_FAIL_IF(r->options.gradients_only, NW_E_INTERNAL, "a replica that only computes gradients is to be updated");
     if (r->options.averaging) scale /= (double)r->options.accumulation;
     if (r->history) NW_TRY(nw_history_keep(r->history, params->values));
     if (task->also) NW_TRY(copy_values(r));

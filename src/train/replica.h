@@ -32,6 +32,7 @@ typedef struct nw_replica_options {
     bool averaging;
     double ema_decay; /* 0: no average of the weights */
     int ema_every;
+    bool gradients_only;   /* others make the updates: there is no state for them here */
     int64_t ema_from;      /* the first epoch whose updates it sees */
     int sharers;           /* workers that each take all images, but make an epoch together; 0 or 1: it is one's own */
     int64_t epoch_batches; /* of the schedule of rates, where it is not that of this replica; 0: it is */

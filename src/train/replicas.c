@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/machine.h"
 #include "net/mpi.h"
 
 #include <math.h>
@@ -277,6 +278,7 @@ static nw_status make_member(nw_replicas *group, int index, int rank)
     nw_replica_options o = group->options.replica;
     int workers = group->roles.replicas, worker = nw_roles_of(&group->roles, rank).replica;
     if (has_servers(group)) {
+        o.gradients_only = rank >= nw_server_servers(&group->options.exchange);
         o.epoch_batches = group->epoch_batches = group->position_batches = find_epoch_batches(group, workers);
         int batch = group->options.global_batch;
         if (batch > 0) o.loader.batch_size = batch / workers + (worker >= 0 && worker < batch % workers);
@@ -304,6 +306,29 @@ static nw_status make_roles(nw_replicas *group, int world)
     return nw_roles_make(&group->roles, world - replicas, replicas, 1, 0);
 }
 
+/* Linux gives memory that it does not have, and kills whoever uses it: what many replicas and servers will need is
+ * compared with what there is before it is taken. Of other replicas than the first one is here. */
+static nw_status check_memory(const nw_replicas *group, int first)
+{
+    const nw_replicas_options *o = &group->options;
+    const nw_exchange_options *e = &o->exchange;
+    size_t available = o->available_memory ? o->available_memory : nw_machine_available_memory();
+    int servers = !has_servers(group) || first >= nw_server_servers(e) ? 0
+                  : group->count > 1                                   ? nw_server_servers(e)
+                                                                       : 1;
+    double mib = 1024 * 1024, all = (double)nw_net_memory(nw_replicas_first(group)->net);
+    double each = group->count > 1 ? (double)nw_net_memory(group->members[1].replica->net) : 0;
+    double held = (double)servers * (double)nw_server_holds(e, params_of(&group->members[0])->learned.floats);
+    all += each * (group->count - 1) + held;
+    NW_FAIL_IF(
+        available > 0 && (group->count > 1 || servers > 0) && all > (double)available, NW_E_MEMORY,
+        "%.0f MiB of memory are needed (%d more replicas of %.2f MiB each, and %.0f MiB of gradients that may wait "
+        "at servers), but %.0f MiB are available: use fewer ranks or a smaller model%s",
+        all / mib, group->count - 1, each / mib, held / mib, (double)available / mib,
+        servers > 0 ? ", or less --server-memory" : "");
+    return NW_OK;
+}
+
 static nw_status create(nw_replicas *group)
 {
     const nw_replicas_options *o = &group->options;
@@ -316,7 +341,10 @@ static nw_status create(nw_replicas *group)
     NW_TRY(make_roles(group, world));
     NW_TRY(nw_codec_create(&group->codec, &o->codec));
     group->options.exchange.layout.codec = group->codec;
-    for (int i = 0; i < group->count; i++) NW_TRY(make_member(group, i, first + i));
+    for (int i = 0; i < group->count; i++) {
+        NW_TRY(make_member(group, i, first + i));
+        if (i == (group->count > 1)) NW_TRY(check_memory(group, first));
+    }
     const nw_model *model = &group->members[0].replica->net->model;
     NW_TRY(make_driver(group, first, world));
     group->dropped = group->driver->dropped;

@@ -67,6 +67,7 @@ typedef struct nw_replicas_options {
     bool shared_epochs;     /* where ranks each take all images, an epoch is one pass of all of them together */
     double dirichlet_alpha; /* workers own images, in unequal shares of each class (nw_dataset_deal); 0: they do not */
     nw_driver_options driver; /* its ledger and hooks are made by the group */
+    size_t available_memory;  /* bytes that this process may take; 0: what the machine has */
     bool trace;
     size_t trace_events;
     /* After each update of the world, where rank 0 is here; parameters of the world at the counts that GO asked for,

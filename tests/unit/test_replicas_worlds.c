@@ -164,6 +164,11 @@ TEST(test_another_number_of_servers)
     size_t floats = params_of(&a, 0)->learned.floats, zeros = 0;
     for (size_t i = 0; i < floats; i++) zeros += before[i] == 0.0f;
     assert_true(zeros < floats / 10);
+    for (int r = 1; r < 5; r++) { /* workers, who make no updates, have no state for them */
+        nw_net *net = a.group->members[r].replica->net;
+        assert_true((nw_optimizer_state_at(net->optimizer, 0).data == NULL) == (r >= 3));
+        assert_true((nw_net_memory(net) < 3 * floats * sizeof(float)) == (r >= 3));
+    }
     serve(&a, 12);
     for (int servers = 3; servers >= 1; servers--) {
         setup t = s;
@@ -185,6 +190,32 @@ TEST(test_another_number_of_servers)
     }
     free(before);
     free_group(&a);
+}
+
+/* What does not fit is refused before it is taken, with numbers; less of what may wait at the server fits. */
+TEST(test_memory_that_is_not_there)
+{
+    setup s = {.model = "lenet5", .world = 5, .exchange = "server", .servers = 1, .images = 60};
+    group a = make_crew(&s);
+    nw_replicas *other;
+    nw_replicas_options o = a.group->options;
+    size_t gradients = 4 * params_of(&a, 0)->learned.floats * sizeof(float); /* one of each worker */
+    size_t all = nw_net_memory(a.group->members[0].replica->net) + gradients;
+    for (int r = 1; r < 5; r++) all += nw_net_memory(a.group->members[r].replica->net);
+    o.available_memory = all;
+    ok(nw_replicas_create(&other, &o));
+    nw_replicas_free(other);
+    o.available_memory = all - 1;
+    assert_int_equal(nw_replicas_create(&other, &o), NW_E_MEMORY);
+    assert_says("4 more replicas of");
+    assert_says("are available: use fewer ranks or a smaller model, or less --server-memory");
+    o.exchange.memory_bytes = gradients / 2;
+    ok(nw_replicas_create(&other, &o));
+    nw_replicas_free(other);
+    o.exchange.name = "allreduce";
+    o.available_memory = all / 2;
+    assert_int_equal(nw_replicas_create(&other, &o), NW_E_MEMORY);
+    free_crew(&a);
 }
 
 /* An epoch of 15 batches of two workers is one of 10 of three; saved again, it is counted in those. */
@@ -242,6 +273,7 @@ int main(void)
         WITH_FILES(test_what_is_lost_is_named),
         WITH_FILES(test_replicas_that_differ),
         WITH_FILES(test_another_number_of_servers),
+        WITH_FILES(test_memory_that_is_not_there),
         WITH_FILES(test_another_number_of_workers),
         WITH_FILES(test_a_mean_that_was_held_back_stays_a_mean),
     };
