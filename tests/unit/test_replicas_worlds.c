@@ -196,7 +196,7 @@ TEST(test_another_number_of_servers)
 TEST(test_memory_that_is_not_there)
 {
     setup s = {.model = "lenet5", .world = 5, .exchange = "server", .servers = 1, .images = 60};
-    group a = make_crew(&s);
+    group a = make_group(&s);
     nw_replicas *other;
     nw_replicas_options o = a.group->options;
     size_t gradients = 4 * params_of(&a, 0)->learned.floats * sizeof(float); /* one of each worker */
@@ -215,7 +215,7 @@ TEST(test_memory_that_is_not_there)
     o.exchange.name = "allreduce";
     o.available_memory = all / 2;
     assert_int_equal(nw_replicas_create(&other, &o), NW_E_MEMORY);
-    free_crew(&a);
+    free_group(&a);
 }
 
 /* An epoch of 15 batches of two workers is one of 10 of three; saved again, it is counted in those. */
