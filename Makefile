@@ -3,7 +3,7 @@
 JOBS := $(shell nproc)
 CTEST := ctest --output-on-failure --no-tests=error -j $(JOBS)
 
-.PHONY: all setup build demo faults fuzz test test-sanitize test-threads test-aarch64 test-mpich test-sets check-long bench-peers against-pytorch golden format clean help
+.PHONY: all setup build demo faults fuzz test test-sanitize test-threads test-aarch64 test-mpich test-sets check-long bench-server bench-peers against-pytorch golden format clean help
 
 all: build
 
@@ -19,6 +19,7 @@ help:
 	@echo "make test-sets      the command and jobs of several ranks, with every instruction set that can run here"
 	@echo "make faults         kill, stop, suspend and continue ranks of jobs, ten times each way"
 	@echo "make check-long     all of these"
+	@echo "make bench-server   what an update of a server costs with 100 and with 1,000 workers"
 	@echo "make bench-peers    nowait and PyTorch side by side (installs python3-torch)"
 	@echo "make against-pytorch  losses of 200 steps of resnet18, nowait and PyTorch on the same batches"
 	@echo "make golden         make the golden tensors again (needs python3-torch)"
@@ -83,7 +84,11 @@ faults: build
 	@cd build && TRIALS=$(FAULT_TRIALS) $(CTEST) --verbose -L fault >faults.log 2>&1; code=$$?; \
 	    grep -E 'silent ranks:|suspended ranks:|FAILED|Skipped|tests passed' faults.log; exit $$code
 
-check-long: test test-sanitize test-threads test-aarch64 test-mpich test-sets fuzz faults
+# An update must not cost twice as much with 1,000 workers of a server as with 100.
+bench-server: build
+	@bench/server_scale.py
+
+check-long: test test-sanitize test-threads test-aarch64 test-mpich test-sets fuzz faults bench-server
 
 bench-peers: build
 	@scripts/setup peers

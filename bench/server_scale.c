@@ -6,8 +6,9 @@
  * Virtual clusters of 100 and of 1,000 workers of 10,000 parameters, whose gradients cost nothing to compute: what is
  * left is the exchange (permits, queues, timers, messages, sums) and the simulator. Rounds of both sizes take turns; the
  * medians of processor time (of one thread: wall-clock time without what others take of it) for each gradient that is
- * applied count, and their ratio, which does not depend on the speed of the machine. Exits with 1 where a ratio is 2 or
- * more.
+ * applied count, and their ratio, which does not depend on the speed of the machine. Some of it is memory: vectors of 100
+ * workers fit a cache, those of 1,000 do not. Exits with 1 where a ratio is 3 or more, as one is where every message
+ * looks at all workers. bench/server_scale.py has the same with the workers' arithmetic.
  */
 #define _GNU_SOURCE
 #include "exchange/exchange.h"
@@ -19,7 +20,7 @@
 #include <time.h>
 
 enum { FLOATS = 10000, FEW = 100, MANY = 1000, GRADIENTS = 8 * MANY, ROUNDS_MOST = 99 };
-static const double WORST = 2;
+static const double WORST = 3;
 
 static void check(nw_status status)
 {
