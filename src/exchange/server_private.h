@@ -95,6 +95,7 @@ typedef struct worker {
     int64_t begun;  /* gradients */
     int given;      /* buckets of the gradient under way that were sent */
     source *from;   /* by server */
+    int lost;       /* workers that were dropped when the last run was over; -1: there was none */
 } worker;
 
 /* ---- the server's side ---- */

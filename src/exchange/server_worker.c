@@ -85,6 +85,8 @@ static nw_status take_shard(server *s, nw_message *m, int server_index)
 static nw_status hear_of_dropped(server *s, nw_actions *actions, const nw_message *m)
 {
     size_t count = m->header->bytes / sizeof(uint32_t), k = 0;
+    if (count == 0 && s->worker.lost == 0) return NW_OK; /* as before */
+    s->worker.lost = (int)count;
     for (int i = 0; i < s->workers; i++) {
         int member = s->first_worker + i;
         uint32_t dropped = UINT32_MAX; /* the next that is: they are in order */
@@ -215,6 +217,7 @@ nw_status nw_worker_go_on(server *s, nw_actions *actions)
 
 nw_status nw_worker_make(server *s)
 {
+    s->worker.lost = -1;
     NW_NEW(s->worker.from, s->servers, "%d servers", s->servers);
     for (int i = 0; i < s->servers; i++) {
         NW_TRY(nw_shards_make(&s->worker.from[i].coming, s->shard_count));
