@@ -53,8 +53,8 @@ def main():
         print("  %4d workers  %.3f ms an update (%s), %.0f MiB" % (workers, statistics.median(times[workers]), " ".join(
             "%.3f" % ms for ms in times[workers]), memory[workers]))
     print("  ratio %.2f\n" % (many / few), flush=True)
-    exchange = subprocess.run([os.path.join(BUILD, "server_scale"), str(args.rounds)])
-    sys.exit(1 if many / few >= 2 else exchange.returncode)
+    subprocess.run([os.path.join(BUILD, "server_scale"), str(args.rounds)], check=True)
+    sys.exit(1 if many / few >= 2 else 0)
 
 
 if __name__ == "__main__":
