@@ -18,7 +18,7 @@
     X(predict, "CHECKPOINT IMAGE...", "the most likely classes of image files", NW_COMMAND_PREDICT)                \
     X(sweep, "", "many runs as one resumable job: grids of options, several seeds", NW_COMMAND_SWEEP)              \
     X(reproduce, "PAPER[/EXPERIMENT]", "a published experiment, and its number beside ours", NW_COMMAND_REPRODUCE) \
-    X(replay, "RUN", "repeat a run of several ranks from its event log, bit for bit", NW_COMMAND_REPLAY)            \
+    X(replay, "RUN", "repeat a run of several ranks from its event log, bit for bit", NW_COMMAND_REPLAY)           \
     X(bench, "train|conv|codec|exchange|loader", "measure whole steps, or parts of them", NW_COMMAND_BENCH)        \
     X(data, "fetch|info|import DATASET", "fetch a dataset, tell what is in it, or convert it to one file",         \
       NW_COMMAND_DATA)                                                                                             \

@@ -308,7 +308,7 @@ static bool take_restart(launch *l)
     char from[48] = "from the beginning: there is no checkpoint yet";
     if (now >= 0) snprintf(from, sizeof from, "from step %lld", (long long)now);
     tell_user("restarting %s (%d of %d restarts without a new checkpoint left)", from, l->restarts_left,
-         l->own->launch.max_restarts);
+              l->own->launch.max_restarts);
     entry e;
     if (log_begin(l, &e, "restart")) {
         nw_json_put_int(&e.json, "from_step", now < 0 ? 0 : now);

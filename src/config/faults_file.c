@@ -178,7 +178,8 @@ nw_status nw_faults_load(nw_faults **faults, const char *name, int world)
     char path[NW_PATH_MOST];
     size_t size;
     *faults = NULL;
-    NW_TRY(nw_installed_named("clusters/faults", "script of faults", "docs/cluster.md tells how to write one", name, path));
+    NW_TRY(nw_installed_named("clusters/faults", "script of faults", "docs/cluster.md tells how to write one", name,
+                              path));
     NW_TRY(nw_file_read(path, NW_YAML_BYTES, &data, &size));
     return nw_faults_parse(faults, path, data, size, world);
 }

@@ -14,8 +14,8 @@ typedef struct nw_graph_node {
     const char *name, *kind;
     const char *shortcut; /* what goes around the stage: "identity", ...; NULL: nothing */
     bool reversible;
-    bool two_streams;   /* the output has two streams of this shape */
-    int c, h, w; /* of the output */
+    bool two_streams; /* the output has two streams of this shape */
+    int c, h, w;      /* of the output */
     size_t parameters;
     double macs; /* multiply-adds of one image */
 } nw_graph_node;

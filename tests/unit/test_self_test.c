@@ -35,7 +35,7 @@ static void execute_what_no_cpu_has(void)
 #ifdef __x86_64__
     __asm__ volatile("ud2");
 #else
-    raise(SIGILL);
+    for (;;) raise(SIGILL); /* again and again, as an instruction dies until a handler jumps away */
 #endif
 }
 
