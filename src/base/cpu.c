@@ -30,3 +30,10 @@ bool nw_cpu_has_f16c(void)
     nw_cpu_flags f = nw_cpu_read_flags();
     return (f.leaf7_b & (1u << 5)) && (f.leaf1_c & (1u << 29)) && (f.xcr0 & 6) == 6;
 }
+
+bool nw_cpu_has_avx512(void)
+{
+    nw_cpu_flags f = nw_cpu_read_flags();
+    const unsigned all = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;
+    return nw_cpu_has_f16c() && (f.leaf7_b & all) == all && (f.xcr0 & 0xe6) == 0xe6;
+}

@@ -15,6 +15,7 @@ typedef struct nw_cpu_flags {
 } nw_cpu_flags;
 
 nw_cpu_flags nw_cpu_read_flags(void);
-bool nw_cpu_has_f16c(void); /* AVX2, and conversions between f32 and f16 */
+bool nw_cpu_has_f16c(void);   /* AVX2, and conversions between f32 and f16 */
+bool nw_cpu_has_avx512(void); /* F, BW, DQ and VL */
 
 #endif

@@ -34,6 +34,7 @@ typedef struct bench {
     nw_codec *codec[MOST_CODECS];
     nw_block block[LENGTHS]; /* of one item, for one receiver */
     nw_partial *partial;
+    nw_scratch scratch;
     nw_arena arena;
     float *in, *out;
     uint8_t *bytes;
@@ -57,15 +58,18 @@ static nw_status run_codec(bench *b, int index, direction d, int length)
     if (d == ENCODE) {
         nw_encoding e = {.block = block,
                          .codec = codec,
+                         .ratio = codec->options.ratio,
+                         .clip = 1,
                          .vector = b->in,
                          .partial = b->partial,
+                         .scratch = &b->scratch,
                          .out = &b->bytes,
                          .encoded = encoded};
-        nw_codec_begin(&e, NULL);
-        nw_codec_end(&e, NULL);
-        return NW_OK;
+        NW_TRY(nw_codec_begin(&e, NULL));
+        return nw_codec_end(&e, NULL);
     }
-    nw_decoding decoding = {.block = block, .codec = codec, .in = b->bytes, .bytes = encoded->bytes};
+    nw_decoding decoding = {
+        .block = block, .codec = codec, .in = b->bytes, .bytes = encoded->bytes, .scratch = &b->scratch};
     return nw_codec_decode(&decoding, b->out, NW_AT_FIRST, d == DECODE_ADD, NULL);
 }
 
@@ -184,10 +188,12 @@ static void bind(bench *b, nw_arena *arena)
 
 static nw_status run_codec_bench(bench *b)
 {
-    NW_FAIL_IF(nw_codec_count() > MOST_CODECS, NW_E_INTERNAL, "this benchmark has room for %d codecs, not for %d",
-               MOST_CODECS, nw_codec_count());
-    for (; b->codecs < nw_codec_count(); b->codecs++)
-        NW_TRY(nw_codec_create(&b->codec[b->codecs], &(nw_codec_options){.name = nw_codec_at(b->codecs)->name}));
+    NW_FAIL_IF(nw_codec_kinds() > MOST_CODECS, NW_E_INTERNAL, "this benchmark has room for %d codecs, not for %d",
+               MOST_CODECS, nw_codec_kinds());
+    for (; b->codecs < nw_codec_kinds(); b->codecs++) {
+        nw_codec_options made = nw_codec_options_default(nw_codec_at(b->codecs)->name);
+        NW_TRY(nw_codec_create(&b->codec[b->codecs], &made));
+    }
     for (int l = 0; l < LENGTHS; l++)
         NW_TRY(nw_block_make(&b->block[l], b->codec[0], &(nw_extent){0, lengths[l], 0, 1}, 1, (size_t[]){0, lengths[l]},
                              1, 0));

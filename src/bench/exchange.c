@@ -127,7 +127,7 @@ static nw_status prepare(bench *b)
     NW_TRY(nw_mpi_start((int64_t)(s->world.timeout * 1e9), &b->rank, &b->size));
     NW_FAIL_IF(b->size < 2, NW_E_ARGUMENT, "an exchange needs two ranks; run 'mpirun -np 2 nowait bench exchange'");
     NW_TRY(nw_synthetic_create(&b->synthetic, &o));
-    nw_codec_options codec = {.name = s->world.method};
+    nw_codec_options codec = nw_codec_options_default(s->world.method);
     NW_TRY(nw_codec_create(&b->codec, &codec));
     for (int i = 0; i < b->size; i++) b->ranks[i] = (uint16_t)i;
     nw_exchange_options e = {.name = "allreduce",

@@ -5,6 +5,7 @@
 
 #include "base/suggest.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +18,7 @@ static const nw_codec_ops *const codecs[] = {
 };
 enum { CODECS = sizeof codecs / sizeof codecs[0] };
 
-int nw_codec_count(void) { return CODECS; }
+int nw_codec_kinds(void) { return CODECS; }
 const nw_codec_ops *nw_codec_at(int index) { return codecs[index]; }
 
 static nw_status find(const char *name, const nw_codec_ops **ops)
@@ -30,6 +31,41 @@ static nw_status find(const char *name, const nw_codec_ops **ops)
         return NW_OK;
     }
     return NW_FAIL(NW_E_UNKNOWN, "there is no codec '%s'%s", name, nw_suggest(name, names, CODECS, "").text);
+}
+
+nw_codec_options nw_codec_options_default(const char *name)
+{
+    return (nw_codec_options){
+        .name = name,
+        .ratio = 0.01,
+        .values = NW_VALUES_F32,
+        .sampling = {.strided = true, .resample = true, .ratio = 0.01, .upper = 1.3, .lower = 0.8, .iterations = 10},
+        .threshold = 0.001,
+        .shared = true,
+        .levels = 255,
+        .rank = 1,
+    };
+}
+
+double nw_codec_ratio(const nw_codec *codec, int64_t clock)
+{
+    const nw_codec_options *o = &codec->options;
+    const nw_warm_up *w = &o->warm_up;
+    int64_t epoch = w->batches > 0 ? clock / w->batches : w->epochs;
+    if (epoch >= w->epochs) return o->ratio;
+    if (epoch < w->listed) return w->list[epoch];
+    double factor = w->factor > 0 ? w->factor : pow(o->ratio, 1.0 / (w->epochs + 1));
+    double ratio = pow(factor, (double)(epoch + 1));
+    return ratio > o->ratio ? ratio : o->ratio;
+}
+
+size_t nw_codec_count(const nw_codec *codec, size_t n, double ratio)
+{
+    double wanted = (double)n * ratio;
+    double count = codec->options.counting == NW_COUNT_CEIL    ? ceil(wanted * (1 - 1e-12)) /* 30 times 0.1 is 3 */
+                   : codec->options.counting == NW_COUNT_ROUND ? round(wanted)
+                                                               : floor(wanted) + 1;
+    return count < 1 ? 1 : count < (double)n ? (size_t)count : n;
 }
 
 nw_status nw_codec_create(nw_codec **codec, const nw_codec_options *options)

@@ -26,14 +26,21 @@ static nw_status init_bf16(nw_codec *codec)
     return NW_OK;
 }
 
+/* In its range; numbers below it are lost whole. */
+static double delta(const nw_codec *codec, size_t n)
+{
+    (void)n;
+    return codec->ops->family == NW_FAMILY_FP16 ? 1 - 0x1p-22 : 1 - 0x1p-18;
+}
+
 static size_t bytes(const nw_encoding *e, int cut) { return WIDTH * e->block->cut_floats[cut]; }
 
-static void emit(nw_encoding *e, int index, float *decoded)
+static void emit(nw_encoding *e, int index, nw_seen *seen)
 {
     const nw_tile *tile = &e->block->tiles[index];
     uint8_t *out = e->out[tile->cut] + (size_t)WIDTH * tile->place;
     loops_of(e->codec)->encode(nw_encoding_floats(e, tile), tile->count, out);
-    if (decoded) loops_of(e->codec)->decode(out, tile->count, decoded);
+    if (seen) loops_of(e->codec)->decode(out, tile->count, seen->values);
 }
 
 static nw_status check(const nw_decoding *d) { return nw_codec_check_bytes(d, WIDTH); }
@@ -52,9 +59,11 @@ const nw_codec_ops nw_codec_fp16 = {
     .name = "fp16",
     .summary = "2 bytes a float: IEEE binary16, up to 65504",
     .id = NW_CODEC_FP16,
+    .family = NW_FAMILY_FP16,
     .size = sizeof(half_codec),
     .init = init_fp16,
     .bytes = bytes,
+    .delta = delta,
     .emit = emit,
     .check = check,
     .decode = decode,
@@ -63,9 +72,11 @@ const nw_codec_ops nw_codec_bf16 = {
     .name = "bf16",
     .summary = "2 bytes a float: its upper half, all of its range",
     .id = NW_CODEC_BF16,
+    .family = NW_FAMILY_BF16,
     .size = sizeof(half_codec),
     .init = init_bf16,
     .bytes = bytes,
+    .delta = delta,
     .emit = emit,
     .check = check,
     .decode = decode,

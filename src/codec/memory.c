@@ -2,25 +2,34 @@
 #include "codec/memory.h"
 
 #include "base/suggest.h"
+#include "codec/kernels.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static void begin_error(nw_memory *m, const nw_tile *tile, const float *g)
+static void begin_error(nw_memory *m, const nw_tile *tile, const float *g, float clip)
 {
-    float *e = m->v + tile->kept;
-    for (uint32_t i = 0; i < tile->count; i++) e[i] += g[i];
+    nw_codec_kernels_best()->add(m->v + tile->kept, g, clip, tile->count);
 }
 
-static void sent_error(nw_memory *m, const nw_tile *tile, const float *d)
+static float peek_error(const nw_memory *m, size_t kept, float g, float clip) { return m->v[kept] + clip * g; }
+
+static void sent_error(nw_memory *m, const nw_tile *tile, const nw_seen *d)
 {
-    float *e = m->v + tile->kept;
-    for (uint32_t i = 0; i < tile->count; i++) e[i] -= d[i];
+    float *v = m->v + tile->kept;
+    if (d->entries < 0)
+        nw_codec_kernels_best()->subtract(v, d->values, tile->count);
+    else
+        for (int i = 0; i < d->entries; i++) v[d->at[i]] -= d->values[i];
 }
 
 static const nw_memory_ops memories[] = {
-    {"none", "nothing is kept", NULL, NULL},
-    {"error", "what was not delivered is added the next time", begin_error, sent_error},
+    {.name = "none", .summary = "nothing is kept"},
+    {.name = "error",
+     .summary = "what was not delivered is added the next time",
+     .begin = begin_error,
+     .peek = peek_error,
+     .sent = sent_error},
 };
 enum { MEMORIES = sizeof memories / sizeof memories[0] };
 
@@ -36,11 +45,11 @@ static nw_status find(const char *name, const nw_memory_ops **ops)
     return NW_FAIL(NW_E_UNKNOWN, "there is no memory '%s'%s", name, nw_suggest(name, names, MEMORIES, "").text);
 }
 
-nw_status nw_memory_create(nw_memory **memory, const char *name, size_t floats)
+nw_status nw_memory_create(nw_memory **memory, const nw_memory_options *options, size_t floats)
 {
     const nw_memory_ops *ops = memories;
     *memory = NULL;
-    if (name) NW_TRY(find(name, &ops));
+    if (options->name) NW_TRY(find(options->name, &ops));
     if (!ops->begin) return NW_OK;
     nw_memory *m = calloc(1, sizeof *m);
     if (m) m->v = calloc(floats + 1, sizeof *m->v);
@@ -49,6 +58,7 @@ nw_status nw_memory_create(nw_memory **memory, const char *name, size_t floats)
         return NW_FAIL(NW_E_MEMORY, "no memory to keep %zu floats that are not delivered", floats);
     }
     m->ops = ops;
+    m->o = *options;
     m->floats = floats;
     *memory = m;
     return NW_OK;

@@ -20,14 +20,21 @@ static nw_status init(nw_codec *codec)
     return NW_OK;
 }
 
+static double delta(const nw_codec *codec, size_t n)
+{
+    (void)codec;
+    (void)n;
+    return 1;
+}
+
 static size_t bytes(const nw_encoding *e, int cut) { return WIDTH * e->block->cut_floats[cut]; }
 
-static void emit(nw_encoding *e, int index, float *decoded)
+static void emit(nw_encoding *e, int index, nw_seen *seen)
 {
     const nw_tile *tile = &e->block->tiles[index];
     const float *in = nw_encoding_floats(e, tile);
     memcpy(e->out[tile->cut] + (size_t)WIDTH * tile->place, in, (size_t)WIDTH * tile->count);
-    if (decoded) memcpy(decoded, in, (size_t)WIDTH * tile->count);
+    if (seen) memcpy(seen->values, in, (size_t)WIDTH * tile->count);
 }
 
 static nw_status check(const nw_decoding *d) { return nw_codec_check_bytes(d, WIDTH); }
@@ -53,9 +60,11 @@ const nw_codec_ops nw_codec_none = {
     .name = "none",
     .summary = "4 bytes a float: nothing is lost",
     .id = NW_CODEC_NONE,
+    .family = NW_FAMILY_F32,
     .size = sizeof(nw_codec),
     .init = init,
     .bytes = bytes,
+    .delta = delta,
     .emit = emit,
     .check = check,
     .decode = decode,

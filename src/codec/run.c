@@ -1,7 +1,13 @@
 /* run.c - see run.h. */
 #include "codec/run.h"
 
-enum { FEW = 3 }; /* tiles that are done sooner than other threads are woken */
+#include <string.h>
+
+enum {
+    FEW = 3,    /* tiles that are done sooner than other threads are woken */
+    LARGE = 64, /* tiles of an item that all threads settle together */
+    INFINITE = 0x7f800000
+};
 
 static void run_on_pool(nw_pool *pool, int count, nw_pool_task task, void *context)
 {
@@ -14,20 +20,37 @@ static void run_on_pool(nw_pool *pool, int count, nw_pool_task task, void *conte
 
 /* ---- encoding ---------------------------------------------------------------------------------------------------- */
 
+static void aim_at_item(void *context, int index, int worker)
+{
+    nw_encoding *e = context;
+    (void)worker;
+    e->codec->ops->aim(e, index);
+}
+
 static void look_at_tile(void *context, int index, int worker)
 {
     nw_encoding *e = context;
     const nw_tile *tile = &e->block->tiles[index];
     (void)worker;
-    if (e->memory) e->memory->ops->begin(e->memory, tile, e->vector + tile->first);
+    if (e->memory) e->memory->ops->begin(e->memory, tile, e->vector + tile->first, e->clip);
     if (e->codec->ops->look) e->codec->ops->look(e, index);
 }
 
-static void settle_item(void *context, int index, int worker)
+static bool is_large(const nw_block *b, int item) { return b->item_tile[item + 1] - b->item_tile[item] > LARGE; }
+
+static void settle_small_item(void *context, int index, int worker)
 {
     nw_encoding *e = context;
     (void)worker;
-    e->codec->ops->settle(e, index);
+    if (!is_large(e->block, index)) e->codec->ops->settle(e, index, NULL);
+}
+
+/* Small items at once, each by one thread; then large ones in turn, each by all threads. */
+static void settle_items(nw_encoding *e, nw_pool *pool)
+{
+    run_on_pool(pool, e->block->item_count, settle_small_item, e);
+    for (int i = 0; i < e->block->item_count; i++)
+        if (is_large(e->block, i)) e->codec->ops->settle(e, i, pool);
 }
 
 /* Where tiles have entries: how many come before each in its cut. */
@@ -43,27 +66,44 @@ static void count_entries(nw_encoding *e)
     }
 }
 
-void nw_codec_begin(nw_encoding *e, nw_pool *pool)
+/* Whether all that was seen of the floats is finite. */
+static nw_status check_finite(nw_encoding *e)
+{
+    const nw_block *b = e->block;
+    if (e->codec->ops->family <= NW_FAMILY_BF16) return NW_OK;
+    for (int t = 0; t < b->tile_count; t++) {
+        if (e->partial[t].largest < INFINITE || !e->out[b->tiles[t].cut]) continue;
+        e->broken = &b->tiles[t];
+        return NW_FAIL(NW_E_NUMERIC, "codec %s was given numbers that are not finite", e->codec->ops->name);
+    }
+    return NW_OK;
+}
+
+nw_status nw_codec_begin(nw_encoding *e, nw_pool *pool)
 {
     const nw_block *b = e->block;
     const nw_codec_ops *ops = e->codec->ops;
+    if (ops->aim) run_on_pool(pool, b->item_count, aim_at_item, e);
     if (e->memory || ops->look) run_on_pool(pool, b->tile_count, look_at_tile, e);
+    if (ops->look) NW_TRY(check_finite(e));
     if (ops->settle) {
-        run_on_pool(pool, b->item_count, settle_item, e);
+        settle_items(e, pool);
         count_entries(e);
     }
     for (int c = 0; c < b->cut_count; c++) e->encoded[c] = (nw_encoded){.bytes = ops->bytes(e, c)};
+    return NW_OK;
 }
 
 static void emit_tile(void *context, int index, int worker)
 {
     nw_encoding *e = context;
     const nw_tile *tile = &e->block->tiles[index];
-    float decoded[NW_TILE_FLOATS];
+    nw_seen seen;
     (void)worker;
     if (!e->out[tile->cut]) return;
-    e->codec->ops->emit(e, index, e->memory ? decoded : NULL);
-    if (e->memory) e->memory->ops->sent(e->memory, tile, decoded);
+    seen.entries = -1;
+    e->codec->ops->emit(e, index, e->memory ? &seen : NULL);
+    if (e->memory) e->memory->ops->sent(e->memory, tile, &seen);
 }
 
 static void close_cut(void *context, int index, int worker)
@@ -73,10 +113,11 @@ static void close_cut(void *context, int index, int worker)
     if (e->out[index]) e->codec->ops->close(e, index);
 }
 
-void nw_codec_end(nw_encoding *e, nw_pool *pool)
+nw_status nw_codec_end(nw_encoding *e, nw_pool *pool)
 {
     run_on_pool(pool, e->block->tile_count, emit_tile, e);
     if (e->codec->ops->close) run_on_pool(pool, e->block->cut_count, close_cut, e);
+    return e->codec->ops->look ? NW_OK : check_finite(e);
 }
 
 /* ---- rounds ------------------------------------------------------------------------------------------------------ */
@@ -120,8 +161,12 @@ static void turn_item(void *context, int index, int worker)
     const float *mean = j->mean + round_place(b, index, j->round);
     (void)worker;
     j->e->codec->ops->rounds->turn(j->e, index, j->round, mean, j->target);
-    for (int t = b->item_tile[index]; j->e->memory && j->target && t < b->item_tile[index + 1]; t++)
-        j->e->memory->ops->sent(j->e->memory, &b->tiles[t], j->target + b->tiles[t].first);
+    if (!j->e->memory || !j->target) return;
+    for (int t = b->item_tile[index]; t < b->item_tile[index + 1]; t++) {
+        nw_seen seen = {.entries = -1};
+        memcpy(seen.values, j->target + b->tiles[t].first, b->tiles[t].count * sizeof(float));
+        j->e->memory->ops->sent(j->e->memory, &b->tiles[t], &seen);
+    }
 }
 
 void nw_codec_turn(nw_encoding *e, int round, const float *mean, float *target, nw_pool *pool)

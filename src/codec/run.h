@@ -3,7 +3,7 @@
  *
  * Encoding has two halves, since only after the first is it known how long messages are:
  *
- *   begin   every tile: the memory's begin, look; every item: settle. encoded[cut].bytes is what a message needs
+ *   begin   every item: aim; every tile: the memory's begin, look; every item: settle. encoded[cut].bytes is what a message needs
  *   end     every tile whose cut goes somewhere: emit, the memory's sent; every such cut: close
  *
  * The bytes are the same for any number of threads. A pool of NULL is the calling thread alone.
@@ -21,8 +21,9 @@ static inline const float *nw_encoding_floats(const nw_encoding *e, const nw_til
     return e->memory ? e->memory->v + tile->kept : e->vector + tile->first;
 }
 
-void nw_codec_begin(nw_encoding *e, nw_pool *pool);
-void nw_codec_end(nw_encoding *e, nw_pool *pool);
+/* NW_E_NUMERIC: e->broken is a tile with numbers that are not finite, which the codec cannot send. */
+nw_status nw_codec_begin(nw_encoding *e, nw_pool *pool);
+nw_status nw_codec_end(nw_encoding *e, nw_pool *pool);
 
 /* Of codecs that add floats (nw_rounds): what this member gives in a round, item by item; and the mean of all, after
  * the last round to `target`, of which the memory hears. */

@@ -26,6 +26,14 @@ static void fill_header(const nw_channel *c, const nw_encoding *e, int cut, int6
     h->version = (uint64_t)version;
 }
 
+static void drop_messages(nw_message **by_cut, int count)
+{
+    for (int i = 0; i < count; i++) {
+        nw_message_drop(by_cut[i]);
+        by_cut[i] = NULL;
+    }
+}
+
 /* Messages as long as the first half of the encoding says. */
 static nw_status take_messages(nw_channel *c, nw_actions *actions, const nw_encoding *e, int skip, nw_message **by_cut)
 {
@@ -38,10 +46,7 @@ static nw_status take_messages(nw_channel *c, nw_actions *actions, const nw_enco
         status = nw_message_take(actions->pool, e->encoded[i].bytes, &by_cut[i]);
         if (status == NW_OK) c->out[i] = by_cut[i]->payload;
     }
-    for (int i = 0; i < b->cut_count && status != NW_OK; i++) {
-        nw_message_drop(by_cut[i]);
-        by_cut[i] = NULL;
-    }
+    if (status != NW_OK) drop_messages(by_cut, b->cut_count);
     return status;
 }
 
@@ -50,14 +55,29 @@ static nw_encoding encoding(nw_channel *c, int bucket, nw_moment when, const flo
     const nw_block *b = c->parts ? &c->parts[bucket] : &c->o.layout->at[bucket].block;
     return (nw_encoding){.block = b,
                          .codec = b->codec,
-                         .memory = c->memory,
+                         .memory = c->o.layout->at[bucket].dense ? NULL : c->memory,
                          .key = {(uint64_t)when.step, (uint32_t)c->o.number, (uint32_t)c->o.member},
-                         .clock = when.clock,
+                         .ratio = nw_codec_ratio(b->codec, when.clock),
+                         .clip = 1,
                          .vector = vector,
                          .kept = c->kept ? c->kept[bucket] : NULL,
                          .partial = c->partial,
+                         .scratch = &c->scratch,
                          .out = c->out,
                          .encoded = c->encoded};
+}
+
+/* Numbers that are not finite: whose they are, if the codec says that it found some. */
+static nw_status name_tensor(const nw_channel *c, const nw_encoding *e, nw_status status)
+{
+    const nw_segments *s = c->o.layout->segments;
+    if (status != NW_E_NUMERIC || !e->broken) return status;
+    int i = 0;
+    while (i + 1 < s->count && s->at[i + 1].offset <= e->broken->first) i++;
+    return NW_FAIL(NW_E_NUMERIC,
+                   "what member %d would send of %s in step %" PRIu64
+                   " is not finite, and codec %s cannot send that; lower --lr, or choose --clip-norm",
+                   c->o.member, s->at[i].name, e->key.step, e->codec->ops->name);
 }
 
 nw_status nw_channel_encode(nw_channel *c, nw_actions *actions, int bucket, nw_moment when, const float *vector,
@@ -69,9 +89,10 @@ nw_status nw_channel_encode(nw_channel *c, nw_actions *actions, int bucket, nw_m
         e.codec = &nw_codec_plain;
         e.memory = NULL;
     }
-    nw_codec_begin(&e, c->o.pool);
+    for (int i = 0; i < b->cut_count; i++) c->out[i] = i == skip ? NULL : (uint8_t *)b; /* who will get something */
+    NW_TRY(name_tensor(c, &e, nw_codec_begin(&e, c->o.pool)));
     NW_TRY(take_messages(c, actions, &e, skip, by_cut));
-    nw_codec_end(&e, c->o.pool);
+    NW_TRY_OR(name_tensor(c, &e, nw_codec_end(&e, c->o.pool)), drop_messages(by_cut, b->cut_count));
     for (int i = 0; i < b->cut_count; i++) {
         if (!by_cut[i]) continue;
         fill_header(c, &e, i, when.version, by_cut[i]->header);
@@ -122,7 +143,7 @@ nw_status nw_channel_check(const nw_channel *c, const nw_header *h)
     return NW_OK;
 }
 
-static nw_decoding decoding(const nw_channel *c, const nw_message *m, int from, const nw_block *b, int cut)
+static nw_decoding decoding(nw_channel *c, const nw_message *m, int from, const nw_block *b, int cut)
 {
     const nw_header *h = m->header;
     return (nw_decoding){.block = b,
@@ -130,7 +151,8 @@ static nw_decoding decoding(const nw_channel *c, const nw_message *m, int from, 
                          .key = {h->step, (uint32_t)c->o.number, (uint32_t)from},
                          .cut = cut,
                          .in = m->payload,
-                         .bytes = h->bytes};
+                         .bytes = h->bytes,
+                         .scratch = &c->scratch};
 }
 
 nw_status nw_channel_decode(nw_channel *c, nw_actions *actions, const nw_message *m, int from, float *out,
@@ -151,7 +173,7 @@ nw_status nw_channel_undo(nw_channel *c, nw_actions *actions, const nw_message *
 {
     const nw_header *h = m->header;
     const nw_block *b = c->parts ? &c->parts[h->bucket] : nw_channel_block(c, h);
-    *kept = c->memory != NULL && h->codec != NW_CODEC_NONE;
+    *kept = c->memory != NULL && !c->o.layout->at[h->bucket].dense && h->codec != NW_CODEC_NONE;
     if (!*kept) return NW_OK;
     nw_decoding d = decoding(c, m, c->o.member, b, c->parts ? 0 : h->part);
     actions->touched += h->bytes + 2 * h->count * sizeof(float);
@@ -227,6 +249,17 @@ static nw_status make_kept(nw_channel *c, int bucket)
     return NW_OK;
 }
 
+static nw_status make_scratch(nw_channel *c)
+{
+    const nw_layout *l = c->o.layout;
+    const nw_block **blocks = calloc((size_t)l->count + 1, sizeof *blocks);
+    NW_FAIL_IF(!blocks, NW_E_MEMORY, "no memory for a list of %d buckets", l->count);
+    for (int b = 0; b < l->count; b++) blocks[b] = &l->at[b].block;
+    nw_status status = nw_scratch_make(&c->scratch, blocks, l->count, c->o.pool ? nw_pool_threads(c->o.pool) : 1);
+    free(blocks);
+    return status;
+}
+
 static nw_status make_channel(nw_channel *c)
 {
     const nw_layout *l = c->o.layout;
@@ -243,7 +276,8 @@ static nw_status make_channel(nw_channel *c)
     NW_NEW(c->partial, tiles + 1, "%zu tiles", tiles);
     NW_NEW(c->out, cuts + 1, "%zu cuts", cuts);
     NW_NEW(c->encoded, cuts + 1, "%zu cuts", cuts);
-    return nw_memory_create(&c->memory, c->o.memory, floats);
+    NW_TRY(make_scratch(c));
+    return nw_memory_create(&c->memory, &c->o.memory, floats);
 }
 
 nw_status nw_channel_make(nw_channel *channel, const nw_channel_options *options)
@@ -262,6 +296,7 @@ void nw_channel_free(nw_channel *c)
     free(c->partial);
     free(c->out);
     free(c->encoded);
+    nw_scratch_free(&c->scratch);
     nw_memory_free(c->memory);
     *c = (nw_channel){0};
 }

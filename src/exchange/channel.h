@@ -20,13 +20,13 @@
 
 typedef struct nw_channel_options {
     const nw_layout *layout; /* outlives the channel */
-    const char *memory;      /* memory.h; NULL: none */
-    const char *name;        /* of its memory in checkpoints */
-    bool mean;               /* what it sends enters a mean over members, not a sum */
-    int number;              /* in headers: NW_CHANNEL_EXCHANGE and above */
-    int member;              /* who sends */
-    int only;                /* the cut that it sends; -1: all */
-    nw_pool *pool;           /* outlives the channel; NULL: the calling thread works alone */
+    nw_memory_options memory;
+    const char *name; /* of its memory in checkpoints */
+    bool mean;        /* what it sends enters a mean over members, not a sum */
+    int number;       /* in headers: NW_CHANNEL_EXCHANGE and above */
+    int member;       /* who sends */
+    int only;         /* the cut that it sends; -1: all */
+    nw_pool *pool;    /* outlives the channel; NULL: the calling thread works alone */
 } nw_channel_options;
 
 typedef struct nw_channel {
@@ -35,6 +35,7 @@ typedef struct nw_channel {
     nw_memory *memory;
     float ***kept;       /* by bucket whose codec adds floats, by item: what it keeps */
     nw_partial *partial; /* room of an encoding */
+    nw_scratch scratch;
     uint8_t **out;
     nw_encoded *encoded;
 } nw_channel;

@@ -15,6 +15,7 @@
 #define NW_EXCHANGE_EXCHANGE_H
 
 #include "base/pool.h"
+#include "codec/memory.h"
 #include "exchange/layout.h"
 #include "net/machine.h"
 
@@ -28,7 +29,7 @@ typedef struct nw_exchange_options {
     nw_group group;           /* who exchanges */
     const nw_params *params;  /* whose gradients are exchanged; outlives the exchange */
     nw_layout_options layout; /* what travels: codecs, scope, bucket_bytes, gather; the exchange fills in the rest */
-    const char *memory;       /* of what codecs do not deliver (codec/memory.h); NULL: none */
+    nw_memory_options memory; /* of what codecs do not deliver */
     nw_pool *pool;            /* encodes and decodes; outlives the exchange. NULL: the calling thread does */
     int delay;                /* allreduce: 0, or 1 */
     /* server: */

@@ -31,7 +31,7 @@ static nw_status assign(making *m)
     size_t most = NW_MESSAGE_MOST_BYTES / sizeof(float);
     for (int i = s->count - 1; i >= 0; i--) {
         const nw_codec *codec = codec_of(m->o, i);
-        bool whole = m->o->scope == NW_SCOPE_MODEL && !codec->exact;
+        bool whole = m->o->scope == NW_SCOPE_MODEL && !codec->exact && codec != m->o->dense;
         size_t count = s->at[i].count;
         NW_FAIL_IF(count > most, NW_E_SHAPE, "%s has %zu parameters; at most %zu can travel together", s->at[i].name,
                    count, most);
@@ -105,8 +105,9 @@ static nw_status make_bucket(making *m, int b)
             m->extents[count++] =
                 (nw_extent){s->at[i].offset, s->at[i].count, item, matrix ? (uint32_t)s->at[i].shape[0] : 1};
         }
+    bucket->dense = codec->exact || codec == m->o->dense;
     bucket->summed = codec->ops->rounds != NULL;
-    bucket->gathered = m->o->gather && !codec->exact && !bucket->summed;
+    bucket->gathered = m->o->gather && !bucket->dense && !bucket->summed;
     cuts = bucket->gathered || bucket->summed ? 1 : m->o->cuts;
     for (int c = 0; c <= cuts; c++) m->cuts[c] = cut_begin(m, m->extents, count, floats, c, cuts);
     NW_TRY(nw_block_make(&bucket->block, codec, m->extents, count, m->cuts, cuts, m->items));
@@ -131,7 +132,7 @@ static nw_status make_layout(making *m)
 nw_status nw_layout_make(nw_layout *layout, const nw_layout_options *options)
 {
     making m = {.o = options, .layout = layout};
-    *layout = (nw_layout){.floats = options->segments->floats};
+    *layout = (nw_layout){.floats = options->segments->floats, .segments = options->segments};
     nw_status status = make_layout(&m);
     free(m.bucket_of);
     free(m.extents);

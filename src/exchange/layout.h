@@ -20,9 +20,10 @@
 typedef enum nw_scope { NW_SCOPE_LAYER, NW_SCOPE_BUCKET, NW_SCOPE_MODEL } nw_scope;
 
 typedef struct nw_layout_options {
-    const nw_segments *segments;
+    const nw_segments *segments;   /* outlive the layout */
     const nw_codec *codec;         /* of all segments, unless ... */
     const nw_codec *const *codecs; /* ... this has one for each */
+    const nw_codec *dense;         /* the one of these that stands for "not compressed"; NULL: none does */
     nw_scope scope;
     size_t bucket_bytes;  /* of floats that travel together, at least; 0: 4 MiB */
     int cuts;             /* between so many */
@@ -34,6 +35,7 @@ typedef struct nw_bucket {
     nw_block block;
     size_t first; /* its lowest element */
     int first_segment, last_segment;
+    bool dense;    /* not compressed: what was given is delivered, so that no memory has begun with it */
     bool gathered; /* everybody gets it whole */
     bool summed;   /* its codec adds floats; it is not cut either */
 } nw_bucket;
@@ -42,6 +44,7 @@ typedef struct nw_layout {
     nw_bucket *at;
     int count;
     size_t floats; /* of the vector */
+    const nw_segments *segments;
 } nw_layout;
 
 nw_status nw_layout_make(nw_layout *layout, const nw_layout_options *options);

@@ -33,7 +33,7 @@ typedef struct nw_reduce_options {
     const nw_machine *machine; /* whose group it is */
     int channel;               /* of its messages */
     const nw_layout *layout;   /* cut between its members */
-    const char *memory;        /* of what is given, and of what owners send; NULL: none */
+    nw_memory_options memory;  /* of what is given, and of what owners send */
     nw_pool *pool;
     int slots;
     bool in_place;       /* codecs are exact; targets are what is given */

@@ -448,7 +448,7 @@ static nw_status make_channels(server *s)
                             .only = -1,
                             .pool = s->o.pool};
     NW_TRY(nw_channel_make(&s->up, &c));
-    c.memory = NULL;
+    c.memory = (nw_memory_options){0};
     c.number = CHANNEL + 1;
     c.only = s->serves ? s->base.group.me : -1;
     return nw_channel_make(&s->down, &c);

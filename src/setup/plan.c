@@ -308,7 +308,8 @@ static void plan_group(const nw_settings *s, const nw_world *w, nw_replicas_opti
     o->cluster = w ? w->cluster : NULL;
     o->faults = w ? w->faults : NULL;
     o->exchange = plan_exchange(s, w);
-    o->codec = (nw_codec_options){.name = s->world.method, .seed = (uint64_t)s->all.seed};
+    o->codec = nw_codec_options_default(s->world.method);
+    o->codec.seed = (uint64_t)s->all.seed;
     o->norms = plan_norms(s);
     o->recalibrate_batches = s->world.recalibrate_batches;
     o->shared_epochs = is(s->data.epoch_of, "all");

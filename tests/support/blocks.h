@@ -17,22 +17,27 @@ static inline nw_block plain_block(const nw_codec *codec, size_t floats)
     return b;
 }
 
-/* Encodes all of a block of one cut; `bytes` has room. */
+/* Encodes all of a block of one cut; `bytes` has room. 0 bytes: the numbers were not finite. */
 static inline nw_encoded encode_block(const nw_block *b, nw_memory *memory, nw_codec_key key, const float *in,
                                       uint8_t *bytes, nw_pool *pool)
 {
     nw_encoded encoded = {99, 99, 99};
     nw_partial *partial = calloc((size_t)b->tile_count + 1, sizeof *partial);
+    nw_scratch scratch;
+    if (nw_scratch_make(&scratch, &b, 1, pool ? nw_pool_threads(pool) : 1) != NW_OK) abort();
     nw_encoding e = {.block = b,
                      .codec = b->codec,
                      .memory = memory,
                      .key = key,
+                     .ratio = nw_codec_ratio(b->codec, 0),
+                     .clip = 1,
                      .vector = in,
                      .partial = partial,
+                     .scratch = &scratch,
                      .out = &bytes,
                      .encoded = &encoded};
-    nw_codec_begin(&e, pool);
-    nw_codec_end(&e, pool);
+    if (nw_codec_begin(&e, pool) != NW_OK || nw_codec_end(&e, pool) != NW_OK) encoded.bytes = 0;
+    nw_scratch_free(&scratch);
     free(partial);
     return encoded;
 }
@@ -40,8 +45,12 @@ static inline nw_encoded encode_block(const nw_block *b, nw_memory *memory, nw_c
 static inline nw_status decode_block(const nw_block *b, nw_codec_key key, const uint8_t *bytes, size_t size, float *out,
                                      bool add, nw_pool *pool)
 {
-    nw_decoding d = {.block = b, .codec = b->codec, .key = key, .in = bytes, .bytes = size};
-    return nw_codec_decode(&d, out, NW_AT_FIRST, add, pool);
+    nw_scratch scratch;
+    if (nw_scratch_make(&scratch, &b, 1, 1) != NW_OK) abort();
+    nw_decoding d = {.block = b, .codec = b->codec, .key = key, .in = bytes, .bytes = size, .scratch = &scratch};
+    nw_status status = nw_codec_decode(&d, out, NW_AT_FIRST, add, pool);
+    nw_scratch_free(&scratch);
+    return status;
 }
 
 /* What a receiver sees of a range. */

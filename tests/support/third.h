@@ -21,8 +21,9 @@ static inline uint32_t third_count(const nw_codec_key *key, const nw_tile *tile)
     return count;
 }
 
-static inline void third_settle(nw_encoding *e, int item)
+static inline void third_settle(nw_encoding *e, int item, nw_pool *pool)
 {
+    (void)pool;
     for (int t = e->block->item_tile[item]; t < e->block->item_tile[item + 1]; t++)
         e->partial[t].entries = third_count(&e->key, &e->block->tiles[t]);
 }
@@ -34,14 +35,14 @@ static inline size_t third_bytes(const nw_encoding *e, int cut)
     return entries * sizeof(float);
 }
 
-static inline void third_emit(nw_encoding *e, int index, float *decoded)
+static inline void third_emit(nw_encoding *e, int index, nw_seen *seen)
 {
     const nw_tile *tile = &e->block->tiles[index];
     const float *in = nw_encoding_floats(e, tile);
     uint8_t *out = e->out[tile->cut] + e->partial[index].before * sizeof(float);
     for (uint32_t i = 0; i < tile->count; i++) {
         bool sends = third_sends(&e->key, tile, i);
-        if (decoded) decoded[i] = sends ? in[i] : 0;
+        if (seen) seen->values[i] = sends ? in[i] : 0;
         if (!sends) continue;
         memcpy(out, &in[i], sizeof(float));
         out += sizeof(float);

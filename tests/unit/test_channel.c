@@ -167,10 +167,12 @@ static void check_channel(nw_scope scope, int cuts, int only, nw_pool *pool)
     actions.pool = messages;
     world_ok(nw_layout_make(
         &l, &(nw_layout_options){.segments = &s, .codec = &third, .scope = scope, .bucket_bytes = 4000, .cuts = cuts}));
-    world_ok(nw_channel_make(
-        &c,
-        &(nw_channel_options){
-            .layout = &l, .memory = "error", .name = "m", .number = NW_CHANNEL_EXCHANGE, .only = only, .pool = pool}));
+    world_ok(nw_channel_make(&c, &(nw_channel_options){.layout = &l,
+                                                       .memory = {.name = "error"},
+                                                       .name = "m",
+                                                       .number = NW_CHANNEL_EXCHANGE,
+                                                       .only = only,
+                                                       .pool = pool}));
     memset(given, 0, sizeof given);
     memset(got, 0, sizeof got);
     for (int step = 0; step < STEPS; step++) {
@@ -238,7 +240,8 @@ TEST(test_plain_messages)
     for (int i = 0; i < 50; i++) x[i] = (float)i * 0.37f - 9;
     world_ok(nw_layout_make(&l, &(nw_layout_options){.segments = &s, .codec = &third, .cuts = 1}));
     for (int with = 0; with < 2; with++) {
-        world_ok(nw_channel_make(&c, &(nw_channel_options){.layout = &l, .memory = with ? "error" : NULL, .only = -1}));
+        world_ok(nw_channel_make(
+            &c, &(nw_channel_options){.layout = &l, .memory = {.name = with ? "error" : NULL}, .only = -1}));
         world_ok(nw_channel_encode(&c, &actions, 0, (nw_moment){.step = 3, .version = 5}, x, -1, NW_PLAINLY, &m));
         assert_int_equal(m->header->codec, NW_CODEC_NONE);
         assert_true(m->header->step == 3 && m->header->version == 5 && m->header->bytes == sizeof x);
@@ -327,7 +330,7 @@ static world_options options(int members, bool gather, int delay, uint64_t seed)
 {
     return (world_options){.exchange = {.name = "allreduce",
                                         .delay = delay,
-                                        .memory = "error",
+                                        .memory = {.name = "error"},
                                         .layout = {.bucket_bytes = 300, .gather = gather}},
                            .members = members,
                            .with = &third,

@@ -1,0 +1,84 @@
+/*
+ * isa/kernels.h - the loops behind codec/kernels.h, for the instruction set that the including file is built for.
+ *
+ * Included once by each isa/<set>.c, after it has defined
+ *   VL       floats in a vector: 4, 8, 16
+ *   SET      the set's name, as a word
+ *   USABLE   an expression: whether this machine has it
+ * Vectors are GCC's; what is left of a range goes through scalar loops that do the same operations in the same order.
+ */
+#include "base/cpu.h"
+#include "codec/kernels.h"
+
+#include <string.h>
+#ifdef __AVX__
+#include <immintrin.h>
+#endif
+
+#define INLINE       static inline __attribute__((always_inline))
+#define GLUE(a, b)   a##b
+#define NAMED(name)  GLUE(nw_codec_kernels_, name)
+#define TEXT(name)   #name
+#define QUOTED(name) TEXT(name)
+
+typedef float vf __attribute__((vector_size(VL * 4)));
+typedef float vf_any __attribute__((vector_size(VL * 4), aligned(4), may_alias));
+typedef int32_t vi __attribute__((vector_size(VL * 4)));
+typedef uint32_t vu __attribute__((vector_size(VL * 4)));
+
+INLINE vf v_load(const float *p) { return *(const vf_any *)p; }
+INLINE void v_store(float *p, vf v) { *(vf_any *)p = v; }
+
+INLINE uint32_t magnitude_of(float x)
+{
+    uint32_t u;
+    memcpy(&u, &x, sizeof u);
+    return u & 0x7fffffffu;
+}
+
+/* ---- sums and differences ---- */
+
+static void add(float *v, const float *g, float factor, size_t count)
+{
+    size_t i = 0;
+    for (; i + VL <= count; i += VL) v_store(v + i, v_load(v + i) + factor * v_load(g + i));
+    for (; i < count; i++) v[i] += factor * g[i];
+}
+
+static void subtract(float *v, const float *d, size_t count)
+{
+    size_t i = 0;
+    for (; i + VL <= count; i += VL) v_store(v + i, v_load(v + i) - v_load(d + i));
+    for (; i < count; i++) v[i] -= d[i];
+}
+
+/* ---- sizes ---- */
+
+static uint32_t largest(const float *v, size_t count)
+{
+    vi most = {0};
+    uint32_t all = 0;
+    size_t i = 0;
+    for (; i + VL <= count; i += VL) {
+        vi m = (vi)v_load(v + i) & 0x7fffffff, more = m > most;
+        most = (m & more) | (most & ~more);
+    }
+    for (int k = 0; k < VL; k++)
+        if ((uint32_t)most[k] > all) all = (uint32_t)most[k];
+    for (; i < count; i++)
+        if (magnitude_of(v[i]) > all) all = magnitude_of(v[i]);
+    return all;
+}
+
+/* ---- the table ---- */
+
+static bool usable(void) { return USABLE; }
+
+const nw_codec_kernels NAMED(SET);
+const nw_codec_kernels NAMED(SET) = {
+    .name = QUOTED(SET),
+    .usable = usable,
+    .add = add,
+    .subtract = subtract,
+    .largest = largest,
+};
