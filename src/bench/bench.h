@@ -12,11 +12,14 @@
 #include "config/options.h"
 #include "compute/kernels.h"
 
-nw_status nw_bench_train(const nw_settings *settings);
-nw_status nw_bench_conv(const nw_settings *settings);
-nw_status nw_bench_codec(const nw_settings *settings);
-nw_status nw_bench_exchange(const nw_settings *settings);
-nw_status nw_bench_loader(const nw_settings *settings);
+/* The kinds of `nowait bench`, each with the settings that it has options of. */
+nw_status nw_bench_train(const nw_common_settings *all, const nw_model_settings *net, const nw_bench_settings *asked);
+nw_status nw_bench_conv(const nw_common_settings *all, const nw_model_settings *net, const nw_bench_settings *asked);
+nw_status nw_bench_codec(const nw_common_settings *all, const nw_bench_settings *asked);
+nw_status nw_bench_exchange(const nw_common_settings *all, const nw_model_settings *net,
+                            const nw_exchange_settings *exchange, const nw_bench_settings *asked);
+nw_status nw_bench_loader(const nw_common_settings *all, const nw_data_settings *data, int batch_size,
+                          const nw_bench_settings *asked);
 
 /* Sorts the values; the middle one, or the mean of the two. */
 double nw_median(double *values, int count);

@@ -190,7 +190,7 @@ static void say(const nw_measured *m, const char *path)
     printf("\n");
 }
 
-nw_status nw_calibrate(const nw_settings *s, const nw_world *w, const nw_net_options *net)
+nw_status nw_calibrate(const nw_train_options *s, const nw_world *w, const nw_net_options *net)
 {
     NW_CLEANUP(nw_synthetic_free) nw_synthetic d = {0};
     const char *end = strrchr(s->world.calibrate, '.');

@@ -9,6 +9,6 @@
 
 #include "setup/world.h"
 
-nw_status nw_calibrate(const nw_settings *settings, const nw_world *world, const nw_net_options *net);
+nw_status nw_calibrate(const nw_train_options *options, const nw_world *world, const nw_net_options *net);
 
 #endif

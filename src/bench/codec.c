@@ -29,7 +29,7 @@ typedef enum direction { ENCODE, DECODE, DECODE_ADD, DIRECTIONS } direction;
 static const char *const direction_name[] = {"encode", "decode", "decode_add"};
 
 typedef struct bench {
-    const nw_settings *settings;
+    const nw_bench_settings *asked;
     int codecs;
     nw_codec *codec[MOST_CODECS];
     nw_block block[LENGTHS]; /* of one item, for one receiver */
@@ -47,7 +47,7 @@ typedef struct bench {
 static int contestants(const bench *b) { return 1 + b->codecs * DIRECTIONS; }
 static double *samples_of(const bench *b, int contestant)
 {
-    return b->samples + (size_t)contestant * (size_t)b->settings->measure.repeats;
+    return b->samples + (size_t)contestant * (size_t)b->asked->repeats;
 }
 
 static nw_status run_codec(bench *b, int index, direction d, int length)
@@ -99,16 +99,15 @@ static double bytes_per_float(const bench *b, int length, int codec)
 static nw_status measure(bench *b)
 {
     for (int l = 0; l < LENGTHS; l++) {
-        for (int round = -1; round < b->settings->measure.repeats; round++)
+        for (int round = -1; round < b->asked->repeats; round++)
             for (int c = 0; c < contestants(b); c++) {
                 double rate = 0;
                 NW_TRY(time_one(b, c, l, &rate));
                 if (round >= 0) samples_of(b, c)[round] = rate;
             }
-        b->copy[l] = nw_median(samples_of(b, 0), b->settings->measure.repeats);
+        b->copy[l] = nw_median(samples_of(b, 0), b->asked->repeats);
         for (int c = 1; c < contestants(b); c++)
-            b->rate[l][(c - 1) / DIRECTIONS][(c - 1) % DIRECTIONS] =
-                nw_median(samples_of(b, c), b->settings->measure.repeats);
+            b->rate[l][(c - 1) / DIRECTIONS][(c - 1) % DIRECTIONS] = nw_median(samples_of(b, c), b->asked->repeats);
     }
     return NW_OK;
 }
@@ -116,7 +115,7 @@ static nw_status measure(bench *b)
 static void print_table(const bench *b, nw_cpu_ticks before)
 {
     printf("GB/s of f32 and their ratio to memcpy; one thread, halves by %s, median of %d round%s\n",
-           nw_half_set_best()->name, b->settings->measure.repeats, b->settings->measure.repeats == 1 ? "" : "s");
+           nw_half_set_best()->name, b->asked->repeats, b->asked->repeats == 1 ? "" : "s");
     printf("%9s  %-7s %11s", "floats", "codec", "bytes/float");
     for (int d = 0; d < DIRECTIONS; d++) printf(" %10s  ratio", direction_name[d]);
     printf("\n");
@@ -138,7 +137,7 @@ static void print_json(const bench *b, nw_cpu_ticks before)
     nw_json_object(&json);
     nw_json_put_string(&json, "benchmark", "codec");
     nw_json_put_string(&json, "halves_by", nw_half_set_best()->name);
-    nw_json_put_int(&json, "repeats", b->settings->measure.repeats);
+    nw_json_put_int(&json, "repeats", b->asked->repeats);
     nw_json_put_array(&json, "lengths");
     for (int l = 0; l < LENGTHS; l++) {
         nw_json_object(&json);
@@ -167,10 +166,10 @@ static void print_json(const bench *b, nw_cpu_ticks before)
 }
 
 /* Numbers as gradients have them, near 0.01; a piece of them over and over. */
-static void fill_floats(bench *b)
+static void fill_floats(bench *b, int64_t seed)
 {
     enum { PIECE = 1 << 16 };
-    nw_rng rng = nw_rng_make((uint64_t)b->settings->all.seed, NW_PURPOSE_TEST, 0, 0);
+    nw_rng rng = nw_rng_make((uint64_t)seed, NW_PURPOSE_TEST, 0, 0);
     for (size_t i = 0; i < PIECE; i++) b->in[i] = 0.01f * nw_rng_normal(&rng);
     for (size_t i = PIECE; i < LONGEST; i += PIECE) memcpy(b->in + i, b->in, PIECE * sizeof *b->in);
     memset(b->out, 0, LONGEST * sizeof *b->out); /* pages are there before the clock starts */
@@ -182,11 +181,10 @@ static void bind(bench *b, nw_arena *arena)
     b->out = nw_arena_alloc(arena, LONGEST * sizeof *b->out);
     b->bytes = nw_arena_alloc(arena, LONGEST * sizeof(float)); /* more than any codec needs */
     b->partial = nw_arena_alloc(arena, (LONGEST / NW_TILE_FLOATS + 1) * sizeof *b->partial);
-    b->samples =
-        nw_arena_alloc(arena, (size_t)contestants(b) * (size_t)b->settings->measure.repeats * sizeof *b->samples);
+    b->samples = nw_arena_alloc(arena, (size_t)contestants(b) * (size_t)b->asked->repeats * sizeof *b->samples);
 }
 
-static nw_status run_codec_bench(bench *b)
+static nw_status run_codec_bench(bench *b, int64_t seed)
 {
     NW_FAIL_IF(nw_codec_kinds() > MOST_CODECS, NW_E_INTERNAL, "this benchmark has room for %d codecs, not for %d",
                MOST_CODECS, nw_codec_kinds());
@@ -201,22 +199,22 @@ static nw_status run_codec_bench(bench *b)
     bind(b, &measured);
     NW_TRY(nw_arena_create(&b->arena, measured.used));
     bind(b, &b->arena);
-    fill_floats(b);
+    fill_floats(b, seed);
     nw_cpu_ticks before = nw_machine_ticks();
     NW_TRY(measure(b));
-    if (strcmp(b->settings->measure.format, "json") == 0)
+    if (strcmp(b->asked->format, "json") == 0)
         print_json(b, before);
     else
         print_table(b, before);
     return NW_OK;
 }
 
-nw_status nw_bench_codec(const nw_settings *settings)
+nw_status nw_bench_codec(const nw_common_settings *all, const nw_bench_settings *asked)
 {
     bench *b = calloc(1, sizeof *b);
     NW_FAIL_IF(!b, NW_E_MEMORY, "no memory for the benchmark");
-    b->settings = settings;
-    nw_status status = run_codec_bench(b);
+    b->asked = asked;
+    nw_status status = run_codec_bench(b, all->seed);
     for (int c = 0; c < b->codecs; c++) nw_codec_free(b->codec[c]);
     for (int l = 0; l < LENGTHS; l++) nw_block_free(&b->block[l]);
     nw_arena_destroy(&b->arena);

@@ -32,7 +32,8 @@ typedef struct layer {
 } layer;
 
 typedef struct bench {
-    const nw_settings *settings;
+    const nw_model_settings *net;
+    const nw_bench_settings *asked;
     nw_model model;
     nw_exec exec;
     nw_arena arena;
@@ -56,8 +57,8 @@ static void collect(bench *b)
                 b->layers[b->count++] = (layer){.conv = *v, .best = {INFINITY, INFINITY, INFINITY}};
                 for (nw_direction d = NW_FORWARD; d <= NW_BACKWARD_WEIGHTS; d++)
                     b->layers[at].executed[d] =
-                        2 * b->exec.kernels->conv_products(v, b->settings->net.batch_size, d, b->exec.direct) /
-                        nw_conv_flops(v, b->settings->net.batch_size);
+                        2 * b->exec.kernels->conv_products(v, b->net->batch_size, d, b->exec.direct) /
+                        nw_conv_flops(v, b->net->batch_size);
             }
             b->layers[at].times++;
         }
@@ -118,7 +119,7 @@ static void fill_operands(bench *b)
 static double run_direction(bench *b, layer *l, nw_direction direction)
 {
     const nw_kernels *k = b->exec.kernels;
-    bool fused = b->settings->measure.fused;
+    bool fused = b->asked->fused;
     nw_source x = nw_source_plain(&l->x), dy = nw_source_plain(&l->g);
     nw_moments moments = {l->sums};
     nw_sink sink = {0};
@@ -146,7 +147,7 @@ static double run_direction(bench *b, layer *l, nw_direction direction)
 static void measure(bench *b)
 {
     int iterations = 1;
-    for (int round = -1; round < b->settings->measure.repeats; round++)
+    for (int round = -1; round < b->asked->repeats; round++)
         for (int i = 0; i < b->count; i++) {
             b->peak = fmax(b->peak, nw_bench_peak(&b->exec, &iterations));
             for (nw_direction d = NW_FORWARD; d <= NW_BACKWARD_WEIGHTS; d++) {
@@ -165,7 +166,7 @@ static double mean_share(const bench *b, nw_direction d, bool executed)
     for (int i = 0; i < b->count; i++) {
         const layer *l = &b->layers[i];
         if (l->conv.c < 16) continue;
-        double share = nw_conv_flops(&l->conv, b->settings->net.batch_size) / l->best[d] / b->peak;
+        double share = nw_conv_flops(&l->conv, b->net->batch_size) / l->best[d] / b->peak;
         sum += l->times * log(executed ? share * l->executed[d] : share);
         n += l->times;
     }
@@ -176,10 +177,9 @@ static const char *const direction_text[] = {"forward", "backward data", "backwa
 
 static void print_table(const bench *b, nw_cpu_ticks before)
 {
-    const nw_settings *s = b->settings;
-    printf("%s, batch %d, %s on %s, %d thread(s), %s; peak %.1f GFLOP/s\n", s->net.model, s->net.batch_size,
+    printf("%s, batch %d, %s on %s, %d thread(s), %s; peak %.1f GFLOP/s\n", b->net->model, b->net->batch_size,
            b->exec.kernels->dtype == NW_BF16 ? "bf16" : "f32", b->exec.kernels->isa, nw_pool_threads(b->exec.pool),
-           s->measure.fused ? "fused as in training" : "plain", b->peak * 1e-9);
+           b->asked->fused ? "fused as in training" : "plain", b->peak * 1e-9);
     printf("%-30s %5s  %-17s %9s %9s %8s %9s\n", "layer", "times", "direction", "ms", "GFLOP/s", "of peak", "executed");
     for (int i = 0; i < b->count; i++) {
         const layer *l = &b->layers[i];
@@ -187,7 +187,7 @@ static void print_table(const bench *b, nw_cpu_ticks before)
         char name[64];
         snprintf(name, sizeof name, "%dx%dx%d -> %d, %dx%d/%d", v->c, v->h, v->w, v->k, v->r, v->s, v->stride);
         for (int d = 0; d < 3; d++) {
-            double flops = nw_conv_flops(v, s->net.batch_size) / l->best[d];
+            double flops = nw_conv_flops(v, b->net->batch_size) / l->best[d];
             printf("%-30s %5d  %-17s %9.3f %9.1f %6.1f %% %7.1f %%\n", d ? "" : name, l->times, direction_text[d],
                    l->best[d] * 1e3, flops * 1e-9, 100 * flops / b->peak, 100 * flops / b->peak * l->executed[d]);
         }
@@ -202,17 +202,16 @@ static void print_table(const bench *b, nw_cpu_ticks before)
 static void print_json(const bench *b, nw_cpu_ticks before)
 {
     static const char *const key[] = {"forward", "backward_data", "backward_weights"};
-    const nw_settings *s = b->settings;
     nw_json json = nw_json_begin(stdout, true);
     nw_json_object(&json);
     nw_json_put_string(&json, "benchmark", "conv");
-    nw_json_put_string(&json, "model", s->net.model);
-    nw_json_put_int(&json, "batch_size", s->net.batch_size);
+    nw_json_put_string(&json, "model", b->net->model);
+    nw_json_put_int(&json, "batch_size", b->net->batch_size);
     nw_json_put_string(&json, "precision", b->exec.kernels->dtype == NW_BF16 ? "bf16" : "f32");
     nw_json_put_string(&json, "isa", b->exec.kernels->isa);
     nw_json_put_int(&json, "threads", nw_pool_threads(b->exec.pool));
-    nw_json_put_bool(&json, "fused", s->measure.fused);
-    nw_json_put_string(&json, "convolution", s->net.convolution);
+    nw_json_put_bool(&json, "fused", b->asked->fused);
+    nw_json_put_string(&json, "convolution", b->net->convolution);
     nw_json_put_double(&json, "peak_gflops", b->peak * 1e-9);
     nw_json_put_array(&json, "layers");
     for (int i = 0; i < b->count; i++) {
@@ -227,7 +226,7 @@ static void print_json(const bench *b, nw_cpu_ticks before)
         for (size_t j = 0; j < sizeof shape / sizeof shape[0]; j++)
             nw_json_put_int(&json, shape[j].key, shape[j].value);
         for (int d = 0; d < 3; d++) {
-            double flops = nw_conv_flops(v, s->net.batch_size) / l->best[d];
+            double flops = nw_conv_flops(v, b->net->batch_size) / l->best[d];
             nw_json_put_object(&json, key[d]);
             nw_json_put_double(&json, "ms", l->best[d] * 1e3);
             nw_json_put_double(&json, "gflops", flops * 1e-9);
@@ -246,24 +245,23 @@ static void print_json(const bench *b, nw_cpu_ticks before)
     nw_json_end(&json);
 }
 
-static nw_status run_conv_bench(bench *b)
+static nw_status run_conv_bench(bench *b, int threads)
 {
-    const nw_settings *s = b->settings;
+    const nw_model_settings *net = b->net;
     const nw_kernels *kernels;
     const char *note;
-    int threads = s->all.threads ? s->all.threads : nw_machine_allowed_cpus();
-    NW_TRY(nw_isa_select(nw_settings_precision(s), &kernels, &note));
+    NW_TRY(nw_isa_select(nw_settings_precision(net), &kernels, &note));
     if (note) fprintf(stderr, "nowait: %s\n", note);
     NW_TRY(nw_pool_create(&b->exec.pool, threads));
-    nw_model_options o = {.name = s->net.model,
-                          .height = s->net.image_size,
-                          .width = s->net.image_size,
-                          .classes = s->net.classes,
-                          .base_width = s->net.width};
-    NW_TRY(nw_plan_variant(s, &o.variant));
-    NW_TRY(nw_model_make(&b->model, &o, kernels, s->net.batch_size, threads));
+    nw_model_options o = {.name = net->model,
+                          .height = net->image_size,
+                          .width = net->image_size,
+                          .classes = net->classes,
+                          .base_width = net->width};
+    NW_TRY(nw_plan_variant(net, &o.variant));
+    NW_TRY(nw_model_make(&b->model, &o, kernels, net->batch_size, threads));
     b->exec.kernels = kernels;
-    b->exec.direct = nw_settings_direct(s);
+    b->exec.direct = nw_settings_direct(net);
     collect(b);
     nw_arena measure_arena = nw_arena_measure();
     bind(b, &measure_arena);
@@ -272,19 +270,20 @@ static nw_status run_conv_bench(bench *b)
     fill_operands(b);
     nw_cpu_ticks before = nw_machine_ticks();
     measure(b);
-    if (strcmp(s->measure.format, "json") == 0)
+    if (strcmp(b->asked->format, "json") == 0)
         print_json(b, before);
     else
         print_table(b, before);
     return NW_OK;
 }
 
-nw_status nw_bench_conv(const nw_settings *settings)
+nw_status nw_bench_conv(const nw_common_settings *all, const nw_model_settings *net, const nw_bench_settings *asked)
 {
     NW_AUTOFREE bench *b = calloc(1, sizeof *b);
     NW_FAIL_IF(!b, NW_E_MEMORY, "no memory for the benchmark");
-    b->settings = settings;
-    nw_status status = run_conv_bench(b);
+    b->net = net;
+    b->asked = asked;
+    nw_status status = run_conv_bench(b, all->threads ? all->threads : nw_machine_allowed_cpus());
     nw_model_free(&b->model);
     if (b->exec.pool) nw_pool_free(b->exec.pool);
     if (b->arena.base) nw_arena_destroy(&b->arena);

@@ -20,7 +20,10 @@
 typedef enum contestant { OURS, MPI, WITH, WITHOUT, CONTESTANTS } contestant;
 
 typedef struct bench {
-    const nw_settings *settings;
+    const nw_common_settings *all;
+    const nw_model_settings *net;
+    const nw_exchange_settings *exchange;
+    const nw_bench_settings *asked;
     int rank, size;
     nw_synthetic synthetic;
     nw_codec *codec;
@@ -33,7 +36,7 @@ typedef struct bench {
 
 static nw_status run_steps(bench *b, nw_driver *driver, nw_rank *rank, bool pretends)
 {
-    int steps = b->settings->measure.steps;
+    int steps = b->asked->steps;
     nw_go go = {.until = rank->machine->updates + steps, .batches = steps, .drain = true};
     b->synthetic.pretends = pretends;
     return nw_driver_run(driver, rank, &go);
@@ -45,20 +48,19 @@ static nw_status run_contestant(bench *b, contestant c)
     if (c == OURS) return run_steps(b, b->driver, &b->together, true);
     if (c == WITH) return run_steps(b, b->driver, &b->together, false);
     if (c == WITHOUT) return run_steps(b, b->local, &b->alone, false);
-    for (int i = 0; i < b->settings->measure.steps; i++)
-        NW_TRY(nw_mpi_allreduce(p->gradients, b->sum, p->learned.floats));
+    for (int i = 0; i < b->asked->steps; i++) NW_TRY(nw_mpi_allreduce(p->gradients, b->sum, p->learned.floats));
     return NW_OK;
 }
 
 static nw_status measure(bench *b)
 {
-    for (int round = -1; round < b->settings->measure.repeats; round++) {
+    for (int round = -1; round < b->asked->repeats; round++) {
         for (contestant c = 0; c < CONTESTANTS; c++) {
             NW_TRY(nw_mpi_barrier());
             int64_t begin = nw_now_ns();
             NW_TRY(run_contestant(b, c));
             NW_TRY(nw_mpi_barrier()); /* the slowest counts */
-            if (round >= 0) b->seconds[c][round] = nw_seconds(nw_now_ns() - begin) / b->settings->measure.steps;
+            if (round >= 0) b->seconds[c][round] = nw_seconds(nw_now_ns() - begin) / b->asked->steps;
         }
     }
     return NW_OK;
@@ -66,22 +68,22 @@ static nw_status measure(bench *b)
 
 static void print_result(bench *b, nw_cpu_ticks before)
 {
-    const nw_settings *s = b->settings;
+    const nw_exchange_settings *s = b->exchange;
     double median[CONTESTANTS], bytes = (double)b->synthetic.net->model.params.learned.floats * sizeof(float);
-    double images = (double)s->net.batch_size * b->size;
-    for (int c = 0; c < CONTESTANTS; c++) median[c] = nw_median(b->seconds[c], s->measure.repeats);
-    if (strcmp(s->measure.format, "json") == 0) {
+    double images = (double)b->net->batch_size * b->size;
+    for (int c = 0; c < CONTESTANTS; c++) median[c] = nw_median(b->seconds[c], b->asked->repeats);
+    if (strcmp(b->asked->format, "json") == 0) {
         nw_json json = nw_json_begin(stdout, true);
         nw_json_object(&json);
         nw_json_put_string(&json, "benchmark", "exchange");
-        nw_json_put_string(&json, "model", s->net.model);
-        nw_json_put_int(&json, "batch_size", s->net.batch_size);
+        nw_json_put_string(&json, "model", b->net->model);
+        nw_json_put_int(&json, "batch_size", b->net->batch_size);
         nw_json_put_int(&json, "world_size", b->size);
         nw_json_put_int(&json, "threads", nw_net_threads(b->synthetic.net));
         nw_json_put_string(&json, "exchange", "allreduce");
-        nw_json_put_string(&json, "method", s->world.method);
-        nw_json_put_int(&json, "delay", s->world.delay);
-        nw_json_put_int(&json, "bucket_bytes", s->world.bucket_bytes);
+        nw_json_put_string(&json, "method", s->method);
+        nw_json_put_int(&json, "delay", s->delay);
+        nw_json_put_int(&json, "bucket_bytes", s->bucket_bytes);
         nw_json_put_double(&json, "gradient_bytes", bytes);
         nw_json_put_double(&json, "exchange_gb_per_second", bytes / median[OURS] * 1e-9);
         nw_json_put_double(&json, "mpi_allreduce_gb_per_second", bytes / median[MPI] * 1e-9);
@@ -89,23 +91,23 @@ static void print_result(bench *b, nw_cpu_ticks before)
         nw_json_put_double(&json, "images_per_second_with", images / median[WITH]);
         nw_json_put_double(&json, "images_per_second_without", images / median[WITHOUT]);
         nw_json_put_double(&json, "with_over_without", median[WITHOUT] / median[WITH]);
-        nw_json_put_int(&json, "steps", s->measure.steps);
-        nw_json_put_int(&json, "repeats", s->measure.repeats);
+        nw_json_put_int(&json, "steps", b->asked->steps);
+        nw_json_put_int(&json, "repeats", b->asked->repeats);
         nw_json_put_string(&json, "mpi", nw_mpi_library());
         nw_bench_machine_json(&json, before);
         nw_json_object_end(&json);
         nw_json_end(&json);
         return;
     }
-    printf("%s, batch %d per rank, %d ranks of %d threads, gradient %.1f MB, method %s, delay %d\n", s->net.model,
-           s->net.batch_size, b->size, nw_net_threads(b->synthetic.net), bytes * 1e-6, s->world.method, s->world.delay);
+    printf("%s, batch %d per rank, %d ranks of %d threads, gradient %.1f MB, method %s, delay %d\n", b->net->model,
+           b->net->batch_size, b->size, nw_net_threads(b->synthetic.net), bytes * 1e-6, s->method, s->delay);
     printf("%-28s %8.2f GB/s\n", "MPI_Allreduce alone", bytes / median[MPI] * 1e-9);
     printf("%-28s %8.2f GB/s   %.3f of it\n", "this exchange alone", bytes / median[OURS] * 1e-9,
            median[MPI] / median[OURS]);
     printf("%-28s %8.2f images/s\n", "training without exchange", images / median[WITHOUT]);
     printf("%-28s %8.2f images/s   %.3f of it\n", "training with exchange", images / median[WITH],
            median[WITHOUT] / median[WITH]);
-    printf("median of %d rounds of %d steps; %s\n", s->measure.repeats, s->measure.steps, nw_mpi_library());
+    printf("median of %d rounds of %d steps; %s\n", b->asked->repeats, b->asked->steps, nw_mpi_library());
     nw_bench_machine_table(before);
 }
 
@@ -120,38 +122,39 @@ static nw_status make_rank(bench *b, const nw_exchange_options *options, nw_rank
 
 static nw_status prepare(bench *b)
 {
-    const nw_settings *s = b->settings;
-    nw_net_options o = nw_plan_net_alone(s, s->net.batch_size);
-    o.classes = s->net.classes ? s->net.classes : 10;
-    if (s->net.image_size) o.height = o.width = s->net.image_size;
-    NW_TRY(nw_mpi_start((int64_t)(s->world.timeout * 1e9), &b->rank, &b->size));
+    const nw_exchange_settings *s = b->exchange;
+    nw_net_options o = nw_plan_net_alone(b->all, b->net, b->net->batch_size);
+    o.classes = b->net->classes ? b->net->classes : 10;
+    if (b->net->image_size) o.height = o.width = b->net->image_size;
+    NW_TRY(nw_mpi_start((int64_t)(s->timeout * 1e9), &b->rank, &b->size));
     NW_FAIL_IF(b->size < 2, NW_E_ARGUMENT, "an exchange needs two ranks; run 'mpirun -np 2 nowait bench exchange'");
     NW_TRY(nw_synthetic_create(&b->synthetic, &o));
-    nw_codec_options codec = nw_codec_options_default(s->world.method);
+    nw_codec_options codec = nw_codec_options_default(s->method);
     NW_TRY(nw_codec_create(&b->codec, &codec));
     for (int i = 0; i < b->size; i++) b->ranks[i] = (uint16_t)i;
     nw_exchange_options e = {.name = "allreduce",
                              .group = {b->ranks, b->size, b->rank},
                              .params = &b->synthetic.net->model.params,
-                             .layout = {.codec = b->codec, .bucket_bytes = (size_t)s->world.bucket_bytes},
+                             .layout = {.codec = b->codec, .bucket_bytes = (size_t)s->bucket_bytes},
                              .pool = b->synthetic.net->model.pass.exec.pool,
-                             .delay = s->world.delay};
+                             .delay = s->delay};
     nw_exchange_options none = {.name = "none", .group = {b->ranks, 1, 0}, .params = e.params};
     NW_TRY(make_rank(b, &e, &b->together));
     NW_TRY(make_rank(b, &none, &b->alone));
-    nw_driver_options d = {.timeout_ns = (int64_t)(s->world.timeout * 1e9)};
+    nw_driver_options d = {.timeout_ns = (int64_t)(s->timeout * 1e9)};
     NW_TRY(nw_mpi_create(&b->driver, &d));
     NW_TRY(nw_local_create(&b->local, &d));
     NW_NEW(b->sum, b->synthetic.net->model.params.learned.floats, "a gradient");
     for (int c = 0; c < CONTESTANTS; c++) {
-        NW_NEW(b->seconds[c], s->measure.repeats, "%d times", s->measure.repeats);
+        NW_NEW(b->seconds[c], b->asked->repeats, "%d times", b->asked->repeats);
     }
     return NW_OK;
 }
 
-nw_status nw_bench_exchange(const nw_settings *settings)
+nw_status nw_bench_exchange(const nw_common_settings *all, const nw_model_settings *net,
+                            const nw_exchange_settings *exchange, const nw_bench_settings *asked)
 {
-    bench b = {.settings = settings};
+    bench b = {.all = all, .net = net, .exchange = exchange, .asked = asked};
     nw_cpu_ticks before = nw_machine_ticks();
     nw_status status = prepare(&b);
     if (status == NW_OK) status = measure(&b);

@@ -55,7 +55,7 @@ static nw_status measure(nw_loader *loaders[2], int steps, rate rates[2])
     return NW_OK;
 }
 
-static void print_json(const nw_settings *s, const nw_dataset *d, const nw_loader *loader, const rate rates[2],
+static void print_json(const nw_loader_options *o, int steps, const nw_loader *loader, const rate rates[2],
                        nw_cpu_ticks before)
 {
     int channels, height, width;
@@ -63,18 +63,18 @@ static void print_json(const nw_settings *s, const nw_dataset *d, const nw_loade
     nw_json json = nw_json_begin(stdout, true);
     nw_json_object(&json);
     nw_json_put_string(&json, "benchmark", "loader");
-    nw_json_put_string(&json, "dataset", d->name);
-    nw_json_put_string(&json, "source", d->height ? "memory" : "files");
+    nw_json_put_string(&json, "dataset", o->dataset->name);
+    nw_json_put_string(&json, "source", o->dataset->height ? "memory" : "files");
     nw_json_put_int(&json, "channels", channels);
     nw_json_put_int(&json, "height", height);
     nw_json_put_int(&json, "width", width);
-    nw_json_put_int(&json, "batch_size", s->net.batch_size);
-    nw_json_put_int(&json, "steps", s->measure.steps);
+    nw_json_put_int(&json, "batch_size", o->batch_size);
+    nw_json_put_int(&json, "steps", steps);
     nw_json_put_int(&json, "rounds", ROUNDS);
     nw_json_put_double(&json, "images_per_second_core", rates[0].median);
     nw_json_put_double(&json, "images_per_second_core_best", rates[0].best);
-    nw_json_put_int(&json, "workers", s->data.workers);
-    if (s->data.workers) {
+    nw_json_put_int(&json, "workers", o->workers);
+    if (o->workers) {
         nw_json_put_double(&json, "images_per_second", rates[1].median);
         nw_json_put_double(&json, "images_per_second_best", rates[1].best);
     }
@@ -83,31 +83,31 @@ static void print_json(const nw_settings *s, const nw_dataset *d, const nw_loade
     nw_json_end(&json);
 }
 
-static void print_table(const nw_settings *s, const nw_dataset *d, const nw_loader *loader, const rate rates[2],
+static void print_table(const nw_loader_options *o, int steps, const nw_loader *loader, const rate rates[2],
                         nw_cpu_ticks before)
 {
     int channels, height, width;
     nw_loader_shape(loader, &channels, &height, &width);
-    printf("dataset     %s, %s, batches of %d images of %d x %d x %d\n", d->name,
-           d->height ? "in memory: crop, flip, cutout" : "image files: random resized crop, flip", s->net.batch_size,
-           channels, height, width);
-    printf("a core      %.0f images/s (median of %d rounds of %d batches), %.0f best\n", rates[0].median, ROUNDS,
-           s->measure.steps, rates[0].best);
-    if (s->data.workers)
-        printf("%d worker%s   %.0f images/s with the caller's help, %.0f best\n", s->data.workers,
-               s->data.workers == 1 ? " " : "s", rates[1].median, rates[1].best);
+    printf("dataset     %s, %s, batches of %d images of %d x %d x %d\n", o->dataset->name,
+           o->dataset->height ? "in memory: crop, flip, cutout" : "image files: random resized crop, flip",
+           o->batch_size, channels, height, width);
+    printf("a core      %.0f images/s (median of %d rounds of %d batches), %.0f best\n", rates[0].median, ROUNDS, steps,
+           rates[0].best);
+    if (o->workers)
+        printf("%d worker%s   %.0f images/s with the caller's help, %.0f best\n", o->workers,
+               o->workers == 1 ? " " : "s", rates[1].median, rates[1].best);
     nw_bench_machine_table(before);
 }
 
-static nw_loader_options options_for(const nw_settings *s, const nw_dataset *d)
+static nw_loader_options options_for(const nw_dataset *d, int batch_size, int64_t seed)
 {
     nw_loader_options o = {.dataset = d,
                            .split = NW_SPLIT_TRAIN,
-                           .batch_size = s->net.batch_size,
+                           .batch_size = batch_size,
                            .shuffle = true,
                            .augmented = true,
                            .augment = nw_augment_plain(d),
-                           .seed = (uint64_t)s->all.seed,
+                           .seed = (uint64_t)seed,
                            .decode = nw_image_decode};
     o.augment.flip = true;
     if (d->height) {
@@ -120,29 +120,31 @@ static nw_loader_options options_for(const nw_settings *s, const nw_dataset *d)
     return o;
 }
 
-static nw_status run_loader_bench(const nw_settings *s, const nw_dataset *d, nw_loader *loaders[2])
+static nw_status run_loader_bench(nw_loader_options *o, int workers, const nw_bench_settings *asked,
+                                  nw_loader *loaders[2])
 {
-    nw_loader_options o = options_for(s, d);
-    NW_TRY(nw_loader_create(&loaders[0], &o));
-    o.workers = s->data.workers;
-    if (o.workers) NW_TRY(nw_loader_create(&loaders[1], &o));
+    NW_TRY(nw_loader_create(&loaders[0], o));
+    o->workers = workers;
+    if (workers) NW_TRY(nw_loader_create(&loaders[1], o));
     nw_cpu_ticks before = nw_machine_ticks();
     rate rates[2] = {{0}};
-    NW_TRY(measure(loaders, s->measure.steps, rates));
-    if (strcmp(s->measure.format, "json") == 0)
-        print_json(s, d, loaders[0], rates, before);
+    NW_TRY(measure(loaders, asked->steps, rates));
+    if (strcmp(asked->format, "json") == 0)
+        print_json(o, asked->steps, loaders[0], rates, before);
     else
-        print_table(s, d, loaders[0], rates, before);
+        print_table(o, asked->steps, loaders[0], rates, before);
     return NW_OK;
 }
 
-nw_status nw_bench_loader(const nw_settings *s)
+nw_status nw_bench_loader(const nw_common_settings *all, const nw_data_settings *data, int batch_size,
+                          const nw_bench_settings *asked)
 {
-    nw_dataset_options options = {.name = s->data.dataset, .dir = s->all.data_dir, .seed = (uint64_t)s->all.seed};
+    nw_dataset_options options = {.name = data->dataset, .dir = all->data_dir, .seed = (uint64_t)all->seed};
     NW_CLEANUP(nw_dataset_autoclose) nw_dataset *dataset = NULL;
     NW_TRY(nw_dataset_open(&dataset, &options));
+    nw_loader_options o = options_for(dataset, batch_size, all->seed);
     nw_loader *loaders[2] = {NULL, NULL};
-    nw_status status = run_loader_bench(s, dataset, loaders);
+    nw_status status = run_loader_bench(&o, data->workers, asked, loaders);
     nw_loader_free(loaders[0]);
     nw_loader_free(loaders[1]);
     return status;

@@ -55,28 +55,28 @@ static nw_status run_steps(nw_net *net, const float *images, const int32_t *labe
     return NW_OK;
 }
 
-static void print_json(const nw_settings *s, const nw_net *net, const measurement *m, const double *seconds,
+static void print_json(const nw_bench_settings *s, const nw_net *net, const measurement *m, const double *seconds,
                        nw_cpu_ticks before)
 {
     nw_json json = nw_json_begin(stdout, true);
     nw_json_object(&json);
     nw_json_put_string(&json, "benchmark", "train");
-    nw_json_put_string(&json, "model", s->net.model);
-    nw_json_put_int(&json, "batch_size", s->net.batch_size);
+    nw_json_put_string(&json, "model", net->options.model);
+    nw_json_put_int(&json, "batch_size", net->options.batch_size);
     nw_json_put_double(&json, "images_per_second", m->images_per_second);
     nw_json_put_double(&json, "images_per_second_best", m->best);
     nw_json_put_array(&json, "step_seconds");
-    for (int i = 0; i < s->measure.steps; i++) nw_json_double(&json, seconds[i]);
+    for (int i = 0; i < s->steps; i++) nw_json_double(&json, seconds[i]);
     nw_json_array_end(&json);
     nw_json_put_double(&json, "peak_gflops", m->peak * 1e-9);
     nw_json_put_string(&json, "precision", nw_net_precision(net));
     nw_json_put_string(&json, "isa", nw_net_isa(net));
     nw_json_put_int(&json, "threads", nw_net_threads(net));
-    nw_json_put_int(&json, "steps", s->measure.steps);
+    nw_json_put_int(&json, "steps", s->steps);
     nw_json_put_double(&json, "loss", m->loss);
     nw_json_put_int(&json, "peak_memory_bytes", (int64_t)nw_machine_peak_memory());
     nw_json_put_int(&json, "arena_bytes", (int64_t)nw_net_memory(net));
-    if (s->measure.profile) {
+    if (s->profile) {
         nw_json_put_object(&json, "profile");
         for (int w = 0; w < NW_WORK_KINDS; w++) nw_json_put_double(&json, nw_work_text((nw_work)w), m->work_share[w]);
         nw_json_put_double(&json, "other", m->other_share);
@@ -89,15 +89,15 @@ static void print_json(const nw_settings *s, const nw_net *net, const measuremen
     nw_json_end(&json);
 }
 
-static void print_table(const nw_settings *s, const nw_net *net, const measurement *m, nw_cpu_ticks before)
+static void print_table(const nw_bench_settings *s, const nw_net *net, const measurement *m, nw_cpu_ticks before)
 {
-    printf("model       %s, batch %d, %s on %s, %d thread%s\n", s->net.model, s->net.batch_size, nw_net_precision(net),
-           nw_net_isa(net), nw_net_threads(net), nw_net_threads(net) == 1 ? "" : "s");
-    printf("images/s    %.1f (median of %d steps), %.1f best\n", m->images_per_second, s->measure.steps, m->best);
+    printf("model       %s, batch %d, %s on %s, %d thread%s\n", net->options.model, net->options.batch_size,
+           nw_net_precision(net), nw_net_isa(net), nw_net_threads(net), nw_net_threads(net) == 1 ? "" : "s");
+    printf("images/s    %.1f (median of %d steps), %.1f best\n", m->images_per_second, s->steps, m->best);
     printf("peak        %.1f GFLOP/s from the bare micro-kernel, between the steps\n", m->peak * 1e-9);
     printf("memory      %.0f MB peak, of it %.0f MB planned before the first step\n",
            (double)nw_machine_peak_memory() / 1e6, (double)nw_net_memory(net) / 1e6);
-    if (s->measure.profile) {
+    if (s->profile) {
         printf("profile\n");
         for (int w = 0; w < NW_WORK_KINDS; w++)
             printf("  %-24s %5.1f %%\n", nw_work_text((nw_work)w), 100 * m->work_share[w]);
@@ -108,26 +108,26 @@ static void print_table(const nw_settings *s, const nw_net *net, const measureme
     nw_bench_machine_table(before);
 }
 
-nw_status nw_bench_train(const nw_settings *s)
+nw_status nw_bench_train(const nw_common_settings *all, const nw_model_settings *model, const nw_bench_settings *s)
 {
-    nw_net_options o = nw_plan_net_alone(s, s->net.batch_size);
+    nw_net_options o = nw_plan_net_alone(all, model, model->batch_size);
     NW_CLEANUP(nw_synthetic_free) nw_synthetic synthetic = {0};
-    NW_AUTOFREE double *seconds = malloc((size_t)s->measure.steps * sizeof *seconds);
-    NW_FAIL_IF(!seconds, NW_E_MEMORY, "no memory for the times of %d steps", s->measure.steps);
-    o.height = o.width = s->net.image_size;
+    NW_AUTOFREE double *seconds = malloc((size_t)s->steps * sizeof *seconds);
+    NW_FAIL_IF(!seconds, NW_E_MEMORY, "no memory for the times of %d steps", s->steps);
+    o.height = o.width = model->image_size;
     o.channels = 0; /* the model's own */
-    o.classes = s->net.classes;
+    o.classes = model->classes;
     o.learning_rate = 0.01f;
-    NW_TRY(nw_plan_variant(s, &o.variant));
+    NW_TRY(nw_plan_variant(model, &o.variant));
     NW_TRY(nw_synthetic_create(&synthetic, &o));
     nw_net *net = synthetic.net;
     if (nw_net_note(net)) fprintf(stderr, "nowait: %s\n", nw_net_note(net));
-    net->model.pass.exec.profile = s->measure.profile;
+    net->model.pass.exec.profile = s->profile;
 
     nw_cpu_ticks before = nw_machine_ticks();
     measurement m = {0};
-    NW_TRY(run_steps(net, synthetic.images, synthetic.labels, s->measure.steps, seconds, &m));
-    if (strcmp(s->measure.format, "json") == 0)
+    NW_TRY(run_steps(net, synthetic.images, synthetic.labels, s->steps, seconds, &m));
+    if (strcmp(s->format, "json") == 0)
         print_json(s, net, &m, seconds, before);
     else
         print_table(s, net, &m, before);

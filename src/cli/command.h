@@ -32,12 +32,12 @@ NW_COMMAND_MAP(NW_COMMAND_DECLARE)
 /* True if --help or -h is among the arguments. */
 bool nw_wants_help(int argc, char **argv);
 
-struct nw_settings;
-/* What `nowait train` with these settings would run, as YAML on stdout; then refuses what it would refuse before it
+struct nw_train_options;
+/* What `nowait train` with these options would run, as YAML on stdout; then refuses what it would refuse before it
  * looks for data. */
-nw_status nw_train_show(struct nw_settings *settings);
-/* Where `nowait train` with these settings would run, and the checkpoint that it would go on from, or NULL; both to be
- * freed. For those who start it. */
-nw_status nw_train_place(const struct nw_settings *settings, char **run_dir, char **resume);
+nw_status nw_train_show(const struct nw_train_options *options);
+/* Where `nowait train` with these options would run, and the checkpoint that it would go on from, or NULL; both to be
+ * freed. For those who start it. `tells`: on stderr what changes where a run goes on. */
+nw_status nw_train_place(const struct nw_train_options *options, bool tells, char **run_dir, char **resume);
 
 #endif

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "cli/command.h"
+#include "config/command_options.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -52,15 +53,12 @@ void nw_bench_machine_table(nw_cpu_ticks before)
 static const struct {
     const char *name, *what;
     unsigned command;
-    nw_status (*run)(const nw_settings *settings);
 } benchmarks[] = {
-    {"train", "images/s of whole training steps on synthetic data", NW_COMMAND_BENCH_TRAIN, nw_bench_train},
-    {"conv", "each convolution of a model, in three directions, against the peak", NW_COMMAND_BENCH_CONV,
-     nw_bench_conv},
-    {"codec", "GB/s of floats into what travels and back, beside memcpy", NW_COMMAND_BENCH_CODEC, nw_bench_codec},
-    {"exchange", "gradients between ranks of mpirun: alone, and beside training", NW_COMMAND_BENCH_EXCHANGE,
-     nw_bench_exchange},
-    {"loader", "images/s that are read, augmented and normalised", NW_COMMAND_BENCH_LOADER, nw_bench_loader},
+    {"train", "images/s of whole training steps on synthetic data", NW_COMMAND_BENCH_TRAIN},
+    {"conv", "each convolution of a model, in three directions, against the peak", NW_COMMAND_BENCH_CONV},
+    {"codec", "GB/s of floats into what travels and back, beside memcpy", NW_COMMAND_BENCH_CODEC},
+    {"exchange", "gradients between ranks of mpirun: alone, and beside training", NW_COMMAND_BENCH_EXCHANGE},
+    {"loader", "images/s that are read, augmented and normalised", NW_COMMAND_BENCH_LOADER},
 };
 enum { BENCHMARKS = sizeof benchmarks / sizeof benchmarks[0] };
 
@@ -78,6 +76,15 @@ static void usage(const char *name)
     printf("\n'nowait bench WHAT --help' shows the options.\n");
 }
 
+static nw_status run_benchmark(unsigned command, nw_bench_options o)
+{
+    if (command == NW_COMMAND_BENCH_TRAIN) return nw_bench_train(o.all, o.net, o.bench);
+    if (command == NW_COMMAND_BENCH_CONV) return nw_bench_conv(o.all, o.net, o.bench);
+    if (command == NW_COMMAND_BENCH_CODEC) return nw_bench_codec(o.all, o.bench);
+    if (command == NW_COMMAND_BENCH_EXCHANGE) return nw_bench_exchange(o.all, o.net, o.world, o.bench);
+    return nw_bench_loader(o.all, o.data, o.net->batch_size, o.bench);
+}
+
 nw_status nw_command_bench(int argc, char **argv)
 {
     if (nw_wants_help(argc, argv)) {
@@ -88,11 +95,11 @@ nw_status nw_command_bench(int argc, char **argv)
                "say what to measure: 'nowait bench train', 'conv', 'codec', 'exchange' or 'loader'");
     for (int i = 0; i < BENCHMARKS; i++) {
         if (strcmp(argv[0], benchmarks[i].name) != 0) continue;
-        NW_CLEANUP(nw_settings_free) nw_settings settings = {0};
+        NW_CLEANUP(nw_settings_free) nw_settings *settings = NULL;
         int positional;
         NW_TRY(nw_options_parse(benchmarks[i].command, argc - 1, argv + 1, &settings, &positional));
         NW_FAIL_IF(positional, NW_E_ARGUMENT, "'%s' is not understood here; --help lists the options", argv[1]);
-        return benchmarks[i].run(&settings);
+        return run_benchmark(benchmarks[i].command, nw_bench_options_of(settings));
     }
     return NW_FAIL(NW_E_ARGUMENT, "there is no benchmark '%s': it is train, conv, codec, exchange or loader", argv[0]);
 }

@@ -4,7 +4,7 @@
  */
 #include "cli/command.h"
 #include "setup/download.h"
-#include "config/options.h"
+#include "config/command_options.h"
 
 #include "base/json.h"
 #include "base/suggest.h"
@@ -27,17 +27,17 @@ static void usage(void)
     printf("\nNOWAIT_MIRROR in the environment has the same meaning as --url.\n");
 }
 
-static nw_status fetch(const char *name, const nw_settings *s)
+static nw_status fetch(const char *name, const nw_data_options *s)
 {
     nw_download_talk talk = {0};
     bool already;
     nw_fetch_options o = {.name = name,
-                          .dir = s->all.data_dir,
-                          .url = s->measure.url,
-                          .progress = s->all.quiet ? NULL : nw_download_say,
+                          .dir = s->all->data_dir,
+                          .url = s->url,
+                          .progress = s->all->quiet ? NULL : nw_download_say,
                           .progress_context = &talk};
     NW_TRY(nw_data_fetch(&o, &already));
-    printf("%s is %s in %s\n", name, already ? "already" : "now", s->all.data_dir);
+    printf("%s is %s in %s\n", name, already ? "already" : "now", s->all->data_dir);
     return NW_OK;
 }
 
@@ -136,39 +136,39 @@ static void json_facts(const nw_dataset *d, const nw_data_facts *f)
     nw_json_end(&json);
 }
 
-static nw_dataset_options options_of(const char *name, const nw_settings *s)
+static nw_dataset_options options_of(const char *name, const nw_data_options *s)
 {
     return (nw_dataset_options){.name = name,
-                                .dir = s->all.data_dir,
-                                .val_ratio = s->data.val_ratio,
-                                .classes = s->net.classes,
-                                .limit = s->data.limit,
-                                .seed = (uint64_t)s->all.seed};
+                                .dir = s->all->data_dir,
+                                .val_ratio = s->val_ratio,
+                                .classes = s->classes,
+                                .limit = s->limit,
+                                .seed = (uint64_t)s->all->seed};
 }
 
-static nw_status info(const char *name, const nw_settings *s)
+static nw_status info(const char *name, const nw_data_options *s)
 {
     NW_CLEANUP(nw_dataset_autoclose) nw_dataset *d = NULL;
     NW_CLEANUP(nw_data_facts_free) nw_data_facts facts = {0};
     nw_dataset_options o = options_of(name, s);
     NW_TRY(nw_dataset_open(&d, &o));
     NW_TRY(nw_data_measure(&facts, d));
-    if (strcmp(s->measure.format, "json") == 0)
+    if (strcmp(s->format, "json") == 0)
         json_facts(d, &facts);
     else
         print_facts(d, &facts);
     return NW_OK;
 }
 
-static nw_status import(const char *name, const nw_settings *s)
+static nw_status import(const char *name, const nw_data_options *s)
 {
     NW_CLEANUP(nw_dataset_autoclose) nw_dataset *d = NULL;
     char path[NW_PATH_SIZE], file[64];
     nw_dataset_options o = options_of(name, s);
     o.published = true;
     snprintf(file, sizeof file, "%.40s.nwraw", name);
-    NW_TRY(nw_path_put(path, s->all.data_dir, file));
-    const char *to = s->measure.output[0] ? s->measure.output : path;
+    NW_TRY(nw_path_put(path, s->all->data_dir, file));
+    const char *to = s->output[0] ? s->output : path;
     NW_TRY(nw_dataset_open(&d, &o));
     NW_TRY(nw_data_import(d, to));
     printf("%s is now in %s\n", name, to);
@@ -177,9 +177,9 @@ static nw_status import(const char *name, const nw_settings *s)
 
 nw_status nw_command_data(int argc, char **argv)
 {
-    static nw_status (*const run[])(const char *dataset, const nw_settings *settings) = {fetch, info, import};
+    static nw_status (*const run[])(const char *dataset, const nw_data_options *options) = {fetch, info, import};
     const char *names[] = {"fetch", "info", "import"};
-    NW_CLEANUP(nw_settings_free) nw_settings settings = {0};
+    NW_CLEANUP(nw_settings_free) nw_settings *settings = NULL;
     int positional, verb = 0;
     if (nw_wants_help(argc, argv)) {
         usage();
@@ -191,5 +191,6 @@ nw_status nw_command_data(int argc, char **argv)
     while (verb < 3 && strcmp(argv[0], names[verb])) verb++;
     NW_FAIL_IF(verb == 3, NW_E_ARGUMENT, "there is no 'nowait data %s'%s", argv[0],
                nw_suggest(argv[0], names, 3, "--help lists them").text);
-    return run[verb](argv[1], &settings);
+    nw_data_options options = nw_data_options_of(settings);
+    return run[verb](argv[1], &options);
 }

@@ -11,12 +11,13 @@ nw_status nw_command_eval(int argc, char **argv)
         nw_options_help(NW_COMMAND_EVAL, stdout);
         return NW_OK;
     }
-    NW_CLEANUP(nw_settings_free) nw_settings settings = {0};
+    NW_CLEANUP(nw_settings_free) nw_settings *settings = NULL;
     int positional;
     NW_TRY(nw_session_parse(NW_COMMAND_EVAL, argc, argv, &settings, &positional));
     NW_FAIL_IF(positional != 1, NW_E_ARGUMENT, "'nowait eval' takes one checkpoint, not %d; --help tells more",
                positional);
-    nw_session_notes(&settings);
+    nw_session_notes(settings);
     nw_session_catch_signals();
-    return nw_session_evaluate(&settings, argv[0]);
+    nw_eval_options options = nw_eval_options_of(settings);
+    return nw_session_evaluate(&options, argv[0]);
 }

@@ -279,10 +279,10 @@ static nw_status show_recipes(void)
 
 static nw_status show_config(int argc, char **argv)
 {
-    NW_CLEANUP(nw_settings_free) nw_settings settings = {0};
+    NW_CLEANUP(nw_settings_free) nw_settings *settings = NULL;
     int positional;
     NW_TRY(nw_session_parse(NW_COMMAND_TRAIN, argc, argv, &settings, &positional));
-    return nw_train_show(&settings);
+    return nw_train_show(nw_train_options_of(settings));
 }
 
 static nw_status show_completion(int argc, char **argv)

@@ -142,19 +142,19 @@ static nw_status draw_model(const nw_model *m, const char *path)
     return NW_OK;
 }
 
-static nw_status show_model(const char *name, const nw_settings *s)
+static nw_status show_model(const char *name, const nw_info_options *s)
 {
     enum { BATCH = 128 };
     static nw_model m;
     const nw_kernels *kernels;
     nw_model_options o = {.name = name,
-                          .height = s->net.image_size,
-                          .width = s->net.image_size,
-                          .classes = s->net.classes,
-                          .base_width = s->net.width};
+                          .height = s->net->image_size,
+                          .width = s->net->image_size,
+                          .classes = s->net->classes,
+                          .base_width = s->net->width};
     NW_TRY(nw_isa_select(NW_PRECISION_AUTO, &kernels, NULL));
-    int threads = s->all.threads ? s->all.threads : nw_machine_allowed_cpus();
-    NW_TRY(nw_plan_variant(s, &o.variant));
+    int threads = s->all->threads ? s->all->threads : nw_machine_allowed_cpus();
+    NW_TRY(nw_plan_variant(s->net, &o.variant));
     NW_TRY(nw_model_make(&m, &o, kernels, BATCH, threads));
     nw_arena arena = nw_arena_measure();
     nw_model_bind(&m, &arena);
@@ -162,7 +162,7 @@ static nw_status show_model(const char *name, const nw_settings *s)
     printf("training memory at batch %d in %s: %.0f MB (weights, gradients, momentum, activations, scratch)\n", BATCH,
            kernels->dtype == NW_BF16 ? "bf16" : "f32",
            ((double)arena.used + 4.0 * (double)m.params.learned.floats) / 1e6);
-    nw_status status = *s->measure.graph ? draw_model(&m, s->measure.graph) : NW_OK;
+    nw_status status = *s->graph ? draw_model(&m, s->graph) : NW_OK;
     nw_model_free(&m);
     return status;
 }
@@ -173,11 +173,12 @@ nw_status nw_command_info(int argc, char **argv)
         usage();
         return NW_OK;
     }
-    NW_CLEANUP(nw_settings_free) nw_settings settings = {0};
+    NW_CLEANUP(nw_settings_free) nw_settings *settings = NULL;
     int positional;
     NW_TRY(nw_options_parse(NW_COMMAND_INFO, argc, argv, &settings, &positional));
     NW_FAIL_IF(positional > 1, NW_E_ARGUMENT, "'nowait info' takes one model, not %d", positional);
-    if (!settings.measure.models) return positional ? show_model(argv[0], &settings) : show_machine();
+    nw_info_options options = nw_info_options_of(settings);
+    if (!options.models) return positional ? show_model(argv[0], &options) : show_machine();
     show_models();
     return NW_OK;
 }

@@ -18,7 +18,6 @@
 #include "experiment/child.h"
 #include "cli/command.h"
 #include "launch/launch.h"
-#include "config/option_table.h"
 #include "setup/plan.h"
 #include "setup/session.h"
 
@@ -38,8 +37,9 @@
 #include <unistd.h>
 
 typedef struct launch {
-    const nw_settings *own, *train_settings;
-    nw_words train; /* arguments of train, as the user gave them */
+    const nw_launch_options *own;
+    const nw_train_options *options; /* of train */
+    nw_words train;                  /* arguments of train, as the user gave them */
     nw_launch_spec plan;
     char program[4096];
     char *run_dir;
@@ -114,23 +114,26 @@ static nw_status take_train(launch *l, int count, char **arguments)
 {
     static const char *const shared[] = {"run-dir", "seed", "threads", "data-dir", "quiet"};
     for (size_t i = 0; i < sizeof shared / sizeof shared[0]; i++)
-        if (nw_settings_is_set(l->own, shared[i]))
-            NW_TRY(nw_words_add_format(&l->train, "--%s=%s", shared[i], nw_settings_value(l->own, shared[i])));
+        if (nw_settings_is_set(l->own->settings, shared[i]))
+            NW_TRY(
+                nw_words_add_format(&l->train, "--%s=%s", shared[i], nw_settings_value(l->own->settings, shared[i])));
     for (int i = 0; i < count; i++) NW_TRY(nw_words_add(&l->train, arguments[i]));
     return NW_OK;
 }
 
 /* Reads the arguments as train will, so that mistakes are found before anything is started. */
-static nw_status read_train(const launch *l, nw_settings *settings)
+static nw_status read_train(const launch *l, nw_settings **settings)
 {
     NW_AUTOFREE char **copy = calloc((size_t)l->train.count + 1, sizeof *copy);
     NW_FAIL_IF(!copy, NW_E_MEMORY, "no memory for the arguments");
     for (int i = 0; i < l->train.count; i++) copy[i] = l->train.at[i];
     int positional = 0;
     NW_TRY(nw_session_parse(NW_COMMAND_TRAIN, l->train.count, copy, settings, &positional));
-    NW_FAIL_IF(settings->job.print_config || settings->job.evaluate || strcmp(settings->job.recipe, "list") == 0,
-               NW_E_ARGUMENT, "'nowait launch' is for training; to look at something, call 'nowait train' itself");
-    return nw_plan_check(settings);
+    const nw_train_options *options = nw_train_options_of(*settings);
+    const nw_job_settings *job = &options->job;
+    NW_FAIL_IF(job->print_config || job->evaluate || strcmp(job->recipe, "list") == 0, NW_E_ARGUMENT,
+               "'nowait launch' is for training; to look at something, call 'nowait train' itself");
+    return nw_plan_check(options);
 }
 
 static bool find_in_path(const char *name)
@@ -154,11 +157,11 @@ static bool is_set(const char *variable)
 
 static nw_status choose_launcher(launch *l)
 {
-    const char *wanted = l->own->launch.launcher;
+    const char *wanted = l->own->launch->launcher;
     nw_launch_spec *p = &l->plan;
     p->allocation = is_set("SLURM_JOB_ID") || is_set("PBS_NODEFILE") || is_set("LSB_DJOB_HOSTFILE");
     p->launcher = NW_LAUNCHER_DIRECT;
-    if (l->own->launch.ranks == 1 && strcmp(wanted, "auto") == 0) return NW_OK;
+    if (l->own->launch->ranks == 1 && strcmp(wanted, "auto") == 0) return NW_OK;
     bool has_srun = find_in_path("srun"), inside = is_set("SLURM_JOB_ID");
     const char *mpirun = find_in_path("mpirun") ? "mpirun" : find_in_path("mpiexec") ? "mpiexec" : NULL;
     bool use_srun = strcmp(wanted, "srun") == 0 || (strcmp(wanted, "auto") == 0 && has_srun && (inside || !mpirun));
@@ -192,11 +195,11 @@ static void choose_threads(launch *l)
 {
     const nw_launch_spec *p = &l->plan;
     bool one_machine = !p->hosts[0] && !p->allocation && p->launcher != NW_LAUNCHER_SRUN;
-    if (p->ranks > p->cpus && one_machine && !l->own->all.quiet)
+    if (p->ranks > p->cpus && one_machine && !l->own->all->quiet)
         tell_user("%d ranks share %d CPUs: they take turns, and each step waits for the last", p->ranks, p->cpus);
-    if (p->ranks == 1 || l->train_settings->all.threads > 0 || !one_machine) return;
+    if (p->ranks == 1 || l->options->all.threads > 0 || !one_machine) return;
     l->threads = p->ranks < p->cpus ? p->cpus / p->ranks : 1;
-    if (!l->own->all.quiet) tell_user("%d ranks on %d CPUs: --threads %d each", p->ranks, p->cpus, l->threads);
+    if (!l->own->all->quiet) tell_user("%d ranks on %d CPUs: --threads %d each", p->ranks, p->cpus, l->threads);
 }
 
 static nw_status attempt_line(const launch *l, bool resume, nw_words *line);
@@ -208,10 +211,10 @@ static nw_status make_plan(launch *l)
     NW_FAIL_IF(length <= 0, NW_E_SYSTEM, "cannot find this program's own file: %s", strerror(errno));
     l->program[length] = 0;
     *p = (nw_launch_spec){.program = l->program,
-                          .ranks = l->own->launch.ranks,
+                          .ranks = l->own->launch->ranks,
                           .cpus = nw_machine_allowed_cpus(),
-                          .hosts = l->own->launch.hosts,
-                          .launcher_args = l->own->launch.launcher_args};
+                          .hosts = l->own->launch->hosts,
+                          .launcher_args = l->own->launch->launcher_args};
     NW_FAIL_IF(p->hosts[0] && !nw_file_is_regular(p->hosts), NW_E_FILE,
                "--hosts %s: there is no such file; it has a line for each host, for instance 'node1 slots=2'",
                p->hosts);
@@ -288,7 +291,7 @@ static nw_status run_attempt(launch *l, nw_supervisor *supervisor, bool resume, 
                          .kill_signal = launcher == NW_LAUNCHER_DIRECT ? SIGKILL : SIGTERM,
                          .root = mpirun && geteuid() == 0};
     l->saved = newest_checkpoint(l->run_dir);
-    if (l->attempt == 1 && !l->own->all.quiet)
+    if (l->attempt == 1 && !l->own->all->quiet)
         tell_user("%d rank%s in %s", l->plan.ranks, l->plan.ranks == 1 ? "" : "s", l->run_dir);
     if (log_begin(l, &e, "start")) {
         nw_json_put_int(&e.json, "ranks", l->plan.ranks);
@@ -302,13 +305,13 @@ static nw_status run_attempt(launch *l, nw_supervisor *supervisor, bool resume, 
 static bool take_restart(launch *l)
 {
     int64_t now = newest_checkpoint(l->run_dir);
-    if (now > l->saved) l->restarts_left = l->own->launch.max_restarts;
+    if (now > l->saved) l->restarts_left = l->own->launch->max_restarts;
     if (l->restarts_left == 0) return false;
     l->restarts_left--;
     char from[48] = "from the beginning: there is no checkpoint yet";
     if (now >= 0) snprintf(from, sizeof from, "from step %lld", (long long)now);
     tell_user("restarting %s (%d of %d restarts without a new checkpoint left)", from, l->restarts_left,
-              l->own->launch.max_restarts);
+              l->own->launch->max_restarts);
     entry e;
     if (log_begin(l, &e, "restart")) {
         nw_json_put_int(&e.json, "from_step", now < 0 ? 0 : now);
@@ -364,7 +367,7 @@ static nw_status attempt(launch *l, nw_supervisor *supervisor, bool *again)
     NW_FAIL_IF(!*again, NW_E_PEER,
                "a rank was lost, and %d restart%s brought no new checkpoint; after the cause is gone, continue with: "
                "nowait launch -n %d -- train --resume %s",
-               l->own->launch.max_restarts, l->own->launch.max_restarts == 1 ? "" : "s", l->plan.ranks, l->run_dir);
+               l->own->launch->max_restarts, l->own->launch->max_restarts == 1 ? "" : "s", l->plan.ranks, l->run_dir);
     return NW_OK;
 }
 
@@ -374,10 +377,10 @@ static nw_status supervise(launch *l)
     nw_supervisor_begin(&supervisor);
     nw_status status = log_open(l);
     bool again = status == NW_OK;
-    l->restarts_left = l->own->launch.max_restarts;
+    l->restarts_left = l->own->launch->max_restarts;
     for (l->attempt = 1; again; l->attempt++) {
         status = attempt(l, &supervisor, &again);
-        if (again && !nw_supervisor_pause(&supervisor, l->own->launch.restart_delay)) {
+        if (again && !nw_supervisor_pause(&supervisor, l->own->launch->restart_delay)) {
             again = false;
             status = interrupted(l);
         }
@@ -412,18 +415,18 @@ static void free_launch(launch *l)
     free(l->run_dir);
 }
 
-static nw_status launch_with(const nw_settings *own, int count, char **arguments)
+static nw_status launch_with(const nw_launch_options *own, int count, char **arguments)
 {
-    NW_CLEANUP(nw_settings_free) nw_settings train = {0};
-    NW_CLEANUP(free_launch) launch l = {.own = own, .train_settings = &train, .log = {.file = -1}};
+    NW_CLEANUP(nw_settings_free) nw_settings *train = NULL;
+    NW_CLEANUP(free_launch) launch l = {.own = own, .log = {.file = -1}};
     NW_AUTOFREE char *resume = NULL;
     NW_TRY(take_train(&l, count, arguments));
     NW_TRY(read_train(&l, &train));
-    train.all.quiet = true; /* train itself will say what there is to say */
-    NW_TRY(nw_settings_name_run(&train, own->launch.ranks));
-    NW_TRY(nw_train_place(&train, &l.run_dir, &resume));
+    l.options = nw_train_options_of(train);
+    NW_TRY(nw_settings_name_run(train, own->launch->ranks));
+    NW_TRY(nw_train_place(l.options, false, &l.run_dir, &resume)); /* train itself will tell what there is to tell */
     NW_TRY(make_plan(&l));
-    return own->launch.dry_run ? print_line(&l) : supervise(&l);
+    return own->launch->dry_run ? print_line(&l) : supervise(&l);
 }
 
 static nw_status print_help(void)
@@ -445,10 +448,11 @@ nw_status nw_command_launch(int argc, char **argv)
                "say what to train behind two dashes, for instance: nowait launch -n 2 -- train --recipe demo");
     NW_FAIL_IF(nw_wants_help(argc - dashes, argv + dashes), NW_E_ARGUMENT,
                "for help on training call 'nowait train --help'");
-    NW_CLEANUP(nw_settings_free) nw_settings own = {0};
+    NW_CLEANUP(nw_settings_free) nw_settings *settings = NULL;
     int positional;
-    NW_TRY(nw_options_parse(NW_COMMAND_LAUNCH, dashes, argv, &own, &positional));
+    NW_TRY(nw_options_parse(NW_COMMAND_LAUNCH, dashes, argv, &settings, &positional));
     NW_FAIL_IF(positional > 0, NW_E_ARGUMENT, "'%s' is not understood before the two dashes; options begin with dashes",
                argv[0]);
+    nw_launch_options own = nw_launch_options_of(settings);
     return launch_with(&own, argc - dashes - 2, argv + dashes + 2);
 }

@@ -16,7 +16,7 @@
 #include <string.h>
 
 typedef struct predictor {
-    const nw_settings *settings;
+    nw_predict_options options;
     nw_dataset dataset; /* what the checkpoint says of it; no images */
     nw_net *net;
     nw_transform transform;
@@ -94,11 +94,11 @@ static nw_status prepare(predictor *p, const char *checkpoint)
     nw_net_options options;
     bool averaged;
     NW_FAIL_IF(
-        strcmp(p->settings->data.normalise, "mean-image") == 0, NW_E_UNSUPPORTED,
+        strcmp(p->options.run->data.normalise, "mean-image") == 0, NW_E_UNSUPPORTED,
         "this network subtracts the mean of its training images, which a checkpoint does not hold; 'nowait eval' "
         "works with it");
-    NW_TRY(nw_plan_augment(p->settings, &p->dataset, false, NULL, &augment));
-    NW_TRY(nw_plan_net(p->settings, &p->dataset, &augment, 1, &options));
+    NW_TRY(nw_plan_augment(&p->options.run->data, &p->dataset, false, NULL, &augment));
+    NW_TRY(nw_plan_net(p->options.run, &p->dataset, &augment, 1, &options));
     NW_FAIL_IF(options.height != options.width, NW_E_UNSUPPORTED,
                "'predict' takes networks for square images, not %d x %d", options.height, options.width);
     NW_TRY(nw_session_load(checkpoint, &options, &p->net, &averaged));
@@ -126,7 +126,7 @@ static nw_status answer(predictor *p, const char *path)
     const float *input = p->colour;
     if (p->dataset.channels == 1) {
         nw_augment usual;
-        NW_TRY(nw_plan_augment(p->settings, &p->dataset, false, NULL, &usual));
+        NW_TRY(nw_plan_augment(&p->options.run->data, &p->dataset, false, NULL, &usual));
         for (size_t i = 0; i < pixels; i++) {
             float grey = 0.299f * p->colour[i] + 0.587f * p->colour[pixels + i] + 0.114f * p->colour[2 * pixels + i];
             p->input[i] = (grey - usual.mean[0]) / usual.deviation[0];
@@ -148,8 +148,8 @@ static void softmax(float *values, int count)
 
 static void print_answer(predictor *p, const char *path)
 {
-    int classes = p->dataset.classes, top = nw_min(p->settings->measure.top, classes);
-    bool as_json = strcmp(p->settings->measure.format, "json") == 0;
+    int classes = p->dataset.classes, top = nw_min(p->options.top, classes);
+    bool as_json = strcmp(p->options.format, "json") == 0;
     softmax(p->logits, classes);
     if (as_json) {
         nw_json_object(&p->json);
@@ -186,7 +186,7 @@ static void print_answer(predictor *p, const char *path)
 static nw_status predict(predictor *p, int count, char **paths)
 {
     NW_TRY(prepare(p, paths[0]));
-    bool as_json = strcmp(p->settings->measure.format, "json") == 0;
+    bool as_json = strcmp(p->options.format, "json") == 0;
     if (as_json) {
         p->json = nw_json_begin(stdout, true);
         nw_json_array(&p->json);
@@ -222,11 +222,12 @@ nw_status nw_command_predict(int argc, char **argv)
         nw_options_help(NW_COMMAND_PREDICT, stdout);
         return NW_OK;
     }
-    NW_CLEANUP(nw_settings_free) nw_settings settings = {0};
-    NW_CLEANUP(free_predictor) predictor p = {.settings = &settings};
+    NW_CLEANUP(nw_settings_free) nw_settings *settings = NULL;
+    NW_CLEANUP(free_predictor) predictor p = {0};
     int positional;
     NW_TRY(nw_session_parse(NW_COMMAND_PREDICT, argc, argv, &settings, &positional));
     NW_FAIL_IF(positional < 2, NW_E_ARGUMENT,
                "'nowait predict' takes a checkpoint and at least one image; --help tells more");
+    p.options = nw_predict_options_of(settings);
     return predict(&p, positional, argv);
 }

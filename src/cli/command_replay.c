@@ -21,8 +21,8 @@
 #include <unistd.h>
 
 typedef struct replay {
-    const nw_settings *asked; /* of this command */
-    const char *run;          /* that is replayed */
+    const nw_replay_options *asked;
+    const char *run; /* that is replayed */
     nw_recording recording;
     bool whole;    /* to its end, which summary.json tells of */
     char *from;    /* the checkpoint that the next part begins with; NULL: anew */
@@ -34,7 +34,7 @@ typedef struct replay {
 /* ---- one part ---------------------------------------------------------------------------------------------------- */
 
 /* Its options are in the file beside its event log; those of this command that decide no numbers replace them. */
-static nw_status parse_part(const replay *r, const nw_log_part *part, nw_settings *s)
+static nw_status parse_part(const replay *r, const nw_log_part *part, nw_settings **s)
 {
     NW_AUTOFREE char *config = NULL;
     char sha256[65], threads[16];
@@ -45,22 +45,23 @@ static nw_status parse_part(const replay *r, const nw_log_part *part, nw_setting
     NW_TRY(nw_file_hash(config, &bytes, sha256));
     NW_FAIL_IF(strcmp(sha256, part->header.config_sha256) != 0, NW_E_FILE,
                "%s was changed since the run was recorded; restore it from a copy", config);
-    snprintf(threads, sizeof threads, "%d", r->asked->all.threads);
+    snprintf(threads, sizeof threads, "%d", r->asked->all->threads);
     arguments[count++] = "--recipe";
     arguments[count++] = config;
-    if (nw_settings_is_set(r->asked, "threads")) arguments[count++] = "--threads", arguments[count++] = threads;
-    if (nw_settings_is_set(r->asked, "data-dir"))
-        arguments[count++] = "--data-dir", arguments[count++] = r->asked->all.data_dir;
-    if (r->asked->all.quiet) arguments[count++] = "--quiet";
+    if (nw_settings_is_set(r->asked->settings, "threads"))
+        arguments[count++] = "--threads", arguments[count++] = threads;
+    if (nw_settings_is_set(r->asked->settings, "data-dir"))
+        arguments[count++] = "--data-dir", arguments[count++] = r->asked->all->data_dir;
+    if (r->asked->all->quiet) arguments[count++] = "--quiet";
     return nw_options_parse(NW_COMMAND_TRAIN, count, (char **)arguments, s, &positional);
 }
 
 /* Other kernels give other bits. */
-static nw_status check_machine(const nw_log_part *part, const nw_settings *s)
+static nw_status check_machine(const nw_log_part *part, const nw_model_settings *net)
 {
     const nw_log_header *h = &part->header;
     const nw_kernels *kernels;
-    NW_TRY(nw_isa_select(nw_settings_precision(s), &kernels, NULL));
+    NW_TRY(nw_isa_select(nw_settings_precision(net), &kernels, NULL));
     const char *precision = kernels->dtype == NW_BF16 ? "bf16" : "f32";
     NW_FAIL_IF(
         strcmp(kernels->isa, h->isa) != 0 || strcmp(precision, h->precision) != 0, NW_E_UNSUPPORTED,
@@ -70,7 +71,8 @@ static nw_status check_machine(const nw_log_part *part, const nw_settings *s)
     return NW_OK;
 }
 
-static nw_status train_part(replay *r, const nw_settings *s, const nw_dataset *d, const nw_log_part *part, bool last)
+static nw_status train_part(replay *r, const nw_train_options *s, const nw_dataset *d, const nw_log_part *part,
+                            bool last)
 {
     nw_world world = {.mode = NW_REPLICAS_REPLAY, .size = part->header.world};
     NW_CLEANUP(nw_plan_free) nw_run_options o = {0};
@@ -79,9 +81,9 @@ static nw_status train_part(replay *r, const nw_settings *s, const nw_dataset *d
     nw_stopwatch_enter(&watch, NW_PHASE_PREPROCESS, nw_now_ns());
     bool shows = !s->all.quiet;
     NW_TRY(nw_plan_run(s, d, &world, &o));
-    NW_TRY(nw_session_config_text(s, &config));
+    NW_TRY(nw_session_config_text(s->settings, &config));
     o.group.recorded = part;
-    o.run_dir = r->asked->all.run_dir[0] ? r->asked->all.run_dir : NULL;
+    o.run_dir = r->asked->all->run_dir[0] ? r->asked->all->run_dir : NULL;
     o.config = config.text;
     o.resume = r->from;
     o.rollbacks = 0; /* where the run went back, another part begins */
@@ -97,18 +99,19 @@ static nw_status train_part(replay *r, const nw_settings *s, const nw_dataset *d
 
 static nw_status replay_part(replay *r, const nw_log_part *part, bool last)
 {
-    NW_CLEANUP(nw_settings_free) nw_settings s = {0};
+    NW_CLEANUP(nw_settings_free) nw_settings *settings = NULL;
     NW_CLEANUP(nw_dataset_autoclose) nw_dataset *dataset = NULL;
-    NW_TRY(parse_part(r, part, &s));
-    NW_TRY(check_machine(part, &s));
+    NW_TRY(parse_part(r, part, &settings));
+    const nw_train_options *s = nw_train_options_of(settings);
+    NW_TRY(check_machine(part, &s->net));
     if (part->first_step > 0 && !r->from) { /* it began with the checkpoint of another run */
-        NW_FAIL_IF(!s.job.resume[0], NW_E_ARGUMENT,
+        NW_FAIL_IF(!s->job.resume[0], NW_E_ARGUMENT,
                    "the event log of %s begins at step %" PRId64 "; give the checkpoint of that step with --from",
                    r->run, part->first_step);
-        NW_TRY(nw_text_copy(&r->from, s.job.resume));
+        NW_TRY(nw_text_copy(&r->from, s->job.resume));
     }
-    NW_TRY(nw_plan_dataset(&s, &dataset));
-    return train_part(r, &s, dataset, part, last);
+    NW_TRY(nw_plan_dataset(&s->all, &s->data, s->net.classes, &dataset));
+    return train_part(r, s, dataset, part, last);
 }
 
 /* ---- comparing --------------------------------------------------------------------------------------------------- */
@@ -208,19 +211,19 @@ static nw_status make_folder(replay *r)
 static nw_status check_run_dir(const replay *r)
 {
     NW_AUTOFREE char *config = NULL;
-    if (!r->asked->all.run_dir[0]) return NW_OK;
-    NW_TRY(nw_path_join(&config, r->asked->all.run_dir, NW_CHECKPOINT_CONFIG));
+    if (!r->asked->all->run_dir[0]) return NW_OK;
+    NW_TRY(nw_path_join(&config, r->asked->all->run_dir, NW_CHECKPOINT_CONFIG));
     NW_FAIL_IF(nw_file_is_regular(config), NW_E_ARGUMENT, "%s holds a run already; choose another --run-dir, or none",
-               r->asked->all.run_dir);
+               r->asked->all->run_dir);
     return NW_OK;
 }
 
 static nw_status replay_all(replay *r)
 {
-    int64_t limit = r->asked->measure.steps > 0 ? r->asked->measure.steps : r->asked->all.max_steps;
+    int64_t limit = r->asked->steps > 0 ? r->asked->steps : r->asked->all->max_steps;
     r->whole = limit == 0;
     NW_TRY(check_run_dir(r));
-    if (r->asked->replay.from[0]) NW_TRY(start_from(r, r->asked->replay.from));
+    if (r->asked->from[0]) NW_TRY(start_from(r, r->asked->from));
     if (limit > 0) NW_TRY(nw_recording_limit(&r->recording, limit));
     NW_TRY(find_beginning(r));
     if (r->recording.count > 1) NW_TRY(make_folder(r));
@@ -240,11 +243,11 @@ static nw_status replay_all(replay *r)
     return NW_OK;
 }
 
-static nw_status replay_run(const nw_settings *s, const char *run)
+static nw_status replay_run(const nw_replay_options *s, const char *run)
 {
     replay r = {.asked = s, .run = run};
     nw_status status = nw_recording_load(&r.recording, run);
-    if (status == NW_OK) status = s->replay.show ? nw_recording_print(&r.recording, stdout) : replay_all(&r);
+    if (status == NW_OK) status = s->show ? nw_recording_print(&r.recording, stdout) : replay_all(&r);
     bool left = r.between && nw_file_is_directory(r.between) && nw_directory_discard(r.between) != NW_OK;
     if (r.folder && !left) rmdir(r.folder);
     nw_recording_free(&r.recording);
@@ -263,11 +266,12 @@ nw_status nw_command_replay(int argc, char **argv)
         nw_options_help(NW_COMMAND_REPLAY, stdout);
         return NW_OK;
     }
-    NW_CLEANUP(nw_settings_free) nw_settings settings = {0};
+    NW_CLEANUP(nw_settings_free) nw_settings *settings = NULL;
     int positional;
     NW_TRY(nw_options_parse(NW_COMMAND_REPLAY, argc, argv, &settings, &positional));
     NW_FAIL_IF(positional != 1, NW_E_ARGUMENT, "'nowait replay' takes one run's directory, not %d; --help tells more",
                positional);
     nw_session_catch_signals();
-    return replay_run(&settings, argv[0]);
+    nw_replay_options options = nw_replay_options_of(settings);
+    return replay_run(&options, argv[0]);
 }

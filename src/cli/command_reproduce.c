@@ -45,9 +45,8 @@ static nw_status list(void)
 /* ---- doing them -------------------------------------------------------------------------------------------------- */
 
 /* The line of an experiment of one run. */
-static nw_status print_line(const nw_experiment *e, const nw_trials *trials)
+static nw_status print_line(const nw_experiment *e, const char *scale, const nw_trials *trials)
 {
-    const char *scale = trials->settings->experiment.scale;
     nw_sample sample;
     char published[16] = "-";
     NW_TRY(nw_trial_sample(trials, &trials->at[0], "test_top1", &sample));
@@ -59,14 +58,13 @@ static nw_status print_line(const nw_experiment *e, const nw_trials *trials)
     return NW_OK;
 }
 
-static nw_status reproduce(const nw_experiment *e, const char *run, nw_trials *trials)
+static nw_status reproduce(const nw_experiment *e, const char *run, const nw_reproduce_options *o, nw_trials *trials)
 {
-    const nw_settings *s = trials->settings;
-    NW_TRY(nw_experiment_plan(e, trials));
-    if (trials->remark && (s->experiment.dry_run || !s->all.quiet)) fprintf(stderr, "nowait: %s\n", trials->remark);
+    NW_TRY(nw_experiment_plan(e, o, trials));
+    if (trials->remark && (o->dry_run || !o->all->quiet)) fprintf(stderr, "nowait: %s\n", trials->remark);
     NW_TRY(nw_trials_run(trials, run));
-    if (s->experiment.dry_run) return NW_OK;
-    return e->recipe ? print_line(e, trials) : nw_experiment_report(e, trials);
+    if (o->dry_run) return NW_OK;
+    return e->recipe ? print_line(e, o->scale, trials) : nw_experiment_report(e, o->scale, trials);
 }
 
 /* Whether `wanted` is the experiment, its paper, or one of its runs (then *run is the run's name, otherwise NULL). */
@@ -80,21 +78,26 @@ static bool wants(const nw_experiment *e, const char *wanted, const char **run)
     return true;
 }
 
-static nw_status run_matching(const nw_paper *paper, const char *wanted, const nw_settings *s, char *const *given,
-                              int count)
+static nw_status run_matching(const nw_paper *paper, const char *wanted, const nw_reproduce_options *o,
+                              char *const *given, int count)
 {
     const char *run;
     int single = 0, all = 0;
     for (int i = 0; i < paper->count; i++)
         if (wants(&paper->at[i], wanted, &run)) all++, single += paper->at[i].recipe != NULL;
     NW_FAIL_IF(!all, NW_E_ARGUMENT, "there is no experiment '%s'; 'nowait reproduce list' shows all", wanted);
-    if (single && !s->experiment.dry_run)
-        printf("%-28s %10s %10s %6s %s\n", "experiment", "published", "here", "epochs", "what");
+    if (single && !o->dry_run) printf("%-28s %10s %10s %6s %s\n", "experiment", "published", "here", "epochs", "what");
     for (int i = 0; i < paper->count; i++) {
         if (!wants(&paper->at[i], wanted, &run)) continue;
         NW_CLEANUP(nw_trials_free)
-        nw_trials trials = {.settings = s, .given = given, .given_count = count, .given_wins = true};
-        NW_TRY(reproduce(&paper->at[i], run, &trials));
+        nw_trials trials = {.seed = o->all->seed,
+                            .seeds = o->seeds,
+                            .quiet = o->all->quiet,
+                            .dry_run = o->dry_run,
+                            .given = given,
+                            .given_count = count,
+                            .given_wins = true};
+        NW_TRY(reproduce(&paper->at[i], run, o, &trials));
     }
     return NW_OK;
 }
@@ -120,9 +123,10 @@ nw_status nw_command_reproduce(int argc, char **argv)
     NW_AUTOFREE char **kept = calloc((size_t)argc + 1, sizeof *kept), *name = strndup(wanted, strcspn(wanted, "/"));
     NW_FAIL_IF(!kept || !name, NW_E_MEMORY, "no memory for the arguments");
     NW_CLEANUP(nw_paper_free) nw_paper paper = {0};
-    NW_CLEANUP(nw_settings_free) nw_settings settings = {0};
+    NW_CLEANUP(nw_settings_free) nw_settings *settings = NULL;
     int positional, count = nw_child_keep(NW_COMMAND_REPRODUCE, own, argc - 1, argv + 1, kept);
     NW_TRY(nw_options_parse(NW_COMMAND_REPRODUCE, argc, argv, &settings, &positional));
     NW_TRY(nw_paper_read(&paper, name));
-    return run_matching(&paper, wanted, &settings, kept, count);
+    nw_reproduce_options options = nw_reproduce_options_of(settings);
+    return run_matching(&paper, wanted, &options, kept, count);
 }

@@ -15,16 +15,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-static nw_status sweep(const nw_settings *s, char *const *given, int count)
+static nw_status sweep(const nw_sweep_options *o, char *const *given, int count)
 {
-    NW_CLEANUP(nw_trials_free) nw_trials trials = {.settings = s, .given = given, .given_count = count};
-    NW_FAIL_IF(s->experiment.grid.count == 0 && s->experiment.seeds < 2, NW_E_ARGUMENT,
+    NW_CLEANUP(nw_trials_free)
+    nw_trials trials = {
+        .seed = o->all->seed, .seeds = o->seeds, .quiet = o->all->quiet, .given = given, .given_count = count};
+    NW_FAIL_IF(o->grid->count == 0 && o->seeds < 2, NW_E_ARGUMENT,
                "a sweep needs --grid OPTION=VALUE,VALUE or --seeds N; --help tells more");
-    bool named = s->all.run_dir[0];
-    NW_TRY(nw_text_print(&trials.dir, "%s%s", named ? "" : "runs/sweep-", named ? s->all.run_dir : s->job.run_name));
-    NW_TRY(nw_trials_add_grid(&trials, &s->experiment.grid));
+    bool named = o->all->run_dir[0];
+    NW_TRY(nw_text_print(&trials.dir, "%s%s", named ? "" : "runs/sweep-", named ? o->all->run_dir : o->run_name));
+    NW_TRY(nw_trials_add_grid(&trials, o->grid));
     NW_TRY(nw_trials_run(&trials, NULL));
-    return nw_trials_report(&trials);
+    return nw_trials_report(&trials, strcmp(o->format, "json") == 0);
 }
 
 nw_status nw_command_sweep(int argc, char **argv)
@@ -39,8 +41,9 @@ nw_status nw_command_sweep(int argc, char **argv)
     NW_AUTOFREE char **kept = calloc((size_t)argc + 1, sizeof *kept);
     NW_FAIL_IF(!kept, NW_E_MEMORY, "no memory for the arguments");
     int positional, count = nw_child_keep(NW_COMMAND_SWEEP, own, argc, argv, kept); /* parsing changes their order */
-    NW_CLEANUP(nw_settings_free) nw_settings settings = {0};
+    NW_CLEANUP(nw_settings_free) nw_settings *settings = NULL;
     NW_TRY(nw_options_parse(NW_COMMAND_SWEEP, argc, argv, &settings, &positional));
     NW_FAIL_IF(positional > 0, NW_E_ARGUMENT, "'nowait sweep' takes options only, not '%s'", argv[0]);
-    return sweep(&settings, kept, count);
+    nw_sweep_options options = nw_sweep_options_of(settings);
+    return sweep(&options, kept, count);
 }

@@ -8,7 +8,7 @@
  */
 #include "bench/calibrate.h"
 #include "cli/command.h"
-#include "config/option_file.h"
+#include "config/option_table.h"
 #include "setup/plan.h"
 #include "config/recipe.h"
 #include "setup/session.h"
@@ -114,14 +114,15 @@ static change change_of(const nw_option *o)
     return CHANGES_RUN;
 }
 
-/* What is asked for differently than by the run in a directory: refused, or said where it may change. */
-static nw_status compare_options(const nw_settings *s, const nw_settings *earlier, const char *dir)
+/* What is asked for differently than by the run in a directory: refused, or told where it may change. */
+static nw_status compare_options(const nw_settings *s, const nw_settings *earlier, const char *dir, bool tells)
 {
     char changed[1024] = "", said[1024] = "";
     for (int i = 0; i < nw_option_count(); i++) {
         const nw_option *o = nw_option_at(i);
-        const char *now = s->memory->slots[i].text, *then = earlier->memory->slots[i].text;
-        if (!now || !then || strcmp(now, then) == 0) continue;
+        if (!(o->commands & NW_COMMAND_TRAIN)) continue;
+        const char *now = nw_settings_value(s, o->name), *then = nw_settings_value(earlier, o->name);
+        if (strcmp(now, then) == 0) continue;
         change kind = change_of(o);
         if (kind == CHANGES_NOTHING) continue;
         char *list = kind == CHANGES_LENGTH ? said : changed;
@@ -134,27 +135,29 @@ static nw_status compare_options(const nw_settings *s, const nw_settings *earlie
         "%s holds a run with other settings, and would go on with %s; give --suffix or --run-dir for a run of its "
         "own, or the settings that it began with",
         dir, changed);
-    if (*said && !s->all.quiet) fprintf(stderr, "nowait: %s goes on with %s\n", dir, said);
+    if (*said && tells) fprintf(stderr, "nowait: %s goes on with %s\n", dir, said);
     return NW_OK;
 }
 
-static nw_status compare_with_run(const nw_settings *s, const char *dir)
+static nw_status compare_with_run(const nw_settings *s, const char *dir, bool tells)
 {
     NW_AUTOFREE char *path = NULL;
-    NW_CLEANUP(nw_settings_free) nw_settings earlier = {0};
+    NW_CLEANUP(nw_settings_free) nw_settings *earlier = NULL;
+    int positional;
     bool holds;
     NW_TRY(holds_run(dir, &holds));
     if (!holds) return NW_OK;
     NW_TRY(nw_path_join(&path, dir, NW_CHECKPOINT_CONFIG));
-    NW_TRY(nw_settings_begin(&earlier, NW_COMMAND_TRAIN));
-    NW_TRY(nw_config_apply(&earlier, path, NW_LAYER_RECIPE));
-    return compare_options(s, &earlier, dir);
+    char *recipe[] = {(char *)"--recipe", path};
+    NW_TRY(nw_options_parse(NW_COMMAND_TRAIN, 2, recipe, &earlier, &positional));
+    return compare_options(s, earlier, dir, tells);
 }
 
-nw_status nw_train_place(const nw_settings *s, char **run_dir, char **resume)
+nw_status nw_train_place(const nw_train_options *s, bool tells, char **run_dir, char **resume)
 {
     *run_dir = *resume = NULL;
-    bool holds, elsewhere = s->all.run_dir[0] && strcmp(nw_settings_origin(s, "run-dir"), "command line") == 0;
+    bool holds,
+        elsewhere = s->all.run_dir[0] && strcmp(nw_settings_origin(s->settings, "run-dir"), "command line") == 0;
     if (s->job.resume[0] && nw_checkpoint_exists(s->job.resume)) {
         NW_CLEANUP(nw_checkpoint_autoclose) nw_checkpoint *c = NULL;
         NW_TRY(nw_text_copy(resume, s->job.resume));
@@ -180,7 +183,7 @@ nw_status nw_train_place(const nw_settings *s, char **run_dir, char **resume)
     if (*resume || !nw_file_is_directory(wanted) || !nw_checkpoint_exists(wanted)) return NW_OK;
     NW_FAIL_IF(s->job.configs.count == 0, NW_E_ARGUMENT,
                "%s holds a run already; continue it with --resume %s, or choose another --run-dir", wanted, wanted);
-    NW_TRY(compare_with_run(s, wanted));
+    NW_TRY(compare_with_run(s->settings, wanted, tells));
     return nw_text_copy(resume, wanted);
 }
 
@@ -201,7 +204,7 @@ static void print_servers(const nw_run_options *o)
     }
 }
 
-static void print_world(const nw_settings *s, const nw_run_options *o, const nw_world *w)
+static void print_world(const nw_train_options *s, const nw_run_options *o, const nw_world *w)
 {
     bool served = strcmp(s->world.exchange, "server") == 0;
     if (w->mode == NW_REPLICAS_ALONE) return;
@@ -225,18 +228,18 @@ static void warn_of_threads(const nw_world *w)
         fprintf(stderr, "nowait: %d threads share %d CPUs, which is slower than %d\n", w->threads, cpus, cpus);
 }
 
-static void print_start(const nw_settings *s, const nw_run_options *o, const nw_world *w, const nw_dataset *d,
+static void print_start(const nw_train_options *s, const nw_run_options *o, const nw_world *w, const nw_dataset *d,
                         const char *run_dir)
 {
     if (s->job.git) fprintf(stderr, "nowait %s, commit %s\n", nw_version(), nw_build_commit());
-    nw_settings_print(s, stderr);
+    nw_settings_print(s->settings, stderr);
     fprintf(stderr, "data      %s: %lld training and %lld test images, %d classes (%s)\n", d->name,
             (long long)d->split[NW_SPLIT_TRAIN].count, (long long)d->split[NW_SPLIT_TEST].count, d->classes, d->source);
     print_world(s, o, w);
     fprintf(stderr, "run       %s%s\n", run_dir, o->resume ? " (continued)" : "");
 }
 
-static void print_result(const nw_settings *s, const nw_run_result *r, const char *run_dir)
+static void print_result(const nw_run_result *r, const char *run_dir, bool quiet)
 {
     const nw_end_record *e = &r->end;
     if (isfinite(r->last.test_top1))
@@ -249,14 +252,14 @@ static void print_result(const nw_settings *s, const nw_run_result *r, const cha
         printf("delays mean %.2f, median %lld, nine of ten at most %lld, all at most %lld\n",
                nw_histogram_mean(e->delays), (long long)nw_histogram_quantile(e->delays, 0.5),
                (long long)nw_histogram_quantile(e->delays, 0.9), (long long)e->delays->max);
-    if (s->all.quiet) return;
+    if (quiet) return;
     printf("results in %s: summary.json, metrics.jsonl, logs.tsv, checkpoints/; weights %.16s...\n", run_dir,
            r->weights_sha256);
 }
 
 /* ---- the command ------------------------------------------------------------------------------------------------- */
 
-static nw_status train_in(const nw_settings *s, const nw_dataset *d, const nw_world *world, const char *run_dir,
+static nw_status train_in(const nw_train_options *s, const nw_dataset *d, const nw_world *world, const char *run_dir,
                           const char *resume, nw_stopwatch *watch)
 {
     NW_CLEANUP(nw_plan_free) nw_run_options o = {0};
@@ -266,14 +269,14 @@ static nw_status train_in(const nw_settings *s, const nw_dataset *d, const nw_wo
     bool speaks = nw_world_leads(world), shows = speaks && !s->all.quiet;
     NW_TRY(nw_plan_run(s, d, world, &o));
     if (s->world.calibrate[0]) return nw_calibrate(s, world, &o.group.replica.net);
-    NW_TRY(nw_session_config_text(s, &config));
+    NW_TRY(nw_session_config_text(s->settings, &config));
     nw_session_find_origin(&origin, &o.record);
     o.run_dir = run_dir;
     o.config = config.text;
     o.resume = resume;
     o.stop = nw_session_stop();
     o.watch = watch;
-    o.observe = nw_session_observe(s, run_dir, shows);
+    o.observe = nw_session_observe(&s->job, run_dir, shows);
     o.observe.table = shows ? stdout : NULL;
     if (speaks) warn_of_threads(world);
     if (shows) print_start(s, &o, world, d, run_dir);
@@ -281,11 +284,11 @@ static nw_status train_in(const nw_settings *s, const nw_dataset *d, const nw_wo
     if (result.nothing_to_do && speaks)
         printf("nothing to do: %s has reached the end asked for (%d epochs)\n", resume, s->all.epochs);
     else if (speaks)
-        print_result(s, &result, run_dir);
+        print_result(&result, run_dir, s->all.quiet);
     return NW_OK;
 }
 
-static nw_status train(nw_settings *s)
+static nw_status train(const nw_train_options *s)
 {
     nw_stopwatch watch = nw_stopwatch_start(NULL, nw_now_ns());
     NW_AUTOFREE char *run_dir = NULL, *resume = NULL;
@@ -293,11 +296,11 @@ static nw_status train(nw_settings *s)
     NW_CLEANUP(nw_world_close) nw_world world = {0};
     nw_stopwatch_enter(&watch, NW_PHASE_PREPROCESS, nw_now_ns());
     NW_TRY(nw_world_open(&world, s));
-    nw_status status = nw_settings_name_run(s, world.size); /* rank 0 decides for all where the run lives */
-    if (status == NW_OK && nw_world_leads(&world)) status = nw_train_place(s, &run_dir, &resume);
+    nw_status status = nw_settings_name_run(s->settings, world.size); /* rank 0 decides for all where the run lives */
+    if (status == NW_OK && nw_world_leads(&world)) status = nw_train_place(s, !s->all.quiet, &run_dir, &resume);
     NW_TRY(nw_world_tell(&world, status, &run_dir));
     NW_TRY(nw_world_tell(&world, NW_OK, &resume));
-    NW_TRY(nw_plan_dataset(s, &dataset));
+    NW_TRY(nw_plan_dataset(&s->all, &s->data, s->net.classes, &dataset));
     NW_TRY(nw_world_check(&world, s, dataset));
     return train_in(s, dataset, &world, run_dir, resume, &watch);
 }
@@ -342,23 +345,23 @@ static nw_status best_checkpoint(const char *path, char **best)
     return nw_text_copy(best, path);
 }
 
-static nw_status evaluate_best(const nw_settings *s)
+static nw_status evaluate_best(const nw_train_options *s)
 {
     NW_AUTOFREE char *best = NULL;
     char named[4096];
     snprintf(named, sizeof named, "runs/%s", s->job.run_name);
     NW_TRY(best_checkpoint(s->job.resume[0] ? s->job.resume : s->all.run_dir[0] ? s->all.run_dir : named, &best));
-    return nw_session_evaluate(s, best);
+    return nw_session_evaluate(&(nw_eval_options){.run = s, .format = "table", .split = "test"}, best);
 }
 
-nw_status nw_train_show(nw_settings *s)
+nw_status nw_train_show(const nw_train_options *s)
 {
     NW_AUTOFREE char *run_dir = NULL, *resume = NULL;
     NW_CLEANUP(nw_world_close) nw_world world = {0};
-    NW_TRY(nw_train_place(s, &run_dir, &resume));
-    nw_session_notes(s);
+    NW_TRY(nw_train_place(s, !s->all.quiet, &run_dir, &resume));
+    nw_session_notes(s->settings);
     printf("# run: %s\n", run_dir);
-    NW_TRY(nw_config_write(s, stdout));
+    NW_TRY(nw_config_write(s->settings, stdout));
     fflush(stdout);
     NW_TRY(nw_plan_check(s));
     return nw_mpi_launched() ? NW_OK : nw_world_open(&world, s); /* a launcher's ranks know more than this process */
@@ -367,14 +370,15 @@ nw_status nw_train_show(nw_settings *s)
 nw_status nw_command_train(int argc, char **argv)
 {
     if (nw_wants_help(argc, argv)) return nw_session_print_help(NW_COMMAND_TRAIN, argc, argv);
-    NW_CLEANUP(nw_settings_free) nw_settings settings = {0};
+    NW_CLEANUP(nw_settings_free) nw_settings *settings = NULL;
     int positional;
     NW_TRY(nw_session_parse(NW_COMMAND_TRAIN, argc, argv, &settings, &positional));
     NW_FAIL_IF(positional > 0, NW_E_ARGUMENT, "'nowait train' takes options only, not '%s'", argv[0]);
-    if (strcmp(settings.job.recipe, "list") == 0) return nw_recipe_list(stdout);
-    if (settings.job.print_config) return nw_train_show(&settings);
-    NW_TRY(nw_plan_check(&settings));
-    nw_session_notes(&settings);
+    const nw_train_options *options = nw_train_options_of(settings);
+    if (strcmp(options->job.recipe, "list") == 0) return nw_recipe_list(stdout);
+    if (options->job.print_config) return nw_train_show(options);
+    NW_TRY(nw_plan_check(options));
+    nw_session_notes(settings);
     nw_session_catch_signals();
-    return settings.job.evaluate ? evaluate_best(&settings) : train(&settings);
+    return options->job.evaluate ? evaluate_best(options) : train(options);
 }

@@ -128,17 +128,17 @@ static nw_status make_name(composition *c)
     NW_TRY(nw_text_begin(&name));
     print_names(&c->names, name.out);
     NW_TRY(nw_text_end(&name));
-    c->settings->memory->composed_name = nw_bump_text(c->region, name.text, name.size);
-    NW_TRY_MEMORY(c->settings->memory->composed_name);
+    c->settings->composed_name = nw_bump_text(c->region, name.text, name.size);
+    NW_TRY_MEMORY(c->settings->composed_name);
     return NW_OK;
 }
 
 nw_status nw_compose(nw_settings *s)
 {
-    if (s->job.configs.count == 0) return NW_OK;
-    composition *c = nw_bump_alloc(&s->memory->region, sizeof *c);
+    if (s->run.job.configs.count == 0) return NW_OK;
+    composition *c = nw_bump_alloc(&s->region, sizeof *c);
     NW_TRY_MEMORY(c);
-    *c = (composition){.settings = s, .region = &s->memory->region};
-    for (int i = 0; i < s->job.configs.count; i++) NW_TRY(load_with_bases(c, s->job.configs.at[i]));
+    *c = (composition){.settings = s, .region = &s->region};
+    for (int i = 0; i < s->run.job.configs.count; i++) NW_TRY(load_with_bases(c, s->run.job.configs.at[i]));
     return make_name(c);
 }

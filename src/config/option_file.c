@@ -44,8 +44,8 @@ static nw_status reserved(nw_settings *s, const char *where, const nw_yaml *node
              strcmp(node->key, "base") == 0;
     if (*taken) NW_FAIL_IF(node->kind != NW_YAML_SCALAR, NW_E_FILE, "%s%s takes one value", where, node->key);
     if (strcmp(node->key, "scale_with_epochs") == 0)
-        NW_FAIL_IF(!nw_text_is_bool(node->text, &s->memory->scale_with_epochs), NW_E_FILE,
-                   "%s%s takes true or false, not '%s'", where, node->key, node->text);
+        NW_FAIL_IF(!nw_text_is_bool(node->text, &s->scale_with_epochs), NW_E_FILE, "%s%s takes true or false, not '%s'",
+                   where, node->key, node->text);
     return NW_OK;
 }
 
@@ -56,15 +56,15 @@ bool nw_config_is_of_line(const nw_option *o)
 
 static nw_status apply_key(nw_settings *s, const char *name, const nw_yaml *node, nw_layer layer)
 {
-    nw_bump *region = &s->memory->region;
+    nw_bump *region = &s->region;
     const char *where = nw_bump_print(region, "%s:%d:%d: ", name, node->line, node->column), *text = NULL;
     NW_TRY_MEMORY(where);
     bool taken;
     NW_TRY(reserved(s, where, node, &taken));
     if (taken) return NW_OK;
-    nw_option_match match = nw_option_find(node->key, s->memory->command);
+    nw_option_match match = nw_option_find(node->key, s->command);
     NW_FAIL_IF(match.index < 0 || strchr(node->key, '='), NW_E_FILE, "%sthere is no key '%s'%s", where, node->key,
-               nw_option_nearest_key(node->key, s->memory->command).text);
+               nw_option_nearest_key(node->key, s->command).text);
     const nw_option *o = nw_option_at(match.index);
     char *dashed = nw_bump_text(region, node->key, strlen(node->key)); /* '_' tells nothing in a file */
     NW_TRY_MEMORY(dashed);
@@ -116,9 +116,9 @@ static nw_status apply_file(nw_settings *s, const char *path, nw_layer layer, co
     NW_AUTOFREE char *real = realpath(path, NULL), *of_base = NULL;
     NW_FAIL_IF(!real, NW_E_FILE, "%s cannot be opened", path);
     const chain here = {real, above};
-    const char *name = nw_bump_text(&s->memory->region, path, strlen(path));
+    const char *name = nw_bump_text(&s->region, path, strlen(path));
     NW_TRY_MEMORY(name);
-    NW_TRY(nw_yaml_read(path, &s->memory->region, &root));
+    NW_TRY(nw_yaml_read(path, &s->region, &root));
     const nw_yaml *base = root->kind == NW_YAML_MAP ? nw_yaml_find(root, "base") : NULL;
     if (base) {
         int depth = 0;
@@ -211,7 +211,7 @@ nw_status nw_config_write(const nw_settings *s, FILE *out)
         bool begun = false;
         for (int i = 0; i < nw_option_count(); i++) {
             const nw_option *o = nw_option_at(i);
-            const nw_slot *slot = &s->memory->slots[i];
+            const nw_slot *slot = &s->slots[i];
             bool acts = o->status == NW_OPTION_MAIN || o->status == NW_OPTION_LIVE;
             if (!slot->text || (int)o->topic != topic) continue;
             if (!acts && slot->layer == NW_LAYER_DEFAULT) continue;
@@ -234,7 +234,7 @@ nw_status nw_config_write(const nw_settings *s, FILE *out)
 void nw_settings_print(const nw_settings *s, FILE *out)
 {
     for (int i = 0; i < nw_option_count(); i++) {
-        const nw_slot *slot = &s->memory->slots[i];
+        const nw_slot *slot = &s->slots[i];
         if (!slot->text || slot->layer == NW_LAYER_DEFAULT) continue;
         fprintf(out, "  %-24s ", nw_option_at(i)->name);
         for (const char *c = slot->text; *c; c++) fputc(*c == '\n' ? ' ' : *c, out);

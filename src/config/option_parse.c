@@ -32,7 +32,7 @@ static nw_status unknown(const line *l, const char *text)
     char wrong[64];
     snprintf(wrong, sizeof wrong, "%.*s", (int)strcspn(text, "="), text);
     return NW_FAIL(NW_E_ARGUMENT, "there is no option --%s here%s", wrong,
-                   nw_option_nearest(wrong, l->settings->memory->command).text);
+                   nw_option_nearest(wrong, l->settings->command).text);
 }
 
 /* True if an argument looks like a value of a list, not like the next option: no dash, or a negative number. */
@@ -46,7 +46,7 @@ static bool is_item(const nw_option *o, const char *text)
 /* The arguments that follow as items of a list, joined by newlines. */
 static nw_status take_items(line *l, const nw_option *o, const char **text)
 {
-    nw_bump *region = &l->settings->memory->region;
+    nw_bump *region = &l->settings->region;
     *text = "";
     while (l->at + 1 < l->argc && is_item(o, l->argv[l->at + 1])) {
         *text = nw_bump_print(region, "%s%s%s", *text, **text ? "\n" : "", l->argv[++l->at]);
@@ -74,8 +74,8 @@ static nw_status take_option(line *l, nw_option_match match, const char *dashes,
         NW_FAIL_IF(l->at + 1 >= l->argc, NW_E_ARGUMENT, "%s%s needs a value: %s", dashes, shown, o->values);
         value = l->argv[++l->at];
     }
-    if (o->field == NW_AT(experiment.grid)) { /* grids add up: each is a dimension of its own */
-        value = l->grids ? nw_bump_print(&l->settings->memory->region, "%s\n%s", l->grids, value) : value;
+    if (o->field == NW_BESIDE(experiment.grid)) { /* grids add up: each is a dimension of its own */
+        value = l->grids ? nw_bump_print(&l->settings->region, "%s\n%s", l->grids, value) : value;
         NW_TRY_MEMORY(value);
         l->grids = value;
     }
@@ -88,7 +88,7 @@ static nw_status take_override(line *l, const char *text)
 {
     const char *equals = strchr(text, '=');
     nw_override *o = &l->overrides[l->override_count++];
-    o->key = nw_bump_text(&l->settings->memory->region, text, strcspn(text, "="));
+    o->key = nw_bump_text(&l->settings->region, text, strcspn(text, "="));
     NW_TRY_MEMORY(o->key);
     NW_FAIL_IF(!equals && l->at + 1 >= l->argc, NW_E_ARGUMENT, "--configs.%s needs a value", o->key);
     o->value = equals ? equals + 1 : l->argv[++l->at];
@@ -97,7 +97,7 @@ static nw_status take_override(line *l, const char *text)
 
 static nw_status take_long(line *l, const char *text)
 {
-    unsigned command = l->settings->memory->command;
+    unsigned command = l->settings->command;
     const char *equals = strchr(text, '=');
     if ((command & RUNS) && strncmp(text, "configs.", 8) == 0) return take_override(l, text + 8);
     nw_option_match match = nw_option_find(text, command);
@@ -107,7 +107,7 @@ static nw_status take_long(line *l, const char *text)
 
 static nw_status take_letter(line *l, const char *text)
 {
-    nw_option_match match = nw_option_find_letter(text[0], l->settings->memory->command);
+    nw_option_match match = nw_option_find_letter(text[0], l->settings->command);
     NW_FAIL_IF(match.index < 0, NW_E_ARGUMENT,
                "'-%s': there is no such letter here; options are written with two dashes, and --help lists them", text);
     const char letter[2] = {text[0], 0}, *value = text[1] == 0 ? NULL : text[1] == '=' ? text + 2 : text + 1;
@@ -137,7 +137,7 @@ static nw_status take_all(line *l, int *positional)
 static nw_status take_folder(line *l, int *positional)
 {
     struct stat s;
-    if (l->settings->memory->command != NW_COMMAND_TRAIN || *positional == 0) return NW_OK;
+    if (l->settings->command != NW_COMMAND_TRAIN || *positional == 0) return NW_OK;
     NW_FAIL_IF(*positional > 1, NW_E_ARGUMENT, "'%s' is not understood here; options begin with two dashes",
                l->argv[1]);
     NW_FAIL_IF(stat(l->argv[0], &s) != 0 || !S_ISDIR(s.st_mode), NW_E_ARGUMENT,
@@ -154,43 +154,42 @@ static nw_status choose_demo(nw_settings *s)
     static const char *const words[] = {"recipe", "configs", "defaults", "model", "dataset", "resume", "evaluate"};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
         if (nw_settings_is_set(s, words[i])) return NW_OK;
-    const struct nw_settings_memory *m = s->memory;
     NW_FAIL_IF(
-        m->hinted_set, NW_E_ARGUMENT,
+        s->hinted_set, NW_E_ARGUMENT,
         "%s: this looks like a line of the reference code '%s', and it names no model or dataset; add --defaults "
         "%s to train as that code does, or say what to train with --model, --dataset or --recipe",
-        m->hints, m->hinted_set, m->hinted_set);
+        s->hints, s->hinted_set, s->hinted_set);
     nw_setting_source source = {NW_LAYER_DEFAULTS_SET, "nothing else was asked for", "--"};
-    NW_TRY(nw_settings_set(s, nw_option_find("recipe", s->memory->command).index, "recipe", "demo", &source));
+    NW_TRY(nw_settings_set(s, nw_option_find("recipe", s->command).index, "recipe", "demo", &source));
     return nw_settings_add_note(s, "no model, dataset or recipe is named: --recipe demo");
 }
 
 static nw_status take_files(line *l)
 {
     nw_settings *s = l->settings;
-    if (!(s->memory->command & RUNS)) return NW_OK;
-    if (s->memory->command == NW_COMMAND_TRAIN) NW_TRY(choose_demo(s));
-    if (strcmp(s->job.recipe, "list") == 0) return NW_OK;
-    if (*s->job.recipe) {
+    if (!(s->command & RUNS)) return NW_OK;
+    if (s->command == NW_COMMAND_TRAIN) NW_TRY(choose_demo(s));
+    if (strcmp(s->run.job.recipe, "list") == 0) return NW_OK;
+    if (*s->run.job.recipe) {
         char path[NW_PATH_MOST];
-        NW_TRY(nw_recipe_find(s->job.recipe, path));
+        NW_TRY(nw_recipe_find(s->run.job.recipe, path));
         NW_TRY(nw_config_apply(s, path, NW_LAYER_RECIPE));
     }
     NW_TRY(nw_compose(s));
     NW_TRY(nw_override_apply(s, l->overrides, l->override_count, NW_OVERRIDE_PLAIN));
-    if (strcmp(s->job.defaults, "global") != 0) NW_TRY(nw_settings_apply_defaults(s, s->job.defaults));
+    if (strcmp(s->run.job.defaults, "global") != 0) NW_TRY(nw_settings_apply_defaults(s, s->run.job.defaults));
     return nw_override_apply(s, l->overrides, l->override_count, NW_OVERRIDE_DEPENDENT);
 }
 
-nw_status nw_options_parse(unsigned command, int argc, char **argv, nw_settings *settings, int *positional)
+nw_status nw_options_parse(unsigned command, int argc, char **argv, nw_settings **settings, int *positional)
 {
     *positional = 0;
     NW_TRY(nw_settings_begin(settings, command));
-    line l = {.settings = settings, .argc = argc, .argv = argv};
-    l.overrides = nw_bump_alloc(&settings->memory->region, ((size_t)argc + 1) * sizeof *l.overrides);
+    line l = {.settings = *settings, .argc = argc, .argv = argv};
+    l.overrides = nw_bump_alloc(&l.settings->region, ((size_t)argc + 1) * sizeof *l.overrides);
     NW_TRY_MEMORY(l.overrides);
     NW_TRY(take_all(&l, positional));
     NW_TRY(take_folder(&l, positional));
     NW_TRY(take_files(&l));
-    return nw_settings_finish(settings);
+    return nw_settings_finish(l.settings);
 }

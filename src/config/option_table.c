@@ -5,9 +5,7 @@
  * the global set: SGD 0.1 with momentum 0.9 and weight decay 5e-4, backprop. Those of the reference codes are in
  * option_defaults.c.
  */
-#include "config/option_table.h"
-
-#include <stddef.h>
+#include "config/settings.h"
 
 #define RUNS  (NW_COMMAND_TRAIN | NW_COMMAND_SWEEP | NW_COMMAND_REPRODUCE)
 #define BENCH (NW_COMMAND_BENCH_TRAIN | NW_COMMAND_BENCH_CONV | NW_COMMAND_BENCH_EXCHANGE)
@@ -33,8 +31,9 @@
 #define MAIN NW_OPTION_MAIN
 #define LIVE NW_OPTION_LIVE
 
-#define AT(field) NW_AT(field)
-#define IN(topic) NW_TOPIC_##topic
+#define AT(field)     NW_AT(field)
+#define BESIDE(field) NW_BESIDE(field)
+#define IN(topic)     NW_TOPIC_##topic
 
 const nw_option nw_option_rows[] = {
     /* the run */
@@ -299,62 +298,62 @@ const nw_option nw_option_rows[] = {
      "invert with current weights, differentiate at the old ones"},
 
     /* measuring */
-    {"format", NULL, 0, CHOICE, "table|json", "table", AT(measure.format), 0, 0,
+    {"format", NULL, 0, CHOICE, "table|json", "table", BESIDE(bench.format), 0, 0,
      BENCH | LOADS | NW_COMMAND_BENCH_CODEC | EVALS | DATA | NW_COMMAND_SWEEP, IN(MEASURE), LIVE,
      "of the result on stdout"},
-    {"steps", NULL, 0, INT, "N", "10", AT(measure.steps), 1, 1 << 30,
+    {"steps", NULL, 0, INT, "N", "10", BESIDE(bench.steps), 1, 1 << 30,
      NW_COMMAND_BENCH_TRAIN | NW_COMMAND_BENCH_EXCHANGE | LOADS, IN(MEASURE), LIVE,
      "timed steps, after two that are not"},
-    {"repeats", NULL, 0, INT, "N", "5", AT(measure.repeats), 1, 1 << 20,
+    {"repeats", NULL, 0, INT, "N", "5", BESIDE(bench.repeats), 1, 1 << 20,
      NW_COMMAND_BENCH_CONV | NW_COMMAND_BENCH_CODEC | NW_COMMAND_BENCH_EXCHANGE, IN(MEASURE), LIVE,
      "timed rounds over all layers or codecs"},
-    {"fused", NULL, 0, FLAG, NULL, "false", AT(measure.fused), 0, 0, NW_COMMAND_BENCH_CONV, IN(MEASURE), LIVE,
+    {"fused", NULL, 0, FLAG, NULL, "false", BESIDE(bench.fused), 0, 0, NW_COMMAND_BENCH_CONV, IN(MEASURE), LIVE,
      "with what training fuses in: normalise, statistics, gates"},
-    {"profile", NULL, 0, FLAG, NULL, "false", AT(measure.profile), 0, 0, NW_COMMAND_BENCH_TRAIN, IN(MEASURE), LIVE,
+    {"profile", NULL, 0, FLAG, NULL, "false", BESIDE(bench.profile), 0, 0, NW_COMMAND_BENCH_TRAIN, IN(MEASURE), LIVE,
      "also print the share of each kind of work, and what an update costs"},
-    {"models", NULL, 0, FLAG, NULL, "false", AT(measure.models), 0, 0, INFO, IN(MEASURE), LIVE, "list the models"},
-    {"graph", NULL, 0, TEXT, "FILE", "", AT(measure.graph), 0, 0, INFO, IN(MEASURE), LIVE, "draw the network as SVG"},
-    {"split", NULL, 0, CHOICE, "test|val=valid=validation|train", "test", AT(measure.split), 0, 0,
+    {"models", NULL, 0, FLAG, NULL, "false", BESIDE(look.models), 0, 0, INFO, IN(MEASURE), LIVE, "list the models"},
+    {"graph", NULL, 0, TEXT, "FILE", "", BESIDE(look.graph), 0, 0, INFO, IN(MEASURE), LIVE, "draw the network as SVG"},
+    {"split", NULL, 0, CHOICE, "test|val=valid=validation|train", "test", BESIDE(look.split), 0, 0,
      NW_COMMAND_EVAL | LOADS, IN(MEASURE), LIVE, "which images to evaluate"},
-    {"top", NULL, 0, INT, "N", "5", AT(measure.top), 1, 1 << 20, NW_COMMAND_PREDICT, IN(MEASURE), LIVE,
+    {"top", NULL, 0, INT, "N", "5", BESIDE(look.top), 1, 1 << 20, NW_COMMAND_PREDICT, IN(MEASURE), LIVE,
      "answers to print for each image"},
-    {"url", NULL, 0, TEXT, "URL", "", AT(measure.url), 0, 0, DATA, IN(MEASURE), LIVE,
+    {"url", NULL, 0, TEXT, "URL", "", BESIDE(look.url), 0, 0, DATA, IN(MEASURE), LIVE,
      "where to fetch from instead of the published address"},
-    {"output", NULL, 'o', TEXT, "FILE", "", AT(measure.output), 0, 0, DATA, IN(MEASURE), LIVE,
+    {"output", NULL, 'o', TEXT, "FILE", "", BESIDE(look.output), 0, 0, DATA, IN(MEASURE), LIVE,
      "where the imported file goes"},
-    {"grid", NULL, 0, TEXTS, "KEY=V,V...", "", AT(experiment.grid), 0, 0, NW_COMMAND_SWEEP, IN(MEASURE), MAIN,
+    {"grid", NULL, 0, TEXTS, "KEY=V,V...", "", BESIDE(experiment.grid), 0, 0, NW_COMMAND_SWEEP, IN(MEASURE), MAIN,
      "options to vary, each with its values: lr=0.1,0.2"},
-    {"seeds", NULL, 0, INT, "N", "1", AT(experiment.seeds), 1, 1 << 20, NW_COMMAND_SWEEP | NW_COMMAND_REPRODUCE,
+    {"seeds", NULL, 0, INT, "N", "1", BESIDE(experiment.seeds), 1, 1 << 20, NW_COMMAND_SWEEP | NW_COMMAND_REPRODUCE,
      IN(MEASURE), MAIN, "repeat each run with this many seeds"},
-    {"scale", NULL, 0, CHOICE, "tiny|small|paper", "small", AT(experiment.scale), 0, 0, NW_COMMAND_REPRODUCE,
+    {"scale", NULL, 0, CHOICE, "tiny|small|paper", "small", BESIDE(experiment.scale), 0, 0, NW_COMMAND_REPRODUCE,
      IN(MEASURE), MAIN, "how much of the published experiment to run"},
-    {"real", NULL, 0, FLAG, NULL, "false", AT(experiment.real), 0, 0, NW_COMMAND_REPRODUCE, IN(MEASURE), MAIN,
+    {"real", NULL, 0, FLAG, NULL, "false", BESIDE(experiment.real), 0, 0, NW_COMMAND_REPRODUCE, IN(MEASURE), MAIN,
      "real ranks on this machine, where an experiment has such runs"},
-    {"dry-run", NULL, 0, FLAG, NULL, "false", AT(experiment.dry_run), 0, 0, NW_COMMAND_REPRODUCE, IN(MEASURE), MAIN,
+    {"dry-run", NULL, 0, FLAG, NULL, "false", BESIDE(experiment.dry_run), 0, 0, NW_COMMAND_REPRODUCE, IN(MEASURE), MAIN,
      "print the command lines of the runs and stop"},
 
     /* replaying */
-    {"steps", NULL, 0, INT, "N", "0", AT(measure.steps), 0, 1 << 30, NW_COMMAND_REPLAY, IN(MEASURE), LIVE,
+    {"steps", NULL, 0, INT, "N", "0", BESIDE(bench.steps), 0, 1 << 30, NW_COMMAND_REPLAY, IN(MEASURE), LIVE,
      "stop where all ranks were last quiescent by step N; 0: at the end"},
-    {"from", NULL, 0, TEXT, "CHECKPOINT", "", AT(replay.from), 0, 0, NW_COMMAND_REPLAY, IN(MEASURE), LIVE,
+    {"from", NULL, 0, TEXT, "CHECKPOINT", "", BESIDE(replay.from), 0, 0, NW_COMMAND_REPLAY, IN(MEASURE), LIVE,
      "begin at a checkpoint of the run instead of its beginning"},
-    {"show", NULL, 0, FLAG, NULL, "false", AT(replay.show), 0, 0, NW_COMMAND_REPLAY, IN(MEASURE), LIVE,
+    {"show", NULL, 0, FLAG, NULL, "false", BESIDE(replay.show), 0, 0, NW_COMMAND_REPLAY, IN(MEASURE), LIVE,
      "print the event log and stop"},
 
     /* jobs of several ranks */
-    {"ranks", "np", 'n', INT, "N", "1", AT(launch.ranks), 1, 1 << 20, JOBS, IN(LAUNCH), MAIN,
+    {"ranks", "np", 'n', INT, "N", "1", BESIDE(launch.ranks), 1, 1 << 20, JOBS, IN(LAUNCH), MAIN,
      "how many to start; one is started without MPI"},
-    {"max-restarts", NULL, 0, INT, "R", "3", AT(launch.max_restarts), 0, 1 << 20, JOBS, IN(LAUNCH), MAIN,
+    {"max-restarts", NULL, 0, INT, "R", "3", BESIDE(launch.max_restarts), 0, 1 << 20, JOBS, IN(LAUNCH), MAIN,
      "when a rank is lost; without a new checkpoint between them"},
-    {"restart-delay", NULL, 0, NUMBER, "S", "1", AT(launch.restart_delay), 0, 86400, JOBS, IN(LAUNCH), MAIN,
+    {"restart-delay", NULL, 0, NUMBER, "S", "1", BESIDE(launch.restart_delay), 0, 86400, JOBS, IN(LAUNCH), MAIN,
      "seconds before a restart"},
-    {"launcher", NULL, 0, CHOICE, "auto|mpirun|srun", "auto", AT(launch.launcher), 0, 0, JOBS, IN(LAUNCH), MAIN,
+    {"launcher", NULL, 0, CHOICE, "auto|mpirun|srun", "auto", BESIDE(launch.launcher), 0, 0, JOBS, IN(LAUNCH), MAIN,
      "what starts the ranks; auto: srun inside a SLURM job, else mpirun"},
-    {"hosts", "hostfile", 0, TEXT, "FILE", "", AT(launch.hosts), 0, 0, JOBS, IN(LAUNCH), MAIN,
+    {"hosts", "hostfile", 0, TEXT, "FILE", "", BESIDE(launch.hosts), 0, 0, JOBS, IN(LAUNCH), MAIN,
      "mpirun's file of hosts; without it all ranks run here"},
-    {"launcher-args", NULL, 0, TEXT, "TEXT", "", AT(launch.launcher_args), 0, 0, JOBS, IN(LAUNCH), MAIN,
+    {"launcher-args", NULL, 0, TEXT, "TEXT", "", BESIDE(launch.launcher_args), 0, 0, JOBS, IN(LAUNCH), MAIN,
      "more options for mpirun or srun, in one text"},
-    {"dry-run", NULL, 0, FLAG, NULL, "false", AT(launch.dry_run), 0, 0, JOBS, IN(LAUNCH), MAIN,
+    {"dry-run", NULL, 0, FLAG, NULL, "false", BESIDE(launch.dry_run), 0, 0, JOBS, IN(LAUNCH), MAIN,
      "print the command line and stop"},
 };
 const int nw_option_row_count = sizeof nw_option_rows / sizeof nw_option_rows[0];

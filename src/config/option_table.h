@@ -64,7 +64,7 @@ typedef struct nw_option {
     nw_option_kind kind;
     const char *values;   /* what help shows; for a choice its words: "a|b=other spelling of b|~c"; c is refused */
     const char *fallback; /* the default, as the user would write it */
-    unsigned field;       /* offset in nw_settings, or NW_NO_FIELD */
+    unsigned field;       /* offset in nw_settings (NW_AT of settings.h), or NW_NO_FIELD */
     double least, most;   /* of numbers and of each number of a list */
     unsigned commands;
     nw_topic topic;
@@ -77,8 +77,6 @@ enum { NW_WORDS_MOST = 256 };
 void nw_option_words(const nw_option *option, char separator, char text[NW_WORDS_MOST]);
 /* Finds a word in "a|b=c|~d", by any of its spellings: where it begins, without '~'; NULL: there is none. */
 const char *nw_choice_find(const char *choices, const char *text);
-
-#define NW_AT(name) ((unsigned)offsetof(nw_settings, name))
 
 /* All rows: those that act, then those of option_table_exchange.c. An option keeps its index while the program runs. */
 int nw_option_count(void);

@@ -6,7 +6,7 @@
  * and nw_settings_check refuses them. To bring a row to life: give it a field in one of the settings of options.h, and
  * ACTS or TRAINS in its row. IGNORED rows belong to graphics processors, accounts and launchers of the reference codes.
  */
-#include "config/option_table.h"
+#include "config/settings.h"
 
 #include "train/delay.h"
 

@@ -140,7 +140,7 @@ static nw_status split(const reading *r, const char *separators, nw_text_list *l
         NW_TRY_MEMORY(at[count++]);
         t += length;
     }
-    *list = (nw_text_list){count, at};
+    *list = (nw_text_list){.count = count, .at = at};
     return NW_OK;
 }
 
@@ -255,8 +255,9 @@ nw_status nw_option_read(const nw_option *o, const char *where, const char *name
         return join(region, &items, ',', canonical);
     case NW_OPTION_TEXTS:
         NW_TRY(split(&r, o->least == 1 ? ",\n" : "\n", &items));
-        NW_TRY(read_list(&r, &items, field));
-        return join(region, &items, '\n', canonical);
+        NW_TRY(join(region, &items, '\n', canonical));
+        items.lines = *canonical;
+        return read_list(&r, &items, field);
     case NW_OPTION_INT:
     case NW_OPTION_INT64:
     case NW_OPTION_NUMBER:

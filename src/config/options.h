@@ -2,11 +2,11 @@
  * Folder src/config: words into settings: the option table, YAML, recipes, files of clusters and faults. It only reads
  * and checks; settings become objects in src/setup. May include: base, net, sim, train.
  *
- * options.h - what a command was asked to do: the settings, and how they come from options, files and defaults.
+ * options.h - what options say, by purpose, and how their values come from the command line, files and defaults.
  *
  * One table (option_table.c) says of every option its name, other spellings, type, range, default, topic, help, the
- * commands that take it and where its value lives in nw_settings. Parsing, YAML keys, help, completion, the manual
- * page, validation and config.yaml are made from it.
+ * commands that take it and where its value lives. Parsing, YAML keys, help, completion, the manual page, validation
+ * and config.yaml are made from it. A command reads its values through a struct of its own (command_options.h).
  *
  * On the command line dashes and underscores are the same. A switch takes a bare flag, --x=False, --x True or --no-x.
  * Lists take values separated by spaces or commas. The last of repeated options wins. `--` ends the options. In YAML a
@@ -16,7 +16,7 @@
  *
  *   default < defaults set (--defaults) < recipe (--recipe) < --configs files in order < --configs.a.b < options
  *
- * Every value remembers its origin. Settings are plain data; all texts and lists belong to them until nw_settings_free.
+ * Every value remembers its origin. All texts and lists belong to the settings until nw_settings_free.
  */
 #ifndef NW_CONFIG_OPTIONS_H
 #define NW_CONFIG_OPTIONS_H
@@ -59,6 +59,7 @@ typedef struct nw_number_list {
 typedef struct nw_text_list {
     int count;
     const char *const *at;
+    const char *lines; /* of an option: all of them, a line each; "": none */
 } nw_text_list;
 
 typedef struct nw_knot {
@@ -73,7 +74,7 @@ typedef struct nw_knots {
 /* A switch that may be left to the dataset. */
 typedef enum nw_switch { NW_SWITCH_AUTO = -1, NW_SWITCH_OFF = 0, NW_SWITCH_ON = 1 } nw_switch;
 
-/* What options say, by purpose. Texts are never NULL unless said; "" means none. */
+/* Groups of options by purpose. Texts are never NULL unless said; "" means none. */
 
 /* Every command. */
 typedef struct nw_common_settings {
@@ -86,7 +87,7 @@ typedef struct nw_common_settings {
     int64_t max_steps; /* 0: none */
 } nw_common_settings;
 
-/* train, sweep, reproduce: where a run comes from, and what it leaves. */
+/* train: where a run comes from, and what it leaves. */
 typedef struct nw_job_settings {
     const char *run_name; /* made from name, suffix, recipe or composition; never empty */
     const char *name, *suffix;
@@ -100,7 +101,7 @@ typedef struct nw_job_settings {
     int keep;
 } nw_job_settings;
 
-/* Those that make a network: train, sweep, reproduce, eval, predict, info, and some benchmarks. */
+/* Commands that make a network. */
 typedef struct nw_model_settings {
     const char *model, *stem, *init_scheme, *init;
     int width, classes, image_size, n_layers, hidden_size; /* 0: the model's or dataset's own */
@@ -114,7 +115,7 @@ typedef struct nw_model_settings {
     int batch_size;
 } nw_model_settings;
 
-/* Those that read images: train, sweep, reproduce, eval, bench loader; data has some. */
+/* Commands that read images. */
 typedef struct nw_data_settings {
     const char *dataset;
     double val_ratio;
@@ -131,7 +132,7 @@ typedef struct nw_data_settings {
     double dirichlet_alpha;
 } nw_data_settings;
 
-/* train, sweep, reproduce, as all that follow up to delays: the length, and when to look. eval and predict have tta. */
+/* train, as all that follow up to delays: the length, and when to evaluate. */
 typedef struct nw_training_settings {
     int test_batch_size, train_eval_batch_size; /* 0: as batch_size */
     int start_epoch, max_batches, shorten;      /* 0 (the last two): none */
@@ -174,7 +175,7 @@ typedef struct nw_rate_settings {
     double lr_max;     /* inverse-sqrt; 0: none */
 } nw_rate_settings;
 
-/* Several replicas, and what travels between them; bench exchange has these too. */
+/* Several replicas, and what travels between them. */
 typedef struct nw_exchange_settings {
     const char *exchange, *cluster, *faults, *calibrate, *bn_sync, *method; /* "" (cluster, faults, calibrate): none */
     int world_size, virtual_ranks, delay, recalibrate_batches;              /* virtual_ranks 0: none */
@@ -198,27 +199,11 @@ typedef struct nw_delay_settings {
     double delay_tail;
 } nw_delay_settings;
 
-/* Those that look: bench, info, eval, predict, data; sweep has format, replay steps. */
-typedef struct nw_measure_settings {
+typedef struct nw_bench_settings {
     const char *format; /* table, json */
-    int steps, repeats, top;
-    bool profile, models, fused;
-    const char *graph, *split, *url, *output;
-} nw_measure_settings;
-
-/* sweep, reproduce */
-typedef struct nw_experiment_settings {
-    const char *scale;
-    nw_text_list grid; /* "lr=0.1,0.2" */
-    int seeds;
-    bool real, dry_run;
-} nw_experiment_settings;
-
-/* replay; also measure.steps (0: all) */
-typedef struct nw_replay_settings {
-    const char *from; /* "": the beginning */
-    bool show;
-} nw_replay_settings;
+    int steps, repeats;
+    bool profile, fused;
+} nw_bench_settings;
 
 typedef struct nw_launch_settings {
     int ranks, max_restarts;
@@ -228,28 +213,13 @@ typedef struct nw_launch_settings {
     bool dry_run;
 } nw_launch_settings;
 
-typedef struct nw_settings {
-    nw_common_settings all;
-    nw_job_settings job;
-    nw_model_settings net;
-    nw_data_settings data;
-    nw_training_settings training;
-    nw_optimizer_settings update;
-    nw_rate_settings rate;
-    nw_exchange_settings world;
-    nw_server_settings server;
-    nw_delay_settings delays;
-    nw_measure_settings measure;
-    nw_experiment_settings experiment;
-    nw_replay_settings replay;
-    nw_launch_settings launch;
-    struct nw_settings_memory *memory; /* origins, notes, texts; NULL after nw_settings_free */
-} nw_settings;
+/* All options of one command with their values and origins; only src/config sees inside (settings.h). */
+typedef struct nw_settings nw_settings;
 
-/* Fills settings from defaults, files and the arguments of one command. Positional arguments are moved to the front of
+/* Makes settings from defaults, files and the arguments of one command. Positional arguments are moved to the front of
  * argv and counted. Whatever happens, nw_settings_free may follow. */
-nw_status nw_options_parse(unsigned command, int argc, char **argv, nw_settings *settings, int *positional);
-void nw_settings_free(nw_settings *settings);
+nw_status nw_options_parse(unsigned command, int argc, char **argv, nw_settings **settings, int *positional);
+void nw_settings_free(nw_settings **settings); /* leaves NULL */
 
 /* Makes run_name anew for a world of so many ranks, which is part of a composed run's name. */
 nw_status nw_settings_name_run(nw_settings *settings, int ranks);
@@ -275,9 +245,12 @@ nw_status nw_config_write(const nw_settings *settings, FILE *out);
 /* The start banner: what is not a plain default, a line each. */
 void nw_settings_print(const nw_settings *settings, FILE *out);
 
-/* From a settings text that the table has checked. */
-nw_precision nw_settings_precision(const nw_settings *settings);
-bool nw_settings_direct(const nw_settings *settings); /* no convolution by Winograd's algorithm */
+/* Gives an option another value without changing who set it; `why` is added to its origin. */
+nw_status nw_settings_replace(nw_settings *settings, const char *option, const char *text, const char *why);
+
+/* From a text that the table has checked. */
+nw_precision nw_settings_precision(const nw_model_settings *net);
+bool nw_settings_direct(const nw_model_settings *net); /* no convolution by Winograd's algorithm */
 
 /* Help. Without topic: the topics and the main options, within a screen. An unknown topic names the nearest. */
 nw_status nw_options_help_topic(unsigned command, const char *topic, FILE *out);

@@ -94,7 +94,7 @@ enum { ROWS = sizeof rows / sizeof rows[0] };
 static nw_status set_option(const overriding *o, const char *option, const char *text)
 {
     const nw_setting_source source = {NW_LAYER_OVERRIDE, o->name, ""};
-    nw_option_match match = nw_option_find(option, o->settings->memory->command);
+    nw_option_match match = nw_option_find(option, o->settings->command);
     return nw_settings_set_match(o->settings, match, o->name, text, &source);
 }
 
@@ -122,7 +122,7 @@ static nw_status set_ratio(const overriding *o, const char *text)
 /* Counted from the end of warm-up; the option counts from the start. */
 static nw_status set_milestones(const overriding *o, const char *text)
 {
-    nw_bump *region = &o->settings->memory->region;
+    nw_bump *region = &o->settings->region;
     char *rest = nw_bump_text(region, text, strlen(text));
     const char *all = "";
     NW_TRY_MEMORY(rest);
@@ -130,7 +130,7 @@ static nw_status set_milestones(const overriding *o, const char *text)
         char number[32];
         double value;
         NW_TRY(read_number(o, item, &value));
-        nw_number_print(value + o->settings->rate.warm_up, number);
+        nw_number_print(value + o->settings->run.rate.warm_up, number);
         all = nw_bump_print(region, "%s%s%s", all, *all ? "," : "", number);
         NW_TRY_MEMORY(all);
     }
@@ -145,7 +145,7 @@ static nw_status set_dataset(const overriding *o, const char *text)
 /* CIFAR is two datasets here; of others a part of the classes is taken. */
 static nw_status set_classes(const overriding *o, const char *text)
 {
-    bool cifar = strncmp(o->settings->data.dataset, "cifar", 5) == 0, ten = strcmp(text, "10") == 0;
+    bool cifar = strncmp(o->settings->run.data.dataset, "cifar", 5) == 0, ten = strcmp(text, "10") == 0;
     if (!cifar) return set_option(o, o->row->option, text);
     NW_FAIL_IF(!ten && strcmp(text, "100") != 0, NW_E_ARGUMENT, "%s: CIFAR has 10 or 100 classes, not %s", o->name,
                text);
@@ -178,7 +178,7 @@ static nw_status find_row(overriding *o, const char *key, struct row *by_name)
     if (o->row) return NW_OK;
     nw_option_match match = {.index = -1};
     if (strncmp(key, options, strlen(options)) == 0)
-        match = nw_option_find(key + strlen(options), o->settings->memory->command);
+        match = nw_option_find(key + strlen(options), o->settings->command);
     NW_FAIL_IF(match.index < 0 || nw_config_is_of_line(nw_option_at(match.index)), NW_E_ARGUMENT,
                "there is no key '%s'%s", key, nw_suggest(key, names, ROWS, "").text);
     *by_name = (struct row){.key = key, .option = key + strlen(options)};
@@ -188,7 +188,7 @@ static nw_status find_row(overriding *o, const char *key, struct row *by_name)
 
 static nw_status apply(nw_settings *s, const nw_override *override, nw_override_pass pass)
 {
-    nw_bump *region = &s->memory->region;
+    nw_bump *region = &s->region;
     struct row by_name;
     overriding o = {.settings = s, .name = nw_bump_print(region, "--configs.%s", override->key)};
     NW_TRY_MEMORY(o.name);
@@ -199,7 +199,7 @@ static nw_status apply(nw_settings *s, const nw_override *override, nw_override_
     const char *text;
     NW_TRY(nw_yaml_parse(o.name, override->value, strlen(override->value), region, &value));
     const char *name = o.row->option;
-    const nw_option *option = name ? nw_option_at(nw_option_find(name, s->memory->command).index) : NULL;
+    const nw_option *option = name ? nw_option_at(nw_option_find(name, s->command).index) : NULL;
     if (!*override->value || nw_yaml_is_null(value))
         return option ? set_option(&o, name, o.row->when_null ? o.row->when_null : option->fallback) : NW_OK;
     NW_FAIL_IF(value->kind == NW_YAML_LIST && (!option || option->kind < NW_OPTION_INTS), NW_E_ARGUMENT,
@@ -210,7 +210,7 @@ static nw_status apply(nw_settings *s, const nw_override *override, nw_override_
 
 nw_status nw_override_apply(nw_settings *s, const nw_override *overrides, int count, nw_override_pass pass)
 {
-    NW_FAIL_IF(s->job.configs.count == 0 && count > 0, NW_E_ARGUMENT,
+    NW_FAIL_IF(s->run.job.configs.count == 0 && count > 0, NW_E_ARGUMENT,
                "--configs.%s overrides a key, but no files are given; add --configs FILE...", overrides[0].key);
     for (int i = 0; i < count; i++) NW_TRY(apply(s, &overrides[i], pass));
     return NW_OK;

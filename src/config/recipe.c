@@ -77,7 +77,7 @@ nw_status nw_installed_names(const char *where, nw_bump *region, nw_text_list *l
     qsort(names, (size_t)count, sizeof *names, by_name);
     for (int i = 0; i < count; i++)
         if (kept == 0 || strcmp(names[i], names[kept - 1]) != 0) names[kept++] = names[i];
-    *list = (nw_text_list){kept, names};
+    *list = (nw_text_list){.count = kept, .at = names};
     return NW_OK;
 }
 

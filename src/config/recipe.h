@@ -8,7 +8,8 @@
 #ifndef NW_CONFIG_RECIPE_H
 #define NW_CONFIG_RECIPE_H
 
-#include "config/settings.h"
+#include "config/bump.h"
+#include "config/options.h"
 
 enum { NW_INSTALLED_FOLDERS = 3, NW_PATH_MOST = 4096 };
 

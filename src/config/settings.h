@@ -1,5 +1,6 @@
 /*
- * settings.h - how values get into nw_settings: layers, origins, notes. Private to the files that fill settings.
+ * settings.h - the settings from inside: where every option's value lives, and how it gets there: layers, origins,
+ * notes. Private to src/config; commands read their own struct (command_options.h).
  *
  * Each option has a slot with the text of its value, the layer that set it and its origin in words. A value of a lower
  * layer never replaces one of a higher; within a layer the last wins. So files and options may come in any order.
@@ -7,8 +8,11 @@
 #ifndef NW_CONFIG_SETTINGS_H
 #define NW_CONFIG_SETTINGS_H
 
+#include "config/command_options.h"
 #include "config/option_table.h"
 #include "config/bump.h"
+
+#include <stddef.h>
 
 typedef enum nw_layer {
     NW_LAYER_DEFAULT,
@@ -27,8 +31,27 @@ typedef struct nw_slot {
 
 enum { NW_NOTES_MOST = 32 };
 
-struct nw_settings_memory {
-    nw_bump region;
+struct nw_settings {
+    nw_train_options run; /* other commands have some of these options too */
+    nw_launch_settings launch;
+    nw_bench_settings bench; /* eval, predict, data and sweep have its format, replay its steps */
+    struct {
+        int top;
+        bool models;
+        const char *graph, *split, *url, *output;
+    } look; /* info, eval, predict, data: each has some */
+    struct {
+        const char *scale;
+        nw_text_list grid; /* "lr=0.1,0.2" */
+        int seeds;
+        bool real, dry_run;
+    } experiment; /* sweep, reproduce */
+    struct {
+        const char *from; /* "": the beginning */
+        bool show;
+    } replay;
+
+    nw_bump region; /* all texts and lists */
     unsigned command;
     nw_slot slots[NW_OPTIONS_MOST];
     const char *notes[NW_NOTES_MOST];
@@ -41,6 +64,10 @@ struct nw_settings_memory {
     int defaults_epochs, defaults_batch;
 };
 
+/* A row's field: where the value lives, among the options of a run or the others. */
+#define NW_AT(name)     ((unsigned)offsetof(nw_settings, run.name))
+#define NW_BESIDE(name) ((unsigned)offsetof(nw_settings, name))
+
 /* Who is to blame for a value: what an error names, and how bad input of this kind ends. */
 typedef struct nw_setting_source {
     nw_layer layer;
@@ -48,8 +75,8 @@ typedef struct nw_setting_source {
     const char *where;  /* before the name in messages: "--" or "recipes/x.yaml:7:3: " */
 } nw_setting_source;
 
-/* Defaults in every slot of the command. */
-nw_status nw_settings_begin(nw_settings *settings, unsigned command);
+/* New settings with defaults in every slot of the command. */
+nw_status nw_settings_begin(nw_settings **settings, unsigned command);
 
 /* `text` is what the user wrote: items of a list of texts are separated by newlines. `name` is how the user called the
  * option, for messages. The text is checked even where a higher layer keeps its value. */
@@ -65,10 +92,7 @@ nw_status nw_settings_add_hint(nw_settings *settings, const char *dashes, const 
 nw_status nw_settings_add_note(nw_settings *settings, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* The slot of an option of this command; NULL if it has none. */
-nw_slot *nw_settings_slot(const nw_settings *settings, const char *option);
-
-/* Gives an option another value without changing who set it; `why` is added to its origin. */
-nw_status nw_settings_replace(nw_settings *settings, const char *option, const char *text, const char *why);
+const nw_slot *nw_settings_slot(const nw_settings *settings, const char *option);
 
 /* Applies a defaults set. */
 nw_status nw_settings_apply_defaults(nw_settings *settings, const char *name);

@@ -33,6 +33,7 @@ typedef struct chart {
 
 typedef struct charts {
     const nw_experiment *experiment;
+    const char *scale;
     const nw_trials *trials;
     chart *at;
     int count;
@@ -105,7 +106,7 @@ static nw_status add_here(chart *c, const nw_trials *trials, const nw_trial *tri
     line *l = find_line(c, trial->line);
     nw_sample sample;
     NW_TRY(nw_trial_sample(trials, trial, c->value, &sample));
-    if (sample.runs < trials->settings->experiment.seeds) return NW_OK;
+    if (sample.runs < trials->seeds) return NW_OK;
     NW_FAIL_IF(c->by_epoch && l->here.count > 0, NW_E_FILE,
                "the chart %s is by epoch, and two runs have the line '%s'; give each its own", c->file, l->name);
     if (c->by_epoch) return nw_trial_curve(trials, trial, c->value, &l->here);
@@ -221,7 +222,7 @@ static void print_chart(FILE *out, const chart *c)
 static nw_status write_table(FILE *out, void *context)
 {
     const charts *all = context;
-    fprintf(out, "%s, scale %s\n", all->experiment->name, all->trials->settings->experiment.scale);
+    fprintf(out, "%s, scale %s\n", all->experiment->name, all->scale);
     if (all->trials->remark) fprintf(out, "note: %s\n", all->trials->remark);
     for (int i = 0; i < all->count; i++) print_chart(out, &all->at[i]);
     return NW_OK;
@@ -268,7 +269,7 @@ static nw_status write_json(FILE *out, void *context)
     nw_json json = nw_json_begin(out, true);
     nw_json_object(&json);
     nw_json_put_string(&json, "experiment", all->experiment->name);
-    nw_json_put_string(&json, "scale", all->trials->settings->experiment.scale);
+    nw_json_put_string(&json, "scale", all->scale);
     nw_json_put_string(&json, "remark", all->trials->remark);
     nw_json_put_array(&json, "charts");
     for (int i = 0; i < all->count; i++) put_chart(&json, &all->at[i]);
@@ -284,8 +285,7 @@ static nw_status draw(const charts *all, const chart *c)
 {
     char note[640], path[4096];
     const char *remark = all->trials->remark;
-    snprintf(note, sizeof note, "scale %s%s%s", all->trials->settings->experiment.scale, remark ? "; " : "",
-             remark ? remark : "");
+    snprintf(note, sizeof note, "scale %s%s%s", all->scale, remark ? "; " : "", remark ? remark : "");
     snprintf(path, sizeof path, "%s/%s.svg", all->trials->dir, c->file);
     NW_AUTOFREE nw_plot_curve *curves = calloc((size_t)c->count * 2, sizeof *curves);
     NW_AUTOFREE char(*names)[96] = calloc((size_t)c->count, sizeof *names);
@@ -330,9 +330,9 @@ static void free_charts(charts *all)
     free(all->at);
 }
 
-nw_status nw_experiment_report(const nw_experiment *experiment, const nw_trials *trials)
+nw_status nw_experiment_report(const nw_experiment *experiment, const char *scale, const nw_trials *trials)
 {
-    NW_CLEANUP(free_charts) charts all = {.experiment = experiment, .trials = trials};
+    NW_CLEANUP(free_charts) charts all = {.experiment = experiment, .scale = scale, .trials = trials};
     NW_TRY(make_charts(&all));
     NW_TRY(nw_trials_save(trials, "table.txt", write_table, &all));
     NW_TRY(nw_trials_save(trials, "table.json", write_json, &all));

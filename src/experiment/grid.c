@@ -36,7 +36,7 @@ static nw_status multiply(nw_trials *all, const nw_trials *before, const char *o
         NW_FAIL_IF(count == MOST_VALUES, NW_E_ARGUMENT, "--grid %s has more than %d values", option, MOST_VALUES);
         next[count++] = value;
     }
-    NW_FAIL_IF((int64_t)before->count * count * before->settings->experiment.seeds > MOST_RUNS, NW_E_ARGUMENT,
+    NW_FAIL_IF((int64_t)before->count * count * before->seeds > MOST_RUNS, NW_E_ARGUMENT,
                "this sweep has more than %d runs; make the grids smaller", MOST_RUNS);
     for (int t = 0; t < before->count; t++)
         for (int i = 0; i < count; i++) NW_TRY(add_combination(all, &before->at[t], option, next[i]));
@@ -53,7 +53,7 @@ static nw_status add_grid(nw_trials *trials, char *copy, const char *text)
                "--grid %s: 'nowait train' has no option --%s%s", text, copy,
                nw_option_nearest(copy, NW_COMMAND_TRAIN).text);
     NW_CLEANUP(nw_trials_free)
-    nw_trials before = {.settings = trials->settings, .at = trials->at, .count = trials->count};
+    nw_trials before = {.seeds = trials->seeds, .at = trials->at, .count = trials->count};
     trials->at = NULL;
     trials->count = 0;
     return multiply(trials, &before, copy, equals + 1, text);
@@ -121,7 +121,7 @@ static void print_table(const table *t)
                t->top1[i].deviation, t->top1[i].best, t->seconds[i].mean);
 }
 
-nw_status nw_trials_report(const nw_trials *trials)
+nw_status nw_trials_report(const nw_trials *trials, bool as_json)
 {
     NW_AUTOFREE nw_sample *top1 = calloc((size_t)trials->count, sizeof *top1);
     NW_AUTOFREE nw_sample *seconds = calloc((size_t)trials->count, sizeof *seconds);
@@ -133,7 +133,7 @@ nw_status nw_trials_report(const nw_trials *trials)
     }
     NW_TRY(nw_trials_save(trials, "sweep.tsv", write_tsv, t));
     NW_TRY(nw_trials_save(trials, "sweep.json", write_json, t));
-    if (strcmp(trials->settings->measure.format, "json") == 0) return write_json(stdout, t);
+    if (as_json) return write_json(stdout, t);
     print_table(t);
     return NW_OK;
 }

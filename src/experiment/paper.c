@@ -182,6 +182,7 @@ static nw_status shorten(nw_trial *trial, const char *scale, int64_t epochs)
 /* One run of a block. */
 typedef struct block_run {
     const nw_experiment *experiment;
+    const nw_reproduce_options *options;
     const nw_yaml *node;
     block block;
     int scale; /* of the block's values */
@@ -266,7 +267,7 @@ static nw_status add_run(const block_run *r, nw_trials *trials, const char *shar
     NW_TRY(add_words(r, trial, shared));
     NW_TRY(add_words(r, trial, b->options));
     if (stands_in) NW_TRY(add_words(r, trial, b->stand_in));
-    return b->epochs ? shorten(trial, trials->settings->experiment.scale, b->epochs) : NW_OK;
+    return b->epochs ? shorten(trial, r->options->scale, b->epochs) : NW_OK;
 }
 
 static nw_status add_remark(nw_trials *trials, const char *text)
@@ -275,42 +276,40 @@ static nw_status add_remark(nw_trials *trials, const char *text)
     return nw_text_print(&trials->remark, "%s%s%s", before ? before : "", before ? "; " : "", text);
 }
 
-static bool lacks_images(const nw_settings *s, const char *dataset)
+static bool lacks_images(const nw_reproduce_options *o, const char *dataset)
 {
     NW_CLEANUP(nw_dataset_autoclose) nw_dataset *d = NULL;
-    if (nw_settings_is_set(s, "dataset")) return false;
-    if (nw_dataset_open(&d, &(nw_dataset_options){.name = dataset, .dir = s->all.data_dir}) != NW_OK) return true;
+    if (o->dataset_given) return false;
+    if (nw_dataset_open(&d, &(nw_dataset_options){.name = dataset, .dir = o->all->data_dir}) != NW_OK) return true;
     return d->split[NW_SPLIT_TRAIN].count == 0;
 }
 
 static nw_status add_blocks(block_run *r, const nw_setup *setup, nw_trials *trials)
 {
-    const char *scale = trials->settings->experiment.scale;
+    const char *scale = r->options->scale;
     r->scale = strcmp(scale, "tiny") == 0 ? 1 : strcmp(scale, "small") == 0 ? 2 : 3;
     if (setup->remark) NW_TRY(add_remark(trials, setup->remark));
     for (r->node = setup->blocks->first; r->node; r->node = r->node->next) {
         NW_TRY(read_block(r->experiment->file, r->node, &r->block));
-        bool stands_in = r->block.dataset && lacks_images(trials->settings, r->block.dataset);
+        bool stands_in = r->block.dataset && lacks_images(r->options, r->block.dataset);
         if (stands_in && r->block.stand_in_remark) NW_TRY(add_remark(trials, r->block.stand_in_remark));
         for (r->index = 0; r->index < r->block.runs; r->index++) NW_TRY(add_run(r, trials, setup->options, stands_in));
     }
     return NW_OK;
 }
 
-nw_status nw_experiment_plan(const nw_experiment *e, nw_trials *trials)
+nw_status nw_experiment_plan(const nw_experiment *e, const nw_reproduce_options *o, nw_trials *trials)
 {
-    const nw_settings *s = trials->settings;
-    NW_FAIL_IF(s->experiment.real && !e->real.blocks, NW_E_ARGUMENT, "%s has no runs of --real ranks; do it without",
-               e->name);
-    NW_TRY(nw_text_print(&trials->dir, "%s/%s-%s%s", s->all.run_dir[0] ? s->all.run_dir : "runs/reproduce", e->name,
-                         s->experiment.scale, s->experiment.real ? "-real" : ""));
+    NW_FAIL_IF(o->real && !e->real.blocks, NW_E_ARGUMENT, "%s has no runs of --real ranks; do it without", e->name);
+    NW_TRY(nw_text_print(&trials->dir, "%s/%s-%s%s", o->all->run_dir[0] ? o->all->run_dir : "runs/reproduce", e->name,
+                         o->scale, o->real ? "-real" : ""));
     if (!e->recipe) {
         NW_CLEANUP(nw_bump_free) nw_bump region = {0};
-        return add_blocks(&(block_run){.experiment = e, .region = &region}, s->experiment.real ? &e->real : &e->here,
+        return add_blocks(&(block_run){.experiment = e, .options = o, .region = &region}, o->real ? &e->real : &e->here,
                           trials);
     }
     nw_trial *trial;
     NW_TRY(nw_trials_add(trials, "", &trial));
     NW_TRY(nw_words_add_format(&trial->options, "--recipe=%s", e->recipe));
-    return shorten(trial, s->experiment.scale, e->epochs);
+    return shorten(trial, o->scale, e->epochs);
 }

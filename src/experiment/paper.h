@@ -85,11 +85,11 @@ nw_status nw_paper_names(nw_bump *region, nw_text_list *names);
 
 /* Of so many published epochs, those that a --scale trains. */
 int nw_scale_epochs(const char *scale, int64_t epochs);
-/* Its trials at the scale, and of the kind, that trials->settings say; folder and remark. */
-nw_status nw_experiment_plan(const nw_experiment *experiment, nw_trials *trials);
+/* Its trials at the scale, and of the kind, that the options say; folder and remark. */
+nw_status nw_experiment_plan(const nw_experiment *experiment, const nw_reproduce_options *options, nw_trials *trials);
 /* Charts of what its trials left, beside what was published, printed and saved in their folder. Trials that were not
  * done yet have their published line only. */
-nw_status nw_experiment_report(const nw_experiment *experiment, const nw_trials *trials);
+nw_status nw_experiment_report(const nw_experiment *experiment, const char *scale, const nw_trials *trials);
 /* That the file describes its charts well. */
 nw_status nw_experiment_check_charts(const nw_experiment *experiment);
 

@@ -38,7 +38,7 @@ void nw_trials_free(nw_trials *trials)
 static nw_status run_dir(const nw_trials *trials, const nw_trial *trial, int k, char **dir)
 {
     return nw_text_print(dir, "%s/%s%sseed%lld", trials->dir, trial->name, *trial->name ? "/" : "",
-                         (long long)(trials->settings->all.seed + k));
+                         (long long)(trials->seed + k));
 }
 
 static nw_status add_words(nw_words *words, char *const *at, int count)
@@ -53,20 +53,20 @@ static nw_status make_line(const nw_trials *trials, const nw_trial *trial, int k
     NW_TRY(nw_words_add(line, "nowait"));
     if (trial->ranks > 1) NW_TRY(nw_words_add(line, "launch"));
     if (trial->ranks > 1) NW_TRY(nw_words_add_format(line, "--ranks=%d", trial->ranks));
-    if (trial->ranks > 1 && trials->settings->all.quiet) NW_TRY(nw_words_add(line, "--quiet"));
+    if (trial->ranks > 1 && trials->quiet) NW_TRY(nw_words_add(line, "--quiet"));
     if (trial->ranks > 1) NW_TRY(nw_words_add(line, "--"));
     NW_TRY(nw_words_add(line, "train"));
     if (!trials->given_wins) NW_TRY(add_words(line, trials->given, trials->given_count));
     NW_TRY(add_words(line, trial->options.at, trial->options.count));
     if (trials->given_wins) NW_TRY(add_words(line, trials->given, trials->given_count));
-    NW_TRY(nw_words_add_format(line, "--seed=%lld", (long long)(trials->settings->all.seed + k)));
+    NW_TRY(nw_words_add_format(line, "--seed=%lld", (long long)(trials->seed + k)));
     NW_TRY(add_words(line, (char *[]){"--run-dir", (char *)dir}, 2));
     return nw_checkpoint_exists(dir) ? add_words(line, (char *[]){"--resume", (char *)dir}, 2) : NW_OK;
 }
 
-static nw_status train_or_print(const nw_settings *s, const nw_words *line, const char *dir)
+static nw_status train_or_print(const nw_trials *trials, const nw_words *line, const char *dir)
 {
-    if (s->experiment.dry_run) {
+    if (trials->dry_run) {
         NW_AUTOFREE char *text = NULL;
         NW_TRY(nw_words_quote(line, &text));
         printf("%s\n", text);
@@ -75,7 +75,7 @@ static nw_status train_or_print(const nw_settings *s, const nw_words *line, cons
     bool done;
     NW_TRY(nw_child_done(dir, &done, NULL, NULL));
     if (done) return NW_OK;
-    if (!s->all.quiet) fprintf(stderr, "nowait: training in %s\n", dir);
+    if (!trials->quiet) fprintf(stderr, "nowait: training in %s\n", dir);
     NW_TRY(nw_child_run(line, dir));
     NW_TRY(nw_child_done(dir, &done, NULL, NULL));
     NW_FAIL_IF(!done, NW_E_INTERNAL, "the run in %s ended well but its summary.json does not say so", dir);
@@ -88,14 +88,13 @@ static nw_status visit(const nw_trials *trials, const nw_trial *trial, int k)
     NW_CLEANUP(nw_words_free) nw_words line = {0};
     NW_TRY(run_dir(trials, trial, k, &dir));
     NW_TRY(make_line(trials, trial, k, dir, &line));
-    return train_or_print(trials->settings, &line, dir);
+    return train_or_print(trials, &line, dir);
 }
 
 nw_status nw_trials_run(const nw_trials *trials, const char *only)
 {
     int chosen = 0;
-    for (int k = 0; k < trials->settings->experiment.seeds;
-         k++) /* a first look at everything comes before repetitions */
+    for (int k = 0; k < trials->seeds; k++) /* a first look at everything comes before repetitions */
         for (int t = 0; t < trials->count; t++) {
             if (only && strcmp(only, trials->at[t].name) != 0) continue;
             NW_TRY(visit(trials, &trials->at[t], k));
@@ -112,7 +111,7 @@ nw_status nw_trial_sample(const nw_trials *trials, const nw_trial *trial, const 
 {
     double sum = 0, squares = 0;
     *sample = (nw_sample){.best = NAN};
-    for (int k = 0; k < trials->settings->experiment.seeds; k++) {
+    for (int k = 0; k < trials->seeds; k++) {
         NW_AUTOFREE char *dir = NULL;
         bool done;
         double value = NAN;
@@ -132,7 +131,7 @@ nw_status nw_trial_sample(const nw_trials *trials, const nw_trial *trial, const 
 
 nw_status nw_trial_curve(const nw_trials *trials, const nw_trial *trial, const char *field, nw_curve *mean)
 {
-    int seeds = trials->settings->experiment.seeds;
+    int seeds = trials->seeds;
     for (int k = 0; k < seeds; k++) {
         NW_AUTOFREE char *dir = NULL;
         NW_CLEANUP(nw_curve_free) nw_curve curve = {0};

@@ -12,7 +12,7 @@
 #ifndef NW_EXPERIMENT_TRIALS_H
 #define NW_EXPERIMENT_TRIALS_H
 
-#include "config/options.h"
+#include "config/command_options.h"
 #include "experiment/child.h"
 #include "observe/curve.h"
 
@@ -25,10 +25,12 @@ typedef struct nw_trial {
 } nw_trial;
 
 typedef struct nw_trials {
-    const nw_settings *settings; /* seed, seeds, quiet, dry_run */
-    char *dir;                   /* freed with the trials, and so is the remark */
-    char *remark;                /* how they differ from what was published; NULL: not at all */
-    char *const *given;          /* what the user has to say to train */
+    int64_t seed; /* the first of the seeds */
+    int seeds;
+    bool quiet, dry_run;
+    char *dir;          /* freed with the trials, and so is the remark */
+    char *remark;       /* how they differ from what was published; NULL: not at all */
+    char *const *given; /* what the user has to say to train */
     int given_count;
     bool given_wins; /* over the options of a trial; otherwise those win */
     nw_trial *at;
@@ -61,7 +63,7 @@ nw_status nw_trials_save(const nw_trials *trials, const char *name, nw_status (*
 /* A trial for every combination of "option=value,value" texts, the last changing fastest: "lr=0.1,batch-size=64", or
  * "all" where there is no text. */
 nw_status nw_trials_add_grid(nw_trials *trials, const nw_text_list *grids);
-/* Accuracy and time of all trials: sweep.tsv and sweep.json in DIR, and a table or that JSON on stdout. */
-nw_status nw_trials_report(const nw_trials *trials);
+/* Accuracy and time of all trials: sweep.tsv and sweep.json in DIR, and on stdout a table, or that JSON (as_json). */
+nw_status nw_trials_report(const nw_trials *trials, bool as_json);
 
 #endif

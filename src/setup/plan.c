@@ -2,7 +2,6 @@
 #include "setup/plan.h"
 
 #include "base/file.h"
-#include "config/settings.h"
 #include "data/facts.h"
 #include "param/init.h"
 #include "setup/download.h"
@@ -13,20 +12,21 @@
 static bool is(const char *text, const char *word) { return strcmp(text, word) == 0; }
 static const char *or_null(const char *text) { return text[0] ? text : NULL; }
 
-nw_status nw_plan_dataset(const nw_settings *s, nw_dataset **dataset)
+nw_status nw_plan_dataset(const nw_common_settings *all, const nw_data_settings *data, int classes,
+                          nw_dataset **dataset)
 {
     nw_download_talk talk = {0};
     /* A folder of the user's that is not there is a mistake, and nothing to be filled. */
-    bool mistaken = !is(s->all.data_dir, "./data") && !nw_file_is_directory(s->all.data_dir);
-    nw_dataset_options o = {.name = s->data.dataset,
-                            .dir = s->all.data_dir,
-                            .download = s->data.download && !mistaken,
-                            .val_ratio = s->data.val_ratio,
-                            .classes = s->net.classes,
-                            .limit = s->data.limit,
-                            .image_size = s->data.crop > 0 ? s->data.crop : 0,
-                            .seed = (uint64_t)s->all.seed,
-                            .progress = s->all.quiet ? NULL : nw_download_say,
+    bool mistaken = !is(all->data_dir, "./data") && !nw_file_is_directory(all->data_dir);
+    nw_dataset_options o = {.name = data->dataset,
+                            .dir = all->data_dir,
+                            .download = data->download && !mistaken,
+                            .val_ratio = data->val_ratio,
+                            .classes = classes,
+                            .limit = data->limit,
+                            .image_size = data->crop > 0 ? data->crop : 0,
+                            .seed = (uint64_t)all->seed,
+                            .progress = all->quiet ? NULL : nw_download_say,
                             .progress_context = &talk};
     return nw_dataset_open(dataset, &o);
 }
@@ -68,78 +68,71 @@ static void usual(const nw_dataset *d, nw_augment *augment)
     augment->pad = colour && !photographs && !synthetic ? d->height / 8 : 0;
 }
 
-nw_status nw_plan_augment(const nw_settings *s, const nw_dataset *d, bool augmented, const float *mean_image,
+nw_status nw_plan_augment(const nw_data_settings *s, const nw_dataset *d, bool augmented, const float *mean_image,
                           nw_augment *augment)
 {
     *augment = nw_augment_plain(d);
-    set_normalisation(is(s->data.normalise, "mean-image") ? "none" : s->data.normalise, augment);
+    set_normalisation(is(s->normalise, "mean-image") ? "none" : s->normalise, augment);
     augment->mean_image = mean_image;
-    if (s->data.crop >= 0) augment->crop = s->data.crop;
-    if (s->data.resize >= 0) augment->resize = s->data.resize;
+    if (s->crop >= 0) augment->crop = s->crop;
+    if (s->resize >= 0) augment->resize = s->resize;
     if (!augmented) return NW_OK;
     usual(d, augment);
-    if (s->data.pad >= 0) augment->pad = s->data.pad;
-    if (s->data.cutout >= 0) augment->cutout = s->data.cutout;
-    if (s->data.flip >= 0) augment->flip = s->data.flip;
-    if (s->data.resized_crop >= 0) augment->resized_crop = s->data.resized_crop;
-    augment->pad_reflect = is(s->data.pad_mode, "reflect");
+    if (s->pad >= 0) augment->pad = s->pad;
+    if (s->cutout >= 0) augment->cutout = s->cutout;
+    if (s->flip >= 0) augment->flip = s->flip;
+    if (s->resized_crop >= 0) augment->resized_crop = s->resized_crop;
+    augment->pad_reflect = is(s->pad_mode, "reflect");
     return NW_OK;
 }
 
 /* ---- networks ---------------------------------------------------------------------------------------------------- */
 
-/* The items of a list, each on a line of its own; NULL where there are none, or this command has no such option. */
-static const char *lines(const nw_settings *s, const char *option)
-{
-    const char *text = nw_settings_value(s, option);
-    return text && *text ? text : NULL;
-}
+static const char *lines_of(const nw_text_list *list) { return list->count ? list->lines : NULL; }
 
-nw_status nw_plan_variant(const nw_settings *s, nw_model_variant *v)
+nw_status nw_plan_variant(const nw_model_settings *s, nw_model_variant *v)
 {
-    *v = (nw_model_variant){.stem = or_null(s->net.stem),
-                            .init_scheme = or_null(s->net.init_scheme),
-                            .zero_init_residual = s->net.last_bn_zero_init,
-                            .compat_ref = s->net.compat_ref,
-                            .n_layers = s->net.n_layers,
-                            .hidden_size = s->net.hidden_size,
-                            .residuals = lines(s, "residual-layers"),
-                            .extra_layers = lines(s, "extra-layers"),
-                            .output_weight = (float)s->net.output_weight};
-    v->dropout = s->net.dropout < 0    ? 0.0f
-                 : s->net.dropout == 0 ? -1.0f
-                                       : (float)s->net.dropout; /* the model's own, none, this */
-    NW_FAIL_IF(s->net.channels.count != 0 && s->net.channels.count != 4, NW_E_ARGUMENT,
-               "--channels takes four numbers, for prep, layer1, layer2 and layer3, not %d", s->net.channels.count);
-    for (int i = 0; i < s->net.channels.count; i++) v->widths[i] = s->net.channels.at[i];
+    *v = (nw_model_variant){.stem = or_null(s->stem),
+                            .init_scheme = or_null(s->init_scheme),
+                            .zero_init_residual = s->last_bn_zero_init,
+                            .compat_ref = s->compat_ref,
+                            .n_layers = s->n_layers,
+                            .hidden_size = s->hidden_size,
+                            .residuals = lines_of(&s->residual_layers),
+                            .extra_layers = lines_of(&s->extra_layers),
+                            .output_weight = (float)s->output_weight};
+    v->dropout = s->dropout < 0 ? 0.0f : s->dropout == 0 ? -1.0f : (float)s->dropout; /* the model's own, none, this */
+    NW_FAIL_IF(s->channels.count != 0 && s->channels.count != 4, NW_E_ARGUMENT,
+               "--channels takes four numbers, for prep, layer1, layer2 and layer3, not %d", s->channels.count);
+    for (int i = 0; i < s->channels.count; i++) v->widths[i] = s->channels.at[i];
     return NW_OK;
 }
 
-nw_net_options nw_plan_net_alone(const nw_settings *s, int batch_size)
+nw_net_options nw_plan_net_alone(const nw_common_settings *all, const nw_model_settings *net, int batch_size)
 {
     nw_net_options o = nw_net_options_default();
-    o.model = s->net.model;
+    o.model = net->model;
     o.batch_size = batch_size;
-    o.base_width = s->net.width;
-    o.precision = nw_settings_precision(s);
-    o.direct_convolution = nw_settings_direct(s);
-    o.threads = s->all.threads;
-    o.seed = (uint64_t)s->all.seed;
+    o.base_width = net->width;
+    o.precision = nw_settings_precision(net);
+    o.direct_convolution = nw_settings_direct(net);
+    o.threads = all->threads;
+    o.seed = (uint64_t)all->seed;
     return o;
 }
 
-nw_status nw_plan_net(const nw_settings *s, const nw_dataset *d, const nw_augment *augment, int batch_size,
+nw_status nw_plan_net(const nw_train_options *s, const nw_dataset *d, const nw_augment *augment, int batch_size,
                       nw_net_options *o)
 {
     int side = augment->crop, photograph = 224;
-    *o = nw_plan_net_alone(s, batch_size);
+    *o = nw_plan_net_alone(&s->all, &s->net, batch_size);
     o->channels = d->channels;
     o->height = side ? side : d->height ? d->height : photograph;
     o->width = side ? side : d->height ? d->width : photograph;
     o->classes = d->classes;
     o->label_smoothing = (float)s->training.label_smoothing;
     o->loss_sum = is(s->training.loss_reduction, "sum");
-    return nw_plan_variant(s, &o->variant);
+    return nw_plan_variant(&s->net, &o->variant);
 }
 
 /* ---- the run ----------------------------------------------------------------------------------------------------- */
@@ -172,7 +165,7 @@ static nw_status plan_optimizer(const nw_optimizer_settings *s, nw_optimizer_opt
 }
 
 /* The learning rate over time; the batches of an epoch are not known here. */
-static void plan_schedule(const nw_settings *s, const char *dataset, int replicas, nw_schedule_options *o)
+static void plan_schedule(const nw_train_options *s, const char *dataset, int replicas, nw_schedule_options *o)
 {
     *o = nw_schedule_options_default();
     o->name = s->rate.scheduler;
@@ -200,14 +193,13 @@ static void plan_schedule(const nw_settings *s, const char *dataset, int replica
     o->lr_max = s->rate.lr_max;
 }
 
-static nw_status plan_best(const nw_settings *s, const nw_dataset *d, nw_best_rule *rule)
+static nw_status plan_best(const nw_training_settings *s, const nw_dataset *d, nw_best_rule *rule)
 {
-    *rule = (nw_best_rule){.none = is(s->training.metric, "none"),
-                           .validation = strncmp(s->training.metric, "val_", 4) == 0};
-    const char *by = strchr(s->training.metric, '_');
+    *rule = (nw_best_rule){.none = is(s->metric, "none"), .validation = strncmp(s->metric, "val_", 4) == 0};
+    const char *by = strchr(s->metric, '_');
     rule->by = by && is(by, "_top5") ? NW_BEST_TOP5 : by && is(by, "_loss") ? NW_BEST_LOSS : NW_BEST_TOP1;
     NW_FAIL_IF(rule->validation && d->split[NW_SPLIT_VALID].count == 0, NW_E_ARGUMENT,
-               "--metric %s needs a validation split; give --val-ratio, for example 0.1", s->training.metric);
+               "--metric %s needs a validation split; give --val-ratio, for example 0.1", s->metric);
     return NW_OK;
 }
 
@@ -221,14 +213,14 @@ static nw_status make_mean_image(const nw_dataset *d, float **mean)
     return NW_OK;
 }
 
-static nw_norm_sync plan_norms(const nw_settings *s)
+static nw_norm_sync plan_norms(const nw_train_options *s)
 {
     return is(s->world.bn_sync, "local")     ? NW_NORMS_LOCAL
            : is(s->world.bn_sync, "average") ? NW_NORMS_AVERAGE
                                              : NW_NORMS_RECALIBRATE;
 }
 
-static nw_exchange_options plan_exchange(const nw_settings *s, const nw_world *w)
+static nw_exchange_options plan_exchange(const nw_train_options *s, const nw_world *w)
 {
     bool sync = is(s->server.communication, "sync");
     return (nw_exchange_options){.name = s->world.exchange,
@@ -251,7 +243,7 @@ static nw_exchange_options plan_exchange(const nw_settings *s, const nw_world *w
                                  .deadline_ns = (int64_t)(s->world.timeout * 1e9)};
 }
 
-int nw_plan_replicas(const nw_settings *s, const nw_world *w)
+int nw_plan_replicas(const nw_train_options *s, const nw_world *w)
 {
     nw_exchange_options e = plan_exchange(s, w);
     if (!is(s->world.exchange, "server")) return e.group.count;
@@ -259,7 +251,7 @@ int nw_plan_replicas(const nw_settings *s, const nw_world *w)
     return e.sync && workers > 0 ? workers : 1;
 }
 
-static nw_status check_server(const nw_settings *s)
+static nw_status check_server(const nw_train_options *s)
 {
     bool serves = is(s->world.exchange, "server");
     const int64_t usual_memory = (int64_t)4 << 30;
@@ -286,7 +278,7 @@ static nw_status check_server(const nw_settings *s)
     return NW_OK;
 }
 
-static nw_status check_exchange(const nw_settings *s)
+static nw_status check_exchange(const nw_train_options *s)
 {
     const double usual_alpha = 0.3;
     NW_FAIL_IF(s->world.delay > 0 && !is(s->world.exchange, "allreduce"), NW_E_ARGUMENT,
@@ -299,7 +291,7 @@ static nw_status check_exchange(const nw_settings *s)
     return check_server(s);
 }
 
-static void plan_group(const nw_settings *s, const nw_world *w, nw_replicas_options *o)
+static void plan_group(const nw_train_options *s, const nw_world *w, nw_replicas_options *o)
 {
     bool several = w && w->size > 1;
     o->mode = w ? w->mode : NW_REPLICAS_ALONE;
@@ -325,7 +317,7 @@ static void plan_group(const nw_settings *s, const nw_world *w, nw_replicas_opti
 
 /* Options of one law are refused beside another, since they would do nothing there. A run that goes on has all options
  * in its file, so they count where they differ from what the table says. */
-static nw_status plan_delays(const nw_settings *s, int replicas, nw_delay_options *o)
+static nw_status plan_delays(const nw_train_options *s, int replicas, nw_delay_options *o)
 {
     const int usual_workers = 10;
     const double usual_tail = 1;
@@ -338,7 +330,8 @@ static nw_status plan_delays(const nw_settings *s, int replicas, nw_delay_option
                "--max-delay %d simulates delays in one replica alone, but there are %d, with --exchange %s; start one "
                "process, with --exchange none",
                s->delays.max_delay, replicas, s->world.exchange);
-    NW_FAIL_IF(!nw_settings_is_set(s, "max-delay") && nw_settings_is_set(s, "delay-law"), NW_E_ARGUMENT,
+    NW_FAIL_IF(!nw_settings_is_set(s->settings, "max-delay") && nw_settings_is_set(s->settings, "delay-law"),
+               NW_E_ARGUMENT,
                "--delay-law %s says which of the last D models a gradient is taken at; give D with --max-delay",
                s->delays.delay_law);
     NW_FAIL_IF(s->delays.delay_tail != usual_tail && o->law != NW_DELAY_HEAVY, NW_E_ARGUMENT,
@@ -350,26 +343,26 @@ static nw_status plan_delays(const nw_settings *s, int replicas, nw_delay_option
     return nw_delay_check(o);
 }
 
-nw_status nw_plan_check(nw_settings *s)
+nw_status nw_plan_check(const nw_train_options *s)
 {
     const nw_model_family *family;
     const nw_init_scheme *scheme;
     nw_model_variant variant;
     nw_optimizer_options optimizer;
     nw_delay_options delay;
-    NW_TRY(nw_settings_check(s));
+    NW_TRY(nw_settings_check(s->settings));
     NW_TRY(nw_model_find(s->net.model, &family));
-    if (!is(s->net.model, family->name)) NW_TRY(nw_settings_replace(s, "model", family->name, ""));
+    if (!is(s->net.model, family->name)) NW_TRY(nw_settings_replace(s->settings, "model", family->name, ""));
     if (!is(s->net.init_scheme, "default")) NW_TRY(nw_init_find(s->net.init_scheme, &scheme));
     NW_FAIL_IF(s->net.init[0] && !nw_checkpoint_exists(s->net.init), NW_E_FILE,
                "--init %s: there is no checkpoint; check the path", s->net.init);
-    NW_TRY(nw_plan_variant(s, &variant));
+    NW_TRY(nw_plan_variant(&s->net, &variant));
     NW_TRY(plan_optimizer(&s->update, &optimizer));
     NW_TRY(check_exchange(s));
     return plan_delays(s, nw_max(1, s->world.virtual_ranks), &delay);
 }
 
-static void plan_record(const nw_settings *s, const char *dataset, nw_run_record *record)
+static void plan_record(const nw_train_options *s, const char *dataset, nw_run_record *record)
 {
     nw_record_clear(NW_RECORD_RUN, record);
     record->model = s->net.model;
@@ -384,7 +377,7 @@ static void plan_record(const nw_settings *s, const char *dataset, nw_run_record
     record->commit = nw_build_commit();
 }
 
-nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, const nw_world *w, nw_run_options *o)
+nw_status nw_plan_run(const nw_train_options *s, const nw_dataset *d, const nw_world *w, nw_run_options *o)
 {
     memset(o, 0, sizeof *o);
     NW_FAIL_IF(d->split[NW_SPLIT_TRAIN].count == 0, NW_E_FILE, "%s has no training images", d->source);
@@ -393,8 +386,8 @@ nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, const nw_world 
     nw_augment augment;
     int workers = s->data.workers;
     if (is(s->data.normalise, "mean-image")) NW_TRY(make_mean_image(d, &o->mean_image));
-    NW_TRY(nw_plan_augment(s, d, true, o->mean_image, &augment));
-    NW_TRY(nw_plan_augment(s, d, false, o->mean_image, &o->test_augment));
+    NW_TRY(nw_plan_augment(&s->data, d, true, o->mean_image, &augment));
+    NW_TRY(nw_plan_augment(&s->data, d, false, o->mean_image, &o->test_augment));
     o->test_batch_size = s->training.test_batch_size ? s->training.test_batch_size : s->net.batch_size;
     o->train_eval_batch_size =
         s->training.train_eval_batch_size ? s->training.train_eval_batch_size : o->test_batch_size;
@@ -445,7 +438,7 @@ nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, const nw_world 
     o->start_epoch = s->training.start_epoch;
     o->eval_every = s->training.eval_every;
     o->evaluate_first = s->training.evaluate_first;
-    NW_TRY(plan_best(s, d, &o->best));
+    NW_TRY(plan_best(&s->training, d, &o->best));
     o->name_checkpoint = or_null(s->job.name_checkpoint);
     o->resume = or_null(s->job.resume);
     o->init = or_null(s->net.init);

@@ -67,15 +67,15 @@ void nw_session_find_origin(nw_session_origin *origin, nw_run_record *record)
     record->host = origin->host;
 }
 
-nw_observe_options nw_session_observe(const nw_settings *s, const char *run_dir, bool shows)
+nw_observe_options nw_session_observe(const nw_job_settings *s, const char *run_dir, bool shows)
 {
     return (nw_observe_options){.run_dir = run_dir,
                                 .progress = shows ? stderr : NULL,
                                 .warnings = stderr,
-                                .print_every = s->job.print_freq,
-                                .tensorboard = s->job.tensorboard && nw_tensorboard_available(),
-                                .metrics_file = s->job.metrics_file[0] ? s->job.metrics_file : NULL,
-                                .log_dir = s->job.log_dir[0] ? s->job.log_dir : NULL};
+                                .print_every = s->print_freq,
+                                .tensorboard = s->tensorboard && nw_tensorboard_available(),
+                                .metrics_file = s->metrics_file[0] ? s->metrics_file : NULL,
+                                .log_dir = s->log_dir[0] ? s->log_dir : NULL};
 }
 
 /* ---- settings of a checkpoint ------------------------------------------------------------------------------------ */
@@ -96,7 +96,7 @@ static nw_status config_of(const char *path, char **config)
 }
 
 /* Parses again with a file of settings in the place of the recipe. */
-static nw_status parse_with_config(unsigned command, int argc, char **argv, const char *config, nw_settings *settings,
+static nw_status parse_with_config(unsigned command, int argc, char **argv, const char *config, nw_settings **settings,
                                    int *positional)
 {
     NW_AUTOFREE char **longer = calloc((size_t)argc + 3, sizeof *longer);
@@ -110,7 +110,7 @@ static nw_status parse_with_config(unsigned command, int argc, char **argv, cons
     return NW_OK;
 }
 
-nw_status nw_session_parse(unsigned command, int argc, char **argv, nw_settings *settings, int *positional)
+nw_status nw_session_parse(unsigned command, int argc, char **argv, nw_settings **settings, int *positional)
 {
     NW_AUTOFREE char **copy = calloc((size_t)argc + 1, sizeof *copy), *config = NULL;
     NW_FAIL_IF(!copy, NW_E_MEMORY, "no memory for the arguments");
@@ -118,8 +118,9 @@ nw_status nw_session_parse(unsigned command, int argc, char **argv, nw_settings 
     bool looks = command != NW_COMMAND_TRAIN; /* at a run, whose settings are train's */
     command |= NW_COMMAND_TRAIN;
     NW_TRY(nw_options_parse(command, argc, argv, settings, positional));
-    if (nw_settings_is_set(settings, "recipe") || settings->job.configs.count > 0) return NW_OK;
-    const char *path = !looks ? settings->job.resume : *positional > 0 ? argv[0] : "";
+    const nw_job_settings *job = &nw_train_options_of(*settings)->job;
+    if (nw_settings_is_set(*settings, "recipe") || job->configs.count > 0) return NW_OK;
+    const char *path = !looks ? job->resume : *positional > 0 ? argv[0] : "";
     if (path[0]) NW_TRY(config_of(path, &config));
     NW_FAIL_IF(looks && path[0] && !config && !nw_checkpoint_exists(path), NW_E_FILE,
                "there is no checkpoint '%s'; check the path", path);
@@ -148,10 +149,10 @@ nw_status nw_session_load(const char *path, const nw_net_options *options, nw_ne
     return read_weights(c, options->model, *net, averaged);
 }
 
-static void print_score(const nw_settings *s, const nw_dataset *d, const char *split, const nw_tally *tally,
+static void print_score(const char *format, const nw_dataset *d, const char *split, const nw_tally *tally,
                         bool averaged, double seconds)
 {
-    if (strcmp(s->measure.format, "json") == 0) {
+    if (strcmp(format, "json") == 0) {
         nw_json json = nw_json_begin(stdout, true);
         nw_json_object(&json);
         nw_json_put_string(&json, "dataset", d->name);
@@ -171,20 +172,19 @@ static void print_score(const nw_settings *s, const nw_dataset *d, const char *s
            averaged ? ", with averaged weights" : "", seconds);
 }
 
-static nw_status evaluate_on(const nw_settings *s, const nw_dataset *d, const char *checkpoint)
+static nw_status evaluate_on(const nw_eval_options *o, const nw_dataset *d, const char *checkpoint)
 {
-    const char *name = s->measure.split[0] ? s->measure.split : "test"; /* train has no such option */
-    nw_split split = strcmp(name, "train") == 0 ? NW_SPLIT_TRAIN
-                     : strcmp(name, "val") == 0 ? NW_SPLIT_VALID
-                                                : NW_SPLIT_TEST;
-    NW_FAIL_IF(d->split[split].count == 0, NW_E_ARGUMENT, "%s has no images in its %s split", d->name, name);
+    nw_split split = strcmp(o->split, "train") == 0 ? NW_SPLIT_TRAIN
+                     : strcmp(o->split, "val") == 0 ? NW_SPLIT_VALID
+                                                    : NW_SPLIT_TEST;
+    NW_FAIL_IF(d->split[split].count == 0, NW_E_ARGUMENT, "%s has no images in its %s split", d->name, o->split);
     NW_CLEANUP(nw_plan_free) nw_run_options plan = {0};
     NW_CLEANUP(nw_net_autofree) nw_net *net = NULL;
     NW_CLEANUP(nw_loader_autofree) nw_loader *loader = NULL;
     bool averaged = false, complete = false;
     nw_tally tally = {0};
     int64_t start = nw_now_ns();
-    NW_TRY(nw_plan_run(s, d, NULL, &plan));
+    NW_TRY(nw_plan_run(o->run, d, NULL, &plan));
     NW_TRY(nw_session_load(checkpoint, &plan.group.replica.net, &net, &averaged));
     nw_loader_options options = plan.group.replica.loader;
     options.split = split;
@@ -194,15 +194,15 @@ static nw_status evaluate_on(const nw_settings *s, const nw_dataset *d, const ch
     NW_TRY(nw_loader_create(&loader, &options));
     NW_TRY(nw_evaluate(net, loader, plan.both_views, nw_session_stop(), &tally, &complete));
     NW_FAIL_IF(!complete, NW_E_INTERRUPTED, "the evaluation was interrupted");
-    print_score(s, d, name, &tally, averaged, (double)(nw_now_ns() - start) * 1e-9);
+    print_score(o->format, d, o->split, &tally, averaged, (double)(nw_now_ns() - start) * 1e-9);
     return NW_OK;
 }
 
-nw_status nw_session_evaluate(const nw_settings *s, const char *checkpoint)
+nw_status nw_session_evaluate(const nw_eval_options *o, const char *checkpoint)
 {
     NW_CLEANUP(nw_dataset_autoclose) nw_dataset *dataset = NULL;
-    NW_TRY(nw_plan_dataset(s, &dataset));
-    return evaluate_on(s, dataset, checkpoint);
+    NW_TRY(nw_plan_dataset(&o->run->all, &o->run->data, o->run->net.classes, &dataset));
+    return evaluate_on(o, dataset, checkpoint);
 }
 
 nw_status nw_session_print_help(unsigned command, int argc, char **argv)

@@ -18,22 +18,22 @@
 
 /* Whether an option is for this world: one that comes with the run that goes on was for another, which may have had
  * another size and mode. */
-static bool is_asked_for(const nw_settings *s, const char *option)
+static bool is_asked_for(const nw_train_options *s, const char *option)
 {
-    const char *origin = nw_settings_origin(s, option);
+    const char *origin = nw_settings_origin(s->settings, option);
     bool earlier = s->job.resume[0] && s->job.recipe[0] && strncmp(origin, s->job.recipe, strlen(s->job.recipe)) == 0;
-    return nw_settings_is_set(s, option) && !earlier;
+    return nw_settings_is_set(s->settings, option) && !earlier;
 }
 
 /* Simulated ranks; those that a run had are not wanted any more where a launcher has started real ones. */
-static bool is_virtual(const nw_settings *s)
+static bool is_virtual(const nw_train_options *s)
 {
     bool launched = nw_mpi_launched() && nw_mpi_environment_size() > 1;
     bool asked = is_asked_for(s, "virtual") || is_asked_for(s, "cluster");
     return (s->world.virtual_ranks > 0 || s->world.cluster[0]) && (asked || !launched);
 }
 
-static nw_status open_virtual(nw_world *w, const nw_settings *s)
+static nw_status open_virtual(nw_world *w, const nw_train_options *s)
 {
     NW_FAIL_IF(nw_mpi_launched() && nw_mpi_environment_size() > 1, NW_E_ARGUMENT,
                "--virtual simulates all ranks in one process, but a launcher started %d; start one, without mpirun",
@@ -45,7 +45,7 @@ static nw_status open_virtual(nw_world *w, const nw_settings *s)
     return NW_OK;
 }
 
-static nw_status check_size(const nw_world *w, const nw_settings *s)
+static nw_status check_size(const nw_world *w, const nw_train_options *s)
 {
     bool asked = is_asked_for(s, "world-size") && s->world.world_size != w->size;
     NW_FAIL_IF(
@@ -63,14 +63,14 @@ static nw_status check_size(const nw_world *w, const nw_settings *s)
 
 /* What --threads says; else all CPUs that a rank may use, which ranks of one machine share unless they are bound to
  * some. */
-static int threads_of_rank(const nw_settings *s)
+static int threads_of_rank(const nw_train_options *s)
 {
     int allowed = nw_machine_allowed_cpus(), online = (int)sysconf(_SC_NPROCESSORS_ONLN);
     if (s->all.threads > 0) return s->all.threads;
     return allowed < online ? allowed : nw_max(1, allowed / nw_mpi_ranks_here());
 }
 
-nw_status nw_world_open(nw_world *w, const nw_settings *s)
+nw_status nw_world_open(nw_world *w, const nw_train_options *s)
 {
     *w = (nw_world){.mode = NW_REPLICAS_ALONE, .size = 1};
     if (is_virtual(s)) {
@@ -100,17 +100,17 @@ void nw_world_close(nw_world *w)
 
 /* ---- is it what was meant ---------------------------------------------------------------------------------------- */
 
-static nw_status digest_config(const nw_settings *s, char *text, size_t size)
+static nw_status digest_config(const nw_train_options *s, char *text, size_t size)
 {
     NW_CLEANUP(nw_text_free) nw_text config = {0};
     char hex[65];
-    NW_TRY(nw_session_config_text(s, &config));
+    NW_TRY(nw_session_config_text(s->settings, &config));
     nw_sha256_of(config.text, config.size, hex);
     snprintf(text, size, "%.16s", hex);
     return NW_OK;
 }
 
-static nw_status fill_facts(const nw_world *w, const nw_settings *s, const nw_dataset *d, nw_rank_facts *f)
+static nw_status fill_facts(const nw_world *w, const nw_train_options *s, const nw_dataset *d, nw_rank_facts *f)
 {
     const nw_kernels *kernels;
     const char *note;
@@ -119,14 +119,14 @@ static nw_status fill_facts(const nw_world *w, const nw_settings *s, const nw_da
     snprintf(f->version, sizeof f->version, "%s", nw_version());
     snprintf(f->commit, sizeof f->commit, "%s", nw_build_commit());
     NW_TRY(digest_config(s, f->config, sizeof f->config));
-    NW_TRY(nw_isa_select(nw_settings_precision(s), &kernels, &note));
+    NW_TRY(nw_isa_select(nw_settings_precision(&s->net), &kernels, &note));
     snprintf(f->isa, sizeof f->isa, "%s", kernels->isa);
     snprintf(f->dataset, sizeof f->dataset, "%s: %lld, %lld", d->name, (long long)d->split[NW_SPLIT_TRAIN].count,
              (long long)d->split[NW_SPLIT_TEST].count);
     return NW_OK;
 }
 
-nw_status nw_world_check(const nw_world *w, const nw_settings *s, const nw_dataset *d)
+nw_status nw_world_check(const nw_world *w, const nw_train_options *s, const nw_dataset *d)
 {
     if (!nw_mpi_launched() || w->mode == NW_REPLICAS_VIRTUAL) return NW_OK;
     NW_AUTOFREE nw_rank_facts *all = calloc((size_t)w->size, sizeof *all);

@@ -4,6 +4,7 @@
   - One header of each folder of src/ begins with "Folder src/x:", and ends that paragraph with "May include: a, b.".
     The folder includes nothing else but itself, nothing that stands behind it in the list of docs/architecture.md, and
     the list names the same folders in brackets.
+  - What the settings look like inside (config/settings.h) is seen by src/config alone: a command has a struct of its own.
   - No folder has more than 5,000 lines of code, no file more than 700 lines.
   - No ten lines of code in a row stand twice in src/.
   - Files and functions that architecture, glossary and comments name exist.
@@ -67,6 +68,14 @@ for d in sorted(set(folder.values())):
     lines = sum(1 for p in sources if folder[p] == d for line in code[p] if line)
     if lines > FOLDER_CODE:
         complain(f"src/{d}", f"{lines} lines of code; at most {FOLDER_CODE}: find the room that wants to be its own")
+
+# ---- each command reads its own options ----
+inside = {"config/settings.h"} | {
+    f"config/{p.name}" for p in sources if p.suffix == ".h" and '#include "config/settings.h"' in sources[p]
+}
+for p in sources:
+    for x in inside & set(re.findall(r'^#include "(.*)"', sources[p], re.M)) if folder[p] != "config" else []:
+        complain(name[p], f"includes {x}, which shows the options of all commands; take command_options.h")
 
 # ---- sizes ----
 for p, text in sources.items():

@@ -1,5 +1,4 @@
 /* fuzz_paper.c - bytes as a paper; the runs of what is accepted are planned at every scale. */
-#include "config/settings.h"
 #include "experiment/paper.h"
 
 #include <stdlib.h>
@@ -9,16 +8,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void plan(const nw_experiment *e, const char *scale, bool real)
 {
-    nw_settings settings;
-    nw_trials trials = {.settings = &settings};
-    if (nw_settings_begin(&settings, NW_COMMAND_REPRODUCE) != NW_OK) abort();
-    settings.experiment.scale = scale;
-    settings.experiment.real = real;
-    if (nw_experiment_plan(e, &trials) == NW_OK)
+    nw_common_settings all = {.run_dir = "", .data_dir = "./data"};
+    nw_reproduce_options options = {.all = &all, .scale = scale, .seeds = 1, .real = real};
+    nw_trials trials = {.seeds = 1};
+    if (nw_experiment_plan(e, &options, &trials) == NW_OK)
         for (int t = 0; t < trials.count; t++)
             if (strchr(trials.at[t].name, '/') || (!*trials.at[t].name && !e->recipe)) abort();
     nw_trials_free(&trials);
-    nw_settings_free(&settings);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -17,7 +17,7 @@
 
 enum { WORDS = 64 };
 
-static nw_settings settings;
+static nw_settings *settings;
 
 static nw_status parse(const char *line)
 {
@@ -56,8 +56,8 @@ static nw_status apply_text(const char *text, size_t size)
     nw_yaml *root;
     nw_settings_free(&settings);
     nw_status status = nw_settings_begin(&settings, NW_COMMAND_TRAIN);
-    if (status == NW_OK) status = nw_yaml_parse("x.yaml", text, size, &settings.memory->region, &root);
-    if (status == NW_OK) status = nw_config_apply_tree(&settings, "x.yaml", root, NW_LAYER_RECIPE);
+    if (status == NW_OK) status = nw_yaml_parse("x.yaml", text, size, &settings->region, &root);
+    if (status == NW_OK) status = nw_config_apply_tree(settings, "x.yaml", root, NW_LAYER_RECIPE);
     return status;
 }
 
@@ -75,13 +75,13 @@ static void test_good_files(void **state)
                                "epochs: 7\nflip: false\n";
     (void)state;
     if (apply_text(text, sizeof text - 1) != NW_OK) fail_msg("%s", nw_error_message());
-    assert_string_equal(settings.net.model, "resnet9");
-    assert_true(settings.update.lr == 0.25 && !settings.job.git && settings.all.epochs == 7);
-    assert_true(settings.rate.lr_knots.count == 2 && settings.rate.lr_knots.at[1].y == 0.4);
-    assert_true(settings.rate.milestones.count == 2 && settings.rate.milestones.at[1] == 4);
-    assert_string_equal(settings.net.residual_layers.at[0], "layer1");
-    assert_string_equal(settings.update.decay_filter, "no-norm-bias");
-    assert_string_equal(nw_settings_origin(&settings, "lr"), "x.yaml:3");
+    assert_string_equal(settings->run.net.model, "resnet9");
+    assert_true(settings->run.update.lr == 0.25 && !settings->run.job.git && settings->run.all.epochs == 7);
+    assert_true(settings->run.rate.lr_knots.count == 2 && settings->run.rate.lr_knots.at[1].y == 0.4);
+    assert_true(settings->run.rate.milestones.count == 2 && settings->run.rate.milestones.at[1] == 4);
+    assert_string_equal(settings->run.net.residual_layers.at[0], "layer1");
+    assert_string_equal(settings->run.update.decay_filter, "no-norm-bias");
+    assert_string_equal(nw_settings_origin(settings, "lr"), "x.yaml:3");
     assert_int_equal(apply_text("", 0), NW_OK);
 }
 
@@ -133,14 +133,14 @@ static void test_bases(void **state)
     write_file("bases/_b.yaml", "lr: 1\nmomentum: 0.5\nbase: cifar10-fast\n");
     write_file("bases/c.yaml", "momentum: 0.7\nbase: _a\n"); /* wherever the key stands */
     accepted("--recipe bases/c.yaml");
-    assert_true(settings.update.momentum == 0.7 && settings.update.lr == 2 && settings.all.epochs == 8 &&
-                settings.net.batch_size == 512);
-    assert_string_equal(nw_settings_origin(&settings, "lr"), "bases/_a.yaml:2");
-    assert_string_equal(settings.job.run_name, "c");
+    assert_true(settings->run.update.momentum == 0.7 && settings->run.update.lr == 2 && settings->run.all.epochs == 8 &&
+                settings->run.net.batch_size == 512);
+    assert_string_equal(nw_settings_origin(settings, "lr"), "bases/_a.yaml:2");
+    assert_string_equal(settings->run.job.run_name, "c");
     accepted("--recipe bases/c.yaml --max-epoch 4");
-    assert_true(settings.rate.warm_up == 2);
+    assert_true(settings->run.rate.warm_up == 2);
     accepted("--configs bases/c.yaml --recipe demo");
-    assert_true(settings.update.momentum == 0.7 && settings.net.width == 16);
+    assert_true(settings->run.update.momentum == 0.7 && settings->run.net.width == 16);
     write_file("bases/_b.yaml", "lr: 1\nbase: c\n");
     refused("--recipe bases/c.yaml", NW_E_FILE, "bases/_b.yaml:2:1: base 'c' leads back to itself");
     write_file("bases/_b.yaml", "base: _b\n");
@@ -158,7 +158,7 @@ static void test_bases(void **state)
         write_file(path, text);
     }
     accepted("--recipe bases/d8.yaml");
-    assert_true(settings.update.lr == 3);
+    assert_true(settings->run.update.lr == 3);
     refused("--recipe bases/d9.yaml", NW_E_FILE, "at most 8 bases");
     if (system("rm -r bases") != 0) fail_msg("bases stays");
 }
@@ -175,42 +175,44 @@ static void test_recipes(void **state)
         char line[256];
         snprintf(line, sizeof line, "--recipe %s", names.at[i]);
         accepted(line);
-        if (nw_settings_check(&settings) != NW_OK) fail_msg("%s: %s", line, nw_error_message());
-        if (nw_settings_notes(&settings)) fail_msg("%s: %s", line, nw_settings_note(&settings, 0));
+        if (nw_settings_check(settings) != NW_OK) fail_msg("%s: %s", line, nw_error_message());
+        if (nw_settings_notes(settings)) fail_msg("%s: %s", line, nw_settings_note(settings, 0));
     }
     nw_bump_free(&region);
 
     /* keys of a file tell as options do whose it is, but for '_', and where it says no defaults */
     write_file("hints.yaml", "model: x\nrate_com: 1\nno_bn_wd: true\n");
     accepted("--recipe hints.yaml");
-    assert_int_equal(nw_settings_notes(&settings), 1);
+    assert_int_equal(nw_settings_notes(settings), 1);
     assert_non_null(
-        strstr(nw_settings_note(&settings, 0), "warning: no-bn-wd is an option of the reference code 'layer"));
+        strstr(nw_settings_note(settings, 0), "warning: no-bn-wd is an option of the reference code 'layer"));
     write_file("hints.yaml", "model: x\nno_bn_wd: true\ndefaults: global\n");
     accepted("--recipe hints.yaml");
-    assert_int_equal(nw_settings_notes(&settings), 0);
+    assert_int_equal(nw_settings_notes(settings), 0);
     unlink("hints.yaml");
 
     accepted("--recipe cifar10-fast");
-    assert_true(settings.all.epochs == 24 && settings.net.batch_size == 512 && settings.update.lr * 512 == 1);
-    assert_true(settings.update.weight_decay == 5e-4 * 512 && settings.update.nesterov && settings.data.cutout == 8);
-    assert_string_equal(settings.job.run_name, "cifar10-fast");
+    assert_true(settings->run.all.epochs == 24 && settings->run.net.batch_size == 512 &&
+                settings->run.update.lr * 512 == 1);
+    assert_true(settings->run.update.weight_decay == 5e-4 * 512 && settings->run.update.nesterov &&
+                settings->run.data.cutout == 8);
+    assert_string_equal(settings->run.job.run_name, "cifar10-fast");
     accepted("--max-epoch 6 --recipe cifar10-fast");
-    assert_true(settings.all.epochs == 6 && settings.rate.lr_knots.at[1].x == 1.25 &&
-                settings.rate.lr_knots.at[2].x == 6);
-    assert_non_null(strstr(nw_settings_note(&settings, 0), "from 24 to 6 epochs"));
+    assert_true(settings->run.all.epochs == 6 && settings->run.rate.lr_knots.at[1].x == 1.25 &&
+                settings->run.rate.lr_knots.at[2].x == 6);
+    assert_non_null(strstr(nw_settings_note(settings, 0), "from 24 to 6 epochs"));
     accepted("--max-epoch 6 --recipe cifar10-fast --lr-knots 0:1,6:0");
-    assert_int_equal(settings.rate.lr_knots.count, 2);
-    assert_true(settings.rate.lr_knots.at[1].x == 6);
+    assert_int_equal(settings->run.rate.lr_knots.count, 2);
+    assert_true(settings->run.rate.lr_knots.at[1].x == 6);
     accepted("--recipe petra/cifar10-resnet18-backprop --shorten 20");
-    assert_true(settings.rate.milestones.at[0] == 10 && settings.rate.milestones.at[1] == 15 &&
-                settings.all.epochs == 20);
-    assert_true(settings.rate.warm_up > 0.333 && settings.rate.warm_up < 0.334);
-    assert_string_equal(settings.net.model, "petra-resnet18");
-    assert_string_equal(settings.job.run_name, "petra-cifar10-resnet18-backprop");
+    assert_true(settings->run.rate.milestones.at[0] == 10 && settings->run.rate.milestones.at[1] == 15 &&
+                settings->run.all.epochs == 20);
+    assert_true(settings->run.rate.warm_up > 0.333 && settings->run.rate.warm_up < 0.334);
+    assert_string_equal(settings->run.net.model, "petra-resnet18");
+    assert_string_equal(settings->run.job.run_name, "petra-cifar10-resnet18-backprop");
     accepted("");
-    assert_string_equal(settings.job.recipe, "demo");
-    assert_string_equal(settings.data.dataset, "fashion-mnist");
+    assert_string_equal(settings->run.job.recipe, "demo");
+    assert_string_equal(settings->run.data.dataset, "fashion-mnist");
 }
 
 /* What config.yaml says, --recipe understands, to the last bit. */
@@ -228,23 +230,23 @@ static void test_round_trip(void **state)
         size_t size;
         accepted(lines[i]);
         FILE *out = open_memstream(&first, &size);
-        assert_int_equal(nw_config_write(&settings, out), NW_OK);
+        assert_int_equal(nw_config_write(settings, out), NW_OK);
         fclose(out);
         write_file("again.yaml", first);
-        nw_settings before = settings;
-        settings.memory = NULL;
+        nw_settings *before = settings;
+        settings = NULL;
         accepted("--recipe again.yaml");
         out = open_memstream(&second, &size);
-        assert_int_equal(nw_config_write(&settings, out), NW_OK);
+        assert_int_equal(nw_config_write(settings, out), NW_OK);
         fclose(out);
         for (int o = 0; o < nw_option_count(); o++) {
             const nw_option *row = nw_option_at(o);
             if (!(row->commands & NW_COMMAND_TRAIN) || row->field == NW_AT(job.recipe) ||
                 row->field == NW_AT(job.configs))
                 continue;
-            assert_string_equal(nw_settings_value(&before, row->name), nw_settings_value(&settings, row->name));
+            assert_string_equal(nw_settings_value(before, row->name), nw_settings_value(settings, row->name));
         }
-        assert_memory_equal(&before.update.lr, &settings.update.lr, sizeof(double));
+        assert_memory_equal(&before->run.update.lr, &settings->run.update.lr, sizeof(double));
         nw_settings_free(&before);
         free(first);
         free(second);
@@ -257,75 +259,75 @@ static void test_composition(void **state)
     (void)state;
     accepted(
         "--configs configs/cifar/resnet20.yaml configs/dgc/wm5.yaml --configs.train.num_epochs 500 --suffix .e500");
-    assert_string_equal(settings.job.run_name, "[cifar.resnet20+dgc.wm5].e500.np1");
-    assert_true(settings.all.epochs == 500 && settings.rate.t_max == 0 && settings.rate.warm_up == 5);
-    assert_string_equal(settings.net.model, "resnet20");
-    assert_string_equal(settings.data.dataset, "cifar10");
-    assert_string_equal(settings.update.optimizer, "dgc-sgd");
-    assert_string_equal(settings.job.defaults, "dgc");
-    assert_string_equal(nw_settings_value(&settings, "method"), "dgc");
-    assert_string_equal(nw_settings_value(&settings, "compress"), "layerwise");
-    assert_string_equal(nw_settings_value(&settings, "ratio"), "0.001");
-    assert_string_equal(nw_settings_value(&settings, "memory-momentum"), "-1"); /* as --momentum */
-    assert_string_equal(nw_settings_origin(&settings, "max-epoch"), "--configs.train.num_epochs");
-    assert_int_equal(nw_settings_check(&settings), NW_E_ARGUMENT);
+    assert_string_equal(settings->run.job.run_name, "[cifar.resnet20+dgc.wm5].e500.np1");
+    assert_true(settings->run.all.epochs == 500 && settings->run.rate.t_max == 0 && settings->run.rate.warm_up == 5);
+    assert_string_equal(settings->run.net.model, "resnet20");
+    assert_string_equal(settings->run.data.dataset, "cifar10");
+    assert_string_equal(settings->run.update.optimizer, "dgc-sgd");
+    assert_string_equal(settings->run.job.defaults, "dgc");
+    assert_string_equal(nw_settings_value(settings, "method"), "dgc");
+    assert_string_equal(nw_settings_value(settings, "compress"), "layerwise");
+    assert_string_equal(nw_settings_value(settings, "ratio"), "0.001");
+    assert_string_equal(nw_settings_value(settings, "memory-momentum"), "-1"); /* as --momentum */
+    assert_string_equal(nw_settings_origin(settings, "max-epoch"), "--configs.train.num_epochs");
+    assert_int_equal(nw_settings_check(settings), NW_E_ARGUMENT);
 
     /* names of the seed; groups; order */
     accepted("--configs configs/cifar/resnet20.py configs/dgc/wm5.py configs/dgc/fp16.py configs/dgc/int32.py");
-    assert_string_equal(settings.job.run_name, "[cifar.resnet20+dgc.[wm5+fp16+int32]].np1");
+    assert_string_equal(settings->run.job.run_name, "[cifar.resnet20+dgc.[wm5+fp16+int32]].np1");
     accepted("--configs configs/cifar/resnet20.py --suffix .e500");
-    assert_string_equal(settings.job.run_name, "cifar.resnet20.e500.np1");
-    assert_int_equal(nw_settings_check(&settings), NW_OK);
-    assert_true(settings.rate.t_max == 0 && settings.rate.lr_scaling && settings.all.seed == 42);
+    assert_string_equal(settings->run.job.run_name, "cifar.resnet20.e500.np1");
+    assert_int_equal(nw_settings_check(settings), NW_OK);
+    assert_true(settings->run.rate.t_max == 0 && settings->run.rate.lr_scaling && settings->run.all.seed == 42);
 
     /* a half period of 0 is the epochs after warm-up, whoever says how many these are */
     accepted("--configs configs/cifar/resnet20.py --max-epoch 50 --warm-up 2");
-    assert_true(settings.rate.t_max == 0 && settings.all.epochs == 50);
+    assert_true(settings->run.rate.t_max == 0 && settings->run.all.epochs == 50);
     accepted("--configs configs/imagenet/resnet50.yaml --configs.train.warmup_lr_epochs=10");
-    assert_true(settings.rate.milestones.count == 3 && settings.rate.milestones.at[0] == 30 &&
-                settings.rate.milestones.at[2] == 80);
-    assert_string_equal(settings.update.decay_filter, "no-norm");
-    assert_true(settings.update.nesterov && settings.update.weight_decay == 1e-4 && settings.net.last_bn_zero_init &&
-                settings.data.crop == 224);
+    assert_true(settings->run.rate.milestones.count == 3 && settings->run.rate.milestones.at[0] == 30 &&
+                settings->run.rate.milestones.at[2] == 80);
+    assert_string_equal(settings->run.update.decay_filter, "no-norm");
+    assert_true(settings->run.update.nesterov && settings->run.update.weight_decay == 1e-4 &&
+                settings->run.net.last_bn_zero_init && settings->run.data.crop == 224);
     accepted("--configs configs/imagenet/resnet50.yaml --configs.train.scheduler.milestones [10,20]");
-    assert_true(settings.rate.milestones.count == 2 && settings.rate.milestones.at[0] == 15);
+    assert_true(settings->run.rate.milestones.count == 2 && settings->run.rate.milestones.at[0] == 15);
     accepted("--configs.train.scheduler.milestones [10,20] --configs.train.warmup_lr_epochs 7 --configs "
              "configs/imagenet/resnet50.yaml");
-    assert_true(settings.rate.milestones.count == 2 && settings.rate.milestones.at[0] == 17 &&
-                settings.rate.milestones.at[1] == 27);
+    assert_true(settings->run.rate.milestones.count == 2 && settings->run.rate.milestones.at[0] == 17 &&
+                settings->run.rate.milestones.at[1] == 27);
     accepted(
         "--configs configs/dgc/wm0.yaml configs/cifar/resnet110.yaml --configs.train.compression.compress_ratio 500 "
         "--configs.train.compression.memory.momentum 0.8 --configs.train.compression.warmup_coeff [1,0.5]");
-    assert_string_equal(nw_settings_value(&settings, "ratio"), "0.002");
-    assert_string_equal(nw_settings_value(&settings, "memory-momentum"), "0.8");
-    assert_string_equal(nw_settings_value(&settings, "ratio-warm-up-list"), "1,0.5");
+    assert_string_equal(nw_settings_value(settings, "ratio"), "0.002");
+    assert_string_equal(nw_settings_value(settings, "memory-momentum"), "0.8");
+    assert_string_equal(nw_settings_value(settings, "ratio-warm-up-list"), "1,0.5");
     accepted("--configs configs/cifar/resnet20.py --configs.train.optimizer.momentum None --configs.train.meters x");
-    assert_true(settings.update.momentum == 0.9);
+    assert_true(settings->run.update.momentum == 0.9);
     accepted("--configs configs/imagenet/resnet50.yaml --configs.dataset.num_classes 100 --configs.dataset.root '/a'");
-    assert_true(settings.net.classes == 100);
-    assert_string_equal(settings.all.data_dir, "/a");
+    assert_true(settings->run.net.classes == 100);
+    assert_string_equal(settings->run.all.data_dir, "/a");
     accepted("--configs configs/cifar/resnet20.yaml --configs.dataset.num_classes 100 --configs.train.scheduler None");
-    assert_string_equal(settings.data.dataset, "cifar100");
-    assert_string_equal(settings.rate.scheduler, "constant");
+    assert_string_equal(settings->run.data.dataset, "cifar100");
+    assert_string_equal(settings->run.rate.scheduler, "constant");
     accepted("--configs configs/cifar/resnet20.yaml --configs.options.label_smoothing 0.1");
-    assert_true(settings.training.label_smoothing == 0.1);
+    assert_true(settings->run.training.label_smoothing == 0.1);
 
     /* the number of ranks is part of the name, whoever says it */
     accepted("--configs configs/cifar/resnet20.yaml --virtual 4");
-    assert_string_equal(settings.job.run_name, "cifar.resnet20.np4");
+    assert_string_equal(settings->run.job.run_name, "cifar.resnet20.np4");
     accepted("--configs configs/cifar/resnet20.yaml --suffix .x");
-    assert_int_equal(nw_settings_name_run(&settings, 8), NW_OK);
-    assert_string_equal(settings.job.run_name, "cifar.resnet20.x.np8");
+    assert_int_equal(nw_settings_name_run(settings, 8), NW_OK);
+    assert_string_equal(settings->run.job.run_name, "cifar.resnet20.x.np8");
     accepted("--configs configs/cifar/resnet20.py --configs.train.compression fp16");
-    assert_string_equal(settings.world.method, "fp16");
-    assert_int_equal(nw_settings_check(&settings), NW_OK);
+    assert_string_equal(settings->run.world.method, "fp16");
+    assert_int_equal(nw_settings_check(settings), NW_OK);
 
     /* layers: file < override < option, whatever their order */
     accepted("--lr 3 --configs.train.optimizer.lr 2 --configs configs/cifar/resnet20.yaml");
-    assert_true(settings.update.lr == 3);
+    assert_true(settings->run.update.lr == 3);
     accepted("--configs.train.optimizer.lr 2 --configs configs/cifar/resnet20.yaml --recipe cifar10-fast");
-    assert_true(settings.update.lr == 2 && settings.net.batch_size == 128 && settings.data.cutout == 8);
-    assert_string_equal(nw_settings_origin(&settings, "lr"), "--configs.train.optimizer.lr");
+    assert_true(settings->run.update.lr == 2 && settings->run.net.batch_size == 128 && settings->run.data.cutout == 8);
+    assert_string_equal(nw_settings_origin(settings, "lr"), "--configs.train.optimizer.lr");
 }
 
 static void test_bad_composition(void **state)
@@ -357,8 +359,8 @@ static void test_bad_composition(void **state)
     write_file("tree/a.yaml", "batch_size: 9\n");
     write_file("tree/c.yaml", "batch_size: 7\n");
     accepted("--configs tree/c.yaml tree/a.yaml tree/c.yaml"); /* each file once */
-    assert_true(settings.all.epochs == 3 && settings.net.batch_size == 9);
-    assert_string_equal(settings.job.run_name, "[c+a].np1");
+    assert_true(settings->run.all.epochs == 3 && settings->run.net.batch_size == 9);
+    assert_string_equal(settings->run.job.run_name, "[c+a].np1");
     for (const char *const *f = (const char *const[]){"_base", "a", "b", "c", NULL}; *f; f++) {
         char path[64];
         snprintf(path, sizeof path, "tree/%s.yaml", *f);

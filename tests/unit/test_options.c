@@ -12,7 +12,7 @@
 
 enum { WORDS = 64 };
 
-static nw_settings settings;
+static nw_settings *settings;
 static int positional;
 static char *words[WORDS]; /* of the last line; positional ones in front */
 
@@ -36,7 +36,7 @@ static void parse(const char *line)
 static void refused(const char *line, const char *part)
 {
     nw_status status = parse_for(NW_COMMAND_TRAIN, line);
-    if (status == NW_OK) status = nw_settings_check(&settings);
+    if (status == NW_OK) status = nw_settings_check(settings);
     if (status == NW_OK) fail_msg("'%s' was accepted", line);
     if (!strstr(nw_error_message(), part)) fail_msg("'%s': '%s' lacks '%s'", line, nw_error_message(), part);
 }
@@ -49,7 +49,7 @@ static void test_table(void **state)
     for (int i = 0; i < nw_option_count(); i++) {
         const nw_option *o = nw_option_at(i);
         assert_true(strlen(o->help) > 0 && strlen(o->help) < 80);
-        assert_true(o->field == NW_NO_FIELD || o->field < sizeof settings);
+        assert_true(o->field == NW_NO_FIELD || o->field < offsetof(nw_settings, region));
         for (unsigned bit = 1; bit <= o->commands; bit <<= 1)
             if (o->commands & bit) {
                 nw_option_match match = nw_option_find(o->name, bit);
@@ -293,40 +293,40 @@ static void test_values(void **state)
         "--model resnet18 --lr 0.3 --lr=0.05 --nesterov --no-flip --amsgrad=False --drop-last True --dataset CINIC-10 "
         "--lr-decay-milestones 150, 225 --lr-knots 0:0,5:0.4,24:0 --residual-layers layer1,layer3 --tta flip -p7 -j 3 "
         "--box -1,1 --weight_decay 1e-4 --dataset_name Fashion-MNIST --limit 12345678901");
-    assert_true(settings.update.lr == 0.05 && settings.update.weight_decay == 1e-4);
-    assert_true(settings.update.nesterov && !settings.update.amsgrad && settings.data.drop_last);
-    assert_int_equal(settings.data.flip, NW_SWITCH_OFF);
-    assert_int_equal(settings.data.resized_crop, NW_SWITCH_AUTO);
-    assert_string_equal(settings.data.dataset, "fashion-mnist");
-    assert_int_equal(settings.rate.milestones.count, 2);
-    assert_int_equal(settings.rate.milestones.at[1], 225);
-    assert_int_equal(settings.rate.lr_knots.count, 3);
-    assert_true(settings.rate.lr_knots.at[1].x == 5 && settings.rate.lr_knots.at[1].y == 0.4);
-    assert_int_equal(settings.net.residual_layers.count, 2);
-    assert_string_equal(settings.net.residual_layers.at[1], "layer3");
-    assert_int_equal(settings.job.print_freq, 7);
-    assert_int_equal(settings.data.workers, 3);
-    assert_true(settings.update.box.count == 2 && settings.update.box.at[0] == -1);
-    assert_true(settings.data.limit == 12345678901);
-    assert_string_equal(nw_settings_value(&settings, "lr"), "0.05");
-    assert_string_equal(nw_settings_origin(&settings, "lr"), "command line");
-    assert_string_equal(nw_settings_origin(&settings, "momentum"), "default");
-    assert_true(nw_settings_is_set(&settings, "lr") && !nw_settings_is_set(&settings, "momentum"));
-    assert_null(nw_settings_value(&settings, "nonsense"));
+    assert_true(settings->run.update.lr == 0.05 && settings->run.update.weight_decay == 1e-4);
+    assert_true(settings->run.update.nesterov && !settings->run.update.amsgrad && settings->run.data.drop_last);
+    assert_int_equal(settings->run.data.flip, NW_SWITCH_OFF);
+    assert_int_equal(settings->run.data.resized_crop, NW_SWITCH_AUTO);
+    assert_string_equal(settings->run.data.dataset, "fashion-mnist");
+    assert_int_equal(settings->run.rate.milestones.count, 2);
+    assert_int_equal(settings->run.rate.milestones.at[1], 225);
+    assert_int_equal(settings->run.rate.lr_knots.count, 3);
+    assert_true(settings->run.rate.lr_knots.at[1].x == 5 && settings->run.rate.lr_knots.at[1].y == 0.4);
+    assert_int_equal(settings->run.net.residual_layers.count, 2);
+    assert_string_equal(settings->run.net.residual_layers.at[1], "layer3");
+    assert_int_equal(settings->run.job.print_freq, 7);
+    assert_int_equal(settings->run.data.workers, 3);
+    assert_true(settings->run.update.box.count == 2 && settings->run.update.box.at[0] == -1);
+    assert_true(settings->run.data.limit == 12345678901);
+    assert_string_equal(nw_settings_value(settings, "lr"), "0.05");
+    assert_string_equal(nw_settings_origin(settings, "lr"), "command line");
+    assert_string_equal(nw_settings_origin(settings, "momentum"), "default");
+    assert_true(nw_settings_is_set(settings, "lr") && !nw_settings_is_set(settings, "momentum"));
+    assert_null(nw_settings_value(settings, "nonsense"));
 
     /* translations of the reference codes' flags */
     parse("--model x --no-bn-weight-decay");
-    assert_string_equal(settings.update.decay_filter, "no-norm-bias");
+    assert_string_equal(settings->run.update.decay_filter, "no-norm-bias");
     parse("--model x --filter_bias_and_bn --normalize_grads --short-epoch --timing 0");
-    assert_string_equal(settings.update.decay_filter, "no-1d");
-    assert_true(settings.update.clip_norm == 1 && settings.training.max_batches == 11 &&
-                settings.training.train_metrics);
+    assert_string_equal(settings->run.update.decay_filter, "no-1d");
+    assert_true(settings->run.update.clip_norm == 1 && settings->run.training.max_batches == 11 &&
+                settings->run.training.train_metrics);
     parse("--model x --no-bn-wd False");
-    assert_string_equal(settings.update.decay_filter, "all");
+    assert_string_equal(settings->run.update.decay_filter, "all");
     parse("--optimizer apam --model x");
-    assert_int_equal(settings.update.amsgrad, NW_SWITCH_AUTO); /* of apam: on */
+    assert_int_equal(settings->run.update.amsgrad, NW_SWITCH_AUTO); /* of apam: on */
     parse("--optimizer apam --model x --no-amsgrad");
-    assert_int_equal(settings.update.amsgrad, NW_SWITCH_OFF);
+    assert_int_equal(settings->run.update.amsgrad, NW_SWITCH_OFF);
 }
 
 static void test_positional(void **state)
@@ -336,23 +336,23 @@ static void test_positional(void **state)
     assert_int_equal(positional, 4);
     assert_string_equal(words[0], "ck");
     assert_string_equal(words[3], "--odd.png");
-    assert_int_equal(settings.measure.top, 3);
+    assert_int_equal(settings->look.top, 3);
     parse("/ --model x");
     assert_int_equal(positional, 0);
-    assert_string_equal(settings.all.data_dir, "/");
+    assert_string_equal(settings->run.all.data_dir, "/");
     refused("resnet18", "--model resnet18");
     /* grids add up, other options are replaced */
     assert_int_equal(parse_for(NW_COMMAND_SWEEP, "--grid lr=0.1,0.2 --lr 1 --grid batch-size=8,16 --lr 2"), NW_OK);
-    assert_int_equal(settings.experiment.grid.count, 2);
-    assert_string_equal(settings.experiment.grid.at[0], "lr=0.1,0.2");
-    assert_string_equal(settings.experiment.grid.at[1], "batch-size=8,16");
-    assert_true(settings.update.lr == 2);
+    assert_int_equal(settings->experiment.grid.count, 2);
+    assert_string_equal(settings->experiment.grid.at[0], "lr=0.1,0.2");
+    assert_string_equal(settings->experiment.grid.at[1], "batch-size=8,16");
+    assert_true(settings->run.update.lr == 2);
     /* a bench keeps its own defaults */
     assert_int_equal(parse_for(NW_COMMAND_BENCH_TRAIN, "--seed 3"), NW_OK);
-    assert_int_equal(settings.net.classes, 10);
-    assert_int_equal(settings.net.image_size, 0);
+    assert_int_equal(settings->run.net.classes, 10);
+    assert_int_equal(settings->run.net.image_size, 0);
     assert_int_equal(parse_for(NW_COMMAND_BENCH_LOADER, ""), NW_OK);
-    assert_string_equal(settings.data.dataset, "synthetic");
+    assert_string_equal(settings->run.data.dataset, "synthetic");
 }
 
 static void test_refusals(void **state)
@@ -388,7 +388,7 @@ static void test_refusals(void **state)
     refused("--model x -b", "-b needs a value: N");
     refused("--model x --milestones", "--milestones needs a value: EPOCH...");
     parse("--model x --exchange none --ratio 0.50 --world_size 1");
-    assert_int_equal(nw_settings_check(&settings), NW_OK);
+    assert_int_equal(nw_settings_check(settings), NW_OK);
 }
 
 /* The matrix of the method flags. */
@@ -404,64 +404,65 @@ static void test_algorithms(void **state)
             if (!synchronous && i == 1) continue; /* nothing given: --algorithm decides */
             snprintf(line, sizeof line, "--model x %s %s", flags[i], synchronous ? "--synchronous" : "");
             parse(line);
-            assert_string_equal(settings.training.algorithm, id);
+            assert_string_equal(settings->run.training.algorithm, id);
         }
     parse("--model x");
-    assert_string_equal(settings.training.algorithm, "s1");
+    assert_string_equal(settings->run.training.algorithm, "s1");
     parse("--model x --algorithm delayed");
-    assert_string_equal(settings.training.algorithm, "a2");
+    assert_string_equal(settings->run.training.algorithm, "a2");
     parse("--model x --synchronous --store-vjp --remove-ctx-input --remove-ctx-param --approximate-input=False");
-    assert_string_equal(settings.training.algorithm, "s1");
+    assert_string_equal(settings->run.training.algorithm, "s1");
     parse("--model x --algorithm backprop --synchronous --store-vjp");
-    assert_int_equal(nw_settings_check(&settings), NW_OK);
+    assert_int_equal(nw_settings_check(settings), NW_OK);
 }
 
 static void test_defaults_and_shorten(void **state)
 {
     (void)state;
     parse("--defaults apam --lr 0.5");
-    assert_string_equal(settings.update.optimizer, "apam");
-    assert_true(settings.update.amsgrad == NW_SWITCH_ON && settings.update.lr == 0.5 &&
-                settings.update.weight_decay == 0 && settings.net.batch_size == 40);
-    assert_string_equal(nw_settings_origin(&settings, "optimizer"), "defaults apam");
+    assert_string_equal(settings->run.update.optimizer, "apam");
+    assert_true(settings->run.update.amsgrad == NW_SWITCH_ON && settings->run.update.lr == 0.5 &&
+                settings->run.update.weight_decay == 0 && settings->run.net.batch_size == 40);
+    assert_string_equal(nw_settings_origin(settings, "optimizer"), "defaults apam");
     parse("--defaults layerwise");
-    assert_true(settings.update.momentum == 0 && !settings.update.nesterov);
+    assert_true(settings->run.update.momentum == 0 && !settings->run.update.nesterov);
     parse("--momentum 0.9 --defaults layerwise --max-epoch 12");
-    assert_true(settings.update.nesterov && settings.rate.lr_knots.at[1].x == 5 &&
-                settings.rate.lr_knots.at[2].x == 12);
+    assert_true(settings->run.update.nesterov && settings->run.rate.lr_knots.at[1].x == 5 &&
+                settings->run.rate.lr_knots.at[2].x == 12);
     static const char *const sets[] = {"petra", "apam", "acid", "layerwise", "dgc"};
     for (size_t i = 0; i < sizeof sets / sizeof sets[0]; i++) {
         char line[64];
         snprintf(line, sizeof line, "--defaults %s", sets[i]);
         parse(line);
-        assert_string_equal(settings.job.defaults, sets[i]);
+        assert_string_equal(settings->run.job.defaults, sets[i]);
     }
 
     parse("--model x --max-epoch 300 --warm-up 5 --lr-decay-milestones 150 225 --shorten 20 --t-max 30 --ema-epochs 3");
-    assert_int_equal(settings.all.epochs, 20);
-    assert_int_equal(settings.rate.milestones.at[0], 10);
-    assert_int_equal(settings.rate.milestones.at[1], 15);
-    assert_true(settings.rate.warm_up > 0.333 && settings.rate.warm_up < 0.334 && settings.rate.t_max == 2);
-    assert_int_equal(settings.training.ema_epochs, 1);
-    assert_true(nw_settings_notes(&settings) == 1 && strstr(nw_settings_note(&settings, 0), "from 300 to 20 epochs"));
+    assert_int_equal(settings->run.all.epochs, 20);
+    assert_int_equal(settings->run.rate.milestones.at[0], 10);
+    assert_int_equal(settings->run.rate.milestones.at[1], 15);
+    assert_true(settings->run.rate.warm_up > 0.333 && settings->run.rate.warm_up < 0.334 &&
+                settings->run.rate.t_max == 2);
+    assert_int_equal(settings->run.training.ema_epochs, 1);
+    assert_true(nw_settings_notes(settings) == 1 && strstr(nw_settings_note(settings, 0), "from 300 to 20 epochs"));
     /* an option by itself scales nothing */
     parse("--model x --max-epoch 20 --warm-up 5");
-    assert_true(settings.rate.warm_up == 5 && nw_settings_notes(&settings) == 0);
+    assert_true(settings->run.rate.warm_up == 5 && nw_settings_notes(settings) == 0);
 }
 
 static void test_notes_and_names(void **state)
 {
     (void)state;
     parse("--model resnet20 --cuda True --ngpus 4 --use-wandb --wandb-project PETRA --suffix .a/b");
-    assert_int_equal(nw_settings_notes(&settings), 3);
-    assert_non_null(strstr(nw_settings_note(&settings, 0), "warning: --cuda is"));
-    assert_string_equal(nw_settings_note(&settings, 1), "--cuda, --ngpus have no effect: this program has no GPU code");
-    assert_string_equal(nw_settings_note(&settings, 2), "--use-wandb has no effect: metrics.jsonl has such records");
-    assert_string_equal(settings.job.run_name, "resnet20-cifar10.a-b");
+    assert_int_equal(nw_settings_notes(settings), 3);
+    assert_non_null(strstr(nw_settings_note(settings, 0), "warning: --cuda is"));
+    assert_string_equal(nw_settings_note(settings, 1), "--cuda, --ngpus have no effect: this program has no GPU code");
+    assert_string_equal(nw_settings_note(settings, 2), "--use-wandb has no effect: metrics.jsonl has such records");
+    assert_string_equal(settings->run.job.run_name, "resnet20-cifar10.a-b");
     parse("--model resnet20 --defaults global --cuda False --device cpu");
-    assert_int_equal(nw_settings_notes(&settings), 0);
+    assert_int_equal(nw_settings_notes(settings), 0);
     parse("--model x --name mine --suffix 2");
-    assert_string_equal(settings.job.run_name, "mine2");
+    assert_string_equal(settings->run.job.run_name, "mine2");
 }
 
 static int lines_of(const char *text, size_t *longest)
@@ -496,8 +497,8 @@ static void test_help_fits_a_screen(void **state)
 
 static const char *hint(void)
 {
-    for (int i = 0; i < nw_settings_notes(&settings); i++)
-        if (strncmp(nw_settings_note(&settings, i), "warning: ", 9) == 0) return nw_settings_note(&settings, i);
+    for (int i = 0; i < nw_settings_notes(settings); i++)
+        if (strncmp(nw_settings_note(settings, i), "warning: ", 9) == 0) return nw_settings_note(settings, i);
     return "";
 }
 
@@ -529,8 +530,8 @@ static void test_hints(void **state)
             fail_msg("%s: '%s' lacks '%s'", lines[i].line, hint(), lines[i].said);
     }
     parse("--data_name CINIC-10 --alpha 1e-4");
-    assert_true(settings.net.batch_size == 128 && settings.update.lr == 1e-4);
-    assert_string_equal(settings.job.defaults, "global");
+    assert_true(settings->run.net.batch_size == 128 && settings->run.update.lr == 1e-4);
+    assert_string_equal(settings->run.job.defaults, "global");
     /* nothing to train is named: not the demo */
     refused("--alpha 1e-4 --epochs 20", "--alpha: this looks like a line of the reference code 'apam'");
     assert_int_equal(parse_for(NW_COMMAND_LAUNCH, "-n 2"), NW_OK);
@@ -543,11 +544,63 @@ static void test_every_command_has_defaults(void **state)
     (void)state;
     for (unsigned bit = 1; bit < NW_COMMAND_ALL; bit <<= 1) {
         assert_int_equal(parse_for(bit, bit == NW_COMMAND_TRAIN ? "--model x" : ""), NW_OK);
-        assert_string_equal(settings.all.data_dir, "./data");
-        assert_non_null(settings.net.model);
-        assert_non_null(settings.measure.url);
-        assert_int_equal(settings.all.epochs, 100);
+        assert_string_equal(settings->run.all.data_dir, "./data");
+        assert_non_null(settings->run.net.model);
+        assert_non_null(settings->look.url);
+        assert_int_equal(settings->run.all.epochs, 100);
     }
+}
+
+static void parse_other(unsigned command, const char *line)
+{
+    if (parse_for(command, line) != NW_OK) fail_msg("'%s' was refused: %s", line, nw_error_message());
+}
+
+/* The struct of a command shows what its line says. */
+static void test_every_command_has_a_struct(void **state)
+{
+    (void)state;
+    parse_other(NW_COMMAND_EVAL | NW_COMMAND_TRAIN, "ck --split val --format json --lr 3 --model x");
+    nw_eval_options eval = nw_eval_options_of(settings);
+    assert_string_equal(eval.split, "val");
+    assert_string_equal(eval.format, "json");
+    assert_true(eval.run->update.lr == 3 && eval.run->settings == settings);
+    parse_other(NW_COMMAND_PREDICT | NW_COMMAND_TRAIN, "ck a.png --top 2 --model y");
+    assert_int_equal(nw_predict_options_of(settings).top, 2);
+    assert_string_equal(nw_predict_options_of(settings).run->net.model, "y");
+    parse_other(NW_COMMAND_SWEEP, "--grid lr=1,2 --seeds 3 --format json --name n --seed 8");
+    nw_sweep_options sweep = nw_sweep_options_of(settings);
+    assert_true(sweep.grid->count == 1 && sweep.seeds == 3 && sweep.all->seed == 8);
+    assert_string_equal(sweep.run_name, "n");
+    assert_string_equal(sweep.format, "json");
+    parse_other(NW_COMMAND_REPRODUCE, "p --scale tiny --real --seeds 4");
+    nw_reproduce_options reproduce = nw_reproduce_options_of(settings);
+    assert_true(reproduce.real && !reproduce.dry_run && reproduce.seeds == 4 && !reproduce.dataset_given);
+    assert_string_equal(reproduce.scale, "tiny");
+    parse_other(NW_COMMAND_REPRODUCE, "p --dataset mnist --dry-run");
+    assert_true(nw_reproduce_options_of(settings).dataset_given && nw_reproduce_options_of(settings).dry_run);
+    parse_other(NW_COMMAND_REPLAY, "r --steps 7 --from c --show");
+    nw_replay_options replay = nw_replay_options_of(settings);
+    assert_true(replay.steps == 7 && replay.show);
+    assert_string_equal(replay.from, "c");
+    parse_other(NW_COMMAND_LAUNCH, "-n 5 --quiet");
+    assert_true(nw_launch_options_of(settings).launch->ranks == 5 && nw_launch_options_of(settings).all->quiet);
+    parse_other(NW_COMMAND_DATA, "info x --val-ratio 0.5 --limit 6 --classes 3 --url u --output o --format json");
+    nw_data_options data = nw_data_options_of(settings);
+    assert_true(data.val_ratio == 0.5 && data.limit == 6 && data.classes == 3);
+    assert_string_equal(data.url, "u");
+    assert_string_equal(data.output, "o");
+    assert_string_equal(data.format, "json");
+    parse_other(NW_COMMAND_INFO, "--models --graph g --width 9");
+    nw_info_options info = nw_info_options_of(settings);
+    assert_true(info.models && info.net->width == 9);
+    assert_string_equal(info.graph, "g");
+    parse_other(NW_COMMAND_BENCH_EXCHANGE, "--steps 3 --repeats 2 --batch-size 4 --delay 1 --threads 6");
+    nw_bench_options bench = nw_bench_options_of(settings);
+    assert_true(bench.bench->steps == 3 && bench.bench->repeats == 2 && bench.net->batch_size == 4);
+    assert_true(bench.world->delay == 1 && bench.all->threads == 6);
+    parse_other(NW_COMMAND_BENCH_LOADER, "--workers 3");
+    assert_int_equal(nw_bench_options_of(settings).data->workers, 3);
 }
 
 static int finish(void **state)
@@ -571,6 +624,7 @@ int main(void)
         cmocka_unit_test(test_hints),
         cmocka_unit_test(test_help_fits_a_screen),
         cmocka_unit_test(test_every_command_has_defaults),
+        cmocka_unit_test(test_every_command_has_a_struct),
     };
     return cmocka_run_group_tests(tests, NULL, finish);
 }

@@ -19,7 +19,8 @@
 #define TEST(name) static void name(void **state __attribute__((unused)))
 #define CASE(name) cmocka_unit_test(name)
 
-static nw_settings settings; /* of reproduce */
+static nw_settings *settings; /* of reproduce */
+static nw_reproduce_options asked;
 
 static void settle(const char *scale, bool real)
 {
@@ -28,6 +29,7 @@ static void settle(const char *scale, bool real)
     snprintf(scale_option, sizeof scale_option, "%s", scale);
     nw_settings_free(&settings);
     assert_int_equal(nw_options_parse(NW_COMMAND_REPRODUCE, 4, words, &settings, &positional), NW_OK);
+    asked = nw_reproduce_options_of(settings);
 }
 
 /* All papers that there are, in their order. */
@@ -51,8 +53,8 @@ static void each_experiment(void (*look)(const nw_experiment *experiment))
 
 static void plan(const nw_experiment *e, nw_trials *trials)
 {
-    *trials = (nw_trials){.settings = &settings};
-    if (nw_experiment_plan(e, trials) != NW_OK) fail_msg("%s: %s", e->name, nw_error_message());
+    *trials = (nw_trials){.seeds = asked.seeds};
+    if (nw_experiment_plan(e, &asked, trials) != NW_OK) fail_msg("%s: %s", e->name, nw_error_message());
     assert_true(trials->count > 0 && trials->count <= e->runs + 3); /* real ones: also of two workers */
 }
 
@@ -62,7 +64,7 @@ static void accepts_runs(const nw_experiment *e)
     nw_trials trials;
     plan(e, &trials);
     for (int t = 0; t < trials.count; t++) {
-        nw_settings train;
+        nw_settings *train = NULL;
         nw_words *options = &trials.at[t].options;
         char *line;
         int positional;
@@ -71,7 +73,7 @@ static void accepts_runs(const nw_experiment *e)
         assert_non_null(words);
         memcpy(words, options->at, (size_t)options->count * sizeof *words);
         nw_status status = nw_options_parse(NW_COMMAND_TRAIN, options->count, words, &train, &positional);
-        if (status == NW_OK) status = nw_settings_check(&train);
+        if (status == NW_OK) status = nw_settings_check(train);
         if (status != NW_OK || positional) fail_msg("%s: '%s': %s", e->name, line, nw_error_message());
         for (int k = 0; k < t; k++) assert_string_not_equal(trials.at[t].name, trials.at[k].name);
         nw_settings_free(&train);
@@ -226,9 +228,9 @@ TEST(test_published_lines_are_sound)
 static void bad(const char *text, const char *part)
 {
     nw_paper paper;
-    nw_trials trials = {.settings = &settings};
+    nw_trials trials = {.seeds = asked.seeds};
     nw_status status = nw_paper_parse(&paper, "x", "x.yaml", text, strlen(text));
-    if (status == NW_OK) status = nw_experiment_plan(&paper.at[0], &trials);
+    if (status == NW_OK) status = nw_experiment_plan(&paper.at[0], &asked, &trials);
     if (status != NW_E_FILE || !strstr(nw_error_message(), part))
         fail_msg("'%s': status %d and '%s', wanted '%s'", text, status, nw_error_message(), part);
     nw_trials_free(&trials);
