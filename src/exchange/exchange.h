@@ -28,7 +28,7 @@ typedef struct nw_exchange_options {
     const char *name;
     nw_group group;           /* who exchanges */
     const nw_params *params;  /* whose gradients are exchanged; outlives the exchange */
-    nw_layout_options layout; /* what travels: codecs, scope, bucket_bytes, gather; the exchange fills in the rest */
+    nw_layout_options layout; /* what travels: codecs, scope, bucket_bytes, collective; the exchange fills in the rest */
     nw_memory_options memory; /* of what codecs do not deliver */
     nw_pool *pool;            /* encodes and decodes; outlives the exchange. NULL: the calling thread does */
     int delay;                /* allreduce: 0, or 1 */

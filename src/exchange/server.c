@@ -404,7 +404,7 @@ static nw_status make_layout(server *s)
     o.segments = &s->params->learned;
     o.cuts = s->servers;
     o.bounds = s->range;
-    o.gather = false;
+    o.collective = NW_COLLECTIVE_OWNERS; /* servers own ranges */
     NW_TRY(nw_layout_make(&s->layout, &o));
     s->exact = true;
     for (int b = 0; b < s->layout.count; b++) s->exact &= s->layout.at[b].block.codec->exact;

@@ -83,7 +83,7 @@ TEST(test_layouts_cover_the_vector_once)
                 nw_layout_options o = {.segments = &s,
                                        .codec = &third,
                                        .codecs = way & 1 ? mixed : NULL,
-                                       .gather = way & 2,
+                                       .collective = way & 2 ? NW_COLLECTIVE_GATHER : NW_COLLECTIVE_OWNERS,
                                        .bounds = way & 4 ? bounds : NULL,
                                        .scope = (nw_scope)(way / 8),
                                        .bucket_bytes = bytes,
@@ -92,7 +92,7 @@ TEST(test_layouts_cover_the_vector_once)
                 check_layout(&l, &o);
                 for (int k = 0; k < l.count; k++) {
                     bool dense = l.at[k].block.codec == &nw_codec_plain;
-                    assert_true(l.at[k].gathered == (o.gather && !dense));
+                    assert_true(l.at[k].gathered == (o.collective == NW_COLLECTIVE_GATHER && !dense));
                     if (o.scope == NW_SCOPE_BUCKET) assert_int_equal(l.at[k].block.item_count, 1);
                     if (o.scope == NW_SCOPE_LAYER && !o.codecs)
                         assert_int_equal(l.at[k].block.item_count, l.at[k].last_segment - l.at[k].first_segment + 1);
@@ -315,7 +315,7 @@ static void twin_step(twin *t, const world *x, int64_t step)
     }
     for (size_t i = 0; i < FLOATS; i++) {
         t->mean[i] *= 1.0f / (float)members;
-        if (x->o.exchange.layout.gather) continue;
+        if (x->o.exchange.layout.collective == NW_COLLECTIVE_GATHER) continue;
         float v = t->owners[i] += t->mean[i];
         t->mean[i] = sends(i, step, NW_CHANNEL_EXCHANGE + 1) ? v : 0;
         t->owners[i] -= t->mean[i];
@@ -331,7 +331,8 @@ static world_options options(int members, bool gather, int delay, uint64_t seed)
     return (world_options){.exchange = {.name = "allreduce",
                                         .delay = delay,
                                         .memory = {.name = "error"},
-                                        .layout = {.bucket_bytes = 300, .gather = gather}},
+                                        .layout = {.bucket_bytes = 300,
+                                                   .collective = gather ? NW_COLLECTIVE_GATHER : NW_COLLECTIVE_OWNERS}},
                            .members = members,
                            .with = &third,
                            .segments = SEGMENTS,
