@@ -169,6 +169,14 @@ nw_status nw_channel_decode(nw_channel *c, nw_actions *actions, const nw_message
     return nw_codec_decode(&d, out, where, add, c->o.pool);
 }
 
+nw_status nw_channel_decode_own(nw_channel *c, nw_actions *actions, const nw_message *m, float *out, bool add)
+{
+    const nw_header *h = m->header;
+    nw_decoding d = decoding(c, m, c->o.member, &c->parts[h->bucket], 0);
+    actions->touched += h->bytes + (add ? 2 : 1) * h->count * sizeof(float);
+    return nw_codec_decode(&d, out, NW_AT_KEPT, add, c->o.pool);
+}
+
 nw_status nw_channel_undo(nw_channel *c, nw_actions *actions, const nw_message *m, bool *kept)
 {
     const nw_header *h = m->header;

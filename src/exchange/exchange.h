@@ -65,5 +65,7 @@ nw_status nw_passes_create(nw_machine **pipeline, nw_machine *exchange, const nw
 int nw_server_workers(const nw_exchange_options *options);
 int nw_server_servers(const nw_exchange_options *options);
 size_t nw_server_holds(const nw_exchange_options *options, size_t floats);
+/* ... and of what workers have of these, where codecs lose something of differences (server_shadows.c). */
+size_t nw_server_shadow_bytes(const nw_exchange_options *options, const nw_segments *segments);
 
 #endif

@@ -161,7 +161,10 @@ nw_status nw_server_decode_all(server *s, nw_actions *actions, const shards *fro
 /* ---- messages that come ------------------------------------------------------------------------------------------ */
 
 /* What a worker hears; all else is for servers. */
-static bool is_for_worker(int kind) { return kind == MODEL || kind == CREDIT || kind == OVER || kind == DROPPED; }
+static bool is_for_worker(int kind)
+{
+    return kind == MODEL || kind == CREDIT || kind == OVER || kind == DROPPED || kind == REFUSED;
+}
 
 static bool has_values(int kind) { return kind == GRADIENT || kind == MODEL || kind == COPY; }
 
@@ -349,6 +352,7 @@ static void server_free(nw_machine *m)
     server *s = (server *)m;
     nw_worker_free(s);
     if (s->serves) nw_turns_free(s);
+    nw_shadows_free(s);
     nw_clients_free(s);
     nw_channel_free(&s->up);
     nw_channel_free(&s->down);
@@ -408,6 +412,8 @@ static nw_status make_layout(server *s)
     NW_TRY(nw_layout_make(&s->layout, &o));
     s->exact = true;
     for (int b = 0; b < s->layout.count; b++) s->exact &= s->layout.at[b].block.codec->exact;
+    s->shadowed = nw_shadows_needed(s);
+    s->returns = !s->exact && s->o.memory.name && strcmp(s->o.memory.name, "none") != 0;
     return NW_OK;
 }
 
@@ -461,6 +467,7 @@ static nw_status make_server(server *s)
     find_room(s);
     NW_TRY(make_channels(s));
     if (s->serves) NW_TRY(nw_clients_make(s));
+    if (s->serves) NW_TRY(nw_shadows_make(s));
     if (s->serves) NW_TRY(nw_turns_make(s));
     return s->hears ? nw_worker_make(s) : NW_OK;
 }

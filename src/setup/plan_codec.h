@@ -5,7 +5,7 @@
 #define NW_SETUP_PLAN_CODEC_H
 
 #include "config/options.h"
-#include "exchange/assign.h"
+#include "train/replicas.h"
 
 /* Refuses what makes no sense, in a sentence. To be freed, also after a failure. */
 nw_status nw_plan_codecs(const nw_settings *settings, nw_assign_options *options);

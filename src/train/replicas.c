@@ -332,13 +332,16 @@ static nw_status check_memory(const nw_replicas *group, int first)
                                                                        : 1;
     double mib = 1024 * 1024, all = (double)nw_net_memory(nw_replicas_first(group)->net);
     double each = group->count > 1 ? (double)nw_net_memory(group->members[1].replica->net) : 0;
-    double held = (double)servers * (double)nw_server_holds(e, params_of(&group->members[0])->learned.floats);
-    all += each * (group->count - 1) + held;
+    const nw_segments *learned = &params_of(&group->members[0])->learned;
+    double held = (double)servers * (double)nw_server_holds(e, learned->floats);
+    double shadows = (double)servers * (double)(servers ? nw_server_shadow_bytes(e, learned) : 0);
+    all += each * (group->count - 1) + held + shadows;
     NW_FAIL_IF(
         available > 0 && (group->count > 1 || servers > 0) && all > (double)available, NW_E_MEMORY,
-        "%.0f MiB of memory are needed (%d more replicas of %.2f MiB each, and %.0f MiB of gradients that may wait "
-        "at servers), but %.0f MiB are available: use fewer ranks or a smaller model%s",
-        all / mib, group->count - 1, each / mib, held / mib, (double)available / mib,
+        "%.0f MiB of memory are needed (%d more replicas of %.2f MiB each, %.0f MiB of gradients that may wait at "
+        "servers, %.0f MiB of what workers have there), but %.0f MiB are available: use fewer ranks or a smaller "
+        "model%s",
+        all / mib, group->count - 1, each / mib, held / mib, shadows / mib, (double)available / mib,
         servers > 0 ? ", or less --server-memory" : "");
     return NW_OK;
 }

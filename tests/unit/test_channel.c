@@ -165,8 +165,12 @@ static void check_channel(nw_scope scope, int cuts, int only, nw_pool *pool)
     nw_actions actions = {0};
     world_ok(nw_message_pool_create(&messages));
     actions.pool = messages;
-    world_ok(nw_layout_make(
-        &l, &(nw_layout_options){.segments = &s, .codec = &third, .scope = scope, .bucket_bytes = 4000, .cuts = cuts}));
+    world_ok(nw_layout_make(&l, &(nw_layout_options){.segments = &s,
+                                                     .codec = &third,
+                                                     .scope = scope,
+                                                     .bucket_bytes = 4000,
+                                                     .cuts = cuts,
+                                                     .collective = NW_COLLECTIVE_OWNERS}));
     world_ok(nw_channel_make(&c, &(nw_channel_options){.layout = &l,
                                                        .memory = {.name = "error"},
                                                        .name = "m",
@@ -238,7 +242,8 @@ TEST(test_plain_messages)
     world_ok(nw_message_pool_create(&messages));
     actions.pool = messages;
     for (int i = 0; i < 50; i++) x[i] = (float)i * 0.37f - 9;
-    world_ok(nw_layout_make(&l, &(nw_layout_options){.segments = &s, .codec = &third, .cuts = 1}));
+    world_ok(nw_layout_make(
+        &l, &(nw_layout_options){.segments = &s, .codec = &third, .cuts = 1, .collective = NW_COLLECTIVE_OWNERS}));
     for (int with = 0; with < 2; with++) {
         world_ok(nw_channel_make(
             &c, &(nw_channel_options){.layout = &l, .memory = {.name = with ? "error" : NULL}, .only = -1}));
@@ -274,8 +279,11 @@ static void place(int members, size_t bucket_bytes)
 {
     nw_segments s = make_segments(SEGMENTS);
     nw_layout l;
-    world_ok(nw_layout_make(
-        &l, &(nw_layout_options){.segments = &s, .codec = &third, .bucket_bytes = bucket_bytes, .cuts = members}));
+    world_ok(nw_layout_make(&l, &(nw_layout_options){.segments = &s,
+                                                     .codec = &third,
+                                                     .bucket_bytes = bucket_bytes,
+                                                     .cuts = members,
+                                                     .collective = NW_COLLECTIVE_OWNERS}));
     for (int b = 0; b < l.count; b++)
         for (int t = 0; t < l.at[b].block.tile_count; t++)
             for (uint32_t i = 0; i < l.at[b].block.tiles[t].count; i++)
