@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- encoding ---------------------------------------------------------------------------------------------------- */
 
@@ -109,10 +110,14 @@ nw_status nw_channel_encode(nw_channel *c, nw_actions *actions, int bucket, nw_m
 nw_status nw_channel_give(nw_channel *c, nw_actions *actions, int bucket, nw_moment when, const float *vector,
                           int round, float *out)
 {
-    nw_encoding e = encoding(c, bucket, when, vector);
+    nw_encoding e = encoding(c, bucket, when, c->copy ? c->copy : vector);
+    for (int t = 0; t < e.block->tile_count && c->copy && round == 0; t++) {
+        const nw_tile *tile = &e.block->tiles[t];
+        memcpy(c->copy + tile->first, vector + tile->first, tile->count * sizeof(float));
+    }
     NW_TRY(name_tensor(c, &e, nw_codec_give(&e, round, out, c->o.pool)));
-    if (round == 0 || !e.memory) nw_channel_touch(actions, e.block, 0, vector, false);
-    if (e.memory) actions->touched += (round == 0 ? 2 : 1) * e.block->floats * sizeof(float);
+    if (round == 0) nw_channel_touch(actions, e.block, 0, vector, false);
+    if (e.memory || c->copy) actions->touched += (round == 0 ? 2 : 1) * e.block->floats * sizeof(float);
     actions->touched += nw_codec_round_floats(e.block, round) * sizeof(float);
     return NW_OK;
 }
@@ -120,7 +125,7 @@ nw_status nw_channel_give(nw_channel *c, nw_actions *actions, int bucket, nw_mom
 void nw_channel_turn(nw_channel *c, nw_actions *actions, int bucket, nw_moment when, const float *vector, int round,
                      const float *mean, float *target)
 {
-    nw_encoding e = encoding(c, bucket, when, vector);
+    nw_encoding e = encoding(c, bucket, when, c->copy ? c->copy : vector);
     nw_codec_turn(&e, round, mean, target, c->o.pool);
     actions->touched += nw_codec_round_floats(e.block, round) * sizeof(float);
     if (!target) return;
@@ -368,7 +373,11 @@ static nw_status make_channel(nw_channel *c)
     NW_NEW(c->encoded, cuts + 1, "%zu cuts", cuts);
     NW_TRY(make_scratch(c));
     c->memory = c->o.share;
-    return c->memory ? NW_OK : nw_memory_create(&c->memory, &c->o.memory, floats);
+    if (!c->memory) NW_TRY(nw_memory_create(&c->memory, &c->o.memory, floats));
+    for (int b = 0; b < l->count && c->o.only < 0 && !c->memory && !c->copy; b++)
+        if (l->at[b].summed && l->at[b].block.codec->ops->rounds->count > 1)
+            NW_NEW(c->copy, floats + 1, "a copy of %zu floats", floats);
+    return NW_OK;
 }
 
 nw_status nw_channel_make(nw_channel *channel, const nw_channel_options *options)
@@ -384,6 +393,7 @@ void nw_channel_free(nw_channel *c)
     for (int b = 0; c->kept && b < c->o.layout->count; b++) free(c->kept[b]);
     free(c->kept);
     free(c->parts);
+    free(c->copy);
     free(c->partial);
     free(c->out);
     free(c->encoded);

@@ -37,6 +37,7 @@ typedef struct nw_channel {
     nw_block *parts; /* by bucket, where only one cut is sent */
     nw_memory *memory;
     float clip;    /* what is given is multiplied with this, where there is a memory; 1 until somebody writes it */
+    float *copy;   /* where rounds of floats have no memory: what was given, which may not last until the second */
     float ***kept; /* by bucket whose codec adds floats, by item: what it keeps */
     nw_partial *partial; /* room of an encoding */
     nw_scratch scratch;
