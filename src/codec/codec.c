@@ -9,12 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-extern const nw_codec_ops nw_codec_none, nw_codec_fp16, nw_codec_bf16;
+extern const nw_codec_ops nw_codec_none, nw_codec_fp16, nw_codec_bf16, nw_codec_powersgd;
 
 static const nw_codec_ops *const codecs[] = {
     &nw_codec_none,
     &nw_codec_fp16,
     &nw_codec_bf16,
+    &nw_codec_powersgd,
 };
 enum { CODECS = sizeof codecs / sizeof codecs[0] };
 

@@ -184,6 +184,8 @@ typedef struct nw_codec_ops {
     nw_status (*init)(nw_codec *codec); /* checks options; fills its struct, beyond ops and options: zeros so far */
     /* How much of n floats is sure to be delivered: E |v - decoded|^2 <= (1 - delta) |v|^2. Memories need delta > 0. */
     double (*delta)(const nw_codec *codec, size_t n);
+    /* Whether tensors of so many rows and floats are for it; others are sent dense. NULL: all are. */
+    bool (*gains)(const nw_codec *codec, size_t rows, size_t floats);
     size_t (*scales)(const nw_block *block); /* that scratch has room for; NULL: one an item */
     void (*aim)(nw_encoding *e, int item);   /* NULL: not needed, as the next two */
     void (*look)(nw_encoding *e, int tile);

@@ -18,6 +18,20 @@ typedef struct nw_codec_kernels {
     void (*add)(float *v, const float *g, float factor, size_t count); /* v += factor * g */
     void (*subtract)(float *v, const float *d, size_t count);          /* v -= d */
     uint32_t (*largest)(const float *v, size_t count);                 /* magnitude as bits; a NaN's are the greatest */
+    /* memories (memory.h) */
+    void (*differ)(float *work, const float *g, float factor, const float *h, size_t count); /* work = factor * g - h */
+    void (*follow)(float *all, float *mean, size_t count);                                   /* mean = all += mean */
+    void (*correct)(float *u, float *v, const float *g, float momentum, float factor, bool nesterov, size_t count);
+    void (*momentum)(float *u, float *mean, float momentum, bool nesterov, size_t count);
+    void (*scale)(float *v, float factor, size_t count); /* v *= factor; any count */
+    /* powersgd: a matrix of rows and columns, one row after the other, and `rank` vectors, one after the other; any
+     * counts */
+    void (*times)(const float *m, size_t rows, size_t columns, const float *q, int rank, float *p); /* p = m q */
+    void (*times_transposed)(const float *m, size_t rows, size_t columns, const float *p, int rank, float *q);
+    /* out = `count` floats of the product p q', from element `from` of it on */
+    void (*product)(const float *p, size_t rows, const float *q, size_t columns, int rank, size_t from, float *out,
+                    size_t count);
+    double (*dot)(const float *a, const float *b, size_t count); /* in double; any count */
 } nw_codec_kernels;
 
 /* Best first; the last works everywhere. */

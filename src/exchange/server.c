@@ -397,6 +397,23 @@ static nw_status check_options(const nw_exchange_options *o)
     return NW_OK;
 }
 
+/* There are no means over all workers here: momentum of dense items, which allreduce takes from these, is taken on each
+ * worker. */
+static nw_status choose_memory(server *s, nw_layout_options *o)
+{
+    const nw_memory_ops *ops;
+    if (!s->o.memory.name) return NW_OK;
+    NW_TRY(nw_memory_find(s->o.memory.name, &ops));
+    NW_FAIL_IF(
+        ops->estimates, NW_E_ARGUMENT,
+        "memory %s applies the mean of all ranks' estimates, which a server does not make; choose --memory error",
+        ops->name);
+    NW_FAIL_IF(s->o.memory.clip_norm > 0, NW_E_ARGUMENT,
+               "--memory-clip-norm is for --exchange allreduce; choose --clip-norm");
+    o->remembers = ops->reduced != NULL;
+    return NW_OK;
+}
+
 /* Each server's range of the vector, and the buckets, cut where ranges begin. */
 static nw_status make_layout(server *s)
 {
@@ -409,7 +426,13 @@ static nw_status make_layout(server *s)
     o.cuts = s->servers;
     o.bounds = s->range;
     o.collective = NW_COLLECTIVE_OWNERS; /* servers own ranges */
+    NW_TRY(choose_memory(s, &o));
     NW_TRY(nw_layout_make(&s->layout, &o));
+    NW_TRY(nw_layout_check_memory(&s->layout, &s->o.memory));
+    for (int b = 0; b < s->layout.count; b++)
+        NW_FAIL_IF(s->layout.at[b].summed, NW_E_ARGUMENT,
+                   "codec %s needs means over all ranks, which a server does not make; choose --exchange allreduce",
+                   s->layout.at[b].block.codec->ops->name);
     s->exact = true;
     for (int b = 0; b < s->layout.count; b++) s->exact &= s->layout.at[b].block.codec->exact;
     s->shadowed = nw_shadows_needed(s);

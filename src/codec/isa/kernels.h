@@ -70,6 +70,11 @@ static uint32_t largest(const float *v, size_t count)
     return all;
 }
 
+/* ---- the rest, by what it is for ---- */
+
+#include "codec/isa/factors.h"
+#include "codec/isa/memory.h"
+
 /* ---- the table ---- */
 
 static bool usable(void) { return USABLE; }
@@ -81,4 +86,13 @@ const nw_codec_kernels NAMED(SET) = {
     .add = add,
     .subtract = subtract,
     .largest = largest,
+    .differ = differ,
+    .follow = follow,
+    .correct = correct,
+    .momentum = momentum,
+    .scale = scale,
+    .times = times,
+    .times_transposed = times_transposed,
+    .product = product,
+    .dot = dot,
 };
