@@ -70,6 +70,8 @@ static uint32_t largest(const float *v, size_t count)
     return all;
 }
 
+#include "codec/isa/choose.h"
+
 /* ---- the table ---- */
 
 static bool usable(void) { return USABLE; }
@@ -81,4 +83,8 @@ const nw_codec_kernels NAMED(SET) = {
     .add = add,
     .subtract = subtract,
     .largest = largest,
+    .mark = mark,
+    .places = places,
+    .tally = tally,
+    .sum_shifted = sum_shifted,
 };
