@@ -154,8 +154,7 @@ static void list_task(void *context, int index, int worker)
     const nw_codec_kernels *k = nw_codec_kernels_best();
     uint32_t count = k->places(nw_select_bits(j->e, j->first + index), tile->count, at);
     for (uint32_t i = 0; i < count; i++) list[i] = nw_magnitude(v[at[i]]);
-    k->tally(list, count, j->within.least, j->within.span, j->within.shift,
-             j->counts + (size_t)worker * BINS);
+    k->tally(list, count, j->within.least, j->within.span, j->within.shift, j->counts + (size_t)worker * BINS);
 }
 
 /* Takes the marks of what is listed and smaller than the threshold. */
@@ -270,7 +269,7 @@ void nw_select_cut(nw_encoding *e, int item, size_t k, nw_pool *pool)
 nw_sampler nw_sampler_make(const nw_encoding *e, int item)
 {
     const nw_tile *tile = &e->block->tiles[e->block->item_tile[item]];
-    return (nw_sampler){e, tile, tile->within};
+    return (nw_sampler){e, tile, tile, &e->block->tiles[e->block->item_tile[item + 1]], tile->within};
 }
 
 uint32_t nw_sampler_next(nw_sampler *s, size_t element)
@@ -281,6 +280,20 @@ uint32_t nw_sampler_next(nw_sampler *s, size_t element)
     size_t at = element - s->tile->within;
     float g = s->e->vector[s->tile->first + at];
     return nw_magnitude(memory ? memory->ops->peek(memory, s->tile->kept + at, g, s->e->clip) : g);
+}
+
+uint32_t nw_sampler_at(nw_sampler *s, size_t element)
+{
+    const nw_tile *begin = s->begin, *end = s->end;
+    while (end - begin > 1) {
+        const nw_tile *middle = begin + (end - begin) / 2;
+        if (element + s->first < middle->within)
+            end = middle;
+        else
+            begin = middle;
+    }
+    s->tile = begin;
+    return nw_sampler_next(s, element);
 }
 
 /* One of each stratum, at a place that changes from step to step: a fixed one might fall on a pattern of the data. The

@@ -40,14 +40,15 @@ void nw_select_mark(nw_encoding *e, int item, nw_pool *pool);            /* look
 void nw_select_cut(nw_encoding *e, int item, size_t k, nw_pool *pool);   /* after look: leaves the k largest */
 uint32_t nw_select_kth(const uint32_t *list, size_t count, size_t rank); /* rank-th largest magnitude, from 1 */
 
-/* Magnitudes of elements of an item before it is looked at: of ascending ones, as fast as memory gives them. */
+/* Magnitudes of elements of an item before it is looked at. */
 typedef struct nw_sampler {
     const nw_encoding *e;
-    const nw_tile *tile;
+    const nw_tile *tile, *begin, *end;
     size_t first; /* of the item, where tiles of a part begin later */
 } nw_sampler;
 nw_sampler nw_sampler_make(const nw_encoding *e, int item);
-uint32_t nw_sampler_next(nw_sampler *s, size_t element);
+uint32_t nw_sampler_next(nw_sampler *s, size_t element); /* none before the last one */
+uint32_t nw_sampler_at(nw_sampler *s, size_t element);   /* any */
 
 static inline uint64_t *nw_select_bits(const nw_encoding *e, int tile)
 {

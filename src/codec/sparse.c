@@ -1,7 +1,7 @@
 /*
  * sparse.c - the codecs that send some entries with their places: they differ in which.
  *
- *   topk                the k largest magnitudes of each item (select.h)
+ *   topk                the k largest magnitudes of each item (select.h), or what samples say that they are (sampled.h)
  *   thresholdv          magnitudes of at least V
  *   adaptivethreshold   magnitudes of at least half the item's largest
  *
@@ -10,7 +10,7 @@
  */
 #include "codec/index.h"
 #include "codec/packed.h"
-#include "codec/select.h"
+#include "codec/sampled.h"
 #include "codec/values.h"
 
 #include <math.h>
@@ -31,6 +31,7 @@ static nw_status init_topk(nw_codec *codec)
     const nw_codec_options *o = &codec->options;
     NW_FAIL_IF(!(o->ratio > 0 && o->ratio <= 1), NW_E_ARGUMENT,
                "topk cannot send %g of all entries; give a ratio above 0 and up to 1", o->ratio);
+    if (o->sampling.used) NW_TRY(nw_sampled_valid(&o->sampling));
     return init_values(codec);
 }
 
@@ -44,7 +45,8 @@ static nw_status init_threshold(nw_codec *codec)
 
 static double delta_topk(const nw_codec *codec, size_t n)
 {
-    return n > 0 ? (double)nw_codec_count(codec, n, codec->options.ratio) / (double)n : 1;
+    double sure = codec->options.sampling.used ? codec->options.sampling.lower : 1; /* of what is wanted, is sent */
+    return n > 0 ? sure * (double)nw_codec_count(codec, n, codec->options.ratio) / (double)n : 1;
 }
 
 /* Nothing may be sent; but an element's error stays below V. */
@@ -64,6 +66,14 @@ static double delta_adaptive(const nw_codec *codec, size_t n)
 static size_t numbers_of(const nw_block *b) { return (size_t)b->item_count * NW_ITEM_NUMBERS; }
 
 /* ---- which entries ---- */
+
+static void aim_topk(nw_encoding *e, int item)
+{
+    if (e->codec->options.sampling.used)
+        nw_sampled_aim(e, item);
+    else
+        nw_select_aim(e, item);
+}
 
 static void aim_threshold(nw_encoding *e, int item)
 {
@@ -95,7 +105,10 @@ static void find_range(nw_encoding *e, int item)
 
 static void settle_topk(nw_encoding *e, int item, nw_pool *pool)
 {
-    nw_select_settle(e, item, pool);
+    if (e->codec->options.sampling.used)
+        nw_sampled_settle(e, item, pool);
+    else
+        nw_select_settle(e, item, pool);
     find_range(e, item);
 }
 
@@ -233,7 +246,7 @@ const nw_codec_ops nw_codec_topk = {
     .summary = "the largest entries of a tensor, with their places",
     .init = init_topk,
     .delta = delta_topk,
-    .aim = nw_select_aim,
+    .aim = aim_topk,
     .settle = settle_topk,
     SPARSE,
 };

@@ -121,8 +121,9 @@ static inline size_t twin_message(nw_values values, size_t n, const uint32_t *pl
 {
     int bits = values == NW_VALUES_F32 ? 32 : values < NW_VALUES_BITS ? 16 : (int)values - NW_VALUES_BITS;
     uint32_t *gaps = malloc((k + 1) * sizeof *gaps);
+    int *parameters = malloc((k / 128 + 1) * sizeof *parameters);
     twin_bits w = {out, 0};
-    memset(out, 0, room);
+    memset(out, 0, room < 16 * k + n / 4 + 4096 ? room : 16 * k + n / 4 + 4096);
     twin_put(&w, NW_FAMILY_SPARSE, 8);
     twin_put(&w, (uint64_t)values, 24);
     twin_put(&w, n, 32);
@@ -136,21 +137,24 @@ static inline size_t twin_message(nw_values values, size_t n, const uint32_t *pl
         twin_put(&w, twin_code(values, ranges ? ranges[item[i]] : (twin_range){0, 0}, x[i], &seen[i]), bits);
     }
     twin_align(&w, 4);
-    for (size_t g = 0; g < k; g += 128) twin_put(&w, (uint64_t)twin_parameter(gaps + g, k - g < 128 ? k - g : 128), 8);
+    for (size_t g = 0; g < k; g += 128) {
+        parameters[g / 128] = twin_parameter(gaps + g, k - g < 128 ? k - g : 128);
+        twin_put(&w, (uint64_t)parameters[g / 128], 8);
+    }
     for (size_t i = 0; i < k; i++) {
         if (i % 128 == 0) twin_align(&w, 1);
-        twin_put(&w, gaps[i], twin_parameter(gaps + i / 128 * 128, k - i / 128 * 128 < 128 ? k - i / 128 * 128 : 128));
+        twin_put(&w, gaps[i], parameters[i / 128]);
     }
     twin_align(&w, 1);
     for (size_t i = 0; i < k; i++) {
-        size_t g = i / 128 * 128;
-        w.at += gaps[i] >> twin_parameter(gaps + g, k - g < 128 ? k - g : 128);
+        w.at += gaps[i] >> parameters[i / 128];
         twin_put(&w, 1, 1);
     }
     twin_align(&w, 4);
     uint32_t bytes = (uint32_t)(w.at / 8);
     memcpy(out + 12, &bytes, sizeof bytes);
     free(gaps);
+    free(parameters);
     return bytes;
 }
 
