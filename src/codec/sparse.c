@@ -170,6 +170,7 @@ static void emit(nw_encoding *e, int index, nw_seen *seen)
     if (count == 0) return;
     nw_codec_kernels_best()->places(nw_select_bits(e, index), tile->count, at);
     for (uint32_t i = 0; i < count; i++) x[i] = v[at[i]];
+    nw_index_note(e, index, at);
     if (seen) memcpy(seen->at, at, count * sizeof *at);
     nw_values_encode(values_of(e->codec), range_of(e, tile->item), x, count, out, p->before,
                      seen ? seen->values : NULL);
