@@ -10,12 +10,16 @@
 #include <string.h>
 
 extern const nw_codec_ops nw_codec_none, nw_codec_fp16, nw_codec_bf16, nw_codec_powersgd;
+extern const nw_codec_ops nw_codec_topk, nw_codec_thresholdv, nw_codec_adaptivethreshold;
 
 static const nw_codec_ops *const codecs[] = {
     &nw_codec_none,
     &nw_codec_fp16,
     &nw_codec_bf16,
     &nw_codec_powersgd,
+    &nw_codec_topk,
+    &nw_codec_thresholdv,
+    &nw_codec_adaptivethreshold,
 };
 enum { CODECS = sizeof codecs / sizeof codecs[0] };
 

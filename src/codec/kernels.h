@@ -12,6 +12,8 @@
 
 #include "codec/block.h"
 
+enum { NW_PLACES_MORE = 3 };
+
 typedef struct nw_codec_kernels {
     const char *name;
     bool (*usable)(void);
@@ -32,6 +34,16 @@ typedef struct nw_codec_kernels {
     void (*product)(const float *p, size_t rows, const float *q, size_t columns, int rank, size_t from, float *out,
                     size_t count);
     double (*dot)(const float *a, const float *b, size_t count); /* in double; any count */
+
+    /* isa/choose.h. Marks what is at least so large (1 to 2^31, which marks nothing): ceil(count / 64) words. Returns
+     * how many; `greatest` is as above. */
+    uint32_t (*mark)(const float *v, size_t count, uint32_t least, uint64_t *bits, uint32_t *greatest);
+    /* Which of count elements are marked, ascending; returns how many. `at` has room for NW_PLACES_MORE beyond them. */
+    uint32_t (*places)(const uint64_t *bits, size_t count, uint16_t *at);
+    /* counts[(magnitude - least) >> shift]++ for magnitudes of least to least + span, of floats or of magnitudes
+     * themselves. Any count. */
+    void (*tally)(const void *v, size_t count, uint32_t least, uint32_t span, int shift, uint32_t *counts);
+    uint32_t (*sum_shifted)(const uint32_t *x, size_t count, int shift); /* sum of x >> shift, modulo 2^32 */
 } nw_codec_kernels;
 
 /* Best first; the last works everywhere. */

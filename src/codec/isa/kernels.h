@@ -74,6 +74,7 @@ static uint32_t largest(const float *v, size_t count)
 
 #include "codec/isa/factors.h"
 #include "codec/isa/memory.h"
+#include "codec/isa/choose.h"
 
 /* ---- the table ---- */
 
@@ -95,4 +96,8 @@ const nw_codec_kernels NAMED(SET) = {
     .times_transposed = times_transposed,
     .product = product,
     .dot = dot,
+    .mark = mark,
+    .places = places,
+    .tally = tally,
+    .sum_shifted = sum_shifted,
 };
