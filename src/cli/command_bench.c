@@ -81,7 +81,7 @@ static nw_status run_benchmark(unsigned command, nw_bench_options o)
     if (command == NW_COMMAND_BENCH_TRAIN) return nw_bench_train(o.all, o.net, o.bench);
     if (command == NW_COMMAND_BENCH_CONV) return nw_bench_conv(o.all, o.net, o.bench);
     if (command == NW_COMMAND_BENCH_CODEC) return nw_bench_codec(o.all, o.bench);
-    if (command == NW_COMMAND_BENCH_EXCHANGE) return nw_bench_exchange(o.all, o.net, o.world, o.bench);
+    if (command == NW_COMMAND_BENCH_EXCHANGE) return nw_bench_exchange(o.all, o.net, o.world, o.codec, o.bench);
     return nw_bench_loader(o.all, o.data, o.net->batch_size, o.bench);
 }
 

@@ -27,7 +27,7 @@ nw_status nw_codec_end(nw_encoding *e, nw_pool *pool);
 
 /* Of codecs that add floats (nw_rounds): what this member gives in a round, item by item; and the mean of all, after
  * the last round to `target`, of which the memory hears. */
-void nw_codec_give(nw_encoding *e, int round, float *out, nw_pool *pool);
+nw_status nw_codec_give(nw_encoding *e, int round, float *out, nw_pool *pool); /* NW_E_NUMERIC, as nw_codec_begin */
 void nw_codec_turn(nw_encoding *e, int round, const float *mean, float *target, nw_pool *pool);
 size_t nw_codec_round_floats(const nw_block *block, int round); /* of all items */
 

@@ -55,5 +55,5 @@ nw_info_options nw_info_options_of(const nw_settings *s)
 
 nw_bench_options nw_bench_options_of(const nw_settings *s)
 {
-    return (nw_bench_options){&s->run.all, &s->run.net, &s->run.data, &s->run.world, &s->bench};
+    return (nw_bench_options){&s->run.all, &s->run.net, &s->run.data, &s->run.world, &s->run.codec, &s->bench};
 }

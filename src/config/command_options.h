@@ -21,6 +21,7 @@ typedef struct nw_train_options {
     nw_optimizer_settings update;
     nw_rate_settings rate;
     nw_exchange_settings world;
+    nw_codec_settings codec;
     nw_server_settings server;
     nw_delay_settings delays;
     nw_settings *settings; /* that these are part of: origins, notes, config.yaml */
@@ -98,6 +99,7 @@ typedef struct nw_bench_options {
     const nw_model_settings *net;
     const nw_data_settings *data;
     const nw_exchange_settings *world;
+    const nw_codec_settings *codec;
     const nw_bench_settings *bench;
 } nw_bench_options;
 nw_bench_options nw_bench_options_of(const nw_settings *settings);

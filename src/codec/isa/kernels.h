@@ -11,7 +11,7 @@
 #include "codec/kernels.h"
 
 #include <string.h>
-#ifdef __AVX__
+#ifdef __SSE2__
 #include <immintrin.h>
 #endif
 
@@ -70,6 +70,13 @@ static uint32_t largest(const float *v, size_t count)
     return all;
 }
 
+/* ---- the rest, by what it is for ---- */
+
+#include "codec/isa/factors.h"
+#include "codec/isa/memory.h"
+#include "codec/isa/choose.h"
+#include "codec/isa/dense.h"
+
 /* ---- the table ---- */
 
 static bool usable(void) { return USABLE; }
@@ -81,4 +88,36 @@ const nw_codec_kernels NAMED(SET) = {
     .add = add,
     .subtract = subtract,
     .largest = largest,
+    .differ = differ,
+    .follow = follow,
+    .correct = correct,
+    .momentum = momentum,
+    .scale = scale,
+    .times = times,
+    .times_transposed = times_transposed,
+    .product = product,
+    .dot = dot,
+    .mark = mark,
+    .places = places,
+    .tally = tally,
+    .sum_shifted = sum_shifted,
+    .draws = draws,
+    .squares = squares,
+    .magnitudes = magnitudes,
+    .levels = levels,
+    .level_values = level_values,
+    .pack = pack,
+    .unpack = unpack,
+    .most_code = most_code,
+    .trits = trits,
+    .trit_values = trit_values,
+    .trit_pack = trit_pack,
+    .trit_unpack = trit_unpack,
+    .bytes_within = bytes_within,
+    .signs = signs,
+    .sign_values = sign_values,
+    .exponents = exponents,
+    .exponent_values = exponent_values,
+    .bytes = bytes,
+    .byte_values = byte_values,
 };
