@@ -167,6 +167,18 @@ static nw_status check_codecs(const nw_settings *s, const nw_assign_options *o)
     return NW_OK;
 }
 
+/* DGC's momentum is that of the optimizer, unless it has its own. */
+static nw_memory_options plan_memory(const nw_settings *s)
+{
+    const nw_codec_settings *c = &s->codec;
+    if (!is(c->method, "dgc")) return (nw_memory_options){.name = c->memory};
+    return (nw_memory_options){.name = "dgc",
+                               .momentum = c->memory_momentum < 0 ? s->update.momentum : c->memory_momentum,
+                               .nesterov = c->memory_nesterov,
+                               .masking = c->momentum_masking,
+                               .clip_norm = c->memory_clip_norm};
+}
+
 static nw_status plan_codecs(const nw_settings *s, nw_assign_options *o)
 {
     NW_TRY(plan_options(s, &o->codec));
@@ -179,7 +191,7 @@ static nw_status plan_codecs(const nw_settings *s, nw_assign_options *o)
     o->collective = is(s->codec.collective, "gather")   ? NW_COLLECTIVE_GATHER
                     : is(s->codec.collective, "owners") ? NW_COLLECTIVE_OWNERS
                                                         : NW_COLLECTIVE_AUTO;
-    o->memory = (nw_memory_options){.name = is(s->codec.method, "dgc") ? "dgc" : s->codec.memory};
+    o->memory = plan_memory(s);
     NW_TRY(plan_rules(s, o));
     return check_codecs(s, o);
 }
