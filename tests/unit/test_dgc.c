@@ -22,7 +22,7 @@
 
 static const int SEGMENTS[] = {40, 7, 65, 16, 130, 0};
 enum { FLOATS = 40 + 7 + 65 + 16 + 130, LAYERS = 5, EPOCH = 3 };
-static const bool DENSE[] = {false, true, false, true, false};
+static bool DENSE[] = {false, true, false, true, false};
 static const size_t FIRST[] = {0, 40, 47, 112, 128, FLOATS};
 
 static world w, before;
@@ -299,6 +299,22 @@ TEST(test_plain_epochs_and_other_worlds)
         }
 }
 
+/* Where all is dense, means are still means, not sums that are left to the update: momentum is kept of them. */
+TEST(test_everything_is_dense)
+{
+    bool was[LAYERS];
+    memcpy(was, DENSE, sizeof was);
+    memset(DENSE, true, sizeof was);
+    use_codec(0.1, 0, NULL);
+    for (uint64_t seed = 1; seed <= 4; seed++)
+        for (int way = 0; way < WAYS; way++)
+            if (MEMORIES[way].name && strcmp(MEMORIES[way].name, "dgc") == 0) {
+                check_saved(3, 3, way, 6, seed);
+                check_saved(3, 2, way, 6, seed);
+            }
+    memcpy(DENSE, was, sizeof was);
+}
+
 /* ---- momentum SGD ---- */
 
 /* Where everything is sent, it is ordinary momentum: by the plain reduction, and where all is dense, in the mean. */
@@ -489,6 +505,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_means_are_the_twins),
                                        cmocka_unit_test(test_plain_epochs_and_other_worlds),
+                                       cmocka_unit_test(test_everything_is_dense),
                                        cmocka_unit_test(test_all_is_momentum_sgd),
                                        cmocka_unit_test(test_weight_decay_has_momentum_of_its_own),
                                        cmocka_unit_test(test_what_is_taken_back),
