@@ -10,6 +10,7 @@
 #include "cli/command.h"
 #include "config/option_file.h"
 #include "setup/plan.h"
+#include "setup/plan_codec.h"
 #include "config/recipe.h"
 #include "setup/session.h"
 
@@ -211,8 +212,9 @@ static void print_world(const nw_settings *s, const nw_run_options *o, const nw_
         print_servers(o);
     else
         fprintf(stderr, ", %s%s", s->world.exchange, s->world.delay ? " one step late" : "");
-    fprintf(stderr, ", %s on the wire; a step is %lld images\n",
-            strcmp(s->world.method, "none") == 0 ? "f32" : s->world.method,
+    char wire[160];
+    nw_plan_codecs_say(s, wire, sizeof wire);
+    fprintf(stderr, ", %s on the wire; a step is %lld images\n", wire,
             (o->group.global_batch > 0 ? (long long)o->group.global_batch
                                        : (long long)nw_plan_replicas(s, w) * o->group.replica.loader.batch_size) *
                 s->update.accumulation_steps);

@@ -29,6 +29,8 @@ typedef struct nw_tile {
     uint32_t count;
     uint32_t place;  /* of its first element, in its cut */
     uint32_t within; /* of its first element, in its item */
+    uint32_t at;    /* of its values in the bytes of its cut, behind header and scales, where codecs pack by tile ... */
+    uint32_t scale; /* ... and its first scale among those of the cut */
     int item, cut;
 } nw_tile;
 

@@ -12,6 +12,8 @@
 
 #include "codec/block.h"
 
+enum { NW_PLACES_MORE = 3 };
+
 typedef struct nw_codec_kernels {
     const char *name;
     bool (*usable)(void);
@@ -32,6 +34,39 @@ typedef struct nw_codec_kernels {
     void (*product)(const float *p, size_t rows, const float *q, size_t columns, int rank, size_t from, float *out,
                     size_t count);
     double (*dot)(const float *a, const float *b, size_t count); /* in double; any count */
+
+    /* isa/choose.h. Marks what is at least so large (1 to 2^31, which marks nothing): ceil(count / 64) words. Returns
+     * how many; `greatest` is as above. */
+    uint32_t (*mark)(const float *v, size_t count, uint32_t least, uint64_t *bits, uint32_t *greatest);
+    /* Which of count elements are marked, ascending; returns how many. `at` has room for NW_PLACES_MORE beyond them. */
+    uint32_t (*places)(const uint64_t *bits, size_t count, uint16_t *at);
+    /* counts[(magnitude - least) >> shift]++ for magnitudes of least to least + span, of floats or of magnitudes
+     * themselves. Any count. */
+    void (*tally)(const void *v, size_t count, uint32_t least, uint32_t span, int shift, uint32_t *counts);
+    uint32_t (*sum_shifted)(const uint32_t *x, size_t count, int shift); /* sum of x >> shift, modulo 2^32 */
+
+    /* Dense families (dense.h). Codes, trits and draws lie in rooms with 16 more than `count`; what is beside is lost. */
+    void (*draws)(const uint32_t key[2], const uint32_t counter[4], size_t groups, uint16_t *out); /* draws.h */
+    double (*squares)(const float *v, size_t count);                                               /* their sum ... */
+    double (*magnitudes)(const float *v, size_t count);                                            /* ... and theirs */
+    /* s + sign(v) min(s, floor(|v| inverse + u)), and back: (code - s) factor */
+    void (*levels)(const float *v, const uint16_t *draw, size_t count, float inverse, int32_t s, uint16_t *codes);
+    void (*level_values)(const uint16_t *codes, size_t count, int32_t s, float factor, float *out, bool add);
+    void (*pack)(const uint16_t *codes, size_t count, unsigned width, uint8_t *out); /* width: 1 to 16 bits a code */
+    void (*unpack)(const uint8_t *in, size_t count, unsigned width, uint16_t *codes);
+    uint32_t (*most_code)(const uint16_t *codes, size_t count);
+    /* 1 + sign(v) (u <= |v| inverse), and back: (trit - 1) scale; five of them in a byte */
+    void (*trits)(const float *v, const uint16_t *draw, size_t count, float inverse, uint8_t *trits);
+    void (*trit_values)(const uint8_t *trits, size_t count, float scale, float *out, bool add);
+    void (*trit_pack)(const uint8_t *restrict trits, size_t bytes, uint8_t *restrict out);
+    void (*trit_unpack)(const uint8_t *restrict in, size_t bytes, uint8_t *restrict trits);
+    bool (*bytes_within)(const uint8_t *in, size_t count, uint8_t flip, uint8_t most); /* all (byte ^ flip) <= most */
+    void (*signs)(const float *v, size_t count, uint8_t *out);                         /* a bit each, to whole bytes */
+    void (*sign_values)(const uint8_t *in, size_t count, float scale, float *out, bool add);
+    void (*exponents)(const float *v, const uint16_t *draw, size_t count, uint8_t *out);
+    void (*exponent_values)(const uint8_t *in, size_t count, float *out, bool add);
+    void (*bytes)(const float *v, size_t count, float inverse, uint8_t *out); /* whole numbers nearest to v inverse */
+    void (*byte_values)(const uint8_t *in, size_t count, float factor, float *out, bool add);
 } nw_codec_kernels;
 
 /* Best first; the last works everywhere. */

@@ -200,7 +200,15 @@ typedef struct decode_job {
     float *out;
     nw_where where;
     bool add;
+    _Atomic bool broken;
 } decode_job;
+
+static void check_tile(void *context, int index, int worker)
+{
+    decode_job *j = context;
+    (void)worker;
+    if (!j->d->codec->ops->sound(j->d, j->d->block->cut_tile[j->d->cut] + index)) j->broken = true;
+}
 
 static void decode_tile(void *context, int index, int worker)
 {
@@ -215,8 +223,12 @@ static void decode_tile(void *context, int index, int worker)
 
 nw_status nw_codec_decode(const nw_decoding *d, float *out, nw_where where, bool add, nw_pool *pool)
 {
-    decode_job j = {d, out, where, add};
+    decode_job j = {d, out, where, add, false};
+    int tiles = d->block->cut_tile[d->cut + 1] - d->block->cut_tile[d->cut];
     NW_TRY(d->codec->ops->check(d));
-    run_on_pool(pool, d->block->cut_tile[d->cut + 1] - d->block->cut_tile[d->cut], decode_tile, &j);
+    if (d->codec->ops->sound) run_on_pool(pool, tiles, check_tile, &j);
+    NW_FAIL_IF(j.broken, NW_E_MESSAGE, "a block of codec %s has codes that the codec does not make",
+               d->codec->ops->name);
+    run_on_pool(pool, tiles, decode_tile, &j);
     return NW_OK;
 }

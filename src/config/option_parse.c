@@ -22,7 +22,7 @@ typedef struct line {
     int at;
     nw_override *overrides;
     int override_count;
-    const char *grids; /* all of --grid so far */
+    const char *grids, *rules; /* all of --grid and of --codec-for so far */
 } line;
 
 static const nw_setting_source from_command_line = {NW_LAYER_COMMAND, "command line", "--"};
@@ -74,10 +74,13 @@ static nw_status take_option(line *l, nw_option_match match, const char *dashes,
         NW_FAIL_IF(l->at + 1 >= l->argc, NW_E_ARGUMENT, "%s%s needs a value: %s", dashes, shown, o->values);
         value = l->argv[++l->at];
     }
-    if (o->field == NW_AT(experiment.grid)) { /* grids add up: each is a dimension of its own */
-        value = l->grids ? nw_bump_print(&l->settings->memory->region, "%s\n%s", l->grids, value) : value;
+    const char **so_far = o->field == NW_AT(experiment.grid)   ? &l->grids
+                          : o->field == NW_AT(codec.codec_for) ? &l->rules
+                                                               : NULL;
+    if (so_far) { /* they add up: each grid is a dimension of its own, each rule is for other tensors */
+        value = *so_far ? nw_bump_print(&l->settings->memory->region, "%s\n%s", *so_far, value) : value;
         NW_TRY_MEMORY(value);
-        l->grids = value;
+        *so_far = value;
     }
     const nw_setting_source source = {NW_LAYER_COMMAND, "command line", dashes};
     return nw_settings_set_match(l->settings, match, shown, value, &source);

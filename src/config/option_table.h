@@ -44,6 +44,7 @@ typedef enum nw_option_status {
     X(EXCHANGE, "exchange", "how replicas agree")                                   \
     X(SERVER, "server", "the parameter server, and delays as it would have them")   \
     X(CODEC, "codec", "what travels between them, and how it is compressed")        \
+    X(DGC, "dgc", "deep gradient compression: falling ratios, memory, samples")     \
     X(MEASURE, "measure", "benchmarks, evaluation, many runs")                      \
     X(LAUNCH, "launch", "jobs of several ranks, and what happens when one is lost") \
     X(ELSEWHERE, "elsewhere", "of other machines: accepted, with a note, no effect")
@@ -55,7 +56,7 @@ typedef enum nw_topic {
         NW_TOPICS
 } nw_topic;
 
-enum { NW_NO_FIELD = 0xffff, NW_OPTIONS_MOST = 256 };
+enum { NW_NO_FIELD = 0xffff, NW_OPTIONS_MOST = 320 };
 
 typedef struct nw_option {
     const char *name;

@@ -19,7 +19,6 @@
 #define ACTS(field, low, high, topic) \
     NW_AT(field), low, high, RUNS | NW_COMMAND_BENCH_EXCHANGE, NW_TOPIC_##topic, NW_OPTION_LIVE
 #define TRAINS(field, low, high) NW_AT(field), low, high, RUNS, NW_TOPIC_SERVER, NW_OPTION_LIVE
-#define SIGNED(topic)            NW_NO_FIELD, -1e18, 1e18, RUNS, NW_TOPIC_##topic, NW_OPTION_LATER
 
 #define FLAG    NW_OPTION_FLAG
 #define INT     NW_OPTION_INT
@@ -28,6 +27,7 @@
 #define TEXT    NW_OPTION_TEXT
 #define CHOICE  NW_OPTION_CHOICE
 #define NUMBERS NW_OPTION_NUMBERS
+#define TEXTS   NW_OPTION_TEXTS
 
 const nw_option nw_option_more_rows[] = {
     /* one replica in stages */
@@ -123,33 +123,67 @@ const nw_option nw_option_more_rows[] = {
      "delay-law worker: how many take turns, each with a delay of its own"},
 
     /* what travels */
-    {"compress", NULL, 'c', CHOICE, "none|layerwise|bucket|entiremodel", "none", LATER(CODEC),
-     "what is compressed at once"},
     {"method", NULL, 0, CHOICE,
-     "none|fp16|bf16|~topk|~randomk|~thresholdv=threshold|~adaptivethreshold|~terngrad|~qsgd=randomdithering|~sign|"
-     "~powersgd|~dgc",
-     "none", ACTS(world.method, 0, 0, CODEC), "the compressor"},
-    {"ratio", "compress-ratio", 'K', NUMBER, "R", "0.5", LATER(CODEC), "topk, randomk, dgc: share that is sent"},
-    {"threshold", NULL, 'V', NUMBER, "V", "0.001", LATER(CODEC), "thresholdv: least size that is sent"},
-    {"qstates", NULL, 'Q', INT, "S", "255", LATER(CODEC), "qsgd: levels"},
-    {"error-feedback", "memory", 0, FLAG, NULL, "false", LATER(CODEC), "keep what was not sent"},
-    {"dense-below", NULL, 0, INT64, "N", "0", LATER(CODEC), "leave smaller tensors as they are"},
-    {"sparsification", NULL, 0, FLAG, NULL, "false", LATER(CODEC), "random-k of a shared seed, with error feedback"},
-    {"randk", NULL, 0, NUMBER, "R", "1", LATER(CODEC), "its share"},
-    {"sample-ratio", NULL, 0, NUMBER, "R", "0.01", LATER(CODEC), "dgc: share looked at to find the threshold"},
-    {"strided-sample", NULL, 0, FLAG, NULL, "true", LATER(CODEC), "dgc: at equal distances"},
-    {"compress-upper-bound", NULL, 0, NUMBER, "X", "1.3", LATER(CODEC), "dgc: too many above this multiple"},
-    {"compress-lower-bound", NULL, 0, NUMBER, "X", "0.8", LATER(CODEC), "dgc: too few below this multiple"},
-    {"max-adaptation-iters", NULL, 0, INT, "N", "10", LATER(CODEC), "dgc: tries at a better threshold"},
-    {"resample", NULL, 0, FLAG, NULL, "true", LATER(CODEC), "dgc: exact choice among too many"},
-    {"fp16-values", NULL, 0, FLAG, NULL, "false", LATER(CODEC), "values of 16 bits"},
-    {"int32-indices", NULL, 0, FLAG, NULL, "false", LATER(CODEC), "indices of 32 bits"},
-    {"ratio-warm-up", "warmup-epochs", 0, INT, "EPOCHS", "-1", SIGNED(CODEC), "dgc: epochs of falling ratio; -1: none"},
-    {"ratio-warm-up-list", "warmup-coeff", 0, NUMBERS, "R...", "", LATER(CODEC), "dgc: the ratio of each such epoch"},
-    {"memory-momentum", NULL, 0, NUMBER, "M", "-1", SIGNED(CODEC), "dgc: of the local memory; -1: as --momentum"},
-    {"memory-nesterov", NULL, 0, FLAG, NULL, "false", LATER(CODEC), "dgc: of the local memory"},
-    {"memory-clip-norm", NULL, 0, NUMBER, "X", "0", LATER(CODEC), "dgc: clip the local gradient; 0: never"},
-    {"momentum-masking", NULL, 0, FLAG, NULL, "true", LATER(CODEC), "dgc: forget the momentum of what was sent"},
+     "none|fp16|bf16|topk|randomk|thresholdv=threshold|adaptivethreshold|terngrad|qsgd=randomdithering|sign|natural|"
+     "int8|powersgd|dgc",
+     "none", ACTS(codec.method, 0, 0, CODEC), "the compressor of gradients"},
+    {"compress", NULL, 'c', CHOICE, "none|layerwise|bucket|entiremodel", "none", ACTS(codec.compress, 0, 0, CODEC),
+     "at once: a tensor, what travels together, all of the model"},
+    {"ratio", "compress-ratio", 'K', NUMBER, "R", "0.5", ACTS(codec.ratio, 0, 1, CODEC),
+     "topk, randomk, dgc (0.001 there): share that is sent, above 0"},
+    {"threshold", NULL, 'V', NUMBER, "V", "0.001", ACTS(codec.threshold, 0, 1e30, CODEC),
+     "thresholdv: least size, of gradients as --loss-reduction has them"},
+    {"qstates", NULL, 'Q', INT, "S", "255", ACTS(codec.qstates, 1, 32767, CODEC), "qsgd: levels beside 0"},
+    {"bucket", NULL, 0, INT, "N", "0", ACTS(codec.bucket, 0, 1 << 30, CODEC),
+     "qsgd: elements that share a norm, 16 and more; 0: all at once"},
+    {"norm", NULL, 0, CHOICE, "l2|max", "l2", ACTS(codec.norm, 0, 0, CODEC), "qsgd: of these elements"},
+    {"powersgd-rank", NULL, 0, INT, "R", "1", ACTS(codec.powersgd_rank, 1, 1024, CODEC),
+     "powersgd: columns of the factors"},
+    {"randomk-seed", NULL, 0, CHOICE, "shared|private", "shared", ACTS(codec.randomk_seed, 0, 0, CODEC),
+     "randomk: all send the same places, or each its own"},
+    {"scaled", NULL, 0, FLAG, NULL, "false", ACTS(codec.scaled, 0, 0, CODEC),
+     "randomk: values times n/k, which makes it unbiased"},
+    {"values", NULL, 0, CHOICE, "f32|fp16|bf16|2|3|4|5|6|7|8", "f32", ACTS(codec.values, 0, 0, CODEC),
+     "topk, thresholds, randomk, dgc: of entries; a number: bits"},
+    {"pack", NULL, 0, CHOICE, "fixed|small", "fixed", ACTS(codec.pack, 0, 0, CODEC),
+     "qsgd, terngrad: codes of one width, or a sparse set if shorter"},
+    {"selection", NULL, 0, CHOICE, "exact|sampled", "exact", ACTS(codec.selection, 0, 0, CODEC),
+     "topk, dgc: exactly the largest, or by the threshold of a sample"},
+    {"memory", NULL, 0, CHOICE, "none|error|ef21", "none", ACTS(codec.memory, 0, 0, CODEC),
+     "of what was not sent: error feedback, EF21; dgc has its own"},
+    {"dense-below", NULL, 0, INT64, "N", "0", ACTS(codec.dense_below, 0, 9e15, CODEC),
+     "tensors of fewer elements are sent as they are"},
+    {"codec-for", NULL, 0, TEXTS, "PATTERN=METHOD[:RATIO]...", "", ACTS(codec.codec_for, 1, 0, CODEC),
+     "methods by name, as 'layer1.*=none'; the last match counts"},
+    {"collective", NULL, 0, CHOICE, "auto|gather|owners", "auto", ACTS(codec.collective, 0, 0, CODEC),
+     "compressed buckets go to all, or to owners of parts"},
+    {"sparsification", NULL, 0, FLAG, NULL, "false", ACTS(codec.sparsification, 0, 0, CODEC),
+     "random-k of a shared seed with error feedback"},
+    {"randk", NULL, 0, NUMBER, "R", "1", ACTS(codec.randk, 0, 1, CODEC), "sparsification: share that is sent"},
+    {"sample-ratio", NULL, 0, NUMBER, "R", "0.01", ACTS(codec.sample_ratio, 0, 1, DGC),
+     "selection sampled: share that is looked at, at least 0.01"},
+    {"strided-sample", NULL, 0, FLAG, NULL, "true", ACTS(codec.strided_sample, 0, 0, DGC),
+     "selection sampled: at equal distances"},
+    {"compress-upper-bound", NULL, 0, NUMBER, "X", "1.3", ACTS(codec.compress_upper_bound, 1, 1e9, DGC),
+     "selection sampled: too many above this multiple"},
+    {"compress-lower-bound", NULL, 0, NUMBER, "X", "0.8", ACTS(codec.compress_lower_bound, 0, 1, DGC),
+     "selection sampled: too few below this multiple"},
+    {"max-adaptation-iters", NULL, 0, INT, "N", "10", ACTS(codec.max_adaptation_iters, 0, 1000, DGC),
+     "selection sampled: tries at a better threshold"},
+    {"resample", NULL, 0, FLAG, NULL, "true", ACTS(codec.resample, 0, 0, DGC),
+     "selection sampled: the largest among too many"},
+    {"ratio-warm-up", "warmup-epochs", 0, INT, "EPOCHS", "-1", ACTS(codec.warmup_epochs, -1, 64, DGC),
+     "topk, dgc: epochs of falling ratio; -1: none"},
+    {"ratio-warm-up-list", "warmup-coeff", 0, NUMBERS, "R...", "", ACTS(codec.warmup_coeff, 0, 1, DGC),
+     "the ratio of each such epoch; one number: from epoch to epoch"},
+    {"memory-momentum", NULL, 0, NUMBER, "M", "-1", ACTS(codec.memory_momentum, -1, 0.999999, DGC),
+     "dgc: of its memory; -1: as --momentum"},
+    {"memory-nesterov", NULL, 0, FLAG, NULL, "false", ACTS(codec.memory_nesterov, 0, 0, DGC),
+     "dgc: Nesterov's form in its memory"},
+    {"memory-clip-norm", NULL, 0, NUMBER, "X", "0", ACTS(codec.memory_clip_norm, 0, 1e30, DGC),
+     "dgc: most a worker's gradient may have, times sqrt(workers); 0: any"},
+    {"momentum-masking", NULL, 0, FLAG, NULL, "true", ACTS(codec.momentum_masking, 0, 0, DGC),
+     "dgc: forget the momentum of what was sent"},
 
     /* of other machines */
     {"cuda", NULL, 0, FLAG, NULL, "false", IGNORED, "this program has no GPU code"},
@@ -158,6 +192,7 @@ const nw_option nw_option_more_rows[] = {
     {"ngpus", NULL, 0, INT, "N", "1", IGNORED, "this program has no GPU code"},
     {"devices", "device", 0, TEXT, "D", "cpu", IGNORED, "this program has no GPU code"},
     {"fp16", NULL, 0, FLAG, NULL, "false", IGNORED, "--precision says how numbers are kept"},
+    {"int32-indices", NULL, 0, FLAG, NULL, "false", IGNORED, "places of entries take fewer bits than either width"},
     {"loss-scale", NULL, 0, NUMBER, "X", "1024", IGNORED, "bf16 needs no scaling of the loss"},
     {"deterministic", NULL, 0, FLAG, NULL, "true", IGNORED, "results always are deterministic"},
     {"master-address", NULL, 'm', TEXT, "URL", "127.0.0.1", IGNORED, "the launcher tells ranks where they are"},
@@ -188,6 +223,8 @@ static const nw_translation translations[] = {
     {"normalize-grads", "clip-norm", "1", "0", "clip the gradient to norm 1"},
     {"short-epoch", "max-batches", "11", "0", "epochs of 11 batches"},
     {"timing", "train-metrics", "false", "true", "no evaluation of training images"},
+    {"error-feedback", "memory", "error", "none", "keep what was not sent"},
+    {"fp16-values", "values", "fp16", "f32", "values of 16 bits"},
     {"ddp", "exchange", "allreduce", "none", "average gradients over workers"},
 };
 

@@ -73,6 +73,8 @@ nw_status nw_settings_replace(nw_settings *settings, const char *option, const c
 /* Applies a defaults set. */
 nw_status nw_settings_apply_defaults(nw_settings *settings, const char *name);
 
+/* What options of codecs leave unsaid (settings_codec.c). */
+nw_status nw_settings_finish_codec(nw_settings *settings);
 /* After all layers: --shorten and epochs, the algorithm, the run's name, notes on what has no effect. */
 nw_status nw_settings_finish(nw_settings *settings);
 

@@ -204,6 +204,14 @@ nw_status nw_channel_decode(nw_channel *c, nw_actions *actions, const nw_message
     return nw_codec_decode(&d, out, where, add, c->o.pool);
 }
 
+nw_status nw_channel_decode_own(nw_channel *c, nw_actions *actions, const nw_message *m, float *out, bool add)
+{
+    const nw_header *h = m->header;
+    nw_decoding d = decoding(c, m, c->o.member, &c->parts[h->bucket], 0);
+    actions->touched += h->bytes + (add ? 2 : 1) * h->count * sizeof(float);
+    return nw_codec_decode(&d, out, NW_AT_KEPT, add, c->o.pool);
+}
+
 static void negate(float *u, const nw_block *b, int cut)
 {
     for (int t = b->cut_tile[cut]; t < b->cut_tile[cut + 1]; t++)

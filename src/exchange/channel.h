@@ -78,6 +78,9 @@ static inline const nw_block *nw_channel_block(const nw_channel *c, const nw_hea
 /* To a vector of all parameters, or to the floats of the cut alone. `from`: the member that sent it. */
 nw_status nw_channel_decode(nw_channel *channel, nw_actions *actions, const nw_message *message, int from, float *out,
                             nw_where where, bool add);
+/* Of a message of its own that sends one cut alone: to a vector that is kept as its memory would be. */
+nw_status nw_channel_decode_own(nw_channel *channel, nw_actions *actions, const nw_message *message, float *out,
+                                bool add);
 /* Of a message of its own. Without a memory it is lost: false. */
 nw_status nw_channel_undo(nw_channel *channel, nw_actions *actions, const nw_message *message, bool *kept);
 

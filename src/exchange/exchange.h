@@ -28,7 +28,7 @@ typedef struct nw_exchange_options {
     const char *name;
     nw_group group;           /* who exchanges */
     const nw_params *params;  /* whose gradients are exchanged; outlives the exchange */
-    nw_layout_options layout; /* what travels: codecs, scope, bucket_bytes, gather; the exchange fills in the rest */
+    nw_layout_options layout; /* what travels: codecs, scope, bucket_bytes, collective; the exchange fills in the rest */
     nw_memory_options memory; /* of what codecs do not deliver */
     nw_pool *pool;            /* encodes and decodes; outlives the exchange. NULL: the calling thread does */
     int delay;                /* allreduce: 0, or 1 */
@@ -65,5 +65,7 @@ nw_status nw_passes_create(nw_machine **pipeline, nw_machine *exchange, const nw
 int nw_server_workers(const nw_exchange_options *options);
 int nw_server_servers(const nw_exchange_options *options);
 size_t nw_server_holds(const nw_exchange_options *options, size_t floats);
+/* ... and of what workers have of these, where codecs lose something of differences (server_shadows.c). */
+size_t nw_server_shadow_bytes(const nw_exchange_options *options, const nw_segments *segments);
 
 #endif

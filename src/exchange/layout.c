@@ -99,6 +99,18 @@ static size_t cut_begin(const making *m, const nw_extent *extents, int count, si
     return at;
 }
 
+/* Of all items, each counted for itself. */
+static uint64_t count_entries(const nw_codec *codec, const nw_extent *extents, int count)
+{
+    uint64_t entries = 0;
+    for (int i = 0, next; i < count; i = next) {
+        size_t floats = 0;
+        for (next = i; next < count && extents[next].item == extents[i].item; next++) floats += extents[next].count;
+        entries += nw_mode_entries(codec, floats);
+    }
+    return entries;
+}
+
 static nw_status make_bucket(making *m, int b)
 {
     const nw_segments *s = m->o->segments;
@@ -112,10 +124,14 @@ static nw_status make_bucket(making *m, int b)
             m->extents[count++] = (nw_extent){s->at[i].offset, s->at[i].count, item, rows_of(m->o, i)};
         }
     bool dense = codec->exact || codec == m->o->dense;
+    bucket->entries = count_entries(codec, m->extents, count);
+    bucket->mode = dense || m->o->plainly
+                       ? NW_MODE_OWNERS
+                       : nw_mode_choose(m->o->collective, codec, floats, bucket->entries, (uint64_t)m->o->cuts);
     if (m->o->plainly && !dense) codec = &nw_codec_plain;
     bucket->dense = dense && !m->o->remembers;
-    bucket->summed = codec->ops->rounds != NULL;
-    bucket->gathered = m->o->gather && !dense && !bucket->summed && !m->o->plainly;
+    bucket->summed = bucket->mode == NW_MODE_SUMMED;
+    bucket->gathered = bucket->mode == NW_MODE_GATHER;
     cuts = bucket->gathered || bucket->summed ? 1 : m->o->cuts;
     for (int c = 0; c <= cuts; c++) m->cuts[c] = cut_begin(m, m->extents, count, floats, c, cuts);
     NW_TRY(nw_block_make(&bucket->block, codec, m->extents, count, m->cuts, cuts, m->items));

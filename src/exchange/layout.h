@@ -15,6 +15,7 @@
 #define NW_EXCHANGE_LAYOUT_H
 
 #include "codec/memory.h"
+#include "exchange/mode.h"
 #include "param/params.h"
 
 typedef enum nw_scope { NW_SCOPE_LAYER, NW_SCOPE_BUCKET, NW_SCOPE_MODEL } nw_scope;
@@ -25,21 +26,23 @@ typedef struct nw_layout_options {
     const nw_codec *const *codecs; /* ... this has one for each */
     const nw_codec *dense;         /* the one of these that stands for "not compressed"; NULL: none does */
     nw_scope scope;
-    size_t bucket_bytes;  /* of floats that travel together, at least; 0: 4 MiB */
-    int cuts;             /* between so many */
-    const size_t *bounds; /* where the range of each begins, and the end; NULL: equal parts of each bucket */
-    bool gather;          /* do not cut buckets whose codec is not exact */
-    bool plainly;         /* the same buckets, but compressed items travel as they are; memories have them still */
-    bool remembers;       /* memories have dense items, too */
+    size_t bucket_bytes;      /* of floats that travel together, at least; 0: 4 MiB */
+    int cuts;                 /* between so many */
+    const size_t *bounds;     /* where the range of each begins, and the end; NULL: equal parts of each bucket */
+    nw_collective collective; /* how buckets are reduced that are not exact; AUTO: nw_mode_of, between `cuts` members */
+    bool plainly;             /* the same buckets, but compressed items travel as they are; memories have them still */
+    bool remembers;           /* memories have dense items, too */
 } nw_layout_options;
 
 typedef struct nw_bucket {
     nw_block block;
     size_t first; /* its lowest element */
     int first_segment, last_segment;
-    bool dense;    /* not compressed: what was given is delivered, and memories do not have it */
-    bool gathered; /* everybody gets it whole */
-    bool summed;   /* its codec adds floats; it is not cut either */
+    bool dense; /* not compressed: what was given is delivered, and memories do not have it */
+    nw_mode mode;
+    bool gathered;    /* its mode: everybody gets it whole */
+    bool summed;      /* ... its codec adds floats; it is not cut either */
+    uint64_t entries; /* that are sent at the final ratio */
 } nw_bucket;
 
 typedef struct nw_layout {

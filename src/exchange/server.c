@@ -161,7 +161,10 @@ nw_status nw_server_decode_all(server *s, nw_actions *actions, const shards *fro
 /* ---- messages that come ------------------------------------------------------------------------------------------ */
 
 /* What a worker hears; all else is for servers. */
-static bool is_for_worker(int kind) { return kind == MODEL || kind == CREDIT || kind == OVER || kind == DROPPED; }
+static bool is_for_worker(int kind)
+{
+    return kind == MODEL || kind == CREDIT || kind == OVER || kind == DROPPED || kind == REFUSED;
+}
 
 static bool has_values(int kind) { return kind == GRADIENT || kind == MODEL || kind == COPY; }
 
@@ -349,6 +352,7 @@ static void server_free(nw_machine *m)
     server *s = (server *)m;
     nw_worker_free(s);
     if (s->serves) nw_turns_free(s);
+    nw_shadows_free(s);
     nw_clients_free(s);
     nw_channel_free(&s->up);
     nw_channel_free(&s->down);
@@ -421,7 +425,7 @@ static nw_status make_layout(server *s)
     o.segments = &s->params->learned;
     o.cuts = s->servers;
     o.bounds = s->range;
-    o.gather = false;
+    o.collective = NW_COLLECTIVE_OWNERS; /* servers own ranges */
     NW_TRY(choose_memory(s, &o));
     NW_TRY(nw_layout_make(&s->layout, &o));
     NW_TRY(nw_layout_check_memory(&s->layout, &s->o.memory));
@@ -431,6 +435,8 @@ static nw_status make_layout(server *s)
                    s->layout.at[b].block.codec->ops->name);
     s->exact = true;
     for (int b = 0; b < s->layout.count; b++) s->exact &= s->layout.at[b].block.codec->exact;
+    s->shadowed = nw_shadows_needed(s);
+    s->returns = !s->exact && s->o.memory.name && strcmp(s->o.memory.name, "none") != 0;
     return NW_OK;
 }
 
@@ -484,6 +490,7 @@ static nw_status make_server(server *s)
     find_room(s);
     NW_TRY(make_channels(s));
     if (s->serves) NW_TRY(nw_clients_make(s));
+    if (s->serves) NW_TRY(nw_shadows_make(s));
     if (s->serves) NW_TRY(nw_turns_make(s));
     return s->hears ? nw_worker_make(s) : NW_OK;
 }

@@ -7,19 +7,6 @@
 
 /* ---- plain epochs ------------------------------------------------------------------------------------------------ */
 
-static int value_bits(nw_values values)
-{
-    return values > NW_VALUES_BITS ? (int)values - NW_VALUES_BITS : values > NW_VALUES_F32 ? 16 : 32;
-}
-
-/* The least b with k 2^b >= n. */
-static int ceil_log2(uint64_t n, uint64_t k)
-{
-    int b = 0;
-    while (k << b < n) b++;
-    return b;
-}
-
 static uint64_t entries_of(const nw_block *b, double ratio)
 {
     uint64_t all = 0;
@@ -42,7 +29,7 @@ bool nw_warm_up_is_plain(const nw_layout *l, int members, int64_t clock)
         uint64_t k = entries_of(b, ratio), times = l->at[i].gathered ? (uint64_t)members : 2;
         all &= ratio >= 1;
         warms |= w->batches > 0 && clock / w->batches < w->epochs;
-        sent += times * k * (uint64_t)(value_bits(b->codec->options.values) + 2 + ceil_log2(b->floats, k));
+        sent += times * k * (nw_value_bits(b->codec) + 2 + nw_ceil_log2(b->floats, k));
         plain += 64 * b->floats;
     }
     return plain > 0 && (all || (warms && sent > plain));

@@ -44,6 +44,9 @@
     X(TEXT, dataset, NULL, "dataset")          \
     X(TEXT, algorithm, NULL, "algorithm")      \
     X(TEXT, exchange, NULL, "exchange")        \
+    X(TEXT, method, NULL, "method")            \
+    X(TEXT, compress, NULL, "compress")        \
+    X(TEXT, collective, NULL, NULL)            \
     X(TEXT, optimizer, NULL, "optimizer")      \
     X(TEXT, scheduler, NULL, "scheduler")      \
     X(TEXT, loss_reduction, NULL, NULL)        \

@@ -6,6 +6,7 @@
 #include "data/facts.h"
 #include "param/init.h"
 #include "setup/download.h"
+#include "setup/plan_codec.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -291,15 +292,15 @@ static nw_status check_exchange(const nw_settings *s)
     const double usual_alpha = 0.3;
     NW_FAIL_IF(s->world.delay > 0 && !is(s->world.exchange, "allreduce"), NW_E_ARGUMENT,
                "--delay is how late allreduce applies gradients; add --exchange allreduce");
-    NW_FAIL_IF(!is(s->world.method, "none") && is(s->world.exchange, "none"), NW_E_ARGUMENT,
-               "--method %s is how gradients travel, but nothing travels with --exchange none", s->world.method);
+    NW_CLEANUP(nw_plan_codecs_free) nw_assign_options codecs = {0};
+    NW_TRY(nw_plan_codecs(s, &codecs));
     NW_FAIL_IF(s->data.dirichlet_alpha != usual_alpha && !s->data.non_iid_data, NW_E_ARGUMENT,
                "--dirichlet-alpha %g says how unequal the workers' images are; add --non-iid-data",
                s->data.dirichlet_alpha);
     return check_server(s);
 }
 
-static void plan_group(const nw_settings *s, const nw_world *w, nw_replicas_options *o)
+static nw_status plan_group(const nw_settings *s, const nw_world *w, nw_replicas_options *o)
 {
     bool several = w && w->size > 1;
     o->mode = w ? w->mode : NW_REPLICAS_ALONE;
@@ -308,8 +309,6 @@ static void plan_group(const nw_settings *s, const nw_world *w, nw_replicas_opti
     o->cluster = w ? w->cluster : NULL;
     o->faults = w ? w->faults : NULL;
     o->exchange = plan_exchange(s, w);
-    o->codec = nw_codec_options_default(s->world.method);
-    o->codec.seed = (uint64_t)s->all.seed;
     o->norms = plan_norms(s);
     o->recalibrate_batches = s->world.recalibrate_batches;
     o->shared_epochs = is(s->data.epoch_of, "all");
@@ -321,6 +320,7 @@ static void plan_group(const nw_settings *s, const nw_world *w, nw_replicas_opti
         o->replica.loader.replicate = is(s->data.sampling, "replicate");
         if (o->mode != NW_REPLICAS_MPI) o->replica.loader.workers = 0; /* many replicas share this process's cores */
     }
+    return nw_plan_codecs(s, &o->codecs);
 }
 
 /* Options of one law are refused beside another, since they would do nothing there. A run that goes on has all options
@@ -376,6 +376,8 @@ static void plan_record(const nw_settings *s, const char *dataset, nw_run_record
     record->dataset = dataset;
     record->algorithm = s->training.algorithm;
     record->exchange = s->world.exchange;
+    record->method = s->codec.method;
+    record->compress = s->codec.compress;
     record->optimizer = s->update.optimizer;
     record->scheduler = s->rate.scheduler;
     record->loss_reduction = s->training.loss_reduction;
@@ -434,7 +436,7 @@ nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, const nw_world 
     NW_TRY(plan_delays(s, w ? w->size : 1, &r->delay));
     o->rollbacks = is(s->training.on_divergence, "rollback") ? s->training.max_rollbacks : 0;
     o->rollback_lr = s->training.rollback_lr;
-    plan_group(s, w, &o->group);
+    NW_TRY(plan_group(s, w, &o->group));
     o->compare_every = s->world.compare_every;
     o->dataset = d;
     o->workers = workers;
@@ -456,4 +458,8 @@ nw_status nw_plan_run(const nw_settings *s, const nw_dataset *d, const nw_world 
     return NW_OK;
 }
 
-void nw_plan_free(nw_run_options *o) { free(o->mean_image); }
+void nw_plan_free(nw_run_options *o)
+{
+    free(o->mean_image);
+    nw_plan_codecs_free(&o->group.codecs);
+}

@@ -23,6 +23,7 @@
 #define NW_TRAIN_REPLICAS_H
 
 #include "base/histogram.h"
+#include "exchange/assign.h"
 #include "exchange/exchange.h"
 #include "replay/replay.h"
 #include "net/roles.h"
@@ -56,11 +57,11 @@ typedef struct nw_replicas_options {
     nw_replicas_mode mode;
     int world;                    /* of MPI and virtual clusters */
     int rank;                     /* of MPI: this process's */
-    nw_exchange_options exchange; /* all but the group, codec and what belongs to a rank */
-    nw_codec_options codec;
-    const nw_cluster *cluster;   /* VIRTUAL */
-    const nw_faults *faults;     /* or NULL */
-    const nw_log_part *recorded; /* REPLAY: what is repeated, of `world` ranks; outlives the group */
+    nw_exchange_options exchange; /* all but the group, codecs, memory and what belongs to a rank */
+    nw_assign_options codecs;     /* of its tensors; rules outlive the group */
+    const nw_cluster *cluster;    /* VIRTUAL */
+    const nw_faults *faults;      /* or NULL */
+    const nw_log_part *recorded;  /* REPLAY: what is repeated, of `world` ranks; outlives the group */
     nw_norm_sync norms;
     int recalibrate_batches; /* of each rank */
     int global_batch; /* images that the workers of a synchronous server divide among each other; 0: each has its own */
@@ -89,9 +90,9 @@ typedef struct nw_member {
 struct nw_replicas {
     nw_replicas_options options;
     nw_driver *driver;
-    nw_codec *codec;
-    nw_ledger *ledger; /* NULL in a world of one */
-    int64_t *earlier;  /* as nw_ledger_save: what MPI ranks sent before this process resumed; NULL: nothing */
+    nw_assignment assignment; /* of codecs */
+    nw_ledger *ledger;        /* NULL in a world of one */
+    int64_t *earlier;         /* as nw_ledger_save: what MPI ranks sent before this process resumed; NULL: nothing */
     size_t earlier_rows;
     nw_replicas_hooks hooks;
     int count; /* replicas here */

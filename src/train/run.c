@@ -122,7 +122,7 @@ nw_status nw_run_open_event_log(run *r)
     NW_TRY(nw_log_cut(o->run_dir, h.first_step, h.first_rank));
     if (!r->recorder) return NW_OK;
     snprintf(h.exchange, sizeof h.exchange, "%s", r->group->options.exchange.name);
-    snprintf(h.codec, sizeof h.codec, "%s", r->group->options.codec.name);
+    snprintf(h.codec, sizeof h.codec, "%s", r->group->options.codecs.codec.name);
     snprintf(h.isa, sizeof h.isa, "%s", nw_net_isa(net));
     snprintf(h.precision, sizeof h.precision, "%s", nw_net_precision(net));
     snprintf(h.version, sizeof h.version, "%s", nw_version());

@@ -157,7 +157,8 @@ static void twin_step(twin *t, const world *x, int64_t step)
     }
     for (size_t i = 0; i < FLOATS; i++) t->mean[i] *= 1.0f / (float)x->o.members;
     for (int layer = 0; layer < LAYERS; layer++) {
-        if (!DENSE[layer] && !plain && !x->o.exchange.layout.gather) twin_owners(t, x, layer, ratio);
+        if (!DENSE[layer] && !plain && x->o.exchange.layout.collective != NW_COLLECTIVE_GATHER)
+            twin_owners(t, x, layer, ratio);
         twin_reduced(t, x, layer);
     }
     if (x->o.exchange.delay == 0)
@@ -229,7 +230,9 @@ static world_options options(int members, int way, uint64_t seed)
     return (world_options){.exchange = {.name = "allreduce",
                                         .delay = seed >> 1 & 1,
                                         .memory = MEMORIES[way],
-                                        .layout = {.bucket_bytes = 300, .gather = seed & 1, .codecs = codecs}},
+                                        .layout = {.bucket_bytes = 300,
+                                                   .collective = seed & 1 ? NW_COLLECTIVE_GATHER : NW_COLLECTIVE_OWNERS,
+                                                   .codecs = codecs}},
                            .members = members,
                            .segments = SEGMENTS,
                            .seed = seed,
@@ -457,7 +460,10 @@ static bool is_plain(size_t n, double ratio, nw_values values, bool gather, int 
     use_codec(0.001, 1, &ratio);
     codec.options.values = values;
     world_ok(nw_segments_add(&s, "s", NW_ROLE_LINEAR, 0, 1, 1, &size, &ignored));
-    world_ok(nw_layout_make(&l, &(nw_layout_options){.segments = &s, .codec = &codec, .gather = gather, .cuts = 1}));
+    world_ok(nw_layout_make(&l, &(nw_layout_options){.segments = &s,
+                                                     .codec = &codec,
+                                                     .collective = gather ? NW_COLLECTIVE_GATHER : NW_COLLECTIVE_OWNERS,
+                                                     .cuts = 1}));
     bool plain = nw_warm_up_is_plain(&l, members, clock);
     assert_true(nw_warm_up_has_plain(&l, members) == nw_warm_up_is_plain(&l, members, 0));
     nw_layout_free(&l);

@@ -11,7 +11,7 @@
 #include "codec/kernels.h"
 
 #include <string.h>
-#ifdef __AVX__
+#ifdef __SSE2__
 #include <immintrin.h>
 #endif
 
@@ -74,6 +74,8 @@ static uint32_t largest(const float *v, size_t count)
 
 #include "codec/isa/factors.h"
 #include "codec/isa/memory.h"
+#include "codec/isa/choose.h"
+#include "codec/isa/dense.h"
 
 /* ---- the table ---- */
 
@@ -95,4 +97,27 @@ const nw_codec_kernels NAMED(SET) = {
     .times_transposed = times_transposed,
     .product = product,
     .dot = dot,
+    .mark = mark,
+    .places = places,
+    .tally = tally,
+    .sum_shifted = sum_shifted,
+    .draws = draws,
+    .squares = squares,
+    .magnitudes = magnitudes,
+    .levels = levels,
+    .level_values = level_values,
+    .pack = pack,
+    .unpack = unpack,
+    .most_code = most_code,
+    .trits = trits,
+    .trit_values = trit_values,
+    .trit_pack = trit_pack,
+    .trit_unpack = trit_unpack,
+    .bytes_within = bytes_within,
+    .signs = signs,
+    .sign_values = sign_values,
+    .exponents = exponents,
+    .exponent_values = exponent_values,
+    .bytes = bytes,
+    .byte_values = byte_values,
 };

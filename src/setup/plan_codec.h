@@ -1,0 +1,17 @@
+/*
+ * plan_codec.h - from settings to codecs: which method each tensor has, what is kept of what it loses, how it travels.
+ */
+#ifndef NW_SETUP_PLAN_CODEC_H
+#define NW_SETUP_PLAN_CODEC_H
+
+#include "config/options.h"
+#include "train/replicas.h"
+
+/* Refuses what makes no sense, in a sentence. To be freed, also after a failure. */
+nw_status nw_plan_codecs(const nw_settings *settings, nw_assign_options *options);
+void nw_plan_codecs_free(nw_assign_options *options);
+
+/* "topk 0.01 layerwise, memory error", for a line at the start. */
+void nw_plan_codecs_say(const nw_settings *settings, char *text, size_t size);
+
+#endif
