@@ -1,10 +1,11 @@
 /*
  * topk.c - what sparse codecs cost beside one copy of the vector.
  *
- *   build/topk [FLOATS] [ROUNDS] [THREADS]
+ *   build/topk [FLOATS] [ROUNDS] [THREADS] [turns]
  *
  * Vectors of Gaussian floats, as many as take at least twice the last-level cache, are used in turn, so that every pass
- * comes from memory. Copies and codecs take turns, too; medians are told in milliseconds and in copies.
+ * comes from memory. Copies and codecs take turns, too; medians are told in milliseconds and in copies. With `turns`
+ * every round but the first waits for a line of input: somebody else measures meanwhile (bench/topk.py).
  */
 #define _GNU_SOURCE
 #include "base/rng.h"
@@ -154,7 +155,7 @@ int main(int argc, char **argv)
     double copies[ROUNDS_MOST];
     nw_pool *pool = NULL;
     if (floats < 1 || rounds < 1 || rounds > ROUNDS_MOST || threads < 1)
-        return fprintf(stderr, "usage: topk [FLOATS] [ROUNDS] [THREADS]\n"), 2;
+        return fprintf(stderr, "usage: topk [FLOATS] [ROUNDS] [THREADS] [turns]\n"), 2;
     if (threads > 1) {
         used_clock = CLOCK_MONOTONIC;
         check(nw_pool_create(&pool, threads));
@@ -162,6 +163,8 @@ int main(int argc, char **argv)
     vectors v = make_vectors(floats);
     for (int i = 0; i < CASES; i++) make_setting(&settings[i], floats, threads);
     for (int round = 0; round < rounds; round++) {
+        char line[8];
+        if (argc > 4 && round > 0 && printf("next\n") > 0 && !fflush(stdout) && !fgets(line, sizeof line, stdin)) break;
         float *from = next_vector(&v), *to = next_vector(&v);
         double start = now_ms();
         memcpy(to, from, floats * sizeof *to);

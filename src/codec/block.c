@@ -21,6 +21,7 @@ static int make_tiles(nw_tile *tiles, const nw_extent *extents, int extent_count
             if (tiles)
                 tiles[count] = (nw_tile){.first = first,
                                          .kept = first,
+                                         .element = at,
                                          .count = (uint32_t)length,
                                          .place = (uint32_t)(at - cuts[cut]),
                                          .within = (uint32_t)within,
@@ -105,6 +106,7 @@ nw_status nw_block_make_part(nw_block *part, const nw_block *b, int cut, size_t 
         part->tiles[t].item -= item;
         part->tiles[t].cut = 0;
         part->tiles[t].kept = kept + from[t].place;
+        part->tiles[t].element = from[t].place;
     }
     index_tiles(part);
     for (int i = 0; i < part->item_count; i++) {

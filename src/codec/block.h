@@ -24,8 +24,9 @@ typedef struct nw_codec nw_codec;
 enum { NW_TILE_FLOATS = 5120 }; /* at most: 20 KB */
 
 typedef struct nw_tile {
-    size_t first; /* in the vector */
-    size_t kept;  /* in the vectors of a memory */
+    size_t first;   /* in the vector */
+    size_t kept;    /* in the vectors of a memory */
+    size_t element; /* of the block, that it begins with */
     uint32_t count;
     uint32_t place;  /* of its first element, in its cut */
     uint32_t within; /* of its first element, in its item */

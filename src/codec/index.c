@@ -22,33 +22,20 @@ size_t nw_index_bound(size_t n, size_t entries)
 
 /* ---- writing ---- */
 
-/* The cut's own share of the list; NULL: there are too many. */
-static uint32_t *noted_places(const nw_encoding *e, int cut)
-{
-    const nw_block *b = e->block;
-    const nw_partial *last = &e->partial[b->cut_tile[cut + 1] - 1];
-    size_t before = 0;
-    if ((size_t)last->before + last->entries > b->cut_floats[cut] / 4) return NULL;
-    for (int c = 0; c < cut; c++) before += b->cut_floats[c];
-    return e->scratch->list + before / 4;
-}
-
 void nw_index_note(const nw_encoding *e, int index, const uint16_t *at)
 {
     const nw_tile *tile = &e->block->tiles[index];
-    const nw_partial *p = &e->partial[index];
-    uint32_t *places = noted_places(e, tile->cut);
-    for (uint32_t i = 0; places && i < p->entries; i++) places[p->before + i] = tile->place + at[i];
+    uint32_t entries = e->partial[index].entries, *places = nw_select_list(e, index);
+    for (uint32_t i = 0; nw_select_fits(tile, entries) && i < entries; i++) places[i] = tile->place + at[i];
 }
 
-/* Goes over the places of a cut: as they were noted, or over the marks, tile by tile. */
+/* Goes over the places of a cut, tile by tile. */
 typedef struct walk {
     const nw_encoding *e;
-    const uint32_t *noted;
     int tile, end;
-    uint32_t next;        /* coordinate after the entry before */
-    uint32_t place;       /* of the tile */
-    uint32_t count, done; /* entries of the tile, or of all that were noted */
+    uint32_t next;         /* coordinate after the entry before */
+    const uint32_t *noted; /* NULL: the marks themselves say where they are */
+    uint32_t place, count, done;
     uint16_t at[NW_TILE_FLOATS + NW_PLACES_MORE];
 } walk;
 
@@ -58,10 +45,6 @@ static void start_walk(walk *w, const nw_encoding *e, int cut)
     w->tile = e->block->cut_tile[cut] - 1;
     w->end = e->block->cut_tile[cut + 1];
     w->next = w->count = w->done = 0;
-    w->noted = noted_places(e, cut);
-    if (!w->noted) return;
-    w->tile = w->end - 1;
-    w->count = e->partial[w->tile].before + e->partial[w->tile].entries;
 }
 
 static bool next_tile(walk *w)
@@ -69,9 +52,12 @@ static bool next_tile(walk *w)
     do
         if (++w->tile >= w->end) return false;
     while (w->e->partial[w->tile].entries == 0);
-    w->place = w->e->block->tiles[w->tile].place;
-    w->count = nw_codec_kernels_best()->places(nw_select_bits(w->e, w->tile), w->e->block->tiles[w->tile].count, w->at);
+    const nw_tile *tile = &w->e->block->tiles[w->tile];
+    w->place = tile->place;
     w->done = 0;
+    w->count = w->e->partial[w->tile].entries;
+    w->noted = nw_select_fits(tile, w->count) ? nw_select_list(w->e, w->tile) : NULL;
+    if (!w->noted) nw_codec_kernels_best()->places(nw_select_bits(w->e, w->tile), tile->count, w->at);
     return true;
 }
 

@@ -22,8 +22,8 @@ enum { NW_INDEX_GROUP = 128 };
 
 /* Bytes that `entries` of n coordinates take at most; nw_index_write may touch all of them. */
 size_t nw_index_bound(size_t n, size_t entries);
-/* Of what is marked in a cut: e->partial[tile].entries in each tile, `before` before it. Every tile with entries must
- * have been noted, which keeps places that are few in scratch->list. Returns bytes. */
+/* Of what is marked in a cut. Each tile with entries must have been noted, which keeps its places in scratch->list where
+ * they fit (select.h). Returns bytes. */
 void nw_index_note(const nw_encoding *e, int tile, const uint16_t *at);
 size_t nw_index_write(const nw_encoding *e, int cut, uint8_t *out);
 /* Fills scratch->places and scratch->starts. Bytes that are left must be fewer than 4, and zero. NW_E_MESSAGE. */

@@ -48,7 +48,7 @@ void nw_sampled_aim(nw_encoding *e, int item)
 {
     size_t n = nw_select_floats(e->block, item);
     nw_sampled_plan plan = nw_sampled_plan_of(&e->codec->options.sampling, n, e->ratio);
-    uint32_t *list = nw_select_list(e, item);
+    uint32_t *list = nw_select_list(e, e->block->item_tile[item]);
     if (plan.samples == n) {
         nw_select_aim(e, item);
         return;

@@ -15,14 +15,6 @@ size_t nw_select_floats(const nw_block *b, int item)
     return begin < end ? (size_t)b->tiles[end - 1].within + b->tiles[end - 1].count - b->tiles[begin].within : 0;
 }
 
-uint32_t *nw_select_list(const nw_encoding *e, int item)
-{
-    const nw_tile *first = &e->block->tiles[e->block->item_tile[item]];
-    size_t before = first->place;
-    for (int c = 0; c < first->cut; c++) before += e->block->cut_floats[c];
-    return e->scratch->list + before / 4;
-}
-
 uint32_t nw_select_threshold(const nw_encoding *e, int item)
 {
     uint32_t magnitude;
@@ -77,21 +69,16 @@ static bracket narrow_bracket(bracket b, const uint32_t *counts)
     return make_bracket(least, greatest, b.rank);
 }
 
-/* Of a list of which at least `rank` are in the bracket. */
-static uint32_t kth_of_list(const uint32_t *list, size_t count, bracket b)
+uint32_t nw_select_kth(const uint32_t *list, size_t count, size_t rank)
 {
     uint32_t counts[BINS];
+    bracket b = make_bracket(0, 0x7fffffff, rank);
     while (b.span > 0) {
         memset(counts, 0, sizeof counts);
         nw_codec_kernels_best()->tally(list, count, b.least, b.span, b.shift, counts);
         b = narrow_bracket(b, counts);
     }
     return b.least;
-}
-
-uint32_t nw_select_kth(const uint32_t *list, size_t count, size_t rank)
-{
-    return kth_of_list(list, count, make_bracket(0, 0x7fffffff, rank));
 }
 
 /* ---- over the tiles of an item ---- */
@@ -101,7 +88,7 @@ typedef struct select_job {
     int first; /* tile */
     uint32_t threshold;
     bracket within;
-    uint32_t *list;
+    bool all;         /* what is not marked counts too */
     uint32_t *counts; /* by thread */
 } select_job;
 
@@ -114,12 +101,33 @@ static void run_on_tiles(nw_pool *pool, const select_job *j, int item, nw_pool_t
         for (int i = 0; i < count; i++) task((void *)j, i, 0);
 }
 
+/* While it is in the cache, the marked ones are listed. */
 static void mark_tile(nw_encoding *e, int index, uint32_t threshold)
 {
     const nw_tile *tile = &e->block->tiles[index];
+    const nw_codec_kernels *k = nw_codec_kernels_best();
+    const float *v = nw_encoding_floats(e, tile);
     nw_partial *p = &e->partial[index];
-    p->entries = nw_codec_kernels_best()->mark(nw_encoding_floats(e, tile), tile->count, threshold,
-                                               nw_select_bits(e, index), &p->largest);
+    uint16_t at[NW_TILE_FLOATS + NW_PLACES_MORE];
+    p->entries = k->mark(v, tile->count, threshold, nw_select_bits(e, index), &p->largest);
+    p->ties = nw_select_fits(tile, p->entries);
+    if (!p->ties || p->entries == 0) return;
+    k->places(nw_select_bits(e, index), tile->count, at);
+    uint32_t *list = nw_select_list(e, index);
+    for (uint32_t i = 0; i < p->entries; i++) memcpy(&list[i], &v[at[i]], sizeof *list);
+}
+
+void nw_select_marked_floats(const nw_encoding *e, int index, uint16_t at[NW_TILE_FLOATS + NW_PLACES_MORE], float *x)
+{
+    const nw_tile *tile = &e->block->tiles[index];
+    const nw_partial *p = &e->partial[index];
+    const float *v = nw_encoding_floats(e, tile);
+    if (p->entries == 0) return;
+    nw_codec_kernels_best()->places(nw_select_bits(e, index), tile->count, at);
+    if (p->ties)
+        memcpy(x, nw_select_list(e, index), p->entries * sizeof *x);
+    else
+        for (uint32_t i = 0; i < p->entries; i++) x[i] = v[at[i]];
 }
 
 static void mark_task(void *context, int index, int worker)
@@ -135,56 +143,52 @@ void nw_select_mark(nw_encoding *e, int item, nw_pool *pool)
     run_on_tiles(pool, &j, item, mark_task);
 }
 
+/* Of what is marked. A tile without a list is read whole: the bracket begins where marks do. */
 static void tally_task(void *context, int index, int worker)
 {
     const select_job *j = context;
     const nw_tile *tile = &j->e->block->tiles[j->first + index];
-    nw_codec_kernels_best()->tally(nw_encoding_floats(j->e, tile), tile->count, j->within.least, j->within.span,
+    const nw_partial *p = &j->e->partial[j->first + index];
+    bool listed = p->ties && !j->all;
+    const void *from = listed ? (const void *)nw_select_list(j->e, j->first + index) : nw_encoding_floats(j->e, tile);
+    nw_codec_kernels_best()->tally(from, listed ? p->entries : tile->count, j->within.least, j->within.span,
                                    j->within.shift, j->counts + (size_t)worker * BINS);
 }
 
-/* Magnitudes of what is marked, behind those of the tiles before. */
-static void list_task(void *context, int index, int worker)
-{
-    const select_job *j = context;
-    const nw_tile *tile = &j->e->block->tiles[j->first + index];
-    const float *v = nw_encoding_floats(j->e, tile);
-    uint32_t *list = j->list + j->e->partial[j->first + index].before;
-    uint16_t at[NW_TILE_FLOATS + NW_PLACES_MORE];
-    const nw_codec_kernels *k = nw_codec_kernels_best();
-    uint32_t count = k->places(nw_select_bits(j->e, j->first + index), tile->count, at);
-    for (uint32_t i = 0; i < count; i++) list[i] = nw_magnitude(v[at[i]]);
-    k->tally(list, count, j->within.least, j->within.span, j->within.shift, j->counts + (size_t)worker * BINS);
-}
-
-/* Takes the marks of what is listed and smaller than the threshold. */
+/* Takes the marks of what is smaller than the threshold, without a branch that nobody can foresee. */
 static void unmark_task(void *context, int index, int worker)
 {
     const select_job *j = context;
     const nw_tile *tile = &j->e->block->tiles[j->first + index];
     nw_partial *p = &j->e->partial[j->first + index];
-    const uint32_t *list = j->list + p->before;
+    uint32_t *list = nw_select_list(j->e, j->first + index), kept = 0;
     uint64_t *bits = nw_select_bits(j->e, j->first + index);
     uint16_t at[NW_TILE_FLOATS + NW_PLACES_MORE];
-    uint32_t count = nw_codec_kernels_best()->places(bits, tile->count, at), kept = 0;
     (void)worker;
-    for (uint32_t i = 0; i < count; i++) {
-        bool stays = list[i] >= j->threshold;
+    if (!p->ties) {
+        mark_tile(j->e, j->first + index, j->threshold);
+        return;
+    }
+    if (p->entries == 0) return;
+    nw_codec_kernels_best()->places(bits, tile->count, at);
+    for (uint32_t i = 0; i < p->entries; i++) {
+        uint32_t x = list[i];
+        bool stays = (x & 0x7fffffffu) >= j->threshold;
         bits[at[i] / 64] &= ~((uint64_t)!stays << at[i] % 64);
+        list[kept] = x;
         kept += stays;
     }
     p->entries = kept;
 }
 
-/* Runs a task that counts by thread, and adds the counts up: `sum`, which is the first thread's where there is no pool.
- * Returns how many were counted. */
-static size_t count_on_tiles(nw_pool *pool, select_job *j, int item, nw_pool_task task, uint32_t sum[BINS])
+/* A histogram of the bracket. Returns how many were counted. */
+static size_t tally_tiles(nw_pool *pool, select_job *j, int item, uint32_t sum[BINS])
 {
     int threads = pool ? nw_pool_threads(pool) : 1;
     size_t all = 0;
     j->counts = pool ? j->e->scratch->counts : sum;
     memset(j->counts, 0, (size_t)threads * BINS * sizeof *sum);
-    run_on_tiles(pool, j, item, task);
+    run_on_tiles(pool, j, item, tally_task);
     for (int i = 0; i < BINS; i++) {
         uint32_t here = 0;
         for (int t = 0; t < threads; t++) here += j->counts[t * BINS + i];
@@ -195,39 +199,17 @@ static size_t count_on_tiles(nw_pool *pool, select_job *j, int item, nw_pool_tas
 
 /* ---- settling ---- */
 
-/* At least k and at most a quarter are marked: the k largest stay, and ties of the last. Returns its magnitude. */
-static uint32_t cut_candidates(nw_encoding *e, int item, size_t k, size_t marked, nw_pool *pool)
+/* The k-th largest magnitude of those in the bracket, or its least if there are not that many. */
+static uint32_t kth_of_tiles(nw_pool *pool, select_job *j, int item)
 {
-    const nw_block *b = e->block;
-    uint32_t counts[BINS], before = 0;
-    select_job j = {.e = e,
-                    .first = b->item_tile[item],
-                    .within = make_bracket(nw_select_threshold(e, item), nw_select_greatest(e, item), k),
-                    .list = nw_select_list(e, item)};
-    for (int t = j.first; t < b->item_tile[item + 1]; t++) {
-        e->partial[t].before = before;
-        before += e->partial[t].entries;
+    uint32_t counts[BINS];
+    if (tally_tiles(pool, j, item, counts) <= j->within.rank) return j->within.least;
+    j->within = narrow_bracket(j->within, counts);
+    while (j->within.span > 0) {
+        tally_tiles(pool, j, item, counts);
+        j->within = narrow_bracket(j->within, counts);
     }
-    count_on_tiles(pool, &j, item, list_task, counts);
-    j.threshold = kth_of_list(j.list, marked, narrow_bracket(j.within, counts));
-    run_on_tiles(pool, &j, item, unmark_task);
-    return j.threshold;
-}
-
-/* The k-th largest magnitude of all floats, or 1 if there are not that many beside zeros. */
-static uint32_t kth_of_floats(nw_encoding *e, int item, size_t k, nw_pool *pool)
-{
-    uint32_t counts[BINS], greatest = nw_select_greatest(e, item);
-    select_job j = {
-        .e = e, .first = e->block->item_tile[item], .within = make_bracket(1, greatest < 1 ? 1 : greatest, k)};
-    size_t counted = count_on_tiles(pool, &j, item, tally_task, counts);
-    if (counted <= k) return 1;
-    j.within = narrow_bracket(j.within, counts);
-    while (j.within.span > 0) {
-        count_on_tiles(pool, &j, item, tally_task, counts);
-        j.within = narrow_bracket(j.within, counts);
-    }
-    return j.within.least;
+    return j->within.least;
 }
 
 /* More are marked than wanted, because some are equal: those with the highest coordinates lose their marks. */
@@ -243,6 +225,7 @@ static void drop_ties(nw_encoding *e, int item, uint32_t magnitude, size_t exces
             if (nw_magnitude(v[at[i]]) != magnitude) continue;
             bits[at[i] / 64] &= ~(1ull << at[i] % 64);
             e->partial[t].entries--;
+            e->partial[t].ties = 0; /* the list has it still */
             excess--;
         }
     }
@@ -251,17 +234,15 @@ static void drop_ties(nw_encoding *e, int item, uint32_t magnitude, size_t exces
 void nw_select_cut(nw_encoding *e, int item, size_t k, nw_pool *pool)
 {
     size_t marked = nw_select_marked(e, item);
-    uint32_t threshold = nw_select_threshold(e, item);
+    uint32_t threshold = nw_select_threshold(e, item), greatest = nw_select_greatest(e, item);
+    select_job j = {.e = e, .first = e->block->item_tile[item], .all = marked < k};
     if (marked == k || (threshold == 1 && marked < k)) return;
-    if (marked > k && marked <= nw_select_floats(e->block, item) / 4) {
-        threshold = cut_candidates(e, item, k, marked, pool);
-    } else {
-        threshold = kth_of_floats(e, item, k, pool);
-        nw_select_set_threshold(e, item, threshold);
-        nw_select_mark(e, item, pool);
-    }
+    if (j.all) threshold = 1; /* any but zeros */
+    j.within = make_bracket(threshold, greatest < threshold ? threshold : greatest, k);
+    j.threshold = kth_of_tiles(pool, &j, item);
+    run_on_tiles(pool, &j, item, j.all ? mark_task : unmark_task);
     marked = nw_select_marked(e, item);
-    if (marked > k) drop_ties(e, item, threshold, marked - k);
+    if (marked > k) drop_ties(e, item, j.threshold, marked - k);
 }
 
 /* ---- aiming ---- */
@@ -301,7 +282,7 @@ uint32_t nw_sampler_at(nw_sampler *s, size_t element)
 static uint32_t guess_threshold(nw_encoding *e, int item, size_t n, size_t k)
 {
     size_t count = n / 256 < SAMPLES_LEAST ? SAMPLES_LEAST : n / 256 > SAMPLES_MOST ? SAMPLES_MOST : n / 256;
-    uint32_t *list = nw_select_list(e, item);
+    uint32_t *list = nw_select_list(e, e->block->item_tile[item]);
     nw_sampler s = nw_sampler_make(e, item);
     uint32_t mixed = (uint32_t)e->key.step * 0x9e3779b9u;
     uint64_t width = n / count;

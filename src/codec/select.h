@@ -4,14 +4,16 @@
  *   aim      a threshold that about 1.3 k to 2.3 k magnitudes reach, guessed from at most 16,384 samples
  *   look     marks what reaches it: the only time that all floats are read
  *   settle   k candidates or more: their k-th largest magnitude T is found among them, and what is below loses its
- *            mark. Fewer, or more than a quarter of the item: T is found in the floats, in three reads and a fourth.
+ *            mark. Fewer: T is found in all floats, in three reads, and a fourth marks what reaches it.
  *
  * So a guess changes how long it takes, never what is chosen. Zeros are never chosen. Magnitudes are whole numbers here:
  * floats' bits without the sign. T is found by histograms of 2,048 bins of what lies between the least and the greatest
  * that it can be: one for the bin that it lies in, one for that bin, and so on until a bin is one number.
  *
- * Marks are in scratch->bits, by tile; partial.entries counts them. The others of an item's numbers are in
- * scratch->scales, NW_ITEM_NUMBERS each. scratch->list has room for a quarter of an item's magnitudes.
+ * Marks are in scratch->bits, by tile; partial.entries counts them. Where at most a quarter of a tile is marked, those
+ * floats are in its part of scratch->list too (partial.ties: they are), read while the tile was in the cache: what comes
+ * later reads lists instead of lines all over the vector. Other tiles are read again themselves. The numbers of an item
+ * are in scratch->scales, NW_ITEM_NUMBERS each.
  *
  * Threads: as codec.h says; several small items are settled at once, each without a pool.
  */
@@ -31,7 +33,6 @@ void nw_select_settle(nw_encoding *e, int item, nw_pool *pool);
 
 /* Parts of these, for other rules. */
 size_t nw_select_floats(const nw_block *block, int item);
-uint32_t *nw_select_list(const nw_encoding *e, int item); /* room for a quarter of them */
 uint32_t nw_select_threshold(const nw_encoding *e, int item);
 void nw_select_set_threshold(nw_encoding *e, int item, uint32_t magnitude); /* at least 1: zeros are no entries */
 size_t nw_select_marked(const nw_encoding *e, int item);
@@ -49,6 +50,16 @@ typedef struct nw_sampler {
 nw_sampler nw_sampler_make(const nw_encoding *e, int item);
 uint32_t nw_sampler_next(nw_sampler *s, size_t element); /* none before the last one */
 uint32_t nw_sampler_at(nw_sampler *s, size_t element);   /* any */
+
+/* A tile's part of the list: room for a quarter of its floats. */
+static inline uint32_t *nw_select_list(const nw_encoding *e, int tile)
+{
+    return e->scratch->list + e->block->tiles[tile].element / 4;
+}
+/* Whether so many of a tile fit there. */
+static inline bool nw_select_fits(const nw_tile *tile, uint32_t entries) { return entries <= tile->count / 4; }
+/* The floats of a tile that are marked; `at`: where they are in it. */
+void nw_select_marked_floats(const nw_encoding *e, int tile, uint16_t at[NW_TILE_FLOATS + NW_PLACES_MORE], float *x);
 
 static inline uint64_t *nw_select_bits(const nw_encoding *e, int tile)
 {

@@ -89,11 +89,11 @@ static void find_range(nw_encoding *e, int item)
     uint32_t least = UINT32_MAX, greatest = 0;
     if (values_of(e->codec) < NW_VALUES_BITS) return;
     for (int t = b->item_tile[item]; t < b->item_tile[item + 1]; t++) {
-        const float *v = nw_encoding_floats(e, &b->tiles[t]);
         uint16_t at[NW_TILE_FLOATS + NW_PLACES_MORE];
-        uint32_t count = nw_codec_kernels_best()->places(nw_select_bits(e, t), b->tiles[t].count, at);
-        for (uint32_t i = 0; i < count; i++) {
-            uint32_t m = nw_magnitude(v[at[i]]);
+        float x[NW_TILE_FLOATS];
+        nw_select_marked_floats(e, t, at, x);
+        for (uint32_t i = 0; i < e->partial[t].entries; i++) {
+            uint32_t m = nw_magnitude(x[i]);
             if (m < least) least = m;
             if (m > greatest) greatest = m;
         }
@@ -160,7 +160,6 @@ static nw_value_range range_of(const nw_encoding *e, int item)
 static void emit(nw_encoding *e, int index, nw_seen *seen)
 {
     const nw_tile *tile = &e->block->tiles[index];
-    const float *v = nw_encoding_floats(e, tile);
     const nw_partial *p = &e->partial[index];
     uint8_t *out = e->out[tile->cut] + NW_PACKED_HEADER + range_bytes(e->codec, e->block, tile->cut);
     uint16_t at[NW_TILE_FLOATS + NW_PLACES_MORE];
@@ -168,8 +167,7 @@ static void emit(nw_encoding *e, int index, nw_seen *seen)
     uint32_t count = p->entries;
     if (seen) seen->entries = (int)count;
     if (count == 0) return;
-    nw_codec_kernels_best()->places(nw_select_bits(e, index), tile->count, at);
-    for (uint32_t i = 0; i < count; i++) x[i] = v[at[i]];
+    nw_select_marked_floats(e, index, at, x);
     nw_index_note(e, index, at);
     if (seen) memcpy(seen->at, at, count * sizeof *at);
     nw_values_encode(values_of(e->codec), range_of(e, tile->item), x, count, out, p->before,

@@ -43,6 +43,13 @@ static nw_status find_codec(nw_assignment *c, const nw_codec_options *o, const n
     return NW_OK;
 }
 
+/* Some codecs are not for all tensors: low-rank factors of a small matrix are longer than half of it. */
+static bool is_for(const nw_codec *codec, nw_scope scope, const nw_segment *s)
+{
+    size_t rows = s->dims > 1 ? (size_t)s->shape[0] : 1;
+    return scope != NW_SCOPE_LAYER || !codec->ops->gains || codec->ops->gains(codec, rows, s->count);
+}
+
 static nw_status choose_codecs(nw_assignment *c, const nw_assign_options *o, const nw_segments *s, bool *used)
 {
     nw_codec_options none = nw_codec_options_default("none");
@@ -54,6 +61,7 @@ static nw_status choose_codecs(nw_assignment *c, const nw_assign_options *o, con
                                          : rule == DENSE || !o->codec.name ? &none
                                                                            : &o->codec;
         NW_TRY(find_codec(c, wanted, &c->of[i]));
+        if (!is_for(c->of[i], o->scope, &s->at[i])) c->of[i] = c->codecs[0];
         for (int r = 0; r < o->rule_count; r++) used[r] |= fnmatch(o->rules[r].pattern, s->at[i].name, 0) == 0;
     }
     return NW_OK;

@@ -2,8 +2,7 @@
  * assign.h - which codec each tensor has.
  *
  * All tensors have one codec, but for those that are sent as they are: smaller than so many floats; vectors, where the
- * method leaves batch norm and biases alone (DGC); matrices of which low-rank factors would save nothing (PowerSGD: 2 r
- * (a + b) >= a b). Above all these stand rules by name: shell patterns, of which the last that matches a tensor says what
+ * method leaves batch norm and biases alone (DGC); matrices of which low-rank factors would save nothing (PowerSGD). Above all these stand rules by name: shell patterns, of which the last that matches a tensor says what
  * it has.
  *
  * Codecs with the same options are one object, so that tensors that share a codec can share buckets.

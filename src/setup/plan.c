@@ -281,7 +281,7 @@ static nw_status check_server(const nw_train_options *s)
 
 static nw_status plan_codecs(const nw_train_options *s, nw_assign_options *o)
 {
-    return nw_plan_codecs(&s->codec, is(s->world.exchange, "server"), (uint64_t)s->all.seed, o);
+    return nw_plan_codecs(&s->codec, is(s->world.exchange, "server"), s->update.momentum, (uint64_t)s->all.seed, o);
 }
 
 static nw_status check_exchange(const nw_train_options *s)

@@ -99,7 +99,8 @@ static nw_status set_number(const char *rule, const char *method, const char *te
 }
 
 /* "layer1.*=topk:0.1" */
-static nw_status plan_rule(const nw_codec_settings *s, const char *rule, const nw_codec_options *base, nw_assign_rule *out)
+static nw_status plan_rule(const nw_codec_settings *s, const char *rule, const nw_codec_options *base,
+                           nw_assign_rule *out)
 {
     const nw_option *option = nw_option_at(nw_option_find("method", NW_COMMAND_TRAIN).index);
     const char *equals = strrchr(rule, '=');
@@ -158,15 +159,25 @@ static nw_status check_codecs(const nw_codec_settings *s, bool served, const nw_
                "--memory ef21 estimates a mean over all workers, which a server never has; use --memory error");
     NW_FAIL_IF(served && uses(o, "powersgd"), NW_E_ARGUMENT,
                "powersgd takes means over all workers, which come one by one to a server; use --exchange allreduce");
-    NW_FAIL_IF(!dgc && (s->memory_clip_norm > 0 || s->memory_nesterov || s->memory_momentum >= 0),
-               NW_E_ARGUMENT,
+    NW_FAIL_IF(!dgc && (s->memory_clip_norm > 0 || s->memory_nesterov || s->memory_momentum >= 0), NW_E_ARGUMENT,
                "--memory-momentum, --memory-nesterov and --memory-clip-norm are dgc's; add --method dgc");
     NW_FAIL_IF(o->codec.warm_up.epochs > 0 && !uses(o, "topk"), NW_E_ARGUMENT,
                "--ratio-warm-up is for topk and dgc, whose ratio it lets fall");
     return NW_OK;
 }
 
-nw_status nw_plan_codecs(const nw_codec_settings *s, bool served, uint64_t seed, nw_assign_options *o)
+/* DGC's momentum is that of the optimizer, unless it has its own. */
+static nw_memory_options plan_memory(const nw_codec_settings *s, double momentum)
+{
+    if (!is(s->method, "dgc")) return (nw_memory_options){.name = s->memory};
+    return (nw_memory_options){.name = "dgc",
+                               .momentum = s->memory_momentum < 0 ? momentum : s->memory_momentum,
+                               .nesterov = s->memory_nesterov,
+                               .masking = s->momentum_masking,
+                               .clip_norm = s->memory_clip_norm};
+}
+
+nw_status nw_plan_codecs(const nw_codec_settings *s, bool served, double momentum, uint64_t seed, nw_assign_options *o)
 {
     *o = (nw_assign_options){0};
     NW_TRY(plan_options(s, served, seed, &o->codec));
@@ -175,11 +186,11 @@ nw_status nw_plan_codecs(const nw_codec_settings *s, bool served, uint64_t seed,
     o->dense_vectors = is(s->method, "dgc");
     o->scope = is(s->compress, "entiremodel") ? NW_SCOPE_MODEL
                : is(s->compress, "bucket")    ? NW_SCOPE_BUCKET
-                                                    : NW_SCOPE_LAYER;
+                                              : NW_SCOPE_LAYER;
     o->collective = is(s->collective, "gather")   ? NW_COLLECTIVE_GATHER
                     : is(s->collective, "owners") ? NW_COLLECTIVE_OWNERS
-                                                        : NW_COLLECTIVE_AUTO;
-    o->memory = (nw_memory_options){.name = is(s->method, "dgc") ? "dgc" : s->memory};
+                                                  : NW_COLLECTIVE_AUTO;
+    o->memory = plan_memory(s, momentum);
     NW_TRY(plan_rules(s, o));
     return check_codecs(s, served, o);
 }

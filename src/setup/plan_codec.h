@@ -7,8 +7,9 @@
 #include "config/options.h"
 #include "train/replicas.h"
 
-/* served: gradients go to a server. Refuses what makes no sense, in a sentence. To be freed, also after a failure. */
-nw_status nw_plan_codecs(const nw_codec_settings *settings, bool served, uint64_t seed, nw_assign_options *options);
+/* served: gradients go to a server. momentum: of the optimizer. Refuses what makes no sense, in a sentence. To be freed, also after a failure. */
+nw_status nw_plan_codecs(const nw_codec_settings *settings, bool served, double momentum, uint64_t seed,
+                         nw_assign_options *options);
 void nw_plan_codecs_free(nw_assign_options *options);
 
 /* "topk 0.01 layerwise, memory error", for a line at the start. */

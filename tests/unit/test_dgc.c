@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "exchange/channel.h"
 #include "exchange/warm_up.h"
 #include "support/largest.h"
 #include "support/optim_fixture.h"
@@ -21,7 +22,7 @@
 
 static const int SEGMENTS[] = {40, 7, 65, 16, 130, 0};
 enum { FLOATS = 40 + 7 + 65 + 16 + 130, LAYERS = 5, EPOCH = 3 };
-static const bool DENSE[] = {false, true, false, true, false};
+static bool DENSE[] = {false, true, false, true, false};
 static const size_t FIRST[] = {0, 40, 47, 112, 128, FLOATS};
 
 static world w, before;
@@ -301,6 +302,22 @@ TEST(test_plain_epochs_and_other_worlds)
         }
 }
 
+/* Where all is dense, means are still means, not sums that are left to the update: momentum is kept of them. */
+TEST(test_everything_is_dense)
+{
+    bool was[LAYERS];
+    memcpy(was, DENSE, sizeof was);
+    memset(DENSE, true, sizeof was);
+    use_codec(0.1, 0, NULL);
+    for (uint64_t seed = 1; seed <= 4; seed++)
+        for (int way = 0; way < WAYS; way++)
+            if (MEMORIES[way].name && strcmp(MEMORIES[way].name, "dgc") == 0) {
+                check_saved(3, 3, way, 6, seed);
+                check_saved(3, 2, way, 6, seed);
+            }
+    memcpy(DENSE, was, sizeof was);
+}
+
 /* ---- momentum SGD ---- */
 
 /* Where everything is sent, it is ordinary momentum: by the plain reduction, and where all is dense, in the mean. */
@@ -384,6 +401,55 @@ TEST(test_weight_decay_has_momentum_of_its_own)
         }
 }
 
+/* ---- what was not delivered after all ---- */
+
+/* Small integers, so that sums are exact. EF21: receivers know as little as before. Others: v has it again; DGC's momentum
+ * of what was chosen stays cleared. */
+TEST(test_what_is_taken_back)
+{
+    enum { N = 50 };
+    float g[N];
+    nw_segments s = {0};
+    nw_layout l;
+    nw_channel c;
+    nw_message_pool *messages;
+    nw_actions actions = {0};
+    int ignored, size = N;
+    use_codec(0.2, 0, NULL);
+    world_ok(nw_segments_add(&s, "s", NW_ROLE_LINEAR, 0, 1, 1, &size, &ignored));
+    world_ok(nw_layout_make(&l, &(nw_layout_options){.segments = &s, .codec = &codec, .cuts = 2}));
+    world_ok(nw_message_pool_create(&messages));
+    actions.pool = messages;
+    for (int way = 2; way <= 4; way++) {
+        world_ok(nw_channel_make(&c, &(nw_channel_options){.layout = &l, .memory = MEMORIES[way], .only = -1}));
+        for (int step = 0; step < 3; step++) {
+            nw_message *by_cut[2];
+            float h[N], encoded[N];
+            for (int i = 0; i < N; i++) g[i] = (float)((i * 7 + step * 13) % 19 - 9);
+            memcpy(h, c.memory->u ? c.memory->u : g, sizeof h);
+            for (int i = 0; i < N; i++) encoded[i] = c.memory->ops->peek(c.memory, (size_t)i, g[i], 1);
+            world_ok(nw_channel_encode(&c, &actions, 0, (nw_moment){.step = step}, g, -1, NW_CODED, by_cut));
+            int cleared = 0;
+            for (int k = 0; k < 2; k++) {
+                bool kept;
+                if (step < 2) world_ok(nw_channel_undo(&c, &actions, by_cut[k], &kept));
+                if (step < 2) assert_true(kept);
+                nw_message_drop(by_cut[k]);
+            }
+            for (int i = 0; i < N && step < 2; i++) {
+                assert_true(way == 3 ? c.memory->u[i] == h[i] : fabsf(c.memory->v[i] - encoded[i]) < 1e-4f);
+                cleared += way == 4 && c.memory->u[i] == 0 && encoded[i] != 0;
+            }
+            if (way == 4 && step == 0) assert_int_equal(cleared, 10);
+        }
+        nw_channel_free(&c);
+    }
+    nw_layout_free(&l);
+    nw_actions_free(&actions);
+    nw_message_pool_free(messages);
+    free(s.at);
+}
+
 /* ---- which epochs are plain ---- */
 
 static bool is_plain(size_t n, double ratio, nw_values values, bool gather, int members, int64_t clock)
@@ -443,9 +509,13 @@ TEST(test_refusals)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_means_are_the_twins),    cmocka_unit_test(test_plain_epochs_and_other_worlds),
-        cmocka_unit_test(test_all_is_momentum_sgd),    cmocka_unit_test(test_weight_decay_has_momentum_of_its_own),
-        cmocka_unit_test(test_which_epochs_are_plain), cmocka_unit_test(test_refusals)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_means_are_the_twins),
+                                       cmocka_unit_test(test_plain_epochs_and_other_worlds),
+                                       cmocka_unit_test(test_everything_is_dense),
+                                       cmocka_unit_test(test_all_is_momentum_sgd),
+                                       cmocka_unit_test(test_weight_decay_has_momentum_of_its_own),
+                                       cmocka_unit_test(test_what_is_taken_back),
+                                       cmocka_unit_test(test_which_epochs_are_plain),
+                                       cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
