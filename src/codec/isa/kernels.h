@@ -71,6 +71,7 @@ static uint32_t largest(const float *v, size_t count)
 }
 
 #include "codec/isa/dense.h"
+#include "codec/isa/halves.h"
 
 /* ---- the table ---- */
 
@@ -83,6 +84,8 @@ const nw_codec_kernels NAMED(SET) = {
     .add = add,
     .subtract = subtract,
     .largest = largest,
+    .f16 = {f16_encode, f16_decode, f16_add},
+    .bf16 = {bf16_encode, bf16_decode, bf16_add},
     .draws = draws,
     .squares = squares,
     .magnitudes = magnitudes,
