@@ -56,7 +56,7 @@ static const struct {
 } benchmarks[] = {
     {"train", "images/s of whole training steps on synthetic data", NW_COMMAND_BENCH_TRAIN},
     {"conv", "each convolution of a model, in three directions, against the peak", NW_COMMAND_BENCH_CONV},
-    {"codec", "GB/s of floats into what travels and back, beside memcpy", NW_COMMAND_BENCH_CODEC},
+    {"codec", "floats into what travels and back, beside memcpy", NW_COMMAND_BENCH_CODEC},
     {"exchange", "gradients between ranks of mpirun: alone, and beside training", NW_COMMAND_BENCH_EXCHANGE},
     {"loader", "images/s that are read, augmented and normalised", NW_COMMAND_BENCH_LOADER},
 };
