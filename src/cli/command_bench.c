@@ -57,7 +57,7 @@ static const struct {
     {"train", "images/s of whole training steps on synthetic data", NW_COMMAND_BENCH_TRAIN, nw_bench_train},
     {"conv", "each convolution of a model, in three directions, against the peak", NW_COMMAND_BENCH_CONV,
      nw_bench_conv},
-    {"codec", "GB/s of floats into what travels and back, beside memcpy", NW_COMMAND_BENCH_CODEC, nw_bench_codec},
+    {"codec", "floats into what travels and back, beside memcpy", NW_COMMAND_BENCH_CODEC, nw_bench_codec},
     {"exchange", "gradients between ranks of mpirun: alone, and beside training", NW_COMMAND_BENCH_EXCHANGE,
      nw_bench_exchange},
     {"loader", "images/s that are read, augmented and normalised", NW_COMMAND_BENCH_LOADER, nw_bench_loader},

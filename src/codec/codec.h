@@ -174,6 +174,8 @@ typedef struct nw_rounds {
     void (*give)(nw_encoding *e, int item, int round, float *out); /* what this member adds */
     /* The mean has come. After the last round: `target`, the item's elements as all get them (tile.first). */
     void (*turn)(nw_encoding *e, int item, int round, const float *mean, float *target);
+    /* What the memory hears of a tile after the last round; NULL: the target. */
+    void (*sent)(const nw_encoding *e, int tile, nw_seen *seen);
 } nw_rounds;
 
 typedef struct nw_codec_ops {

@@ -6,6 +6,17 @@
  * one order, one division a scale and products after it. So replicas on unlike machines agree.
  *
  * Counts are those of a tile at most (NW_TILE_FLOATS), unless said otherwise; pointers may be unaligned.
+ *
+ * Halves, of any count:
+ *                 rounding          too large            NaN                 infinity   -0
+ *   f16           nearest, even     65504, with sign     quiet, upper bits   infinity   -0
+ *   bf16          nearest, even     infinity             quiet, upper bits   infinity   -0
+ *
+ * A finite number that f16 cannot hold becomes the largest that it can, because one large gradient must not become an
+ * infinity everywhere. An infinity stays one: it is no large number but a broken computation, and the receiver's alarms
+ * must see it. bf16 ends where f32 does; only what lies within half a step of 2^128 becomes infinite. The one exception
+ * to equal bits is `add` where both sides are NaN: the sum is a NaN, which one is left open. Bytes may lie anywhere;
+ * ranges must not overlap. Rounding mode: nearest, as C starts.
  */
 #ifndef NW_CODEC_KERNELS_H
 #define NW_CODEC_KERNELS_H
@@ -13,6 +24,11 @@
 #include "codec/block.h"
 
 enum { NW_PLACES_MORE = 3 };
+typedef struct nw_half_loops {
+    void (*encode)(const float *in, size_t count, void *out); /* 2 * count bytes, little-endian */
+    void (*decode)(const void *in, size_t count, float *out);
+    void (*add)(const void *in, size_t count, float *sum); /* sum += decoded */
+} nw_half_loops;
 
 typedef struct nw_codec_kernels {
     const char *name;
@@ -44,6 +60,7 @@ typedef struct nw_codec_kernels {
      * themselves. Any count. */
     void (*tally)(const void *v, size_t count, uint32_t least, uint32_t span, int shift, uint32_t *counts);
     uint32_t (*sum_shifted)(const uint32_t *x, size_t count, int shift); /* sum of x >> shift, modulo 2^32 */
+    nw_half_loops f16, bf16;
 
     /* Dense families (dense.h). Codes, trits and draws lie in rooms with 16 more than `count`; what is beside is lost. */
     void (*draws)(const uint32_t key[2], const uint32_t counter[4], size_t groups, uint16_t *out); /* draws.h */

@@ -138,7 +138,8 @@ static void turn(nw_encoding *e, int item, int round, const float *mean, float *
     keep_columns(q, mean, m.columns, m.rank);
 }
 
-static const nw_rounds rounds = {2, round_floats, keeps, start, give, turn};
+static const nw_rounds rounds = {
+    .count = 2, .floats = round_floats, .keeps = keeps, .start = start, .give = give, .turn = turn};
 
 const nw_codec_ops nw_codec_powersgd = {.name = "powersgd",
                                         .summary = "matrices as products of two thin ones (--rank)",

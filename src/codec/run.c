@@ -177,12 +177,16 @@ static void turn_item(void *context, int index, int worker)
     const round_job *j = context;
     const nw_block *b = j->e->block;
     const float *mean = j->mean + round_place(b, index, j->round);
+    const nw_rounds *rounds = j->e->codec->ops->rounds;
     (void)worker;
-    j->e->codec->ops->rounds->turn(j->e, index, j->round, mean, j->target);
+    rounds->turn(j->e, index, j->round, mean, j->target);
     if (!j->e->memory || !j->target) return;
     for (int t = b->item_tile[index]; t < b->item_tile[index + 1]; t++) {
         nw_seen seen = {.entries = -1};
-        memcpy(seen.values, j->target + b->tiles[t].first, b->tiles[t].count * sizeof(float));
+        if (rounds->sent)
+            rounds->sent(j->e, t, &seen);
+        else
+            memcpy(seen.values, j->target + b->tiles[t].first, b->tiles[t].count * sizeof(float));
         j->e->memory->ops->sent(j->e->memory, &b->tiles[t], &seen);
     }
 }

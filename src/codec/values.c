@@ -2,11 +2,10 @@
 #include "codec/values.h"
 
 #include "base/half.h"
-#include "codec/half_convert.h"
+#include "codec/kernels.h"
 #include "codec/packed.h"
 
 #include <math.h>
-#include <stdatomic.h>
 #include <string.h>
 
 enum { F16_INFINITY = 0x7c00, BF16_INFINITY = 0x7f80, BF16_MOST = 0x7f7f };
@@ -104,10 +103,8 @@ static void decode_bits(nw_values values, nw_value_range r, const uint8_t *in, s
 /* Asked once: asking the processor takes longer than a tile where it is a virtual one. */
 static const nw_half_loops *half_loops(nw_values values)
 {
-    static _Atomic(const nw_half_set *) best;
-    const nw_half_set *set = atomic_load_explicit(&best, memory_order_relaxed);
-    if (!set) atomic_store_explicit(&best, set = nw_half_set_best(), memory_order_relaxed);
-    return values == NW_VALUES_FP16 ? &set->f16 : &set->bf16;
+    const nw_codec_kernels *k = nw_codec_kernels_best();
+    return values == NW_VALUES_FP16 ? &k->f16 : &k->bf16;
 }
 
 /* bf16 rounds what is close to 2^128 up to infinity. */

@@ -45,9 +45,31 @@ INLINE vi v_smaller(vi a, vi b)
 #endif
 }
 INLINE vi v_of_halves(const uint16_t *p) { return __builtin_convertvector(*(const vh_any *)p, vi); }
-INLINE vi v_of_bytes(const uint8_t *p) { return __builtin_convertvector(*(const vb_any *)p, vi); }
 INLINE void v_to_halves(uint16_t *p, vi v) { *(vh_any *)p = __builtin_convertvector(v, vh); }
-INLINE void v_to_bytes(uint8_t *p, vi v) { *(vb_any *)p = __builtin_convertvector(v, vb); }
+/* The compiler takes vectors of bytes apart. */
+INLINE vi v_of_bytes(const uint8_t *p)
+{
+#if defined __AVX512F__ && VL == 16
+    return (vi)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i_u *)p));
+#elif defined __AVX2__ && VL == 8
+    return (vi)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i_u *)p));
+#else
+    return __builtin_convertvector(*(const vb_any *)p, vi);
+#endif
+}
+INLINE void v_to_bytes(uint8_t *p, vi v)
+{
+#if defined __AVX512F__ && VL == 16
+    _mm_storeu_si128((__m128i_u *)p, _mm512_cvtepi32_epi8((__m512i)v));
+#elif defined __AVX2__ && VL == 8
+    const __m256i low = _mm256_setr_epi32(0x0c080400, -1, -1, -1, 0x0c080400, -1, -1, -1);
+    __m256i four = _mm256_shuffle_epi8((__m256i)v, low); /* at the beginning of each half */
+    __m128i all = _mm_unpacklo_epi32(_mm256_castsi256_si128(four), _mm256_extracti128_si256(four, 1));
+    _mm_storel_epi64((__m128i_u *)p, all);
+#else
+    *(vb_any *)p = __builtin_convertvector(v, vb);
+#endif
+}
 
 /* ---- draws ---- */
 

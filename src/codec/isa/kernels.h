@@ -36,6 +36,18 @@ INLINE uint32_t magnitude_of(float x)
     return u & 0x7fffffffu;
 }
 
+INLINE vi v_larger(vi a, vi b)
+{
+#if defined __AVX512F__ && VL == 16
+    return (vi)_mm512_max_epi32((__m512i)a, (__m512i)b);
+#elif defined __AVX2__ && VL == 8
+    return (vi)_mm256_max_epi32((__m256i)a, (__m256i)b);
+#else
+    vi more = a > b;
+    return (a & more) | (b & ~more);
+#endif
+}
+
 /* ---- sums and differences ---- */
 
 static void add(float *v, const float *g, float factor, size_t count)
@@ -56,13 +68,14 @@ static void subtract(float *v, const float *d, size_t count)
 
 static uint32_t largest(const float *v, size_t count)
 {
-    vi most = {0};
+    vi most = {0}, next = {0}; /* two, since each waits for the one before */
     uint32_t all = 0;
     size_t i = 0;
-    for (; i + VL <= count; i += VL) {
-        vi m = (vi)v_load(v + i) & 0x7fffffff, more = m > most;
-        most = (m & more) | (most & ~more);
+    for (; i + 2 * VL <= count; i += 2 * VL) {
+        most = v_larger(most, (vi)v_load(v + i) & 0x7fffffff);
+        next = v_larger(next, (vi)v_load(v + i + VL) & 0x7fffffff);
     }
+    most = v_larger(most, next);
     for (int k = 0; k < VL; k++)
         if ((uint32_t)most[k] > all) all = (uint32_t)most[k];
     for (; i < count; i++)
@@ -76,6 +89,7 @@ static uint32_t largest(const float *v, size_t count)
 #include "codec/isa/memory.h"
 #include "codec/isa/choose.h"
 #include "codec/isa/dense.h"
+#include "codec/isa/halves.h"
 
 /* ---- the table ---- */
 
@@ -101,6 +115,8 @@ const nw_codec_kernels NAMED(SET) = {
     .places = places,
     .tally = tally,
     .sum_shifted = sum_shifted,
+    .f16 = {f16_encode, f16_decode, f16_add},
+    .bf16 = {bf16_encode, bf16_decode, bf16_add},
     .draws = draws,
     .squares = squares,
     .magnitudes = magnitudes,
