@@ -56,8 +56,8 @@ static const struct {
 } benchmarks[] = {
     {"train", "images/s of whole training steps on synthetic data", NW_COMMAND_BENCH_TRAIN},
     {"conv", "each convolution of a model, in three directions, against the peak", NW_COMMAND_BENCH_CONV},
-    {"codec", "floats into what travels and back, beside memcpy", NW_COMMAND_BENCH_CODEC},
-    {"exchange", "gradients between ranks of mpirun: alone, and beside training", NW_COMMAND_BENCH_EXCHANGE},
+    {"codec", "what each codec takes to encode and decode, in copies of the vector", NW_COMMAND_BENCH_CODEC},
+    {"exchange", "exchange of gradients between ranks of mpirun: alone, and in training", NW_COMMAND_BENCH_EXCHANGE},
     {"loader", "images/s that are read, augmented and normalised", NW_COMMAND_BENCH_LOADER},
 };
 enum { BENCHMARKS = sizeof benchmarks / sizeof benchmarks[0] };

@@ -131,12 +131,11 @@ static nw_status compare_options(const nw_settings *s, const nw_settings *earlie
         snprintf(list + used, sizeof changed - used, "%s--%s %s instead of %s", used ? ", " : "", o->name,
                  *now ? now : "none", *then ? then : "none");
     }
-    NW_FAIL_IF(
-        *changed, NW_E_ARGUMENT,
-        "%s holds a run with other settings, and would go on with %s; give --suffix or --run-dir for a run of its "
-        "own, or the settings that it began with",
-        dir, changed);
-    if (*said && tells) fprintf(stderr, "nowait: %s goes on with %s\n", dir, said);
+    NW_FAIL_IF(*changed, NW_E_ARGUMENT,
+               "%s holds a run with other settings: %s; start a run of its own with --suffix or --run-dir, or give the "
+               "settings that it began with",
+               dir, changed);
+    if (*said && tells) fprintf(stderr, "nowait: %s continues with %s\n", dir, said);
     return NW_OK;
 }
 

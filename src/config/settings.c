@@ -424,7 +424,7 @@ static nw_status note_algorithm(nw_settings *s)
     char asked[NW_WORDS_MOST];
     say_algorithm(s, asked);
     return nw_settings_add_note(
-        s, "%s means that backward %s; the gradient is that of backprop, computed here with all activations kept",
+        s, "%s means that backward %s; here plain backprop computes the same gradient, with all activations kept",
         asked, modes[mode - 2]);
 }
 

@@ -387,8 +387,10 @@ static void plan_record(const nw_train_options *s, const char *dataset, nw_run_r
 nw_status nw_plan_run(const nw_train_options *s, const nw_dataset *d, const nw_world *w, nw_run_options *o)
 {
     memset(o, 0, sizeof *o);
-    NW_FAIL_IF(d->split[NW_SPLIT_TRAIN].count == 0, NW_E_FILE, "%s has no training images", d->source);
-    NW_FAIL_IF(d->split[NW_SPLIT_TEST].count == 0, NW_E_FILE, "%s has no test images", d->source);
+    NW_FAIL_IF(d->split[NW_SPLIT_TRAIN].count == 0, NW_E_FILE,
+               "%s has no training images; check --dataset and --data-dir", d->source);
+    NW_FAIL_IF(d->split[NW_SPLIT_TEST].count == 0, NW_E_FILE, "%s has no test images; check --dataset and --data-dir",
+               d->source);
     nw_replica_options *r = &o->group.replica;
     nw_augment augment;
     int workers = s->data.workers;
@@ -410,7 +412,7 @@ nw_status nw_plan_run(const nw_train_options *s, const nw_dataset *d, const nw_w
     bool divides = s->server.global_batch && is(s->world.exchange, "server") && is(s->server.communication, "sync");
     int shared = divides ? nw_plan_replicas(s, w) : 1;
     NW_FAIL_IF(shared > s->net.batch_size, NW_E_ARGUMENT,
-               "--batch-size %d is of all workers together (--global-batch), and too small for %d of them",
+               "--batch-size %d is the total over all workers (--global-batch), and too small for %d of them",
                s->net.batch_size, shared);
     o->group.global_batch = divides ? s->net.batch_size : 0;
     r->loader = (nw_loader_options){.dataset = d,

@@ -39,7 +39,7 @@ refused 2 "^nowait: --remove-ctx-input --remove-ctx-param .* is not part of this
 refused 2 "apply-acid true .* is not part of this version" train --dataset synthetic --apply_acid
 
 run 2 env NOWAIT_ISA=avx3 "$NOWAIT" bench train
-err_has "NOWAIT_ISA=avx3 is no instruction set"
+err_has "NOWAIT_ISA=avx3 is not an instruction set"
 err_lines 1
 
 # A result that cannot be written is a failure.
