@@ -22,6 +22,7 @@
     X(replay, "RUN", "repeat a run of several ranks from its event log, bit for bit", NW_COMMAND_REPLAY)      \
     X(bench, "train|conv|codec|exchange|loader",                                                              \
       "measure training steps, or one part: kernels, codecs, exchange, loader", NW_COMMAND_BENCH)             \
+    X(plan, "MODEL", "which codec pays at a bandwidth, and how long steps will be", NW_COMMAND_PLAN)          \
     X(data, "fetch|info|import DATASET", "download a dataset, describe it, or convert it to one file",        \
       NW_COMMAND_DATA)                                                                                        \
     X(help, "[COMMAND [TOPIC]]", "options by topic; shell completion; manual page", 0)                        \

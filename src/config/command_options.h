@@ -93,6 +93,16 @@ typedef struct nw_info_options {
 } nw_info_options;
 nw_info_options nw_info_options_of(const nw_settings *settings);
 
+typedef struct nw_plan_options {
+    const nw_common_settings *all;
+    const nw_model_settings *net;
+    const char *bandwidth, *latency, *overhead; /* with units */
+    const char *format, *svg;                   /* svg "": none */
+    int ranks, repeats;
+    int64_t bucket_bytes;
+} nw_plan_options;
+nw_plan_options nw_plan_options_of(const nw_settings *settings);
+
 /* Each kind of benchmark gets those of these groups that it has options of. */
 typedef struct nw_bench_options {
     const nw_common_settings *all;

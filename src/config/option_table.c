@@ -8,7 +8,7 @@
 #include "config/settings.h"
 
 #define RUNS  (NW_COMMAND_TRAIN | NW_COMMAND_SWEEP | NW_COMMAND_REPRODUCE)
-#define BENCH (NW_COMMAND_BENCH_TRAIN | NW_COMMAND_BENCH_CONV | NW_COMMAND_BENCH_EXCHANGE)
+#define BENCH (NW_COMMAND_BENCH_TRAIN | NW_COMMAND_BENCH_CONV | NW_COMMAND_BENCH_EXCHANGE | NW_COMMAND_PLAN)
 #define LOADS NW_COMMAND_BENCH_LOADER
 #define INFO  NW_COMMAND_INFO
 #define EVALS (NW_COMMAND_EVAL | NW_COMMAND_PREDICT)
@@ -307,7 +307,8 @@ const nw_option nw_option_rows[] = {
     {"steps", NULL, 0, INT, "N", "10", BESIDE(bench.steps), 1, 1 << 30,
      NW_COMMAND_BENCH_TRAIN | NW_COMMAND_BENCH_EXCHANGE | LOADS, IN(MEASURE), LIVE, "timed steps, after a warm-up"},
     {"repeats", NULL, 0, INT, "N", "5", BESIDE(bench.repeats), 1, 1 << 20,
-     NW_COMMAND_BENCH_CONV | NW_COMMAND_BENCH_CODEC | NW_COMMAND_BENCH_EXCHANGE, IN(MEASURE), LIVE, "timed rounds"},
+     NW_COMMAND_BENCH_CONV | NW_COMMAND_BENCH_CODEC | NW_COMMAND_BENCH_EXCHANGE | NW_COMMAND_PLAN, IN(MEASURE), LIVE,
+     "timed rounds"},
     {"fused", NULL, 0, FLAG, NULL, "false", BESIDE(bench.fused), 0, 0, NW_COMMAND_BENCH_CONV, IN(MEASURE), LIVE,
      "include what training fuses in: normalisation, statistics, ReLU"},
     {"profile", NULL, 0, FLAG, NULL, "false", BESIDE(bench.profile), 0, 0, NW_COMMAND_BENCH_TRAIN, IN(MEASURE), LIVE,
@@ -340,6 +341,20 @@ const nw_option nw_option_rows[] = {
      "start at a checkpoint of the run instead of its beginning"},
     {"show", NULL, 0, FLAG, NULL, "false", BESIDE(replay.show), 0, 0, NW_COMMAND_REPLAY, IN(MEASURE), LIVE,
      "print the event log and stop"},
+
+    /* which codec pays */
+    {"bandwidth", NULL, 0, TEXT, "RATE", "1 Gbit/s", BESIDE(plan.bandwidth), 0, 0, NW_COMMAND_PLAN, IN(MEASURE), MAIN,
+     "of a rank's network interface, each way: '940 Mbit/s'"},
+    {"ranks", "np", 'n', INT, "N", "4", BESIDE(plan.ranks), 2, 1024, NW_COMMAND_PLAN, IN(MEASURE), MAIN,
+     "that exchange gradients"},
+    {"latency", NULL, 0, TEXT, "TIME", "50 us", BESIDE(plan.latency), 0, 0, NW_COMMAND_PLAN, IN(MEASURE), LIVE,
+     "of a message"},
+    {"overhead", NULL, 0, TEXT, "TIME", "5 us", BESIDE(plan.overhead), 0, 0, NW_COMMAND_PLAN, IN(MEASURE), LIVE,
+     "that each message costs, whatever its size"},
+    {"bucket-bytes", NULL, 0, INT64, "N", "4194304", AT(world.bucket_bytes), 1024, 1e9, NW_COMMAND_PLAN, IN(MEASURE),
+     LIVE, "of gradient that travel together, at least"},
+    {"svg", NULL, 0, TEXT, "FILE", "", BESIDE(plan.svg), 0, 0, NW_COMMAND_PLAN, IN(MEASURE), MAIN,
+     "draw the map of winners"},
 
     /* jobs of several ranks */
     {"ranks", "np", 'n', INT, "N", "1", BESIDE(launch.ranks), 1, 1 << 20, JOBS, IN(LAUNCH), MAIN,

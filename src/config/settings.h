@@ -50,6 +50,10 @@ struct nw_settings {
         const char *from; /* "": the beginning */
         bool show;
     } replay;
+    struct {
+        const char *bandwidth, *latency, *overhead, *svg;
+        int ranks;
+    } plan;
 
     nw_bump region; /* all texts and lists */
     unsigned command;
