@@ -82,7 +82,7 @@ nw_status nw_forecast_make_map(const nw_forecast_profile *p, const nw_forecast_o
             map->winner[r][b] = 0;
             for (int c = 1; c < nw_forecast_codec_count(); c++) {
                 NW_TRY(nw_forecast_step_time(p, c, NW_COLLECTIVE_AUTO, 0, link, o->bucket_bytes, &t));
-                if (t.step >= best.step) continue;
+                if (t.step >= best.step || t.step * NW_FORECAST_PAYS > dense.step) continue;
                 best = t;
                 map->winner[r][b] = c;
             }

@@ -22,6 +22,9 @@ typedef struct nw_forecast_options {
     int batch, threads;
 } nw_forecast_options;
 
+/* A codec pays if a step with it is so many times as fast as dense: less cannot be told from noise. */
+#define NW_FORECAST_PAYS 1.02
+
 typedef struct nw_forecast_row {
     int codec, delay;
     nw_collective collective;

@@ -98,7 +98,7 @@ static void print_verdict(const nw_forecast_profile *p, const nw_forecast_option
     double dense = dense_step(rows, count, 0);
     char text[32];
     print_bandwidth(8 * o->link.bytes_per_second, text);
-    if (best->codec == 0) {
+    if (dense < NW_FORECAST_PAYS * best->time.step) {
         fprintf(out, "\nNo codec pays between %d ranks at %s: send gradients as they are.\n", o->link.members, text);
         return;
     }
