@@ -371,7 +371,7 @@ static void sign_values(const uint8_t *in, size_t count, float scale, float *out
 
 INLINE vi exponent_of(vf v, const uint16_t *draw)
 {
-    vi field = (((vi)v & 0x7fffffff) + (v_of_halves(draw) << 7)) >> 23, sign = (vi)((vu)v >> 31 << 7);
+    vi field = (vi)((((vu)v & 0x7fffffffu) + ((vu)v_of_halves(draw) << 7)) >> 23), sign = (vi)((vu)v >> 31 << 7);
     return ((v_smaller(field, 145 - (vi){0}) - 18) & (field >= 19)) | sign;
 }
 static void exponents(const float *v, const uint16_t *draw, size_t count, uint8_t *out)
