@@ -240,7 +240,7 @@ static void check_step(runner *r, const nw_block *b, const shape *s, const rule 
     size_t room[CUTS];
     for (int c = 0; c < s->cut_count; c++) {
         room[c] = encoded[c].bytes;
-        to[c] = c == skip ? NULL : malloc(room[c] + 1);
+        to[c] = c == skip ? NULL : malloc(room[c]);
     }
     assert_int_equal(nw_codec_end(&e, r->pool), NW_OK);
     for (int c = 0; c < s->cut_count; c++) {
