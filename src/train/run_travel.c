@@ -53,12 +53,23 @@ static void print_places(const nw_travel *t, FILE *out)
 {
     double k = (double)t->entries;
     if (t->entries == 0) return;
-    fprintf(out,
-            "  places of entries        %10.2f bits each; uniform sets need %.2f, lists of int32 and int64 take 32 and 64\n",
-            8 * (double)t->index_bytes / k, t->bound_bits / k);
+    fprintf(
+        out,
+        "  places of entries        %10.2f bits each; uniform sets need %.2f, lists of int32 and int64 take 32 and 64\n",
+        8 * (double)t->index_bytes / k, t->bound_bits / k);
     fprintf(out,
             "  %.0f entries encoded in %.3f MB; values of f32 with int32 places %.3f MB, with int64 places %.3f MB\n",
             k, (double)t->bytes * 1e-6, k * 8e-6, k * 12e-6);
+}
+
+static double slowest_link(const nw_cluster *c)
+{
+    double least = INFINITY;
+    for (int from = 0; from < c->world; from++)
+        for (int to = 0; to < c->world; to++)
+            if (from != to && nw_cluster_link_between(c, from, to)->bandwidth > 0)
+                least = fmin(least, nw_cluster_link_between(c, from, to)->bandwidth);
+    return least;
 }
 
 /* What a step of a rank saves on links of that speed (bytes a second), and what it costs. */
@@ -67,7 +78,7 @@ static void print_verdict(const run *r, double saved_bytes, double cost_seconds,
     const nw_cluster *cluster = r->group->options.cluster;
     bool simulated = r->group->options.mode == NW_REPLICAS_VIRTUAL && cluster;
     double even = cost_seconds > 0 ? saved_bytes / cost_seconds : INFINITY;
-    double speed = simulated ? cluster->links[0].bandwidth : 0;
+    double speed = simulated ? slowest_link(cluster) : 0;
     if (saved_bytes <= 0) {
         fprintf(out, "  it did not pay: messages were not shorter than floats\n");
         return;
