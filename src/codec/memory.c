@@ -16,7 +16,7 @@ static void begin_error(nw_memory *m, const nw_tile *tile, const float *g, float
 
 static float peek_error(const nw_memory *m, size_t kept, float g, float clip) { return m->v[kept] + clip * g; }
 
-static void sent_error(nw_memory *m, const nw_tile *tile, const nw_seen *d)
+void nw_memory_sent_error(nw_memory *m, const nw_tile *tile, const nw_seen *d)
 {
     float *v = m->v + tile->kept;
     if (d->entries < 0)
@@ -50,7 +50,7 @@ static void reduced_ef21(nw_memory *m, const nw_tile *tile, float *mean, bool de
 
 /* ---- the registry ------------------------------------------------------------------------------------------------ */
 
-extern const nw_memory_ops nw_memory_dgc;
+extern const nw_memory_ops nw_memory_dgc, nw_memory_momentum;
 
 static const nw_memory_ops nothing = {.name = "none", .summary = "nothing is kept"};
 static const nw_memory_ops error_feedback = {.name = "error",
@@ -58,7 +58,7 @@ static const nw_memory_ops error_feedback = {.name = "error",
                                              .vectors = 1,
                                              .begin = begin_error,
                                              .peek = peek_error,
-                                             .sent = sent_error};
+                                             .sent = nw_memory_sent_error};
 static const nw_memory_ops ef21 = {.name = "ef21",
                                    .summary = "receivers keep an estimate of the gradient, which is corrected",
                                    .vectors = 3,
@@ -68,7 +68,7 @@ static const nw_memory_ops ef21 = {.name = "ef21",
                                    .reduced = reduced_ef21,
                                    .estimates = true};
 
-static const nw_memory_ops *const memories[] = {&nothing, &error_feedback, &ef21, &nw_memory_dgc};
+static const nw_memory_ops *const memories[] = {&nothing, &error_feedback, &ef21, &nw_memory_dgc, &nw_memory_momentum};
 enum { MEMORIES = sizeof memories / sizeof memories[0] };
 
 int nw_memory_kinds(void) { return MEMORIES; }
@@ -105,8 +105,12 @@ nw_status nw_memory_check(const nw_codec *codec, const nw_memory_options *o, siz
         ops == &nw_memory_dgc && strcmp(name, "topk") != 0, NW_E_ARGUMENT,
         "memory dgc clears the momentum of what was chosen, so it needs codec topk, not %s; choose --memory error",
         name);
-    NW_FAIL_IF(ops == &nw_memory_dgc && !(o->momentum >= 0 && o->momentum < 1), NW_E_ARGUMENT,
-               "the momentum of memory dgc is %g; it must lie in [0, 1)", o->momentum);
+    bool averages = ops == &nw_memory_dgc || ops == &nw_memory_momentum;
+    NW_FAIL_IF(averages && !(o->momentum >= 0 && o->momentum < 1), NW_E_ARGUMENT,
+               "the momentum of memory %s is %g; it must lie in [0, 1)", ops->name, o->momentum);
+    NW_FAIL_IF(
+        ops == &nw_memory_momentum && o->freeze < 1, NW_E_ARGUMENT,
+        "memory momentum needs a variance, which Adam learns from batches before it is frozen, and there are none");
     if (ops == &error_feedback && is_bounded(codec)) return NW_OK;
     NW_FAIL_IF(is_bounded(codec), NW_E_ARGUMENT,
                "memory %s needs a codec that is sure to deliver a share of what it is given, which %s is not; choose "

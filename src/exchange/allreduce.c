@@ -43,6 +43,7 @@ typedef struct allreduce {
     bool in_place;    /* sums are made in the gradient */
     bool postponed;   /* a gradient is there and waits for means of the other reduction */
     double clip_norm; /* 0: none */
+    int64_t freeze;   /* batches that are exchanged plainly before momentum travels */
     double *norm_parts;
     int64_t clipped; /* gradients whose norm was looked at */
     nw_pool *pool;
@@ -108,15 +109,20 @@ static void clip_gradient(allreduce *a, nw_actions *actions)
     }
 }
 
-/* Gives what lies at `first` and behind it. False: nothing was given, since means of the other reduction are missing. */
+/* Gives what lies at `first` and behind it. False: nothing was given, since means of what came before a
+ * change are missing. */
 static nw_status give_gradient(allreduce *a, nw_actions *actions, int64_t clock, size_t first, bool *given)
 {
-    bool plain = a->plain && nw_warm_up_is_plain(&a->layout, a->base.group.count, clock);
+    nw_memory *memory = nw_reduce_memory(a->coded);
+    bool early = clock < a->freeze;
+    bool plain = a->plain && (early || nw_warm_up_is_plain(&a->layout, a->base.group.count, clock));
     nw_reduce *wanted = plain ? a->plain : a->coded;
-    *given = wanted == a->reduce || nw_reduce_completed(a->reduce) == a->step;
+    bool same = wanted == a->reduce && (!memory || memory->early == early);
+    *given = same || nw_reduce_completed(a->reduce) == a->step;
     if (!*given || (a->clip_norm > 0 && first > 0)) return NW_OK;
     if (wanted != a->reduce) nw_reduce_begin_at(wanted, a->step);
     a->reduce = wanted;
+    if (memory) memory->early = early;
     clip_gradient(a, actions);
     return nw_reduce_give(wanted, actions, a->step, clock, first, a->params->gradients);
 }
@@ -295,20 +301,25 @@ static bool is_exact(const nw_layout *l)
     return exact;
 }
 
-/* Whether memories leave means as they are. */
-static nw_status find_reduced(const nw_memory_options *o, bool *reduced)
+/* Whether the memory changes means. */
+static nw_status find_reduced(const nw_memory_options *o, int delay, bool *reduced)
 {
     const nw_memory_ops *ops;
     *reduced = false;
     if (!o->name) return NW_OK;
     NW_TRY(nw_memory_find(o->name, &ops));
+    NW_FAIL_IF(
+        ops->common && delay, NW_E_ARGUMENT,
+        "memory %s begins with the mean of the last gradients, which is not there yet where updates are delayed; "
+        "choose --delay 0",
+        ops->name);
     *reduced = ops->reduced != NULL;
     return NW_OK;
 }
 
 static nw_status make_plain(allreduce *a, nw_layout_options layout, nw_reduce_options r)
 {
-    if (!nw_warm_up_has_plain(&a->layout, a->base.group.count)) return NW_OK;
+    if (a->freeze == 0 && !nw_warm_up_has_plain(&a->layout, a->base.group.count)) return NW_OK;
     layout.plainly = true;
     NW_TRY(nw_layout_make(&a->plain_layout, &layout));
     r.layout = &a->plain_layout;
@@ -327,7 +338,7 @@ static nw_status make_allreduce(allreduce *a, const nw_exchange_options *o)
     bool reduced;
     NW_TRY(nw_layout_make(&a->layout, &layout));
     NW_TRY(nw_layout_check_memory(&a->layout, &o->memory));
-    NW_TRY(find_reduced(&o->memory, &reduced));
+    NW_TRY(find_reduced(&o->memory, o->delay, &reduced));
     if (a->clip_norm > 0) NW_NEW(a->norm_parts, nw_local_clip_parts(floats) + 1, "a norm of %zu floats", floats);
     a->in_place = is_exact(&a->layout) && a->delay == 0 && !reduced;
     nw_reduce_options r = {.machine = &a->base,
@@ -361,6 +372,7 @@ nw_status nw_allreduce_create(nw_machine **out, const nw_exchange_options *o)
     a->delay = o->delay;
     a->pool = o->pool;
     a->clip_norm = o->memory.clip_norm;
+    a->freeze = o->memory.freeze;
     NW_TRY_OR(make_allreduce(a, o), allreduce_free(&a->base));
     *out = &a->base;
     return NW_OK;

@@ -156,7 +156,8 @@ void nw_channel_reduced(nw_channel *c, nw_actions *actions, int bucket, float *m
 {
     const nw_bucket *b = &c->o.layout->at[bucket];
     reduced_job j = {c->memory, b, mean};
-    if (!c->memory || !c->memory->ops->reduced || c->memory->ops->estimates == b->dense) return;
+    if (!c->memory || !c->memory->ops->reduced || (!c->memory->ops->common && c->memory->ops->estimates == b->dense))
+        return;
     if (c->o.pool)
         nw_pool_run(c->o.pool, b->block.tile_count, reduced_tile, &j);
     else
@@ -289,6 +290,10 @@ static void list_momentum(nw_channel *c, nw_state *s)
     const nw_segments *segments = c->o.layout->segments;
     char name[NW_STATE_NAME];
     snprintf(name, sizeof name, "%s_momentum", c->o.name);
+    if (c->memory->ops->common) {
+        nw_state_vector(s, name, NW_STATE_KEPT, c->memory->u, 0, c->memory->floats);
+        return;
+    }
     list_delivered(c, name, c->memory->u, s);
     for (int i = 0; i < segments->count; i++) {
         size_t first = segments->at[i].offset;

@@ -405,10 +405,8 @@ static nw_status choose_memory(server *s, nw_layout_options *o)
     const nw_memory_ops *ops;
     if (!s->o.memory.name) return NW_OK;
     NW_TRY(nw_memory_find(s->o.memory.name, &ops));
-    NW_FAIL_IF(
-        ops->estimates, NW_E_ARGUMENT,
-        "memory %s applies the mean of all ranks' estimates, which a server does not make; choose --memory error",
-        ops->name);
+    NW_FAIL_IF(ops->estimates || ops->common, NW_E_ARGUMENT,
+               "memory %s needs means over all ranks, which a server does not make; choose --memory error", ops->name);
     NW_FAIL_IF(s->o.memory.clip_norm > 0, NW_E_ARGUMENT,
                "--memory-clip-norm is for --exchange allreduce; choose --clip-norm");
     o->remembers = ops->reduced != NULL;

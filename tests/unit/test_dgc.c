@@ -62,7 +62,7 @@ static float twin_clip(const world *x, const float *g)
 }
 
 /* What a member makes of an element, before something is chosen. */
-static float twin_take(twin *t, const world *x, int r, size_t i, float g, float clip)
+static float twin_take(twin *t, const world *x, int r, size_t i, float g, float clip, int64_t step)
 {
     const nw_memory_options *o = &x->o.exchange.memory;
     float m = (float)o->momentum, *u = &t->u[r][i], *v = &t->v[r][i], fresh = clip * g;
@@ -70,6 +70,8 @@ static float twin_take(twin *t, const world *x, int r, size_t i, float g, float 
         *v += fresh;
     else if (is_memory(x, "ef21"))
         *v = fresh - *u;
+    else if (is_memory(x, "momentum"))
+        *v = o->freeze > step ? *v + fresh : (*v + m * t->momentum[i]) + (float)(1 - o->momentum) * clip * g;
     else if (is_memory(x, "dgc") && o->nesterov) {
         *u = m * (*u + fresh);
         *v += *u + fresh;
@@ -89,12 +91,13 @@ static void twin_sent(twin *t, const world *x, int r, size_t i, bool plain)
 }
 
 /* One member's layer is added to the sum. */
-static void twin_layer(twin *t, const world *x, int r, int layer, const float *g, float clip, double ratio, bool plain)
+static void twin_layer(twin *t, const world *x, int r, int layer, const float *g, float clip, double ratio, bool plain,
+                       int64_t step)
 {
     size_t first = FIRST[layer], n = FIRST[layer + 1] - first;
     bool marks[FLOATS];
     for (size_t i = first; i < first + n; i++) {
-        float given = DENSE[layer] ? clip * g[i] : twin_take(t, x, r, i, g[i], clip);
+        float given = DENSE[layer] ? clip * g[i] : twin_take(t, x, r, i, g[i], clip, step);
         if (DENSE[layer]) t->mean[i] = r ? t->mean[i] + given : given;
     }
     if (DENSE[layer]) return;
@@ -123,7 +126,7 @@ static void twin_owners(twin *t, const world *x, int layer, double ratio)
     }
 }
 
-static void twin_reduced(twin *t, const world *x, int layer)
+static void twin_reduced(twin *t, const world *x, int layer, bool early)
 {
     const nw_memory_options *o = &x->o.exchange.memory;
     float m = (float)o->momentum;
@@ -132,6 +135,10 @@ static void twin_reduced(twin *t, const world *x, int layer)
         if (DENSE[layer] && is_memory(x, "dgc")) {
             *u = o->nesterov ? m * (*u + *mean) : m * *u + *mean;
             *mean = o->nesterov ? *u + *mean : *u;
+        }
+        if (is_memory(x, "momentum")) {
+            *u = early || DENSE[layer] ? m * *u + (float)(1 - o->momentum) * *mean : *mean;
+            if (DENSE[layer] && !early) *mean = *u;
         }
         if (!DENSE[layer] && is_memory(x, "ef21")) *mean = t->estimate[i] += *mean;
     }
@@ -148,18 +155,18 @@ static void twin_step(twin *t, const world *x, int64_t step)
 {
     static float g[FLOATS];
     double ratio = ratio_at(step);
-    bool plain = ratio >= 1;
+    bool plain = ratio >= 1 || step < x->o.exchange.memory.freeze;
     memcpy(t->held, t->mean, sizeof t->held);
     for (int r = 0; r < x->o.members; r++) {
         world_gradient(x, r, t->batches[r]++, t->weights, false, g);
         float clip = twin_clip(x, g);
-        for (int layer = 0; layer < LAYERS; layer++) twin_layer(t, x, r, layer, g, clip, ratio, plain);
+        for (int layer = 0; layer < LAYERS; layer++) twin_layer(t, x, r, layer, g, clip, ratio, plain, step);
     }
     for (size_t i = 0; i < FLOATS; i++) t->mean[i] *= 1.0f / (float)x->o.members;
     for (int layer = 0; layer < LAYERS; layer++) {
         if (!DENSE[layer] && !plain && x->o.exchange.layout.collective != NW_COLLECTIVE_GATHER)
             twin_owners(t, x, layer, ratio);
-        twin_reduced(t, x, layer);
+        twin_reduced(t, x, layer, step < x->o.exchange.memory.freeze);
     }
     if (x->o.exchange.delay == 0)
         world_update(t->weights, t->mean, 0, FLOATS, 1.0f, step);
@@ -195,8 +202,11 @@ static void place(int members)
     int ignored;
     for (int i = 0; SEGMENTS[i]; i++)
         world_ok(nw_segments_add(&s, "s", NW_ROLE_LINEAR, 0, 1, 1, &SEGMENTS[i], &ignored));
-    world_ok(nw_layout_make(
-        &l, &(nw_layout_options){.segments = &s, .codecs = codecs, .bucket_bytes = 300, .cuts = members}));
+    world_ok(nw_layout_make(&l, &(nw_layout_options){.segments = &s,
+                                                     .codecs = codecs,
+                                                     .bucket_bytes = 300,
+                                                     .cuts = members,
+                                                     .collective = NW_COLLECTIVE_OWNERS}));
     for (int b = 0; b < l.count; b++)
         for (int t = 0; t < l.at[b].block.tile_count; t++)
             for (uint32_t i = 0; i < l.at[b].block.tiles[t].count; i++)
@@ -222,13 +232,15 @@ static const nw_memory_options MEMORIES[] = {{.name = NULL},
                                              {.name = "dgc", .momentum = 0.9, .masking = false},
                                              {.name = "dgc", .momentum = 0.9, .nesterov = true, .masking = true},
                                              {.name = "dgc", .momentum = 0.75, .masking = true, .clip_norm = 3},
-                                             {.name = "error", .clip_norm = 5}};
+                                             {.name = "error", .clip_norm = 5},
+                                             {.name = "momentum", .momentum = 0.9, .freeze = 4},
+                                             {.name = "momentum", .momentum = 0.75, .freeze = 5, .clip_norm = 3}};
 enum { WAYS = sizeof MEMORIES / sizeof MEMORIES[0] };
 
 static world_options options(int members, int way, uint64_t seed)
 {
     return (world_options){.exchange = {.name = "allreduce",
-                                        .delay = seed >> 1 & 1,
+                                        .delay = MEMORIES[way].freeze ? 0 : seed >> 1 & 1,
                                         .memory = MEMORIES[way],
                                         .layout = {.bucket_bytes = 300,
                                                    .collective = seed & 1 ? NW_COLLECTIVE_GATHER : NW_COLLECTIVE_OWNERS,
@@ -401,6 +413,40 @@ TEST(test_weight_decay_has_momentum_of_its_own)
         }
 }
 
+/* ---- Adam with a frozen variance ---- */
+
+/* After so many updates the gradient is momentum, and the variance and its correction stay. */
+TEST(test_frozen_variance)
+{
+    fx_run run = any_run();
+    problem p;
+    nw_optimizer_options o = {.name = "adam", MOMENTS, .weight_decay = 0.02, .freeze = 5};
+    open_problem(&p, &run, &o, golden_layout, COUNT(golden_layout));
+    draw_values(&p);
+    size_t floats = p.params.learned.floats;
+    double *x = calloc(floats, sizeof *x), *m = calloc(floats, sizeof *m), *v = calloc(floats, sizeof *v);
+    for (size_t i = 0; i < floats; i++) x[i] = (double)p.params.values[i];
+    for (int step = 1; step <= 12; step++) {
+        double c1 = 1 - pow(0.9, step), c2 = 1 - pow(0.999, step < 5 ? step : 5);
+        for (size_t i = 0; i < floats; i++) {
+            p.params.gradients[i] = decayed_gradient(&p, 0, step, i);
+            double d = (double)p.params.gradients[i] + 0.02 * x[i];
+            m[i] = step <= 5 ? 0.9 * m[i] + 0.1 * d : d;
+            if (step <= 5) v[i] = 0.999 * v[i] + 0.001 * d * d;
+            x[i] -= 0.01 / c1 * m[i] / (sqrt(v[i]) / sqrt(c2) + 1e-8);
+        }
+        must(nw_optimizer_step(p.optimizer, &p.exec, &p.params, 0.01, 1));
+        for (size_t i = 0; i < floats; i++) {
+            assert_true(fabs((double)p.params.values[i] - x[i]) <= 2e-5 * (1 + fabs(x[i])));
+            x[i] = (double)p.params.values[i];
+        }
+    }
+    free(x);
+    free(m);
+    free(v);
+    close_problem(&p);
+}
+
 /* ---- what was not delivered after all ---- */
 
 /* Small integers, so that sums are exact. EF21: receivers know as little as before. Others: v has it again; DGC's momentum
@@ -417,7 +463,8 @@ TEST(test_what_is_taken_back)
     int ignored, size = N;
     use_codec(0.2, 0, NULL);
     world_ok(nw_segments_add(&s, "s", NW_ROLE_LINEAR, 0, 1, 1, &size, &ignored));
-    world_ok(nw_layout_make(&l, &(nw_layout_options){.segments = &s, .codec = &codec, .cuts = 2}));
+    world_ok(nw_layout_make(
+        &l, &(nw_layout_options){.segments = &s, .codec = &codec, .cuts = 2, .collective = NW_COLLECTIVE_OWNERS}));
     world_ok(nw_message_pool_create(&messages));
     actions.pool = messages;
     for (int way = 2; way <= 4; way++) {
@@ -498,6 +545,14 @@ TEST(test_refusals)
     assert_non_null(strstr(nw_error_message(), "--memory error"));
     world_free(&w);
     o.exchange.name = "allreduce";
+    o.exchange.memory = MEMORIES[WAYS - 1];
+    o.exchange.delay = 1;
+    assert_int_equal(world_make(&w, &o), NW_E_ARGUMENT);
+    assert_non_null(strstr(nw_error_message(), "--delay 0"));
+    world_free(&w);
+    o.exchange.memory.freeze = 0;
+    assert_int_equal(world_make(&w, &o), NW_E_ARGUMENT);
+    world_free(&w);
     o.exchange.memory = MEMORIES[4];
     o.with = NULL;
     o.codec = "fp16";
@@ -514,6 +569,7 @@ int main(void)
                                        cmocka_unit_test(test_everything_is_dense),
                                        cmocka_unit_test(test_all_is_momentum_sgd),
                                        cmocka_unit_test(test_weight_decay_has_momentum_of_its_own),
+                                       cmocka_unit_test(test_frozen_variance),
                                        cmocka_unit_test(test_what_is_taken_back),
                                        cmocka_unit_test(test_which_epochs_are_plain),
                                        cmocka_unit_test(test_refusals)};

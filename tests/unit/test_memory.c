@@ -83,12 +83,13 @@ TEST(test_loops_of_memories)
 /* What begin makes is what peek said. */
 TEST(test_peeks)
 {
-    static const char *const names[] = {"error", "ef21", "dgc"};
+    static const char *const names[] = {"error", "ef21", "dgc", "momentum"};
     static float g[LONG], said[LONG];
     nw_tile all = {.count = LONG};
-    for (int name = 0; name < 3; name++)
+    for (int name = 0; name < 4; name++)
         for (int nesterov = 0; nesterov < 2; nesterov++) {
-            nw_memory *m = make((nw_memory_options){names[name], 0.9, nesterov, true, 0}, LONG);
+            nw_memory *m = make(
+                (nw_memory_options){.name = names[name], .momentum = 0.9, .nesterov = nesterov, .masking = true}, LONG);
             for (uint64_t step = 0; step < 3; step++) {
                 nw_seen seen = {.entries = 1, .at = {7}, .values = {0.5f}};
                 fill(g, LONG, step);
@@ -150,7 +151,9 @@ TEST(test_golden_numbers_of_dgc)
     for (size_t c = 0; c < sizeof goldens / sizeof goldens[0]; c++) {
         const golden *g = &goldens[c];
         nw_memory *m[2];
-        for (int r = 0; r < 2; r++) m[r] = make((nw_memory_options){"dgc", 0.9, g->nesterov, g->masking, 0}, 4);
+        for (int r = 0; r < 2; r++)
+            m[r] = make(
+                (nw_memory_options){.name = "dgc", .momentum = 0.9, .nesterov = g->nesterov, .masking = g->masking}, 4);
         for (int step = 0; step < 3; step++) {
             float mean[4] = {0};
             for (int r = 0; r < 2; r++) {
@@ -177,7 +180,7 @@ TEST(test_golden_numbers_of_dgc)
 /* What rounding lost of a value that was sent stays in v; without entries nothing is masked. */
 TEST(test_dgc_keeps_what_rounding_lost)
 {
-    nw_memory *m = make((nw_memory_options){"dgc", 0.5, false, true, 0}, 3);
+    nw_memory *m = make((nw_memory_options){.name = "dgc", .momentum = 0.5, .masking = true}, 3);
     nw_tile tile = {.count = 3};
     m->ops->begin(m, &tile, (float[]){1, 2, 4}, 1);
     nw_seen seen = {.entries = 2, .at = {0, 2}, .values = {0.875f, 4.5f}};
