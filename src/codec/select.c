@@ -64,9 +64,8 @@ static bracket narrow_bracket(bracket b, const uint32_t *counts)
 {
     uint32_t bin = b.span >> b.shift;
     while (counts[bin] < b.rank) b.rank -= counts[bin--];
-    uint32_t least = b.least + (bin << b.shift), greatest = least + ((1u << b.shift) - 1);
-    if (greatest - b.least > b.span) greatest = b.least + b.span;
-    return make_bracket(least, greatest, b.rank);
+    uint32_t least = b.least + (bin << b.shift);
+    return make_bracket(least, least + ((1u << b.shift) - 1), b.rank);
 }
 
 uint32_t nw_select_kth(const uint32_t *list, size_t count, size_t rank)

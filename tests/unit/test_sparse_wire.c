@@ -106,6 +106,21 @@ static void test_rules(void **state)
     }
 }
 
+/* The largest number that there is stays finite in every format. */
+static void test_largest_numbers(void **state)
+{
+    static const nw_values formats[] = {NW_VALUES_F32, NW_VALUES_FP16, NW_VALUES_BF16, NW_VALUES_BITS + 2};
+    static const float largest[] = {0x1.fffffep127f, 65504, 0x1.fep127f, 0x1.fep127f};
+    (void)state;
+    for (int f = 0; f < 4; f++) {
+        float x[2] = {0x1.fffffep127f, -0x1.fffffep127f};
+        nw_codec *codec = make("topk", 1, formats[f]);
+        pass_codec(codec, x, 2);
+        assert_true(x[0] == largest[f] && x[1] == -largest[f]);
+        nw_codec_free(codec);
+    }
+}
+
 /* ---- sizes ---- */
 
 static double log2_choose(double n, double k) { return (lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1)) / log(2); }
@@ -254,7 +269,7 @@ static void test_what_is_said(void **state)
         {8, 7, "7 entries of 6"},    {12, 32, "32 bytes"},
         {17, 0x7c, "not finite"},    {22, 1, "padding"},
         {24, 32, "parameter of 32"}, {24, 31, "do not fit"},
-        {25, 0x11, "end after 2"},   {25, 0x89, "beyond the 6"},
+        {25, 0x11, "end after 2"},   {25, 0x49, "beyond the 6"},
         {26, 1, "more than these"},  {24, 1, "bits that are not 0"},
     };
     uint8_t bytes[64];
@@ -294,9 +309,9 @@ static void test_options(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_vectors),  cmocka_unit_test(test_rules),           cmocka_unit_test(test_entropy),
-        cmocka_unit_test(test_resnet20), cmocka_unit_test(test_broken_messages), cmocka_unit_test(test_what_is_said),
-        cmocka_unit_test(test_options),
+        cmocka_unit_test(test_vectors),      cmocka_unit_test(test_rules),    cmocka_unit_test(test_largest_numbers),
+        cmocka_unit_test(test_entropy),      cmocka_unit_test(test_resnet20), cmocka_unit_test(test_broken_messages),
+        cmocka_unit_test(test_what_is_said), cmocka_unit_test(test_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
