@@ -86,8 +86,10 @@ nw_status nw_codec_begin(nw_encoding *e, nw_pool *pool)
     const nw_block *b = e->block;
     const nw_codec_ops *ops = e->codec->ops;
     if (ops->aim) run_on_pool(pool, b->item_count, aim_at_item, e);
-    if (e->memory || ops->look) run_on_pool(pool, b->tile_count, look_at_tile, e);
-    if (ops->look) NW_TRY(check_finite(e));
+    if (ops->look) {
+        run_on_pool(pool, b->tile_count, look_at_tile, e);
+        NW_TRY(check_finite(e));
+    }
     if (ops->settle) {
         settle_items(e, pool);
         count_entries(e);
@@ -96,12 +98,13 @@ nw_status nw_codec_begin(nw_encoding *e, nw_pool *pool)
     return NW_OK;
 }
 
+/* Where there was nothing to look at, the memory begins here: one visit for both. */
 static void emit_tile(void *context, int index, int worker)
 {
     nw_encoding *e = context;
     const nw_tile *tile = &e->block->tiles[index];
     nw_seen seen;
-    (void)worker;
+    if (!e->codec->ops->look) look_at_tile(context, index, worker);
     if (!e->out[tile->cut]) return;
     seen.entries = -1;
     e->codec->ops->emit(e, index, e->memory ? &seen : NULL);

@@ -6,6 +6,8 @@
  *   begin   every item: aim; every tile: the memory's begin, look; every item: settle. encoded[cut].bytes is what a message needs
  *   end     every tile whose cut goes somewhere: emit, the memory's sent; every such cut: close
  *
+ * Codecs that do not look have the memory's begin in the second half, beside emit, so that tiles are visited once.
+ *
  * The bytes are the same for any number of threads. A pool of NULL is the calling thread alone.
  */
 #ifndef NW_CODEC_RUN_H
