@@ -102,28 +102,12 @@ nw_status nw_replicas_collective(const nw_replicas *group, char *text, size_t si
 
 /* ---- tables ------------------------------------------------------------------------------------------------------ */
 
-static void print_tensors(const nw_replicas *group, FILE *out)
-{
-    const nw_segments *s = &params_of(group)->learned;
-    fprintf(out, "%-40s %12s  %-24s %s\n", "tensor", "floats", "codec", "entries");
-    for (int i = 0; i < s->count; i++) {
-        const nw_codec *codec = group->assignment.of[i];
-        char name[64], entries[32] = "all";
-        nw_assign_name(codec, name, sizeof name);
-        uint64_t sent = nw_mode_entries(codec, s->at[i].count);
-        bool thresholds = strncmp(name, "threshold", 9) == 0 || strncmp(name, "adaptive", 8) == 0;
-        if (sent < s->at[i].count)
-            snprintf(entries, sizeof entries, "%s%llu", thresholds ? "about " : "", (unsigned long long)sent);
-        fprintf(out, "%-40s %12zu  %-24s %s\n", s->at[i].name, s->at[i].count, codec->exact ? "dense" : name, entries);
-    }
-}
-
 nw_status nw_replicas_print_codecs(const nw_replicas *group, FILE *out)
 {
     kind kinds[KINDS_MOST];
     int count;
     if (!nw_assign_compresses(&group->options.codecs)) return NW_OK;
-    print_tensors(group, out);
+    nw_assign_print(&group->assignment, &params_of(group)->learned, "", out);
     NW_TRY(find_kinds(group, kinds, &count));
     for (int k = 0; k < count && !is_served(group); k++) {
         char name[64];
