@@ -365,6 +365,8 @@ nw_status nw_train_show(const nw_train_options *s)
     NW_TRY(nw_config_write(s->settings, stdout));
     fflush(stdout);
     NW_TRY(nw_plan_check(s));
+    NW_TRY(nw_plan_codecs_print(s, stdout));
+    fflush(stdout);
     return nw_mpi_launched() ? NW_OK : nw_world_open(&world, s); /* a launcher's ranks know more than this process */
 }
 

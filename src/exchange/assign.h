@@ -13,6 +13,8 @@
 #include "codec/memory.h"
 #include "exchange/layout.h"
 
+#include <stdio.h>
+
 typedef struct nw_assign_rule {
     const char *pattern; /* of fnmatch(3), for names of tensors */
     nw_codec_options codec;
@@ -45,5 +47,7 @@ void nw_assign_fill(const nw_assignment *assignment, const nw_assign_options *op
 bool nw_assign_compresses(const nw_assign_options *options);
 /* As the user spells it: "topk 0.01", "qsgd 255 levels", "none". */
 void nw_assign_name(const nw_codec *codec, char *text, size_t size);
+/* A table of all tensors, each line behind `before`. */
+void nw_assign_print(const nw_assignment *assignment, const nw_segments *segments, const char *before, FILE *out);
 
 #endif

@@ -1,6 +1,8 @@
 /* channel.c - see channel.h. */
 #include "exchange/channel.h"
 
+#include "base/clock.h"
+
 #include "codec/kernels.h"
 
 #include <inttypes.h>
@@ -86,6 +88,7 @@ static nw_status name_tensor(const nw_channel *c, const nw_encoding *e, nw_statu
 nw_status nw_channel_encode(nw_channel *c, nw_actions *actions, int bucket, nw_moment when, const float *vector,
                             int skip, nw_plain plain, nw_message **by_cut)
 {
+    int64_t began_ns = nw_now_ns();
     nw_encoding e = encoding(c, bucket, when, vector);
     const nw_block *b = e.block;
     if (plain) {
@@ -98,12 +101,14 @@ nw_status nw_channel_encode(nw_channel *c, nw_actions *actions, int bucket, nw_m
     NW_TRY_OR(name_tensor(c, &e, nw_codec_end(&e, c->o.pool)), drop_messages(by_cut, b->cut_count));
     for (int i = 0; i < b->cut_count; i++) {
         if (!by_cut[i]) continue;
+        nw_travel_add(c->o.travel, e.codec, b->cut_floats[i], by_cut[i]->payload, e.encoded[i]);
         fill_header(c, &e, i, when.version, by_cut[i]->header);
         by_cut[i]->header->bucket = (uint32_t)bucket;
         nw_channel_touch(actions, b, i, vector, false);
         actions->touched += e.encoded[i].bytes;
         if (e.memory) actions->touched += 2 * b->cut_floats[i] * sizeof(float);
     }
+    if (c->o.travel) c->o.travel->encode_ns += nw_now_ns() - began_ns;
     return NW_OK;
 }
 
@@ -202,7 +207,10 @@ nw_status nw_channel_decode(nw_channel *c, nw_actions *actions, const nw_message
     else
         nw_actions_touch(actions, out, h->count, true);
     actions->touched += h->bytes + (add ? h->count * sizeof(float) : 0);
-    return nw_codec_decode(&d, out, where, add, c->o.pool);
+    int64_t began_ns = nw_now_ns();
+    nw_status status = nw_codec_decode(&d, out, where, add, c->o.pool);
+    if (c->o.travel) c->o.travel->decode_ns += nw_now_ns() - began_ns;
+    return status;
 }
 
 nw_status nw_channel_decode_own(nw_channel *c, nw_actions *actions, const nw_message *m, float *out, bool add)

@@ -17,19 +17,21 @@
 
 #include "codec/run.h"
 #include "exchange/layout.h"
+#include "exchange/travel.h"
 #include "net/machine.h"
 
 typedef struct nw_channel_options {
     const nw_layout *layout; /* outlives the channel */
     nw_memory_options memory;
-    nw_memory *share; /* instead: that of another channel, which outlives this one and saves it; NULL: its own */
-    const char *name; /* of its memory in checkpoints */
-    bool restarts;    /* its memory is of no use in a world of another size */
-    bool mean;        /* what it sends enters a mean over members, not a sum */
-    int number;       /* in headers: NW_CHANNEL_EXCHANGE and above */
-    int member;       /* who sends */
-    int only;         /* the cut that it sends; -1: all */
-    nw_pool *pool;    /* outlives the channel; NULL: the calling thread works alone */
+    nw_memory *share;  /* instead: that of another channel, which outlives this one and saves it; NULL: its own */
+    const char *name;  /* of its memory in checkpoints */
+    bool restarts;     /* its memory is of no use in a world of another size */
+    bool mean;         /* what it sends enters a mean over members, not a sum */
+    int number;        /* in headers: NW_CHANNEL_EXCHANGE and above */
+    int member;        /* who sends */
+    int only;          /* the cut that it sends; -1: all */
+    nw_travel *travel; /* what is counted; NULL: nothing */
+    nw_pool *pool;     /* outlives the channel; NULL: the calling thread works alone */
 } nw_channel_options;
 
 typedef struct nw_channel {

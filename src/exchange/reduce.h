@@ -36,7 +36,8 @@ typedef struct nw_reduce_options {
     int channel;               /* of its messages */
     const nw_layout *layout;   /* cut between its members */
     nw_memory_options memory;  /* of what is given; owners have error feedback of what they send, where there is one */
-    nw_memory *share; /* instead: that of another reduction of the same vector; owners have none. NULL: its own */
+    nw_memory *share;  /* instead: that of another reduction of the same vector; owners have none. NULL: its own */
+    nw_travel *travel; /* what is counted; NULL: nothing */
     nw_pool *pool;
     int slots;
     bool in_place;       /* codecs are exact, memories leave means alone; targets are what is given */

@@ -82,9 +82,12 @@ nw_status nw_shards_add(shards *p, int index, nw_message *m)
 
 static nw_status take_message(server *s, nw_actions *actions, nw_message *m, int from);
 
+static bool has_values(int kind) { return kind == GRADIENT || kind == MODEL || kind == COPY; }
+
 nw_status nw_server_send(server *s, nw_actions *actions, int to, nw_message *m)
 {
     if (to != s->base.group.me) {
+        if (s->o.travel && has_values(m->header->kind)) s->o.travel->sent_floats += m->header->count;
         nw_machine_send(&s->base, actions, CHANNEL, to, m);
         return NW_OK;
     }
@@ -165,8 +168,6 @@ static bool is_for_worker(int kind)
 {
     return kind == MODEL || kind == CREDIT || kind == OVER || kind == DROPPED || kind == REFUSED;
 }
-
-static bool has_values(int kind) { return kind == GRADIENT || kind == MODEL || kind == COPY; }
 
 /* Who sends what: workers, the first server alone, any server, any member. */
 typedef enum sender { OF_WORKER, OF_FIRST, OF_SERVER, OF_ANY } sender;
@@ -473,8 +474,10 @@ static nw_status make_channels(server *s)
                             .number = CHANNEL,
                             .member = s->base.group.me,
                             .only = -1,
+                            .travel = s->o.travel,
                             .pool = s->o.pool};
     NW_TRY(nw_channel_make(&s->up, &c));
+    if (s->o.travel) s->o.travel->memory = s->up.memory;
     c.memory = (nw_memory_options){0};
     c.number = CHANNEL + 1;
     c.only = s->serves ? s->base.group.me : -1;

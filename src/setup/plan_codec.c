@@ -2,6 +2,8 @@
 #include "setup/plan_codec.h"
 
 #include "config/option_table.h"
+#include "setup/plan.h"
+#include "train/net.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -210,4 +212,26 @@ void nw_plan_codecs_say(const nw_codec_settings *c, char *text, size_t size)
     snprintf(text, size, "%s%s%s%s%s%s", is(c->method, "none") ? "f32" : c->method, number,
              is(c->compress, "none") ? "" : " ", is(c->compress, "none") ? "" : c->compress,
              is(c->memory, "none") ? "" : ", memory ", is(c->memory, "none") ? "" : c->memory);
+}
+
+static nw_status print_assignment(const nw_train_options *s, const nw_assign_options *o, FILE *out)
+{
+    NW_CLEANUP(nw_net_autofree) nw_net *net = NULL;
+    nw_net_options options = nw_plan_net_alone(&s->all, &s->net, 1);
+    nw_assignment assignment;
+    options.classes = s->net.classes ? s->net.classes : 10;
+    if (s->net.image_size) options.height = options.width = s->net.image_size;
+    NW_TRY(nw_net_create(&net, &options));
+    const nw_segments *segments = &net->model.params.learned;
+    NW_TRY(nw_assign_make(&assignment, o, segments));
+    nw_assign_print(&assignment, segments, "# ", out);
+    nw_assign_free(&assignment);
+    return NW_OK;
+}
+
+nw_status nw_plan_codecs_print(const nw_train_options *s, FILE *out)
+{
+    NW_CLEANUP(nw_plan_codecs_free) nw_assign_options o = {0};
+    NW_TRY(nw_plan_codecs(&s->codec, is(s->world.exchange, "server"), s->update.momentum, (uint64_t)s->all.seed, &o));
+    return nw_assign_compresses(&o) ? print_assignment(s, &o, out) : NW_OK;
 }

@@ -238,6 +238,7 @@ static nw_status make_machine(nw_replicas *group, int index, int rank)
     e.params = params_of(m);
     e.accumulation = accumulation;
     e.pool = m->replica->net->model.pass.exec.pool;
+    e.travel = &m->travel;
     e.report = m->report;
     e.report_bytes = sizeof(nw_tally) + params_of(m)->running.floats * sizeof(float);
     NW_TRY(nw_exchange_create(&exchange, &e));
