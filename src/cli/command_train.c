@@ -341,7 +341,7 @@ static nw_status best_checkpoint(const char *path, char **best)
     if (step >= 0) NW_TRY(find_best(run_dir, step, best));
     if (*best) return NW_OK;
     if (step >= 0)
-        fprintf(stderr, "nowait: the best checkpoint of %s, of step %lld, is not there; this is its newest\n", path,
+        fprintf(stderr, "nowait: the best checkpoint of %s, of step %lld, is missing; using its newest\n", path,
                 (long long)step);
     return nw_text_copy(best, path);
 }

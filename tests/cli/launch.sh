@@ -186,11 +186,11 @@ call_has 1 '^--ntasks=3 --kill-on-bad-exit=1 '
 
 # ---- mistakes are found before anything is started ----
 run 2 "$NOWAIT" launch
-err_has 'behind two dashes, for instance: nowait launch -n 2 -- train'
+err_has 'after two dashes, for instance: nowait launch -n 2 -- train'
 run 2 "$NOWAIT" launch -n 2 train --model lenet5
-err_has 'behind two dashes'
+err_has 'after two dashes'
 run 2 "$NOWAIT" launch -n 2 -- eval x
-err_has 'behind two dashes'
+err_has 'after two dashes'
 run 2 "$NOWAIT" launch -n 0 -- train
 run 2 "$NOWAIT" launch -n 2 odd -- train
 err_has "'odd' is not understood before the two dashes"
