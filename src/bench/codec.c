@@ -189,7 +189,21 @@ static nw_status measure(bench *b)
 
 /* ---- results ----------------------------------------------------------------------------------------------------- */
 
-static double bytes_per_float(const contestant *c) { return (double)c->encoded[0].bytes / FLOATS; }
+static double bytes_per_float(const contestant *c)
+{
+    const nw_rounds *r = c->codec->ops->rounds;
+    double bytes = (double)c->encoded[0].bytes;
+    for (int i = 0; r && i < r->count; i++) bytes += sizeof(float) * (double)nw_codec_round_floats(&c->block, i);
+    return bytes / FLOATS;
+}
+/* Of floats, through both directions by one thread. */
+static double gigabytes_per_second(const contestant *c) { return 4.0 * FLOATS / (c->ns[0][ENCODE] + c->ns[0][DECODE]); }
+/* Gbit/s of a link between two below which what is not sent saves more time than encoding and decoding take. */
+static double break_even(const contestant *c)
+{
+    return 8 * (4 - bytes_per_float(c)) * FLOATS / (c->ns[0][ENCODE] + c->ns[0][DECODE]);
+}
+
 /* Both directions, in copies by as many threads. */
 static double both(const bench *b, const contestant *c, int threads, direction encode)
 {
@@ -212,8 +226,8 @@ static void print_table(const bench *b, nw_cpu_ticks before)
            nw_codec_kernels_best()->name, b->asked->repeats, b->asked->repeats == 1 ? "" : "s");
     printf("copy: %.2f ms by one thread (%.1f GB/s), %.2f ms by two; all else in copies by as many threads\n",
            b->copy[0] * 1e-6, 4.0 * FLOATS / b->copy[0], b->copy[1] * 1e-6);
-    printf("%-17s %7s %7s %7s %7s %7s %7s | %7s %7s %7s\n", "codec", "bytes/f", "encode", "decode", "add", "both",
-           "memory", "both", "memory", "gain");
+    printf("%-17s %7s %7s %7s %7s %7s %7s | %7s %7s %7s | %7s %9s\n", "codec", "bytes/f", "encode", "decode", "add",
+           "both", "memory", "both", "memory", "gain", "GB/s", "pays to");
     for (int i = 0; i < b->codecs; i++) {
         const contestant *c = &b->at[i];
         printf("%-17s %7.2f", c->label, bytes_per_float(c));
@@ -224,9 +238,12 @@ static void print_table(const bench *b, nw_cpu_ticks before)
         print_number(true, both(b, c, 2, ENCODE));
         print_number(c->remembers, both(b, c, 2, REMEMBER));
         print_number(true, gain(b, c));
-        printf("\n");
+        printf(" | %7.2f %9.2f\n", gigabytes_per_second(c), break_even(c));
     }
-    printf("both: encode and decode; memory: with error feedback; gain of two threads, over that of the copy\n");
+    printf(
+        "both: encode and decode; memory: with error feedback; gain of two threads, over that of the copy\n"
+        "GB/s of floats through both; pays to: Gbit/s of a link between two ranks, above which it costs more than it "
+        "saves\n");
     nw_bench_machine_table(before);
 }
 
@@ -235,6 +252,8 @@ static void put_codec(nw_json *json, const bench *b, const contestant *c)
     nw_json_object(json);
     nw_json_put_string(json, "codec", c->label);
     nw_json_put_double(json, "bytes_per_float", bytes_per_float(c));
+    nw_json_put_double(json, "gb_per_second", gigabytes_per_second(c));
+    nw_json_put_double(json, "break_even_gbit_per_second", break_even(c));
     for (int t = 0; t < MOST_THREADS; t++) {
         nw_json_put_object(json, t == 0 ? "one_thread" : "two_threads");
         for (direction d = ENCODE; d < DIRECTIONS; d++)
@@ -289,8 +308,8 @@ static void bind(bench *b, nw_arena *arena)
     }
     b->round = nw_arena_alloc(arena, ROUND_FLOATS * sizeof(float));
     b->partial = nw_arena_alloc(arena, (FLOATS / NW_TILE_FLOATS + 1) * sizeof *b->partial);
-    b->samples = nw_arena_alloc(arena, (size_t)(b->codecs + 1) * DIRECTIONS * (size_t)b->asked->repeats *
-                                           sizeof *b->samples);
+    b->samples =
+        nw_arena_alloc(arena, (size_t)(b->codecs + 1) * DIRECTIONS * (size_t)b->asked->repeats * sizeof *b->samples);
 }
 
 static nw_status add_contestant(bench *b, const nw_codec_options *o, const char *label)
@@ -331,7 +350,7 @@ static nw_status run_codec_bench(bench *b)
 {
     long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
     size_t twice = 2 * (size_t)(cache > 0 ? cache : DEFAULT_CACHE), vector = FLOATS * sizeof(float);
-    b->vectors = (int)((twice + vector - 1) / vector);
+    b->vectors = b->asked->vectors > 0 ? b->asked->vectors : (int)((twice + vector - 1) / vector);
     if (b->vectors < 2) b->vectors = 2;
     if (b->vectors > MOST_VECTORS) b->vectors = MOST_VECTORS;
     NW_TRY(add_contestants(b));

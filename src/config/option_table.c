@@ -309,6 +309,8 @@ const nw_option nw_option_rows[] = {
     {"repeats", NULL, 0, INT, "N", "5", BESIDE(bench.repeats), 1, 1 << 20,
      NW_COMMAND_BENCH_CONV | NW_COMMAND_BENCH_CODEC | NW_COMMAND_BENCH_EXCHANGE | NW_COMMAND_PLAN, IN(MEASURE), LIVE,
      "timed rounds"},
+    {"vectors", NULL, 0, INT, "N", "0", BESIDE(bench.vectors), 0, 24, NW_COMMAND_BENCH_CODEC, IN(MEASURE), LIVE,
+     "vectors that take turns; 0: together twice the last-level cache"},
     {"fused", NULL, 0, FLAG, NULL, "false", BESIDE(bench.fused), 0, 0, NW_COMMAND_BENCH_CONV, IN(MEASURE), LIVE,
      "include what training fuses in: normalisation, statistics, ReLU"},
     {"profile", NULL, 0, FLAG, NULL, "false", BESIDE(bench.profile), 0, 0, NW_COMMAND_BENCH_TRAIN, IN(MEASURE), LIVE,
@@ -345,7 +347,7 @@ const nw_option nw_option_rows[] = {
     /* which codec pays */
     {"bandwidth", NULL, 0, TEXT, "RATE", "1 Gbit/s", BESIDE(plan.bandwidth), 0, 0, NW_COMMAND_PLAN, IN(MEASURE), MAIN,
      "of a rank's network interface, each way: '940 Mbit/s'"},
-    {"ranks", "np", 'n', INT, "N", "4", BESIDE(plan.ranks), 2, 1024, NW_COMMAND_PLAN, IN(MEASURE), MAIN,
+    {"ranks", "np", 0, INT, "N", "4", BESIDE(plan.ranks), 2, 1024, NW_COMMAND_PLAN, IN(MEASURE), MAIN,
      "that exchange gradients"},
     {"latency", NULL, 0, TEXT, "TIME", "50 us", BESIDE(plan.latency), 0, 0, NW_COMMAND_PLAN, IN(MEASURE), LIVE,
      "of a message"},

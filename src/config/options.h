@@ -227,7 +227,7 @@ typedef struct nw_delay_settings {
 
 typedef struct nw_bench_settings {
     const char *format; /* table, json */
-    int steps, repeats;
+    int steps, repeats, vectors;
     bool profile, fused;
 } nw_bench_settings;
 

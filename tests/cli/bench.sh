@@ -3,7 +3,7 @@
 . "$(dirname "$0")/lib.sh"
 
 run 0 "$NOWAIT" bench train --model resnet9 --width 8 --batch-size 5 --steps 3 --threads 1 --format json
-for key in images_per_second precision isa threads peak_memory_bytes peak_gflops step_seconds steal_percent load commit; do
+for key in images_per_second precision isa threads peak_memory_bytes peak_gflops step_seconds steal_percent load commit gb_per_second break_even_gbit_per_second; do
     out_has "\"$key\":"
 done
 out_has '"threads": 1'
@@ -56,7 +56,7 @@ run 0 "$NOWAIT" bench loader --dataset synthetic --batch-size 16 --steps 2 --wor
 out_has 'a core +[0-9]+ images/s'
 out_has '1 worker +[0-9]+ images/s'
 run 0 "$NOWAIT" bench loader --dataset synthetic --batch-size 16 --steps 2 --format json
-for key in images_per_second_core images_per_second_core_best workers source height steal_percent commit; do
+for key in images_per_second_core images_per_second_core_best workers source height steal_percent commit gb_per_second break_even_gbit_per_second; do
     out_has "\"$key\":"
 done
 out_has '"source": "memory"'
@@ -64,16 +64,16 @@ out_lacks '"images_per_second":'
 run 2 "$NOWAIT" bench loader --dataset synthetic --workers -1
 err_has 'workers'
 
-run 0 "$NOWAIT" bench codec --repeats 1
+run 0 "$NOWAIT" bench codec --repeats 1 --vectors 2
 out_has '^copy: [0-9.]+ ms by one thread'
-for codec in 'none +4.00( +[0-9.]+){4} +- \|( +[0-9.]+) +-( +[0-9.]+)$' 'fp16 +2.00( +[0-9.]+){5} \|( +[0-9.]+){3}$' \
+for codec in 'none +4.00( +[0-9.]+){4} +- \|( +[0-9.]+) +-( +[0-9.]+) \|( +[0-9.]+){2}$' 'fp16 +2.00( +[0-9.]+){5} \|( +[0-9.]+){3} \|( +[0-9.]+){2}$' \
     'terngrad +0.20( +[0-9.]+){4} +- ' 'sign +0.13( +[0-9.]+){5} ' 'qsgd 127/512 +1.01( +[0-9.]+){5} '; do
     out_has "^$codec"
 done
 err_empty
-run 0 "$NOWAIT" bench codec --repeats 2 --format json
+run 0 "$NOWAIT" bench codec --repeats 2 --vectors 2 --format json
 for key in copy_ms encode decode decode_add encode_with_memory one_thread two_threads gain_over_copy kernels steal_percent \
-    commit; do
+    commit gb_per_second break_even_gbit_per_second; do
     out_has "\"$key\":"
 done
 out_has '"floats": 11000000'
@@ -81,7 +81,7 @@ out_has '"bytes_per_float": 2'
 run 2 "$NOWAIT" bench codec --repeats 0
 err_has 'repeats'
 run 0 "$NOWAIT" bench codec --help
-out_has 'beside memcpy'
+out_has 'in copies of the vector'
 
 # The same seed gives the same loss, whatever the number of threads.
 losses=""
