@@ -3,7 +3,7 @@
 JOBS := $(shell nproc)
 CTEST := ctest --output-on-failure --no-tests=error -j $(JOBS)
 
-.PHONY: all setup build demo faults fuzz test test-sanitize test-threads test-aarch64 test-mpich test-sets check-long bench-server bench-peers against-pytorch golden format clean help
+.PHONY: all setup build demo faults fuzz test test-sanitize test-threads test-aarch64 test-mpich test-sets check-long bench-server bench-topk bench-peers against-pytorch golden format clean help
 
 all: build
 
@@ -20,6 +20,7 @@ help:
 	@echo "make faults         kill, stop, suspend and continue ranks of jobs, ten times each way"
 	@echo "make check-long     all of these"
 	@echo "make bench-server   what an update of a server costs with 100 and with 1,000 workers"
+	@echo "make bench-topk     top-k beside one copy of a vector and beside torch.topk (installs python3-torch)"
 	@echo "make bench-peers    nowait and PyTorch side by side (installs python3-torch)"
 	@echo "make against-pytorch  losses of 200 steps of resnet18, nowait and PyTorch on the same batches"
 	@echo "make golden         make the golden tensors again (needs python3-torch)"
@@ -89,6 +90,10 @@ bench-server: build
 	@bench/server_scale.py
 
 check-long: test test-sanitize test-threads test-aarch64 test-mpich test-sets fuzz faults bench-server
+
+bench-topk: build
+	@scripts/setup peers
+	@bench/topk.py
 
 bench-peers: build
 	@scripts/setup peers

@@ -109,7 +109,7 @@ static nw_status open_regular(const char *path, FILE **in, uint64_t *bytes)
     if (fd < 0) return FAIL_ERRNO(refused ? NW_E_SYSTEM : NW_E_FILE, "open", path);
     if (fstat(fd, &s) != 0 || !S_ISREG(s.st_mode)) {
         close(fd);
-        return NW_FAIL(NW_E_FILE, "'%s' is no plain file; give the path of a file", path);
+        return NW_FAIL(NW_E_FILE, "'%s' is not a regular file; give the path of a file", path);
     }
     *in = fdopen(fd, "rb");
     if (!*in) {

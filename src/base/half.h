@@ -4,7 +4,7 @@
  *   bf16   1 sign, 8 exponent, 7 fraction bits: the upper half of a float
  *   f16    1 sign, 5 exponent, 10 fraction bits: up to 65504, steps of 2^-24 near 0
  *
- * Loops over many are in compute/isa/vec.h (kernels) and codec/half_convert.c (what travels); they give the same bits.
+ * Loops over many are in compute/isa/vec.h (kernels) and codec/isa/halves.h (what travels); they give the same bits.
  */
 #ifndef NW_BASE_HALF_H
 #define NW_BASE_HALF_H

@@ -50,7 +50,7 @@ static void skip_space(parser *p)
 static nw_status new_value(parser *p, nw_json_type type, const char *key, nw_json_value **value)
 {
     NW_FAIL_IF(p->count == NW_JSON_READ_VALUES, NW_E_FILE,
-               "%s: at byte %zu: more than %d values; no file of ours has that many", p->name, p->at,
+               "%s: at byte %zu: more than %d values, which no file of nowait has", p->name, p->at,
                NW_JSON_READ_VALUES);
     NW_FAIL_IF(!nw_grow(&p->values, p->count, sizeof *p->values), NW_E_MEMORY, "no memory for the %u values of %s",
                p->count + 1, p->name);

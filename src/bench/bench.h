@@ -17,7 +17,8 @@ nw_status nw_bench_train(const nw_common_settings *all, const nw_model_settings 
 nw_status nw_bench_conv(const nw_common_settings *all, const nw_model_settings *net, const nw_bench_settings *asked);
 nw_status nw_bench_codec(const nw_common_settings *all, const nw_bench_settings *asked);
 nw_status nw_bench_exchange(const nw_common_settings *all, const nw_model_settings *net,
-                            const nw_exchange_settings *exchange, const nw_bench_settings *asked);
+                            const nw_exchange_settings *exchange, const nw_codec_settings *method,
+                            const nw_bench_settings *asked);
 nw_status nw_bench_loader(const nw_common_settings *all, const nw_data_settings *data, int batch_size,
                           const nw_bench_settings *asked);
 

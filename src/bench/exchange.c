@@ -9,6 +9,7 @@
  */
 #include "bench/bench.h"
 #include "setup/plan.h"
+#include "setup/plan_codec.h"
 
 #include "base/clock.h"
 #include "net/mpi.h"
@@ -23,10 +24,12 @@ typedef struct bench {
     const nw_common_settings *all;
     const nw_model_settings *net;
     const nw_exchange_settings *exchange;
+    const nw_codec_settings *method;
     const nw_bench_settings *asked;
     int rank, size;
     nw_synthetic synthetic;
-    nw_codec *codec;
+    nw_assign_options codecs;
+    nw_assignment assignment;
     nw_driver *driver, *local;
     nw_rank together, alone;
     uint16_t ranks[NW_CLUSTER_RANKS];
@@ -81,7 +84,7 @@ static void print_result(bench *b, nw_cpu_ticks before)
         nw_json_put_int(&json, "world_size", b->size);
         nw_json_put_int(&json, "threads", nw_net_threads(b->synthetic.net));
         nw_json_put_string(&json, "exchange", "allreduce");
-        nw_json_put_string(&json, "method", s->method);
+        nw_json_put_string(&json, "method", b->method->method);
         nw_json_put_int(&json, "delay", s->delay);
         nw_json_put_int(&json, "bucket_bytes", s->bucket_bytes);
         nw_json_put_double(&json, "gradient_bytes", bytes);
@@ -100,7 +103,7 @@ static void print_result(bench *b, nw_cpu_ticks before)
         return;
     }
     printf("%s, batch %d per rank, %d ranks of %d threads, gradient %.1f MB, method %s, delay %d\n", b->net->model,
-           b->net->batch_size, b->size, nw_net_threads(b->synthetic.net), bytes * 1e-6, s->method, s->delay);
+           b->net->batch_size, b->size, nw_net_threads(b->synthetic.net), bytes * 1e-6, b->method->method, s->delay);
     printf("%-28s %8.2f GB/s\n", "MPI_Allreduce alone", bytes / median[MPI] * 1e-9);
     printf("%-28s %8.2f GB/s   %.3f of it\n", "this exchange alone", bytes / median[OURS] * 1e-9,
            median[MPI] / median[OURS]);
@@ -129,15 +132,17 @@ static nw_status prepare(bench *b)
     NW_TRY(nw_mpi_start((int64_t)(s->timeout * 1e9), &b->rank, &b->size));
     NW_FAIL_IF(b->size < 2, NW_E_ARGUMENT, "an exchange needs two ranks; run 'mpirun -np 2 nowait bench exchange'");
     NW_TRY(nw_synthetic_create(&b->synthetic, &o));
-    nw_codec_options codec = nw_codec_options_default(s->method);
-    NW_TRY(nw_codec_create(&b->codec, &codec));
+    NW_TRY(nw_plan_codecs(b->method, false, 0.9, (uint64_t)b->all->seed, &b->codecs));
+    NW_TRY(nw_assign_make(&b->assignment, &b->codecs, &b->synthetic.net->model.params.learned));
     for (int i = 0; i < b->size; i++) b->ranks[i] = (uint16_t)i;
     nw_exchange_options e = {.name = "allreduce",
                              .group = {b->ranks, b->size, b->rank},
                              .params = &b->synthetic.net->model.params,
-                             .layout = {.codec = b->codec, .bucket_bytes = (size_t)s->bucket_bytes},
+                             .layout.bucket_bytes = (size_t)s->bucket_bytes,
+                             .memory = b->codecs.memory,
                              .pool = b->synthetic.net->model.pass.exec.pool,
                              .delay = s->delay};
+    nw_assign_fill(&b->assignment, &b->codecs, &e.layout);
     nw_exchange_options none = {.name = "none", .group = {b->ranks, 1, 0}, .params = e.params};
     NW_TRY(make_rank(b, &e, &b->together));
     NW_TRY(make_rank(b, &none, &b->alone));
@@ -152,9 +157,10 @@ static nw_status prepare(bench *b)
 }
 
 nw_status nw_bench_exchange(const nw_common_settings *all, const nw_model_settings *net,
-                            const nw_exchange_settings *exchange, const nw_bench_settings *asked)
+                            const nw_exchange_settings *exchange, const nw_codec_settings *method,
+                            const nw_bench_settings *asked)
 {
-    bench b = {.all = all, .net = net, .exchange = exchange, .asked = asked};
+    bench b = {.all = all, .net = net, .exchange = exchange, .method = method, .asked = asked};
     nw_cpu_ticks before = nw_machine_ticks();
     nw_status status = prepare(&b);
     if (status == NW_OK) status = measure(&b);
@@ -163,7 +169,8 @@ nw_status nw_bench_exchange(const nw_common_settings *all, const nw_model_settin
     nw_exchange_free(b.alone.machine);
     nw_driver_free(b.driver);
     nw_driver_free(b.local);
-    nw_codec_free(b.codec);
+    nw_assign_free(&b.assignment);
+    nw_plan_codecs_free(&b.codecs);
     for (int c = 0; c < CONTESTANTS; c++) free(b.seconds[c]);
     free(b.sum);
     nw_synthetic_free(&b.synthetic);

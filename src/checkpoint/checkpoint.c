@@ -125,7 +125,8 @@ static nw_status begin(nw_checkpoint_writer *w, const char *target)
     occupant found;
     NW_TRY(look_at(w->target, &found));
     NW_FAIL_IF(found == OCCUPANT_FOREIGN, NW_E_ARGUMENT,
-               "'%s' exists and is no checkpoint, so it is not replaced; give another path or move it away", w->target);
+               "'%s' exists and is not a checkpoint, so it is not replaced; give another path or move it away",
+               w->target);
     return nw_directory_make_aside(w->target, &w->aside, &w->lock);
 }
 
@@ -224,7 +225,7 @@ static nw_status commit(nw_checkpoint_writer *w)
     NW_TRY(write_manifest(w));
     NW_TRY(look_at(w->target, &found));
     if (found == OCCUPANT_DAMAGED) NW_TRY(set_aside(w->target));
-    NW_FAIL_IF(found == OCCUPANT_FOREIGN, NW_E_SYSTEM, "'%s' was made by somebody else meanwhile; move it away",
+    NW_FAIL_IF(found == OCCUPANT_FOREIGN, NW_E_SYSTEM, "another process created '%s' meanwhile; move it away",
                w->target);
     return nw_directory_replace(w->aside, w->target, true);
 }

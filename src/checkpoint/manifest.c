@@ -221,7 +221,7 @@ static nw_status get_seed(const nw_json_document *d, uint64_t *seed)
     *seed = strtoull(text, &end, 10);
     char again[24];
     snprintf(again, sizeof again, "%" PRIu64, *seed);
-    NW_FAIL_IF(strcmp(text, again) != 0, NW_E_FILE, "'%s': the seed '%s' is no number below 2^64", d->name, text);
+    NW_FAIL_IF(strcmp(text, again) != 0, NW_E_FILE, "'%s': the seed '%s' is not a number below 2^64", d->name, text);
     return NW_OK;
 }
 
@@ -233,11 +233,12 @@ static nw_status check_version(const nw_json_document *d)
     NW_FAIL_IF(!format || format->type != NW_JSON_STRING || strcmp(format->text, format_name) != 0, NW_E_FILE,
                "'%s' is not the manifest of a checkpoint: expected \"format\": \"%s\"", d->name, format_name);
     NW_TRY(nw_json_get_int(d, root, "version", 1, INT32_MAX, &version));
-    NW_FAIL_IF(version < NW_MANIFEST_VERSION, NW_E_UNSUPPORTED,
-               "'%s': this checkpoint was written by an older version of nowait (format %" PRId64
-               ", this program reads %d); go on with that version, or start a new run from its weights with --init and "
-               "the path of its model.safetensors",
-               d->name, version, NW_MANIFEST_VERSION);
+    NW_FAIL_IF(
+        version < NW_MANIFEST_VERSION, NW_E_UNSUPPORTED,
+        "'%s': this checkpoint was written by an older version of nowait (format %" PRId64
+        ", this program reads %d); continue with that version, or start a new run from its weights with --init and "
+        "the path of its model.safetensors",
+        d->name, version, NW_MANIFEST_VERSION);
     NW_FAIL_IF(version > NW_MANIFEST_VERSION, NW_E_UNSUPPORTED,
                "'%s' has format version %" PRId64 " and this program reads %d; use a newer nowait", d->name, version,
                NW_MANIFEST_VERSION);
@@ -268,7 +269,7 @@ static nw_status read_files(nw_manifest *m, const nw_json_document *d)
         int64_t bytes = 0;
         const char *sha256 = NULL;
         NW_FAIL_IF(!nw_manifest_name_is_plain(v->key), NW_E_FILE,
-                   "'%s': at byte %u: '%s' is no plain name of a file; expected letters, digits, '.', '_' and '-'",
+                   "'%s': at byte %u: '%s' is not a plain file name; expected letters, digits, '.', '_' and '-'",
                    d->name, v->offset, v->key);
         NW_TRY(nw_json_get_int(d, v, "bytes", 0, INT64_MAX, &bytes));
         NW_TRY(nw_json_get_text(d, v, "sha256", &sha256));
@@ -284,7 +285,7 @@ static nw_status read_state(nw_manifest *m, const nw_json_document *d)
     const nw_json_value *states = NULL;
     NW_TRY(nw_json_get(d, &d->values[0], "state", NW_JSON_OBJECT, &states));
     for (const nw_json_value *v = nw_json_first(states); v; v = nw_json_next(states, v)) {
-        NW_FAIL_IF(!nw_manifest_name_is_plain(v->key), NW_E_FILE, "'%s': at byte %u: '%s' is no valid key", d->name,
+        NW_FAIL_IF(!nw_manifest_name_is_plain(v->key), NW_E_FILE, "'%s': at byte %u: '%s' is not a valid key", d->name,
                    v->offset, v->key);
         NW_FAIL_IF(v->type != NW_JSON_NUMBER && v->type != NW_JSON_STRING, NW_E_FILE,
                    "'%s': at byte %u: '%s' is %s; expected a number or a string", d->name, v->offset, v->key,

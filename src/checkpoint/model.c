@@ -183,7 +183,7 @@ nw_status nw_checkpoint_read_model(nw_checkpoint *checkpoint, const char *model,
     NW_CLEANUP(nw_saved_list_free) nw_saved_list wanted = {0};
     NW_TRY(list_model(&wanted, params, &tracked));
     NW_TRY(compare_model(&m, &wanted));
-    if (info && strcmp(info->model, model) != 0) return refuse(&m, "it is another one, though all shapes agree");
+    if (info && strcmp(info->model, model) != 0) return refuse(&m, "it is another model, although all shapes agree");
     NW_TRY(read_tracked(m.tensors, params, &tracked));
     NW_TRY(nw_checkpoint_read_segments(checkpoint, NW_CHECKPOINT_MODEL, "", &params->learned, params->values));
     NW_TRY(nw_checkpoint_read_segments(checkpoint, NW_CHECKPOINT_MODEL, "", &params->running, params->buffers));

@@ -144,8 +144,8 @@ static nw_status open_run(nw_checkpoint **out, const char *path)
     NW_TRY(list_steps(path, &directory, &steps));
     if (steps.count > 0) return open_newest(out, directory, &steps);
     NW_FAIL_IF(has_entry(path, NW_CHECKPOINT_MODEL, S_IFREG), NW_E_FILE,
-               "'%s' has no %s, so it is no whole checkpoint; copy it again, or give '%s/%s' to load the weights", path,
-               NW_CHECKPOINT_MANIFEST, path, NW_CHECKPOINT_MODEL);
+               "'%s' has no %s, so it is not a complete checkpoint; copy it again, or give '%s/%s' to load the weights",
+               path, NW_CHECKPOINT_MANIFEST, path, NW_CHECKPOINT_MODEL);
     return NW_FAIL(NW_E_FILE, "'%s' holds no checkpoint; expected %s, or steps in a directory 'checkpoints'", path,
                    NW_CHECKPOINT_MANIFEST);
 }

@@ -327,8 +327,8 @@ static nw_status read_header(nw_safetensors *file)
                file->path, file->size);
     NW_TRY(fetch(file, 0, &length, 8));
     NW_FAIL_IF(length > NW_JSON_READ_BYTES, NW_E_FILE,
-               "'%s': at byte 0: a header of %" PRIu64 " bytes; this is no safetensors file, or damaged", file->path,
-               length);
+               "'%s': at byte 0: a header of %" PRIu64 " bytes; this is not a safetensors file, or it is damaged",
+               file->path, length);
     NW_FAIL_IF(length > file->size - 8, NW_E_FILE,
                "'%s': the header of %" PRIu64 " bytes goes beyond the end of the file at %" PRIu64
                "; the file is truncated: copy it again",
@@ -348,7 +348,7 @@ static nw_status open_file(nw_safetensors *file)
     file->fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     NW_FAIL_IF(file->fd < 0, NW_E_FILE, "cannot open '%s': %s; check the path", file->path, strerror(errno));
     NW_FAIL_IF(fstat(file->fd, &s) != 0 || !S_ISREG(s.st_mode), NW_E_FILE,
-               "'%s' is no plain file; give the path of a .safetensors file", file->path);
+               "'%s' is not a regular file; give the path of a .safetensors file", file->path);
     file->size = (uint64_t)s.st_size;
     return read_header(file);
 }

@@ -56,8 +56,8 @@ static const struct {
 } benchmarks[] = {
     {"train", "images/s of whole training steps on synthetic data", NW_COMMAND_BENCH_TRAIN},
     {"conv", "each convolution of a model, in three directions, against the peak", NW_COMMAND_BENCH_CONV},
-    {"codec", "GB/s of floats into what travels and back, beside memcpy", NW_COMMAND_BENCH_CODEC},
-    {"exchange", "gradients between ranks of mpirun: alone, and beside training", NW_COMMAND_BENCH_EXCHANGE},
+    {"codec", "what each codec takes to encode and decode, in copies of the vector", NW_COMMAND_BENCH_CODEC},
+    {"exchange", "exchange of gradients between ranks of mpirun: alone, and in training", NW_COMMAND_BENCH_EXCHANGE},
     {"loader", "images/s that are read, augmented and normalised", NW_COMMAND_BENCH_LOADER},
 };
 enum { BENCHMARKS = sizeof benchmarks / sizeof benchmarks[0] };
@@ -81,7 +81,7 @@ static nw_status run_benchmark(unsigned command, nw_bench_options o)
     if (command == NW_COMMAND_BENCH_TRAIN) return nw_bench_train(o.all, o.net, o.bench);
     if (command == NW_COMMAND_BENCH_CONV) return nw_bench_conv(o.all, o.net, o.bench);
     if (command == NW_COMMAND_BENCH_CODEC) return nw_bench_codec(o.all, o.bench);
-    if (command == NW_COMMAND_BENCH_EXCHANGE) return nw_bench_exchange(o.all, o.net, o.world, o.bench);
+    if (command == NW_COMMAND_BENCH_EXCHANGE) return nw_bench_exchange(o.all, o.net, o.world, o.codec, o.bench);
     return nw_bench_loader(o.all, o.data, o.net->batch_size, o.bench);
 }
 

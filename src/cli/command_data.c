@@ -18,13 +18,13 @@
 static void usage(void)
 {
     printf("usage: nowait data fetch DATASET [options]    download it, check its digest, unpack it\n"
-           "       nowait data info DATASET [options]     splits, classes, sizes, mean and deviation as measured\n"
-           "       nowait data import DATASET [options]   convert it to DATASET.nwraw, which opens at once\n\n");
+           "       nowait data info DATASET [options]     splits, classes, sizes, measured mean and deviation\n"
+           "       nowait data import DATASET [options]   convert it to DATASET.nwraw, which opens faster\n\n");
     nw_options_help(NW_COMMAND_DATA, stdout);
     printf("\ndatasets:\n");
     for (int i = 0; i < nw_dataset_kinds(); i++)
         printf("  %-14s %s\n", nw_dataset_kind_name(i), nw_dataset_kind_summary(i));
-    printf("\nNOWAIT_MIRROR in the environment has the same meaning as --url.\n");
+    printf("\nThe environment variable NOWAIT_MIRROR has the same meaning as --url.\n");
 }
 
 static nw_status fetch(const char *name, const nw_data_options *s)

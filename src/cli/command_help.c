@@ -192,8 +192,8 @@ static void print_man(FILE *out)
     fputs(
         ".SH NAME\nnowait \\- train convolutional networks on CPUs\n.SH SYNOPSIS\n.B nowait\n.I COMMAND\n"
         "[\\fIarguments\\fR] [\\fIoptions\\fR]\n.SH DESCRIPTION\n"
-        "Trains, evaluates and measures convolutional networks on the CPUs of one machine. Without any word on what to\n"
-        "train, \\fBnowait train\\fR runs a small demonstration.\n.PP\n"
+        "Trains, evaluates and measures convolutional networks on the CPUs of one machine. Without model, dataset and\n"
+        "recipe, \\fBnowait train\\fR runs a small demonstration.\n.PP\n"
         "In names of options dashes and underscores are the same. A switch takes a bare flag, \\fB=False\\fR, a word\n"
         "(\\fBTrue\\fR), or \\fB\\-\\-no\\-\\fR before its name. Lists take spaces or commas. The last of repeated options\n"
         "wins. In YAML files a key is an option's name with underscores.\n.PP\n"

@@ -26,8 +26,8 @@ static const struct {
     const char *name, *package, *use;
     bool here;
 } features[] = {
-    {"yaml", "libyaml-dev", "recipes, files of options, clusters, going on with a run", NW_HAVE_YAML},
-    {"zlib", "zlib1g-dev", "datasets that are compressed, event logs that are small", NW_HAVE_ZLIB},
+    {"yaml", "libyaml-dev", "recipes, files of options, clusters, resuming runs", NW_HAVE_YAML},
+    {"zlib", "zlib1g-dev", "compressed datasets and event logs", NW_HAVE_ZLIB},
     {"jpeg", "libjpeg62-turbo-dev", "JPEG files", NW_HAVE_JPEG},
     {"png", "libpng-dev", "PNG files", NW_HAVE_PNG},
     {"curl", "libcurl4-openssl-dev", "downloads of datasets", NW_HAVE_CURL},

@@ -132,7 +132,7 @@ static nw_status read_train(const launch *l, nw_settings **settings)
     const nw_train_options *options = nw_train_options_of(*settings);
     const nw_job_settings *job = &options->job;
     NW_FAIL_IF(job->print_config || job->evaluate || strcmp(job->recipe, "list") == 0, NW_E_ARGUMENT,
-               "'nowait launch' is for training; to look at something, call 'nowait train' itself");
+               "'nowait launch' is for training; for anything else call 'nowait train' itself");
     return nw_plan_check(options);
 }
 
@@ -165,8 +165,7 @@ static nw_status choose_launcher(launch *l)
     bool has_srun = find_in_path("srun"), inside = is_set("SLURM_JOB_ID");
     const char *mpirun = find_in_path("mpirun") ? "mpirun" : find_in_path("mpiexec") ? "mpiexec" : NULL;
     bool use_srun = strcmp(wanted, "srun") == 0 || (strcmp(wanted, "auto") == 0 && has_srun && (inside || !mpirun));
-    NW_FAIL_IF(use_srun && !has_srun, NW_E_UNSUPPORTED,
-               "there is no srun in PATH; --launcher mpirun does without SLURM");
+    NW_FAIL_IF(use_srun && !has_srun, NW_E_UNSUPPORTED, "there is no srun in PATH; use --launcher mpirun");
     NW_FAIL_IF(
         !use_srun && !mpirun, NW_E_UNSUPPORTED,
         "there is no mpirun in PATH; install one (Debian: openmpi-bin), load its module, or train with one rank");
@@ -196,7 +195,7 @@ static void choose_threads(launch *l)
     const nw_launch_spec *p = &l->plan;
     bool one_machine = !p->hosts[0] && !p->allocation && p->launcher != NW_LAUNCHER_SRUN;
     if (p->ranks > p->cpus && one_machine && !l->own->all->quiet)
-        tell_user("%d ranks share %d CPUs: they take turns, and each step waits for the last", p->ranks, p->cpus);
+        tell_user("%d ranks share %d CPUs: they take turns, and each step waits for the slowest", p->ranks, p->cpus);
     if (p->ranks == 1 || l->options->all.threads > 0 || !one_machine) return;
     l->threads = p->ranks < p->cpus ? p->cpus / p->ranks : 1;
     if (!l->own->all->quiet) tell_user("%d ranks on %d CPUs: --threads %d each", p->ranks, p->cpus, l->threads);
@@ -264,11 +263,11 @@ static void tell_death(launch *l, int exit_code)
     const char *name = number > 0 ? sigdescr_np(number) : NULL;
     entry e;
     if (number > 0)
-        tell_user("a rank died of signal %d (%s): so says exit code %d", number, name ? name : "unknown", exit_code);
+        tell_user("a rank died of signal %d (%s), as exit code %d tells", number, name ? name : "unknown", exit_code);
     else if (exit_code == nw_status_exit_code(NW_E_PEER))
-        tell_user("a rank was lost, say the others; what they knew is in %s/dumps", l->run_dir);
+        tell_user("a rank was lost; what the others knew is in %s/dumps", l->run_dir);
     else
-        tell_user("a machine was lost: so says exit code %d", exit_code);
+        tell_user("a machine was lost, as exit code %d tells", exit_code);
     if (!log_begin(l, &e, "death")) return;
     nw_json_put_int(&e.json, "exit_code", exit_code);
     if (number > 0) nw_json_put_int(&e.json, "signal", number);
@@ -325,7 +324,7 @@ static bool take_restart(launch *l)
 static nw_status failed(const launch *l, int exit_code)
 {
     if (exit_code == 2) return NW_FAIL(NW_E_ARGUMENT, "train refused to begin; see its message above");
-    if (exit_code == 3) return NW_FAIL(NW_E_FILE, "train met a bad input file; see its message above");
+    if (exit_code == 3) return NW_FAIL(NW_E_FILE, "train found a bad input file; see its message above");
     if (exit_code == 127)
         return NW_FAIL(NW_E_SYSTEM, "%s could not start the ranks; see its message above",
                        l->plan.starter ? l->plan.starter : l->program);
@@ -337,8 +336,8 @@ static nw_status interrupted(const launch *l)
     if (newest_checkpoint(l->run_dir) >= 0)
         return NW_FAIL(NW_E_INTERRUPTED, "interrupted; continue with: nowait launch -n %d -- train --resume %s",
                        l->plan.ranks, l->run_dir);
-    return NW_FAIL(NW_E_INTERRUPTED, "interrupted before %s had its first checkpoint; the same command begins again",
-                   l->run_dir);
+    return NW_FAIL(NW_E_INTERRUPTED,
+                   "interrupted before %s had its first checkpoint; run the same command to begin again", l->run_dir);
 }
 
 /* Of a job that was asked to stop. MPICH's launcher at times says 0 when it was signalled, whatever its ranks say. */
@@ -433,9 +432,9 @@ static nw_status print_help(void)
 {
     printf(
         "usage: nowait launch -n N [options] -- train ...\n\n"
-        "Starts N ranks of 'nowait train' with mpirun or srun, and again from the newest checkpoint when one was lost.\n"
-        "Signals that ask to stop are passed on: the ranks write a checkpoint; a second signal kills.\n"
-        "--run-dir, --seed, --threads, --data-dir and --quiet before the dashes are passed on to train.\n\n");
+        "Starts N ranks of 'nowait train' with mpirun or srun. If a rank is lost, starts them again from the newest\n"
+        "checkpoint. A signal to stop makes the ranks write a checkpoint and end; a second one kills them.\n"
+        "--run-dir, --seed, --threads, --data-dir and --quiet may also stand before the two dashes.\n\n");
     return nw_options_help_topic(NW_COMMAND_LAUNCH, "launch", stdout);
 }
 
@@ -445,7 +444,7 @@ nw_status nw_command_launch(int argc, char **argv)
     while (dashes < argc && strcmp(argv[dashes], "--") != 0) dashes++;
     if (nw_wants_help(dashes, argv)) return print_help();
     NW_FAIL_IF(dashes + 1 >= argc || strcmp(argv[dashes + 1], "train") != 0, NW_E_ARGUMENT,
-               "say what to train behind two dashes, for instance: nowait launch -n 2 -- train --recipe demo");
+               "write what to train after two dashes, for instance: nowait launch -n 2 -- train --recipe demo");
     NW_FAIL_IF(nw_wants_help(argc - dashes, argv + dashes), NW_E_ARGUMENT,
                "for help on training call 'nowait train --help'");
     NW_CLEANUP(nw_settings_free) nw_settings *settings = NULL;

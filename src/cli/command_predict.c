@@ -217,8 +217,9 @@ static void free_predictor(predictor *p)
 nw_status nw_command_predict(int argc, char **argv)
 {
     if (nw_wants_help(argc, argv)) {
-        printf("usage: nowait predict CHECKPOINT IMAGE... [options]\n\n"
-               "The most likely classes of JPEG or PNG files. CHECKPOINT is a run's directory or a checkpoint's.\n\n");
+        printf(
+            "usage: nowait predict CHECKPOINT IMAGE... [options]\n\n"
+            "Prints the most likely classes of JPEG or PNG files. CHECKPOINT is the directory of a run or a checkpoint.\n\n");
         nw_options_help(NW_COMMAND_PREDICT, stdout);
         return NW_OK;
     }
@@ -226,8 +227,7 @@ nw_status nw_command_predict(int argc, char **argv)
     NW_CLEANUP(free_predictor) predictor p = {0};
     int positional;
     NW_TRY(nw_session_parse(NW_COMMAND_PREDICT, argc, argv, &settings, &positional));
-    NW_FAIL_IF(positional < 2, NW_E_ARGUMENT,
-               "'nowait predict' takes a checkpoint and at least one image; --help tells more");
+    NW_FAIL_IF(positional < 2, NW_E_ARGUMENT, "'nowait predict' takes a checkpoint and at least one image; see --help");
     p.options = nw_predict_options_of(settings);
     return predict(&p, positional, argv);
 }

@@ -65,7 +65,7 @@ static nw_status check_machine(const nw_log_part *part, const nw_model_settings 
     const char *precision = kernels->dtype == NW_BF16 ? "bf16" : "f32";
     NW_FAIL_IF(
         strcmp(kernels->isa, h->isa) != 0 || strcmp(precision, h->precision) != 0, NW_E_UNSUPPORTED,
-        "the run used the instruction set %s in %s, and this would use %s in %s, which gives other bits; replay it on "
+        "the run used the instruction set %s in %s, and this would use %s in %s, which gives different bits; replay it on "
         "such a machine, or with NOWAIT_ISA=%s if this one has it",
         h->isa, h->precision, kernels->isa, precision, h->isa);
     return NW_OK;
@@ -269,7 +269,7 @@ nw_status nw_command_replay(int argc, char **argv)
     NW_CLEANUP(nw_settings_free) nw_settings *settings = NULL;
     int positional;
     NW_TRY(nw_options_parse(NW_COMMAND_REPLAY, argc, argv, &settings, &positional));
-    NW_FAIL_IF(positional != 1, NW_E_ARGUMENT, "'nowait replay' takes one run's directory, not %d; --help tells more",
+    NW_FAIL_IF(positional != 1, NW_E_ARGUMENT, "'nowait replay' takes one run's directory, not %d; see --help",
                positional);
     nw_session_catch_signals();
     nw_replay_options options = nw_replay_options_of(settings);

@@ -110,10 +110,10 @@ nw_status nw_command_reproduce(int argc, char **argv)
             "usage: nowait reproduce list\n"
             "       nowait reproduce PAPER[/EXPERIMENT[/RUN]] [--scale tiny|small|paper] [--seeds N] [--dry-run]\n"
             "                        [options of train]\n\n"
-            "A published experiment with its own recipe, and its numbers beside ours. --scale small trains an eighth\n"
-            "of the epochs, tiny one epoch of 2048 images. The same command goes on after an interruption. --dry-run\n"
-            "prints the command lines of its runs. Experiments of several runs leave tables and drawings in their\n"
-            "folder; docs/reproduce.md tells more.\n");
+            "Runs a published experiment and prints its numbers beside the published ones. --scale small trains an\n"
+            "eighth of the epochs, tiny one epoch of 2048 images. After an interruption run the same command again.\n"
+            "--dry-run prints the command lines of its runs. Experiments of several runs write tables and drawings to\n"
+            "their folder; see docs/reproduce.md.\n");
         return NW_OK;
     }
     NW_FAIL_IF(argc < 1 || argv[0][0] == '-', NW_E_ARGUMENT,

@@ -21,7 +21,7 @@ static nw_status sweep(const nw_sweep_options *o, char *const *given, int count)
     nw_trials trials = {
         .seed = o->all->seed, .seeds = o->seeds, .quiet = o->all->quiet, .given = given, .given_count = count};
     NW_FAIL_IF(o->grid->count == 0 && o->seeds < 2, NW_E_ARGUMENT,
-               "a sweep needs --grid OPTION=VALUE,VALUE or --seeds N; --help tells more");
+               "a sweep needs --grid OPTION=VALUE,VALUE or --seeds N; see --help");
     bool named = o->all->run_dir[0];
     NW_TRY(nw_text_print(&trials.dir, "%s%s", named ? "" : "runs/sweep-", named ? o->all->run_dir : o->run_name));
     NW_TRY(nw_trials_add_grid(&trials, o->grid));
@@ -34,8 +34,8 @@ nw_status nw_command_sweep(int argc, char **argv)
     static const char *const own[] = {"grid", "seeds", "run-dir", "format", NULL};
     if (nw_wants_help(argc, argv)) {
         printf("usage: nowait sweep --grid OPTION=VALUE,VALUE... [--grid ...] [--seeds N] [options of train]\n\n"
-               "Trains every combination with every seed, in RUN_DIR/<combination>/seed<k>. The same command goes on\n"
-               "after an interruption. Results: a table, and sweep.tsv and sweep.json in RUN_DIR.\n");
+               "Trains every combination with every seed, in RUN_DIR/<combination>/seed<k>. After an interruption run\n"
+               "the same command again. Results: a table, and sweep.tsv and sweep.json in RUN_DIR.\n");
         return NW_OK;
     }
     NW_AUTOFREE char **kept = calloc((size_t)argc + 1, sizeof *kept);

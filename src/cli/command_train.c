@@ -10,6 +10,7 @@
 #include "cli/command.h"
 #include "config/option_table.h"
 #include "setup/plan.h"
+#include "setup/plan_codec.h"
 #include "config/recipe.h"
 #include "setup/session.h"
 
@@ -130,12 +131,11 @@ static nw_status compare_options(const nw_settings *s, const nw_settings *earlie
         snprintf(list + used, sizeof changed - used, "%s--%s %s instead of %s", used ? ", " : "", o->name,
                  *now ? now : "none", *then ? then : "none");
     }
-    NW_FAIL_IF(
-        *changed, NW_E_ARGUMENT,
-        "%s holds a run with other settings, and would go on with %s; give --suffix or --run-dir for a run of its "
-        "own, or the settings that it began with",
-        dir, changed);
-    if (*said && tells) fprintf(stderr, "nowait: %s goes on with %s\n", dir, said);
+    NW_FAIL_IF(*changed, NW_E_ARGUMENT,
+               "%s holds a run with other settings: %s; start a run of its own with --suffix or --run-dir, or give the "
+               "settings that it began with",
+               dir, changed);
+    if (*said && tells) fprintf(stderr, "nowait: %s continues with %s\n", dir, said);
     return NW_OK;
 }
 
@@ -214,8 +214,9 @@ static void print_world(const nw_train_options *s, const nw_run_options *o, cons
         print_servers(o);
     else
         fprintf(stderr, ", %s%s", s->world.exchange, s->world.delay ? " one step late" : "");
-    fprintf(stderr, ", %s on the wire; a step is %lld images\n",
-            strcmp(s->world.method, "none") == 0 ? "f32" : s->world.method,
+    char wire[160];
+    nw_plan_codecs_say(&s->codec, wire, sizeof wire);
+    fprintf(stderr, ", %s on the wire; a step is %lld images\n", wire,
             (o->group.global_batch > 0 ? (long long)o->group.global_batch
                                        : (long long)nw_plan_replicas(s, w) * o->group.replica.loader.batch_size) *
                 s->update.accumulation_steps);
@@ -340,7 +341,7 @@ static nw_status best_checkpoint(const char *path, char **best)
     if (step >= 0) NW_TRY(find_best(run_dir, step, best));
     if (*best) return NW_OK;
     if (step >= 0)
-        fprintf(stderr, "nowait: the best checkpoint of %s, of step %lld, is not there; this is its newest\n", path,
+        fprintf(stderr, "nowait: the best checkpoint of %s, of step %lld, is missing; using its newest\n", path,
                 (long long)step);
     return nw_text_copy(best, path);
 }
@@ -364,6 +365,8 @@ nw_status nw_train_show(const nw_train_options *s)
     NW_TRY(nw_config_write(s->settings, stdout));
     fflush(stdout);
     NW_TRY(nw_plan_check(s));
+    NW_TRY(nw_plan_codecs_print(s, stdout));
+    fflush(stdout);
     return nw_mpi_launched() ? NW_OK : nw_world_open(&world, s); /* a launcher's ranks know more than this process */
 }
 

@@ -34,8 +34,9 @@ static void usage(FILE *out)
     fprintf(out, "nowait %s: trains convolutional networks on CPUs\n\nusage: nowait COMMAND [options]\n\n",
             nw_version());
     for (int i = 0; i < COMMANDS; i++) fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].summary);
-    fprintf(out,
-            "\n'nowait COMMAND --help' tells more. NOWAIT_ISA=avx512|avx2|generic overrides the instruction set.\n");
+    fprintf(
+        out,
+        "\n'nowait COMMAND --help' shows its options. NOWAIT_ISA=avx512|avx2|generic overrides the instruction set.\n");
 }
 
 static nw_status run_command(int argc, char **argv)

@@ -1,5 +1,5 @@
 /* block.c - see block.h. */
-#include "codec/block.h"
+#include "codec/codec.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +21,7 @@ static int make_tiles(nw_tile *tiles, const nw_extent *extents, int extent_count
             if (tiles)
                 tiles[count] = (nw_tile){.first = first,
                                          .kept = first,
+                                         .element = at,
                                          .count = (uint32_t)length,
                                          .place = (uint32_t)(at - cuts[cut]),
                                          .within = (uint32_t)within,
@@ -46,6 +47,22 @@ static nw_status allocate(nw_block *b)
     return NW_OK;
 }
 
+/* Where the bytes and scales of each tile are in its cut. Without tile_scales an item has one. */
+static void place_tiles(nw_block *b)
+{
+    const nw_codec_ops *ops = b->codec->ops;
+    for (int c = 0; ops->tile_bytes && c < b->cut_count; c++) {
+        size_t at = 0, scale = 0;
+        for (int t = b->cut_tile[c]; t < b->cut_tile[c + 1]; t++) {
+            nw_tile *tile = &b->tiles[t];
+            tile->at = (uint32_t)at;
+            tile->scale = (uint32_t)(ops->tile_scales ? scale : (size_t)(tile->item - b->tiles[b->cut_tile[c]].item));
+            at += ops->tile_bytes(b->codec, tile->count);
+            if (ops->tile_scales) scale += ops->tile_scales(b->codec, tile->count);
+        }
+    }
+}
+
 /* What follows from the tiles. */
 static void index_tiles(nw_block *b)
 {
@@ -59,6 +76,7 @@ static void index_tiles(nw_block *b)
     }
     while (item <= b->item_count) b->item_tile[item++] = b->tile_count;
     while (cut <= b->cut_count) b->cut_tile[cut++] = b->tile_count;
+    place_tiles(b);
 }
 
 nw_status nw_block_make(nw_block *b, const nw_codec *codec, const nw_extent *extents, int extent_count,
@@ -88,6 +106,7 @@ nw_status nw_block_make_part(nw_block *part, const nw_block *b, int cut, size_t 
         part->tiles[t].item -= item;
         part->tiles[t].cut = 0;
         part->tiles[t].kept = kept + from[t].place;
+        part->tiles[t].element = from[t].place;
     }
     index_tiles(part);
     for (int i = 0; i < part->item_count; i++) {

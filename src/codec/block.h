@@ -24,11 +24,14 @@ typedef struct nw_codec nw_codec;
 enum { NW_TILE_FLOATS = 5120 }; /* at most: 20 KB */
 
 typedef struct nw_tile {
-    size_t first; /* in the vector */
-    size_t kept;  /* in the vectors of a memory */
+    size_t first;   /* in the vector */
+    size_t kept;    /* in the vectors of a memory */
+    size_t element; /* of the block, that it begins with */
     uint32_t count;
     uint32_t place;  /* of its first element, in its cut */
     uint32_t within; /* of its first element, in its item */
+    uint32_t at;    /* of its values in the bytes of its cut, behind header and scales, where codecs pack by tile ... */
+    uint32_t scale; /* ... and its first scale among those of the cut */
     int item, cut;
 } nw_tile;
 

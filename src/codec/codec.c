@@ -10,11 +10,16 @@
 #include <string.h>
 
 extern const nw_codec_ops nw_codec_none, nw_codec_fp16, nw_codec_bf16;
+extern const nw_codec_ops nw_codec_topk, nw_codec_thresholdv, nw_codec_adaptivethreshold;
+extern const nw_codec_ops nw_codec_qsgd, nw_codec_terngrad, nw_codec_sign, nw_codec_natural, nw_codec_int8;
+extern const nw_codec_ops nw_codec_powersgd, nw_codec_randomk;
 
 static const nw_codec_ops *const codecs[] = {
-    &nw_codec_none,
-    &nw_codec_fp16,
-    &nw_codec_bf16,
+    &nw_codec_none,    &nw_codec_fp16,       &nw_codec_bf16,
+    &nw_codec_topk,    &nw_codec_thresholdv, &nw_codec_adaptivethreshold,
+    &nw_codec_qsgd,    &nw_codec_terngrad,   &nw_codec_sign,
+    &nw_codec_natural, &nw_codec_int8,       &nw_codec_powersgd,
+    &nw_codec_randomk,
 };
 enum { CODECS = sizeof codecs / sizeof codecs[0] };
 

@@ -174,6 +174,8 @@ typedef struct nw_rounds {
     void (*give)(nw_encoding *e, int item, int round, float *out); /* what this member adds */
     /* The mean has come. After the last round: `target`, the item's elements as all get them (tile.first). */
     void (*turn)(nw_encoding *e, int item, int round, const float *mean, float *target);
+    /* What the memory hears of a tile after the last round; NULL: the target. */
+    void (*sent)(const nw_encoding *e, int tile, nw_seen *seen);
 } nw_rounds;
 
 typedef struct nw_codec_ops {
@@ -184,8 +186,13 @@ typedef struct nw_codec_ops {
     nw_status (*init)(nw_codec *codec); /* checks options; fills its struct, beyond ops and options: zeros so far */
     /* How much of n floats is sure to be delivered: E |v - decoded|^2 <= (1 - delta) |v|^2. Memories need delta > 0. */
     double (*delta)(const nw_codec *codec, size_t n);
+    /* Whether tensors of so many rows and floats are for it; others are sent dense. NULL: all are. */
+    bool (*gains)(const nw_codec *codec, size_t rows, size_t floats);
     size_t (*scales)(const nw_block *block); /* that scratch has room for; NULL: one an item */
-    void (*aim)(nw_encoding *e, int item);   /* NULL: not needed, as the next two */
+    /* Dense families: bytes and scales of a tile of so many floats (nw_tile.at, .scale). No tile_scales: one an item. */
+    size_t (*tile_bytes)(const nw_codec *codec, size_t count);
+    size_t (*tile_scales)(const nw_codec *codec, size_t count);
+    void (*aim)(nw_encoding *e, int item); /* NULL: not needed, as the next two */
     void (*look)(nw_encoding *e, int tile);
     /* Pool: of items so large that they are settled one after the other on all threads; else NULL. */
     void (*settle)(nw_encoding *e, int item, nw_pool *pool);
@@ -193,6 +200,8 @@ typedef struct nw_codec_ops {
     void (*emit)(nw_encoding *e, int tile, nw_seen *seen); /* seen: what receivers will see; NULL: nobody asks */
     void (*close)(nw_encoding *e, int cut);                /* fills e->encoded; NULL: it has what `bytes` said */
     nw_status (*check)(const nw_decoding *d);              /* NW_E_MESSAGE */
+    /* What `check` left to all threads: whether the bytes of a tile are such as this codec makes. NULL: nothing. */
+    bool (*sound)(const nw_decoding *d, int tile);
     void (*decode)(const nw_decoding *d, int tile, float *out, bool add); /* out = decoded, or out += decoded, in f32 */
     const nw_rounds *rounds; /* instead of all from `aim` on; NULL: bytes travel */
 } nw_codec_ops;

@@ -1,28 +1,22 @@
 /*
- * half.c - the codecs fp16 and bf16: two bytes a float, little-endian, in order. half_convert.h says how they round.
+ * half.c - the codecs fp16 and bf16: two bytes a float, little-endian, in order. kernels.h says how they round.
  *
  * The payload is 2 * count bytes, all of them values.
  */
-#include "codec/half_convert.h"
+#include "codec/kernels.h"
 #include "codec/run.h"
 
 enum { WIDTH = 2 };
 
-typedef struct half_codec {
-    nw_codec codec;
-    const nw_half_loops *loops; /* of the best instruction set */
-} half_codec;
-
-static const nw_half_loops *loops_of(const nw_codec *codec) { return ((const half_codec *)codec)->loops; }
-
-static nw_status init_fp16(nw_codec *codec)
+static const nw_half_loops *loops_of(const nw_codec *codec)
 {
-    ((half_codec *)codec)->loops = &nw_half_set_best()->f16;
-    return NW_OK;
+    const nw_codec_kernels *k = nw_codec_kernels_best();
+    return codec->ops->family == NW_FAMILY_FP16 ? &k->f16 : &k->bf16;
 }
-static nw_status init_bf16(nw_codec *codec)
+
+static nw_status init(nw_codec *codec)
 {
-    ((half_codec *)codec)->loops = &nw_half_set_best()->bf16;
+    (void)codec;
     return NW_OK;
 }
 
@@ -60,8 +54,8 @@ const nw_codec_ops nw_codec_fp16 = {
     .summary = "2 bytes a float: IEEE binary16, up to 65504",
     .id = NW_CODEC_FP16,
     .family = NW_FAMILY_FP16,
-    .size = sizeof(half_codec),
-    .init = init_fp16,
+    .size = sizeof(nw_codec),
+    .init = init,
     .bytes = bytes,
     .delta = delta,
     .emit = emit,
@@ -73,8 +67,8 @@ const nw_codec_ops nw_codec_bf16 = {
     .summary = "2 bytes a float: its upper half, all of its range",
     .id = NW_CODEC_BF16,
     .family = NW_FAMILY_BF16,
-    .size = sizeof(half_codec),
-    .init = init_bf16,
+    .size = sizeof(nw_codec),
+    .init = init,
     .bytes = bytes,
     .delta = delta,
     .emit = emit,

@@ -1,4 +1,4 @@
-/* memory.c - see memory.h. */
+/* memory.c - the registry of memories, where each may be used, and the two that keep no momentum. See memory.h. */
 #include "codec/memory.h"
 
 #include "base/suggest.h"
@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- error feedback ---------------------------------------------------------------------------------------------- */
+
 static void begin_error(nw_memory *m, const nw_tile *tile, const float *g, float clip)
 {
     nw_codec_kernels_best()->add(m->v + tile->kept, g, clip, tile->count);
@@ -14,7 +16,7 @@ static void begin_error(nw_memory *m, const nw_tile *tile, const float *g, float
 
 static float peek_error(const nw_memory *m, size_t kept, float g, float clip) { return m->v[kept] + clip * g; }
 
-static void sent_error(nw_memory *m, const nw_tile *tile, const nw_seen *d)
+void nw_memory_sent_error(nw_memory *m, const nw_tile *tile, const nw_seen *d)
 {
     float *v = m->v + tile->kept;
     if (d->entries < 0)
@@ -23,43 +25,126 @@ static void sent_error(nw_memory *m, const nw_tile *tile, const nw_seen *d)
         for (int i = 0; i < d->entries; i++) v[d->at[i]] -= d->values[i];
 }
 
-static const nw_memory_ops memories[] = {
-    {.name = "none", .summary = "nothing is kept"},
-    {.name = "error",
-     .summary = "what was not delivered is added the next time",
-     .begin = begin_error,
-     .peek = peek_error,
-     .sent = sent_error},
-};
+/* ---- EF21 -------------------------------------------------------------------------------------------------------- */
+
+static void begin_ef21(nw_memory *m, const nw_tile *tile, const float *g, float clip)
+{
+    nw_codec_kernels_best()->differ(m->v + tile->kept, g, clip, m->u + tile->kept, tile->count);
+}
+
+static float peek_ef21(const nw_memory *m, size_t kept, float g, float clip) { return clip * g - m->u[kept]; }
+
+static void sent_ef21(nw_memory *m, const nw_tile *tile, const nw_seen *d)
+{
+    float *h = m->u + tile->kept;
+    if (d->entries < 0)
+        nw_codec_kernels_best()->add(h, d->values, 1, tile->count);
+    else
+        for (int i = 0; i < d->entries; i++) h[d->at[i]] += d->values[i];
+}
+
+static void reduced_ef21(nw_memory *m, const nw_tile *tile, float *mean, bool dense)
+{
+    if (!dense) nw_codec_kernels_best()->follow(m->mean + tile->kept, mean, tile->count);
+}
+
+/* ---- the registry ------------------------------------------------------------------------------------------------ */
+
+extern const nw_memory_ops nw_memory_dgc, nw_memory_momentum;
+
+static const nw_memory_ops nothing = {.name = "none", .summary = "nothing is kept"};
+static const nw_memory_ops error_feedback = {.name = "error",
+                                             .summary = "what was not delivered is added the next time",
+                                             .vectors = 1,
+                                             .begin = begin_error,
+                                             .peek = peek_error,
+                                             .sent = nw_memory_sent_error};
+static const nw_memory_ops ef21 = {.name = "ef21",
+                                   .summary = "receivers keep an estimate of the gradient, which is corrected",
+                                   .vectors = 3,
+                                   .begin = begin_ef21,
+                                   .peek = peek_ef21,
+                                   .sent = sent_ef21,
+                                   .reduced = reduced_ef21,
+                                   .estimates = true};
+
+static const nw_memory_ops *const memories[] = {&nothing, &error_feedback, &ef21, &nw_memory_dgc, &nw_memory_momentum};
 enum { MEMORIES = sizeof memories / sizeof memories[0] };
 
-static nw_status find(const char *name, const nw_memory_ops **ops)
+int nw_memory_kinds(void) { return MEMORIES; }
+const nw_memory_ops *nw_memory_at(int index) { return memories[index]; }
+
+nw_status nw_memory_find(const char *name, const nw_memory_ops **ops)
 {
     const char *names[MEMORIES];
     for (int i = 0; i < MEMORIES; i++) {
-        names[i] = memories[i].name;
+        names[i] = memories[i]->name;
         if (strcmp(name, names[i]) != 0) continue;
-        *ops = &memories[i];
+        *ops = memories[i];
         return NW_OK;
     }
     return NW_FAIL(NW_E_UNKNOWN, "there is no memory '%s'%s", name, nw_suggest(name, names, MEMORIES, "").text);
 }
 
+/* ---- where each is legal ----------------------------------------------------------------------------------------- */
+
+/* Codecs that error feedback works with although they promise no share of what they are given: the error of thresholdv is
+ * below its threshold, that of powersgd shrinks from step to step since its factors are kept. */
+static bool is_bounded(const nw_codec *codec)
+{
+    return strcmp(codec->ops->name, "thresholdv") == 0 || strcmp(codec->ops->name, "powersgd") == 0;
+}
+
+nw_status nw_memory_check(const nw_codec *codec, const nw_memory_options *o, size_t n)
+{
+    const nw_memory_ops *ops = &nothing;
+    const char *name = codec->ops->name;
+    if (o->name) NW_TRY(nw_memory_find(o->name, &ops));
+    if (!ops->begin || codec->exact) return NW_OK;
+    NW_FAIL_IF(
+        ops == &nw_memory_dgc && strcmp(name, "topk") != 0, NW_E_ARGUMENT,
+        "memory dgc clears the momentum of what was chosen, so it needs codec topk, not %s; choose --memory error",
+        name);
+    bool averages = ops == &nw_memory_dgc || ops == &nw_memory_momentum;
+    NW_FAIL_IF(averages && !(o->momentum >= 0 && o->momentum < 1), NW_E_ARGUMENT,
+               "the momentum of memory %s is %g; it must lie in [0, 1)", ops->name, o->momentum);
+    NW_FAIL_IF(
+        ops == &nw_memory_momentum && o->freeze < 1, NW_E_ARGUMENT,
+        "memory momentum needs a variance, which Adam learns from batches before it is frozen, and there are none");
+    if (ops == &error_feedback && is_bounded(codec)) return NW_OK;
+    NW_FAIL_IF(is_bounded(codec), NW_E_ARGUMENT,
+               "memory %s needs a codec that is sure to deliver a share of what it is given, which %s is not; choose "
+               "--memory error",
+               ops->name, name);
+    double delta = codec->ops->delta ? codec->ops->delta(codec, n) : 1;
+    NW_FAIL_IF(
+        !(delta > 0), NW_E_ARGUMENT,
+        "with codec %s memory %s would grow without end: of %zu floats it is sure to deliver a share of %g, which "
+        "must be above 0; choose --memory none",
+        name, ops->name, n, delta);
+    return NW_OK;
+}
+
+/* ---- life -------------------------------------------------------------------------------------------------------- */
+
+static nw_status make_vectors(nw_memory *m)
+{
+    float **vectors[] = {&m->v, &m->u, &m->mean};
+    for (int i = 0; i < m->ops->vectors; i++)
+        NW_NEW(*vectors[i], m->floats + 1, "%zu floats that are not delivered", m->floats);
+    return NW_OK;
+}
+
 nw_status nw_memory_create(nw_memory **memory, const nw_memory_options *options, size_t floats)
 {
-    const nw_memory_ops *ops = memories;
+    const nw_memory_ops *ops = &nothing;
     *memory = NULL;
-    if (options->name) NW_TRY(find(options->name, &ops));
+    if (options->name) NW_TRY(nw_memory_find(options->name, &ops));
     if (!ops->begin) return NW_OK;
     nw_memory *m = calloc(1, sizeof *m);
-    if (m) m->v = calloc(floats + 1, sizeof *m->v);
-    if (!m || !m->v) {
-        free(m);
-        return NW_FAIL(NW_E_MEMORY, "no memory to keep %zu floats that are not delivered", floats);
-    }
-    m->ops = ops;
-    m->o = *options;
-    m->floats = floats;
+    NW_FAIL_IF(!m, NW_E_MEMORY, "no memory to keep %zu floats that are not delivered", floats);
+    *m = (nw_memory){.ops = ops, .o = *options, .floats = floats};
+    NW_TRY_OR(make_vectors(m), nw_memory_free(m));
     *memory = m;
     return NW_OK;
 }
@@ -68,5 +153,7 @@ void nw_memory_free(nw_memory *m)
 {
     if (!m) return;
     free(m->v);
+    free(m->u);
+    free(m->mean);
     free(m);
 }

@@ -1,6 +1,8 @@
 /* run.c - see run.h. */
 #include "codec/run.h"
 
+#include "codec/kernels.h"
+
 #include <string.h>
 
 enum {
@@ -84,8 +86,10 @@ nw_status nw_codec_begin(nw_encoding *e, nw_pool *pool)
     const nw_block *b = e->block;
     const nw_codec_ops *ops = e->codec->ops;
     if (ops->aim) run_on_pool(pool, b->item_count, aim_at_item, e);
-    if (e->memory || ops->look) run_on_pool(pool, b->tile_count, look_at_tile, e);
-    if (ops->look) NW_TRY(check_finite(e));
+    if (ops->look) {
+        run_on_pool(pool, b->tile_count, look_at_tile, e);
+        NW_TRY(check_finite(e));
+    }
     if (ops->settle) {
         settle_items(e, pool);
         count_entries(e);
@@ -94,12 +98,13 @@ nw_status nw_codec_begin(nw_encoding *e, nw_pool *pool)
     return NW_OK;
 }
 
+/* Where there was nothing to look at, the memory begins here: one visit for both. */
 static void emit_tile(void *context, int index, int worker)
 {
     nw_encoding *e = context;
     const nw_tile *tile = &e->block->tiles[index];
     nw_seen seen;
-    (void)worker;
+    if (!e->codec->ops->look) look_at_tile(context, index, worker);
     if (!e->out[tile->cut]) return;
     seen.entries = -1;
     e->codec->ops->emit(e, index, e->memory ? &seen : NULL);
@@ -147,11 +152,27 @@ static void give_item(void *context, int index, int worker)
     j->e->codec->ops->rounds->give(j->e, index, j->round, j->out + round_place(j->e->block, index, j->round));
 }
 
-void nw_codec_give(nw_encoding *e, int round, float *out, nw_pool *pool)
+/* What is given of an item is not finite if something in it is not. */
+static nw_status check_given(nw_encoding *e, int round, const float *out)
+{
+    const nw_block *b = e->block;
+    for (int i = 0; i < b->item_count && e->codec->ops->family > NW_FAMILY_BF16; i++) {
+        size_t count = e->codec->ops->rounds->floats(b, i, round);
+        if (nw_codec_kernels_best()->largest(out, count) >= INFINITE) {
+            e->broken = &b->tiles[b->item_tile[i]];
+            return NW_FAIL(NW_E_NUMERIC, "codec %s was given numbers that are not finite", e->codec->ops->name);
+        }
+        out += count;
+    }
+    return NW_OK;
+}
+
+nw_status nw_codec_give(nw_encoding *e, int round, float *out, nw_pool *pool)
 {
     round_job j = {.e = e, .round = round, .out = out};
     if (round == 0 && e->memory) run_on_pool(pool, e->block->tile_count, look_at_tile, e);
     run_on_pool(pool, e->block->item_count, give_item, &j);
+    return check_given(e, round, out);
 }
 
 static void turn_item(void *context, int index, int worker)
@@ -159,12 +180,16 @@ static void turn_item(void *context, int index, int worker)
     const round_job *j = context;
     const nw_block *b = j->e->block;
     const float *mean = j->mean + round_place(b, index, j->round);
+    const nw_rounds *rounds = j->e->codec->ops->rounds;
     (void)worker;
-    j->e->codec->ops->rounds->turn(j->e, index, j->round, mean, j->target);
+    rounds->turn(j->e, index, j->round, mean, j->target);
     if (!j->e->memory || !j->target) return;
     for (int t = b->item_tile[index]; t < b->item_tile[index + 1]; t++) {
         nw_seen seen = {.entries = -1};
-        memcpy(seen.values, j->target + b->tiles[t].first, b->tiles[t].count * sizeof(float));
+        if (rounds->sent)
+            rounds->sent(j->e, t, &seen);
+        else
+            memcpy(seen.values, j->target + b->tiles[t].first, b->tiles[t].count * sizeof(float));
         j->e->memory->ops->sent(j->e->memory, &b->tiles[t], &seen);
     }
 }
@@ -182,7 +207,15 @@ typedef struct decode_job {
     float *out;
     nw_where where;
     bool add;
+    _Atomic bool broken;
 } decode_job;
+
+static void check_tile(void *context, int index, int worker)
+{
+    decode_job *j = context;
+    (void)worker;
+    if (!j->d->codec->ops->sound(j->d, j->d->block->cut_tile[j->d->cut] + index)) j->broken = true;
+}
 
 static void decode_tile(void *context, int index, int worker)
 {
@@ -197,8 +230,12 @@ static void decode_tile(void *context, int index, int worker)
 
 nw_status nw_codec_decode(const nw_decoding *d, float *out, nw_where where, bool add, nw_pool *pool)
 {
-    decode_job j = {d, out, where, add};
+    decode_job j = {d, out, where, add, false};
+    int tiles = d->block->cut_tile[d->cut + 1] - d->block->cut_tile[d->cut];
     NW_TRY(d->codec->ops->check(d));
-    run_on_pool(pool, d->block->cut_tile[d->cut + 1] - d->block->cut_tile[d->cut], decode_tile, &j);
+    if (d->codec->ops->sound) run_on_pool(pool, tiles, check_tile, &j);
+    NW_FAIL_IF(j.broken, NW_E_MESSAGE, "a block of codec %s has codes that the codec does not make",
+               d->codec->ops->name);
+    run_on_pool(pool, tiles, decode_tile, &j);
     return NW_OK;
 }

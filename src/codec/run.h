@@ -6,6 +6,8 @@
  *   begin   every item: aim; every tile: the memory's begin, look; every item: settle. encoded[cut].bytes is what a message needs
  *   end     every tile whose cut goes somewhere: emit, the memory's sent; every such cut: close
  *
+ * Codecs that do not look have the memory's begin in the second half, beside emit, so that tiles are visited once.
+ *
  * The bytes are the same for any number of threads. A pool of NULL is the calling thread alone.
  */
 #ifndef NW_CODEC_RUN_H
@@ -27,7 +29,7 @@ nw_status nw_codec_end(nw_encoding *e, nw_pool *pool);
 
 /* Of codecs that add floats (nw_rounds): what this member gives in a round, item by item; and the mean of all, after
  * the last round to `target`, of which the memory hears. */
-void nw_codec_give(nw_encoding *e, int round, float *out, nw_pool *pool);
+nw_status nw_codec_give(nw_encoding *e, int round, float *out, nw_pool *pool); /* NW_E_NUMERIC, as nw_codec_begin */
 void nw_codec_turn(nw_encoding *e, int round, const float *mean, float *target, nw_pool *pool);
 size_t nw_codec_round_floats(const nw_block *block, int round); /* of all items */
 

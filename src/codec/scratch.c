@@ -15,7 +15,7 @@ nw_status nw_scratch_make(nw_scratch *s, const nw_block *const *blocks, int coun
     *s = (nw_scratch){.threads = threads};
     for (int i = 0; i < count; i++) {
         const nw_block *b = blocks[i];
-        if (b->codec->ops->family <= NW_FAMILY_BF16 || b->codec->ops->rounds) continue;
+        if (b->codec->ops->family <= NW_FAMILY_BF16 || b->codec->ops->family == NW_FAMILY_FACTORS) continue;
         if ((size_t)b->tile_count > s->tiles) s->tiles = (size_t)b->tile_count;
         if (scales_of(b) > s->scale_count) s->scale_count = scales_of(b);
         if (b->codec->ops->family > NW_FAMILY_CHOSEN && !b->codec->options.pack_small) continue;

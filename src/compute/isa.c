@@ -137,7 +137,7 @@ nw_status nw_isa_select(nw_precision precision, const nw_kernels **kernels, cons
     if (wanted && *wanted) {
         while (first < SETS && strcmp(sets[first].kernels->isa, wanted)) first++;
         NW_FAIL_IF(first == SETS, NW_E_UNKNOWN,
-                   "NOWAIT_ISA=%s is no instruction set of this build; 'nowait info' lists them", wanted);
+                   "NOWAIT_ISA=%s is not an instruction set of this build; 'nowait info' lists them", wanted);
         const char *why = cpu_says(first);
         if (!why) why = judge(first).why;
         NW_FAIL_IF(why, NW_E_UNSUPPORTED, "NOWAIT_ISA=%s cannot run here: %s; unset it to use the best that can",

@@ -87,7 +87,7 @@ static nw_status count_world(reader *r, const nw_yaml *root, int wanted, int *wo
         in_file = in_nodes;
     }
     NW_FAIL_IF(in_file == 0 && wanted == 0, NW_E_FILE,
-               "%s has neither 'world' nor 'nodes'; add one of them, or say how many ranks there are with --virtual N",
+               "%s has neither 'world' nor 'nodes'; add one of them, or give the number of ranks with --virtual N",
                r->file);
     NW_YAML_FAIL_IF(in_file && wanted && in_file != wanted, r->file, said ? said : list,
                     "the file describes %d ranks, but --virtual asks for %d; correct one of them", (int)in_file,
@@ -109,7 +109,7 @@ static nw_status read_speed(reader *r, const nw_yaml *map, bool all, nw_cluster_
     NW_TRY(nw_yaml_get_noise(r->file, map, "noise", -1, &rank->noise));
     NW_TRY(nw_yaml_get_bandwidth(r->file, map, "memory", &rank->memory_bytes_per_second));
     NW_YAML_FAIL_IF(memory && !all && rank->memory_bytes_per_second == 0, r->file, memory,
-                    "the memory of a node or rank has a limit; only all together can be unlimited");
+                    "'memory: unlimited' can be given for all ranks together, not for one node or rank");
     return NW_OK;
 }
 
@@ -180,7 +180,7 @@ static nw_status read_rank(reader *r, const nw_yaml *item)
     NW_TRY(nw_yaml_check_map(r->file, item, "an item of 'ranks'", keys, COUNT(keys)));
     const nw_yaml *who = nw_yaml_find(item, "rank");
     NW_YAML_FAIL_IF(!who || who->kind == NW_YAML_MAP || (who->kind == NW_YAML_LIST && !who->count), r->file, item,
-                    "which rank is meant? Write 'rank: 3' or 'rank: [3, 5]'");
+                    "an item of 'ranks' needs a rank; write 'rank: 3' or 'rank: [3, 5]'");
     for (const nw_yaml *one = who->kind == NW_YAML_LIST ? who->first : who; one;
          one = who->kind == NW_YAML_LIST ? one->next : NULL) {
         const char *text = NULL, *wrong;
@@ -342,16 +342,16 @@ static nw_status read_rule(reader *r, const nw_yaml *item)
     NW_TRY(nw_yaml_check_map(r->file, item, "an item of 'links'", keys, COUNT(keys)));
     const nw_yaml *between = nw_yaml_find(item, "between"), *from = nw_yaml_find(item, "from"),
                   *to = nw_yaml_find(item, "to");
-    NW_YAML_FAIL_IF(between ? from || to : !from || !to, r->file, item,
-                    "which link is meant? Write 'between: [a, b]', or 'from: a' and 'to: b' for one direction");
+    NW_YAML_FAIL_IF(
+        between ? from || to : !from || !to, r->file, item,
+        "an item of 'links' needs its ends; write 'between: [a, b]', or 'from: a' and 'to: b' for one direction");
     NW_YAML_FAIL_IF(between && (between->kind != NW_YAML_LIST || between->count != 2), r->file, between,
                     "'between' takes a list of two: 'between: [a, b]'");
     NW_TRY(read_end(r, between ? between->first : from, a));
     NW_TRY(read_end(r, between ? between->first->next : to, b));
     for (int i = 0; i < c->world; i++)
         NW_YAML_FAIL_IF(a[i] && b[i], r->file, item,
-                        "rank %d is at both ends, and a link to itself is none; name two ends without a common rank",
-                        i);
+                        "rank %d is at both ends of the link; name two ends without a common rank", i);
     link.shared = link.copied = false; /* each rule says so for itself */
     NW_TRY(read_link(r, item, &link));
     const int there = r->next_link++, back = between && link.shared ? r->next_link++ : there;
@@ -394,7 +394,7 @@ static nw_status read_word(reader *r, const nw_yaml *map, const char *key, char 
 {
     const char *text = "";
     NW_TRY(nw_yaml_get_text(r->file, map, key, &text));
-    NW_YAML_FAIL_IF(strlen(text) >= size, r->file, nw_yaml_find(map, key), "'%s' is longer than any there is", key);
+    NW_YAML_FAIL_IF(strlen(text) >= size, r->file, nw_yaml_find(map, key), "the value of '%s' is too long", key);
     snprintf(word, size, "%s", text);
     return NW_OK;
 }
@@ -522,7 +522,7 @@ nw_status nw_cluster_load(nw_cluster **cluster, const char *name, int world, uin
     *cluster = NULL;
     if (nw_cluster_is_builtin(name)) {
         NW_FAIL_IF(world == 0, NW_E_ARGUMENT,
-                   "the cluster '%s' has no size of its own; say how many ranks there are with --virtual N", name);
+                   "the cluster '%s' has no size of its own; give the number of ranks with --virtual N", name);
         NW_TRY(nw_cluster_builtin(cluster, name, world));
         (*cluster)->seed = seed;
         return NW_OK;

@@ -53,7 +53,21 @@ nw_info_options nw_info_options_of(const nw_settings *s)
     return (nw_info_options){&s->run.all, &s->run.net, .models = s->look.models, .graph = s->look.graph};
 }
 
+nw_plan_options nw_plan_options_of(const nw_settings *s)
+{
+    return (nw_plan_options){&s->run.all,
+                             &s->run.net,
+                             .bandwidth = s->plan.bandwidth,
+                             .latency = s->plan.latency,
+                             .overhead = s->plan.overhead,
+                             .format = s->bench.format,
+                             .svg = s->plan.svg,
+                             .ranks = s->plan.ranks,
+                             .repeats = s->bench.repeats,
+                             .bucket_bytes = s->run.world.bucket_bytes};
+}
+
 nw_bench_options nw_bench_options_of(const nw_settings *s)
 {
-    return (nw_bench_options){&s->run.all, &s->run.net, &s->run.data, &s->run.world, &s->bench};
+    return (nw_bench_options){&s->run.all, &s->run.net, &s->run.data, &s->run.world, &s->run.codec, &s->bench};
 }

@@ -21,6 +21,7 @@ typedef struct nw_train_options {
     nw_optimizer_settings update;
     nw_rate_settings rate;
     nw_exchange_settings world;
+    nw_codec_settings codec;
     nw_server_settings server;
     nw_delay_settings delays;
     nw_settings *settings; /* that these are part of: origins, notes, config.yaml */
@@ -92,12 +93,23 @@ typedef struct nw_info_options {
 } nw_info_options;
 nw_info_options nw_info_options_of(const nw_settings *settings);
 
+typedef struct nw_plan_options {
+    const nw_common_settings *all;
+    const nw_model_settings *net;
+    const char *bandwidth, *latency, *overhead; /* with units */
+    const char *format, *svg;                   /* svg "": none */
+    int ranks, repeats;
+    int64_t bucket_bytes;
+} nw_plan_options;
+nw_plan_options nw_plan_options_of(const nw_settings *settings);
+
 /* Each kind of benchmark gets those of these groups that it has options of. */
 typedef struct nw_bench_options {
     const nw_common_settings *all;
     const nw_model_settings *net;
     const nw_data_settings *data;
     const nw_exchange_settings *world;
+    const nw_codec_settings *codec;
     const nw_bench_settings *bench;
 } nw_bench_options;
 nw_bench_options nw_bench_options_of(const nw_settings *settings);

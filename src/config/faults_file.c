@@ -72,7 +72,8 @@ static nw_status read_kind(const char *file, const nw_yaml *item, nw_fault_kind 
                                           NW_FAULT_DIE,  NW_FAULT_LINK_DOWN, NW_FAULT_LINK_SLOW};
     const char *names[COUNT(kinds)], *text = NULL;
     NW_TRY(nw_yaml_get_text(file, item, "kind", &text));
-    NW_YAML_FAIL_IF(!text, file, item, "what happens? Say 'kind: slow', pause, stop, die, link_down or link_slow");
+    NW_YAML_FAIL_IF(!text, file, item,
+                    "a fault needs a kind; write 'kind: slow', or pause, stop, die, link_down, link_slow");
     for (int i = 0; i < COUNT(kinds); i++) {
         names[i] = nw_fault_name(kinds[i]);
         *kind = kinds[i];
@@ -89,11 +90,12 @@ static nw_status read_subject(const char *file, const nw_yaml *item, nw_fault *f
                   *from = nw_yaml_find(item, "from"), *to = nw_yaml_find(item, "to");
     const char *name = nw_fault_name(fault->kind);
     if (fault->kind != NW_FAULT_LINK_DOWN && fault->kind != NW_FAULT_LINK_SLOW) {
-        NW_YAML_FAIL_IF(!rank || link || from || to, file, item, "'%s' happens to a rank; say 'rank: 3', or any", name);
+        NW_YAML_FAIL_IF(!rank || link || from || to, file, item,
+                        "'%s' happens to a rank; add 'rank: 3', or 'rank: any'", name);
         return read_rank(file, rank, "rank", &fault->rank);
     }
     NW_YAML_FAIL_IF(rank || (link ? from || to : !from || !to), file, item,
-                    "'%s' happens to a link; say 'link: [1, 2]', or 'from: 1' and 'to: 2' for one direction", name);
+                    "'%s' happens to a link; add 'link: [1, 2]', or 'from: 1' and 'to: 2' for one direction", name);
     NW_YAML_FAIL_IF(link && (link->kind != NW_YAML_LIST || link->count != 2), file, link,
                     "'link' takes a list of two ranks: 'link: [1, 2]'");
     fault->both_ways = link != NULL;
@@ -110,13 +112,14 @@ static nw_status read_end(const char *file, const nw_yaml *item, nw_fault *fault
     fault->until = NW_NEVER;
     NW_YAML_FAIL_IF(until && lasts, file, lasts, "'until' and 'for' both say when '%s' ends; remove one of them", name);
     if (fault->kind == NW_FAULT_PAUSE) {
-        NW_YAML_FAIL_IF(!lasts, file, item, "how long is the pause? Say 'for: 2 s'; for ever is 'kind: stop'");
+        NW_YAML_FAIL_IF(!lasts, file, item,
+                        "a pause needs a length; add 'for: 2 s', or use 'kind: stop', which never ends");
         NW_TRY(nw_yaml_get_time(file, item, "for", &fault->duration_ns));
         return NW_OK;
     }
     if (!until && !lasts) return NW_OK;
     NW_YAML_FAIL_IF(fault->kind == NW_FAULT_STOP || fault->kind == NW_FAULT_DIE, file, until ? until : lasts,
-                    "'%s' is for ever; for some time it is 'kind: pause' with 'for: 2 s'", name);
+                    "'%s' never ends; for a limited time use 'kind: pause' with 'for: 2 s'", name);
     NW_TRY(read_point(file, item, until ? "until" : "for", lasts != NULL, &by_step, &value));
     NW_YAML_FAIL_IF(by_step != fault->by_step, file, until ? until : lasts,
                     "'at' and '%s' count differently, one in steps, the other in time; use the same for both",
@@ -134,12 +137,13 @@ static nw_status read_fault(const char *file, const nw_yaml *item, int world, nw
     NW_TRY(nw_yaml_check_map(file, item, "a fault", keys, COUNT(keys)));
     NW_TRY(read_kind(file, item, &fault->kind));
     NW_TRY(read_subject(file, item, fault));
-    NW_YAML_FAIL_IF(!nw_yaml_find(item, "at"), file, item, "when? Say 'at: step 100' or 'at: 30 s'");
+    NW_YAML_FAIL_IF(!nw_yaml_find(item, "at"), file, item,
+                    "a fault needs a beginning; add 'at: step 100' or 'at: 30 s'");
     NW_TRY(read_point(file, item, "at", false, &fault->by_step, &fault->at));
     NW_TRY(read_end(file, item, fault));
     const bool slow = fault->kind == NW_FAULT_SLOW || fault->kind == NW_FAULT_LINK_SLOW;
-    NW_YAML_FAIL_IF(slow && !factor, file, item, "how slow? Say 'factor: 4x'");
-    NW_YAML_FAIL_IF(!slow && factor, file, factor, "'%s' has no factor; remove it", nw_fault_name(fault->kind));
+    NW_YAML_FAIL_IF(slow && !factor, file, item, "'slow' and 'link_slow' need a factor; add 'factor: 4x'");
+    NW_YAML_FAIL_IF(!slow && factor, file, factor, "'%s' takes no factor; remove it", nw_fault_name(fault->kind));
     NW_TRY(nw_yaml_get_factor(file, item, "factor", &fault->factor));
     snprintf(where, sizeof where, "%s:%d", file, item->line);
     return nw_fault_check(fault, world, NW_E_FILE, where);

@@ -88,7 +88,7 @@ void nw_options_help(unsigned command, FILE *out)
     for (int i = 0; i < nw_option_count(); i++)
         if (is_shown(nw_option_at(i), command) && nw_option_at(i)->commands != NW_COMMAND_ALL)
             print_option(nw_option_at(i), out);
-    fputs("  as every command:", out);
+    fputs("  of every command:", out);
     for (int i = 0; i < nw_option_count(); i++)
         if (nw_option_at(i)->commands == NW_COMMAND_ALL) fprintf(out, " --%s", nw_option_at(i)->name);
     fputc('\n', out);

@@ -22,7 +22,7 @@ typedef struct line {
     int at;
     nw_override *overrides;
     int override_count;
-    const char *grids; /* all of --grid so far */
+    const char *grids, *rules; /* all of --grid and of --codec-for so far */
 } line;
 
 static const nw_setting_source from_command_line = {NW_LAYER_COMMAND, "command line", "--"};
@@ -74,10 +74,13 @@ static nw_status take_option(line *l, nw_option_match match, const char *dashes,
         NW_FAIL_IF(l->at + 1 >= l->argc, NW_E_ARGUMENT, "%s%s needs a value: %s", dashes, shown, o->values);
         value = l->argv[++l->at];
     }
-    if (o->field == NW_BESIDE(experiment.grid)) { /* grids add up: each is a dimension of its own */
-        value = l->grids ? nw_bump_print(&l->settings->region, "%s\n%s", l->grids, value) : value;
+    const char **so_far = o->field == NW_BESIDE(experiment.grid)   ? &l->grids
+                          : o->field == NW_AT(codec.codec_for) ? &l->rules
+                                                               : NULL;
+    if (so_far) { /* they add up: each grid is a dimension of its own, each rule is for other tensors */
+        value = *so_far ? nw_bump_print(&l->settings->region, "%s\n%s", *so_far, value) : value;
         NW_TRY_MEMORY(value);
-        l->grids = value;
+        *so_far = value;
     }
     const nw_setting_source source = {NW_LAYER_COMMAND, "command line", dashes};
     return nw_settings_set_match(l->settings, match, shown, value, &source);
@@ -109,7 +112,7 @@ static nw_status take_letter(line *l, const char *text)
 {
     nw_option_match match = nw_option_find_letter(text[0], l->settings->command);
     NW_FAIL_IF(match.index < 0, NW_E_ARGUMENT,
-               "'-%s': there is no such letter here; options are written with two dashes, and --help lists them", text);
+               "'-%s': there is no such short option here; options begin with two dashes, and --help lists them", text);
     const char letter[2] = {text[0], 0}, *value = text[1] == 0 ? NULL : text[1] == '=' ? text + 2 : text + 1;
     return take_option(l, match, "-", letter, value);
 }
@@ -126,7 +129,7 @@ static nw_status take_all(line *l, int *positional)
         else if (options && text[0] == '-' && isalpha((unsigned char)text[1]))
             NW_TRY(take_letter(l, text + 1));
         else if (options && text[0] == '-' && text[1])
-            return NW_FAIL(NW_E_ARGUMENT, "'%s': options are written with two dashes; --help lists them", text);
+            return NW_FAIL(NW_E_ARGUMENT, "'%s': options begin with two dashes; --help lists them", text);
         else
             l->argv[(*positional)++] = text;
     }
@@ -140,9 +143,10 @@ static nw_status take_folder(line *l, int *positional)
     if (l->settings->command != NW_COMMAND_TRAIN || *positional == 0) return NW_OK;
     NW_FAIL_IF(*positional > 1, NW_E_ARGUMENT, "'%s' is not understood here; options begin with two dashes",
                l->argv[1]);
-    NW_FAIL_IF(stat(l->argv[0], &s) != 0 || !S_ISDIR(s.st_mode), NW_E_ARGUMENT,
-               "'%s' is not understood here: it is no option and no folder of data; for a network write --model %s",
-               l->argv[0], l->argv[0]);
+    NW_FAIL_IF(
+        stat(l->argv[0], &s) != 0 || !S_ISDIR(s.st_mode), NW_E_ARGUMENT,
+        "'%s' is not understood here: it is neither an option nor a folder of data; to choose a network write --model %s",
+        l->argv[0], l->argv[0]);
     *positional = 0;
     return nw_settings_set(l->settings, nw_option_find("data-dir", NW_COMMAND_TRAIN).index, "data-dir", l->argv[0],
                            &from_command_line);
@@ -161,7 +165,7 @@ static nw_status choose_demo(nw_settings *s)
         s->hints, s->hinted_set, s->hinted_set);
     nw_setting_source source = {NW_LAYER_DEFAULTS_SET, "nothing else was asked for", "--"};
     NW_TRY(nw_settings_set(s, nw_option_find("recipe", s->command).index, "recipe", "demo", &source));
-    return nw_settings_add_note(s, "no model, dataset or recipe is named: --recipe demo");
+    return nw_settings_add_note(s, "no model, dataset or recipe is given, so this is --recipe demo");
 }
 
 static nw_status take_files(line *l)

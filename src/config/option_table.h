@@ -32,21 +32,22 @@ typedef enum nw_option_status {
 } nw_option_status;
 
 /* X(identifier, name, summary) */
-#define NW_TOPIC_MAP(X)                                                             \
-    X(RUN, "run", "where a run comes from and what it leaves")                      \
-    X(MODEL, "model", "which network, and how it starts")                           \
-    X(DATA, "data", "which images, and what is done to them")                       \
-    X(TRAINING, "training", "how long, how often measured, the loss")               \
-    X(OPTIMIZER, "optimizer", "how gradients become updates")                       \
-    X(SCHEDULE, "schedule", "the learning rate over time")                          \
-    X(CHECKPOINT, "checkpoint", "what is saved, and going on from it")              \
-    X(GRADIENT, "gradient", "how one replica gets gradients: backprop, PETRA, ...") \
-    X(EXCHANGE, "exchange", "how replicas agree")                                   \
-    X(SERVER, "server", "the parameter server, and delays as it would have them")   \
-    X(CODEC, "codec", "what travels between them, and how it is compressed")        \
-    X(MEASURE, "measure", "benchmarks, evaluation, many runs")                      \
-    X(LAUNCH, "launch", "jobs of several ranks, and what happens when one is lost") \
-    X(ELSEWHERE, "elsewhere", "of other machines: accepted, with a note, no effect")
+#define NW_TOPIC_MAP(X)                                                                 \
+    X(RUN, "run", "which run, and the files that it writes")                            \
+    X(MODEL, "model", "the network and its initial weights")                            \
+    X(DATA, "data", "the dataset and its augmentation")                                 \
+    X(TRAINING, "training", "length, evaluation, loss")                                 \
+    X(OPTIMIZER, "optimizer", "how gradients become updates")                           \
+    X(SCHEDULE, "schedule", "the learning rate over time")                              \
+    X(CHECKPOINT, "checkpoint", "what is saved, and how a run is resumed")              \
+    X(GRADIENT, "gradient", "how one replica computes gradients: backprop, PETRA, ...") \
+    X(EXCHANGE, "exchange", "how replicas agree")                                       \
+    X(SERVER, "server", "the parameter server, and artificial delays")                  \
+    X(CODEC, "codec", "what travels between them, and how it is compressed")            \
+    X(DGC, "dgc", "deep gradient compression: falling ratios, memory, samples")         \
+    X(MEASURE, "measure", "benchmarks, evaluation, many runs")                          \
+    X(LAUNCH, "launch", "starting jobs of several ranks, and restarting them")          \
+    X(ELSEWHERE, "elsewhere", "options of other programs that have no effect here")
 
 typedef enum nw_topic {
 #define NW_TOPIC_ENUM(identifier, name, summary) NW_TOPIC_##identifier,
@@ -55,7 +56,7 @@ typedef enum nw_topic {
         NW_TOPICS
 } nw_topic;
 
-enum { NW_NO_FIELD = 0xffff, NW_OPTIONS_MOST = 256 };
+enum { NW_NO_FIELD = 0xffff, NW_OPTIONS_MOST = 320 };
 
 typedef struct nw_option {
     const char *name;

@@ -41,9 +41,10 @@ enum {
     NW_COMMAND_LAUNCH = 1 << 11,
     NW_COMMAND_BENCH_EXCHANGE = 1 << 12,
     NW_COMMAND_REPLAY = 1 << 13,
+    NW_COMMAND_PLAN = 1 << 14,
     NW_COMMAND_BENCH = NW_COMMAND_BENCH_TRAIN | NW_COMMAND_BENCH_CONV | NW_COMMAND_BENCH_LOADER |
                        NW_COMMAND_BENCH_CODEC | NW_COMMAND_BENCH_EXCHANGE,
-    NW_COMMAND_ALL = (1 << 14) - 1,
+    NW_COMMAND_ALL = (1 << 15) - 1,
 };
 
 typedef struct nw_int_list {
@@ -175,14 +176,39 @@ typedef struct nw_rate_settings {
     double lr_max;     /* inverse-sqrt; 0: none */
 } nw_rate_settings;
 
-/* Several replicas, and what travels between them. */
+/* Several replicas. */
 typedef struct nw_exchange_settings {
-    const char *exchange, *cluster, *faults, *calibrate, *bn_sync, *method; /* "" (cluster, faults, calibrate): none */
-    int world_size, virtual_ranks, delay, recalibrate_batches;              /* virtual_ranks 0: none */
+    const char *exchange, *cluster, *faults, *calibrate, *bn_sync; /* "" (cluster, faults, calibrate): none */
+    int world_size, virtual_ranks, delay, recalibrate_batches;     /* virtual_ranks 0: none */
     int64_t bucket_bytes, compare_every, trace_events;
     double timeout; /* seconds; 0: none */
     bool trace, record_events;
 } nw_exchange_settings;
+
+/* What travels between them; bench exchange has these too. */
+typedef struct nw_codec_settings {
+    const char *method;       /* one of codec.h, or dgc: topk, with a memory and an optimizer of its own */
+    const char *compress;     /* none, layerwise, bucket, entiremodel */
+    const char *collective;   /* auto, gather, owners */
+    const char *memory;       /* none, error, ef21 */
+    const char *values;       /* f32, fp16, bf16, or a number of bits */
+    const char *selection;    /* exact, sampled */
+    const char *norm;         /* l2, max */
+    const char *randomk_seed; /* shared, private */
+    const char *pack;         /* fixed, small */
+    nw_text_list codec_for;   /* "layer1.*=topk:0.1" */
+    double ratio, threshold, randk;
+    int qstates, bucket, powersgd_rank;
+    int64_t dense_below;
+    bool scaled, sparsification;
+    double sample_ratio, compress_upper_bound, compress_lower_bound;
+    int max_adaptation_iters;
+    bool strided_sample, resample;
+    int warmup_epochs;           /* -1: none */
+    nw_number_list warmup_coeff; /* empty: geometric */
+    double memory_momentum, memory_clip_norm;
+    bool memory_nesterov, momentum_masking;
+} nw_codec_settings;
 
 typedef struct nw_server_settings {
     const char *communication, *staleness, *server_correction;
@@ -201,7 +227,7 @@ typedef struct nw_delay_settings {
 
 typedef struct nw_bench_settings {
     const char *format; /* table, json */
-    int steps, repeats;
+    int steps, repeats, vectors;
     bool profile, fused;
 } nw_bench_settings;
 

@@ -68,7 +68,7 @@ static const struct row {
     {"train.compression.compress_lower_bound", "compress-lower-bound", NULL, NULL},
     {"train.compression.max_adaptation_iters", "max-adaptation-iters", NULL, NULL},
     {"train.compression.resample", "resample", NULL, NULL},
-    {"train.compression.fp16_values", "fp16-values", NULL, NULL},
+    {"train.compression.fp16_values", "fp16-values", NULL, "false"},
     {"train.compression.int32_indices", "int32-indices", NULL, NULL},
     {"train.compression.warmup_epochs", "ratio-warm-up", NULL, NULL},
     {"train.compression.warmup_coeff", "ratio-warm-up-list", NULL, NULL},
@@ -116,6 +116,7 @@ static nw_status set_ratio(const overriding *o, const char *text)
     NW_TRY(read_number(o, text, &value));
     NW_FAIL_IF(!(value > 0), NW_E_ARGUMENT, "%s takes a number above 0, not '%s'", o->name, text);
     nw_number_print(value > 1 ? 1 / value : value, number);
+    if (value > 1) NW_TRY(nw_settings_add_note(o->settings, "%s %s means a ratio of %s", o->name, text, number));
     return set_option(o, o->row->option, number);
 }
 

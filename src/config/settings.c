@@ -424,12 +424,13 @@ static nw_status note_algorithm(nw_settings *s)
     char asked[NW_WORDS_MOST];
     say_algorithm(s, asked);
     return nw_settings_add_note(
-        s, "%s means that backward %s; the gradient is that of backprop, computed here with all activations kept",
+        s, "%s means that backward %s; here plain backprop computes the same gradient, with all activations kept",
         asked, modes[mode - 2]);
 }
 
 nw_status nw_settings_finish(nw_settings *s)
 {
+    if (s->command & NW_COMMAND_BENCH_EXCHANGE) return nw_settings_finish_codec(s);
     if (!(s->command & (NW_COMMAND_TRAIN | NW_COMMAND_SWEEP | NW_COMMAND_REPRODUCE))) return NW_OK;
     NW_TRY(take_meaning(s));
     NW_TRY(scale_to_epochs(s));
@@ -440,6 +441,7 @@ nw_status nw_settings_finish(nw_settings *s)
         NW_TRY(nw_settings_replace(s, "nesterov", "false", ", without momentum"));
     NW_TRY(resolve_algorithm(s));
     NW_TRY(note_algorithm(s));
+    NW_TRY(nw_settings_finish_codec(s));
     NW_TRY(nw_settings_name_run(s, expected_ranks(s)));
     NW_TRY(note_hints(s));
     return note_ignored(s);

@@ -50,6 +50,10 @@ struct nw_settings {
         const char *from; /* "": the beginning */
         bool show;
     } replay;
+    struct {
+        const char *bandwidth, *latency, *overhead, *svg;
+        int ranks;
+    } plan;
 
     nw_bump region; /* all texts and lists */
     unsigned command;
@@ -97,6 +101,8 @@ const nw_slot *nw_settings_slot(const nw_settings *settings, const char *option)
 /* Applies a defaults set. */
 nw_status nw_settings_apply_defaults(nw_settings *settings, const char *name);
 
+/* What options of codecs leave unsaid (settings_codec.c). */
+nw_status nw_settings_finish_codec(nw_settings *settings);
 /* After all layers: --shorten and epochs, the algorithm, the run's name, notes on what has no effect. */
 nw_status nw_settings_finish(nw_settings *settings);
 

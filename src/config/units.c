@@ -77,8 +77,8 @@ const char *nw_units_time(const char *text, int64_t *ns, nw_complaint *c)
 {
     double value;
     if (!TAKE(text, times, &value))
-        return complain(c, "'%.60s' is no time; write a number and ns, us, ms, s, min or h, such as 50 us", text);
-    if (value < 0) return complain(c, "'%.60s' is negative, and time does not run backwards", text);
+        return complain(c, "'%.60s' is not a time; write a number and ns, us, ms, s, min or h, such as 50 us", text);
+    if (value < 0) return complain(c, "'%.60s' is negative; a time is at least 0", text);
     if (value > ten_years) return complain(c, "'%.60s' is more than ten years", text);
     *ns = llround(value);
     return NULL;
@@ -92,10 +92,11 @@ const char *nw_units_bandwidth(const char *text, double *bytes_per_second, nw_co
         return NULL;
     }
     if (!TAKE(text, bandwidths, &value))
-        return complain(c,
-                        "'%.60s' is no bandwidth; write a number and bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s, B/s, kB/s, "
-                        "MB/s, GB/s, TB/s, KiB/s, MiB/s or GiB/s, such as 10 Gbit/s, or unlimited",
-                        text);
+        return complain(
+            c,
+            "'%.60s' is not a bandwidth; write a number and bit/s, kbit/s, Mbit/s, Gbit/s, Tbit/s, B/s, kB/s, "
+            "MB/s, GB/s, TB/s, KiB/s, MiB/s or GiB/s, such as 10 Gbit/s, or unlimited",
+            text);
     if (!(value >= 1 && value <= 1e15))
         return complain(c, "'%.60s' is out of range: a bandwidth is at least 1 B/s and at most 1000 TB/s, or unlimited",
                         text);
@@ -107,7 +108,7 @@ const char *nw_units_factor(const char *text, double *factor, nw_complaint *c)
 {
     double value;
     if (!TAKE(text, factors, &value))
-        return complain(c, "'%.60s' is no factor; write a number and x, such as 4x", text);
+        return complain(c, "'%.60s' is not a factor; write a number and x, such as 4x", text);
     if (!(value > 0 && value <= 1e6))
         return complain(c, "'%.60s' is out of range: a factor is more than 0x and at most 1000000x", text);
     *factor = value;
@@ -142,14 +143,14 @@ const char *nw_units_noise(const char *text, int64_t latency_ns, nw_noise *noise
         *noise = (nw_noise){value > 0 ? kinds[i].kind : NW_NOISE_NONE, value};
         return NULL;
     }
-    return complain(c, "'%.60s' is no distribution; write none, lognormal 0.2, uniform 10%% or exponential 0.5%s", text,
-                    latency_ns >= 0 ? " (the last two also with a time: uniform 20 us)" : "");
+    return complain(c, "'%.60s' is not a distribution; write none, lognormal 0.2, uniform 10%% or exponential 0.5%s",
+                    text, latency_ns >= 0 ? " (the last two also with a time: uniform 20 us)" : "");
 }
 
 const char *nw_units_number(const char *text, double least, double most, double *number, nw_complaint *c)
 {
     const char *end = take_number(text, number);
-    if (!end || *end) return complain(c, "'%.60s' is no number", text);
+    if (!end || *end) return complain(c, "'%.60s' is not a number", text);
     if (!(*number >= least && *number <= most))
         return complain(c, "'%.60s' is out of range: from %g to %g is possible", text, least, most);
     return NULL;
@@ -158,7 +159,7 @@ const char *nw_units_number(const char *text, double least, double most, double 
 const char *nw_units_int(const char *text, int64_t least, int64_t most, int64_t *number, nw_complaint *c)
 {
     size_t digits = strspn(text + (*text == '-'), "0123456789");
-    if (digits == 0 || text[digits + (*text == '-')]) return complain(c, "'%.60s' is no whole number", text);
+    if (digits == 0 || text[digits + (*text == '-')]) return complain(c, "'%.60s' is not a whole number", text);
     *number = digits > 18 ? INT64_MAX : strtoll(text, NULL, 10);
     if (*number < least || *number > most)
         return complain(c, "'%.60s' is out of range: from %" PRId64 " to %" PRId64 " is possible", text, least, most);

@@ -84,8 +84,8 @@ static nw_status add_node(builder *b, const yaml_event_t *event, nw_yaml_kind ki
 
 static nw_status refuse_extras(const builder *b, const yaml_event_t *event, const void *anchor, const void *tag)
 {
-    if (anchor) return fail(b, event->start_mark, "anchors (&) are not taken here; write the value out");
-    if (tag) return fail(b, event->start_mark, "tags (!) are not taken here; write the plain value");
+    if (anchor) return fail(b, event->start_mark, "anchors (&) are not supported here; write the value out");
+    if (tag) return fail(b, event->start_mark, "tags (!) are not supported here; write the plain value");
     return NW_OK;
 }
 
@@ -97,7 +97,7 @@ static nw_status take_event(builder *b, const yaml_event_t *event, int *document
     case YAML_DOCUMENT_START_EVENT:
         return ++*documents > 1 ? fail(b, event->start_mark, "a second document begins; a file holds one") : NW_OK;
     case YAML_ALIAS_EVENT:
-        return fail(b, event->start_mark, "aliases (*) are not taken here; write the value out, or quote the text");
+        return fail(b, event->start_mark, "aliases (*) are not supported here; write the value out, or quote the text");
     case YAML_SCALAR_EVENT:
         NW_TRY(refuse_extras(b, event, event->data.scalar.anchor, event->data.scalar.tag));
         if (wants_key) return take_key(b, event);

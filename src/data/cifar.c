@@ -13,10 +13,11 @@ nw_status nw_cifar_count(size_t size, const char *name, int label_bytes, uint64_
 {
     size_t record = (size_t)label_bytes + NW_CIFAR_PIXELS;
     *count = size / record;
-    NW_FAIL_IF(size == 0 || size % record, NW_E_FILE,
-               "%s has %zu bytes, which is no whole number of records of %zu: the record at offset %zu is cut; get the "
-               "file again",
-               name, size, record, size - size % record);
+    NW_FAIL_IF(
+        size == 0 || size % record, NW_E_FILE,
+        "%s has %zu bytes, which is not a whole number of records of %zu: the record at offset %zu is cut; get the "
+        "file again",
+        name, size, record, size - size % record);
     return NW_OK;
 }
 

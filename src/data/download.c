@@ -140,8 +140,8 @@ static nw_status store(transfer *t, const char *data, size_t bytes)
         ssize_t n = write(t->fd, data, bytes);
         if (n < 0 && errno == EINTR) continue;
         NW_FAIL_IF(n <= 0, NW_E_SYSTEM,
-                   "%s cannot be written at offset %lld: %s; what is there is kept, and the same "
-                   "command goes on from it",
+                   "%s cannot be written at offset %lld: %s; what was received is kept; free some "
+                   "space and run the same command to continue",
                    t->part, (long long)t->held, n < 0 ? strerror(errno) : "nothing was taken");
         data += n;
         bytes -= (size_t)n;
@@ -152,7 +152,7 @@ static nw_status store(transfer *t, const char *data, size_t bytes)
     if (t->progress && (now - t->last_call > 100000000 || t->held == t->total)) {
         t->last_call = now;
         NW_FAIL_IF(!t->progress(t->context, t->url, t->held, t->total), NW_E_SYSTEM,
-                   "the download of %s was stopped; the same command goes on where it stopped", t->url);
+                   "the download of %s was stopped; run the same command again to continue", t->url);
     }
     return NW_OK;
 }

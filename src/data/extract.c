@@ -61,8 +61,9 @@ static nw_status extract_entry(struct archive *a, struct archive_entry *entry, c
     char path[NW_PATH_SIZE];
     if (archive_entry_filetype(entry) == AE_IFDIR) return NW_OK;
     NW_FAIL_IF(archive_entry_filetype(entry) != AE_IFREG || archive_entry_hardlink(entry), NW_E_FILE,
-               "%s holds '%s', which is no regular file; do not trust it", archive, name ? name : "?");
-    NW_FAIL_IF(!base, NW_E_FILE, "%s holds a file with the name '%s', which leads elsewhere; do not trust it", archive,
+               "%s holds '%s', which is not a regular file; do not trust this archive", archive, name ? name : "?");
+    NW_FAIL_IF(!base, NW_E_FILE,
+               "%s holds a file with the name '%s', which leads outside the folder; do not trust this archive", archive,
                name ? name : "?");
     NW_TRY(nw_path_put(path, folder, base));
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);

@@ -114,7 +114,7 @@ static nw_status find_directory(const uint8_t *data, size_t size, const char *na
     NW_FAIL_IF(size < 22, NW_E_FILE, "%s: %zu bytes are too few for a zip archive", name, size);
     size_t at = size - 22, lowest = size > 22 + 65535 ? size - 22 - 65535 : 0;
     while (nw_get_le32(data + at) != 0x06054b50) {
-        NW_FAIL_IF(at == lowest, NW_E_FILE, "%s: no end record: the archive is truncated or is no zip archive", name);
+        NW_FAIL_IF(at == lowest, NW_E_FILE, "%s: no end record: the file is truncated, or not a zip archive", name);
         at--;
     }
     *entries = nw_get_le16(data + at + 10);

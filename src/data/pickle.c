@@ -72,7 +72,7 @@ typedef struct machine {
 
 static nw_status bad_at(const machine *m, int line, const char *what)
 {
-    return nw_fail_at(NW_E_FILE, __FILE__, line, "%s: at offset %zu %s; it is no pickle of a known dataset", m->name,
+    return nw_fail_at(NW_E_FILE, __FILE__, line, "%s: at offset %zu %s; it is not a pickle of a known dataset", m->name,
                       m->start, what);
 }
 

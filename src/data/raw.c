@@ -140,7 +140,7 @@ nw_status nw_raw_parse(nw_dataset *d, const uint8_t *data, size_t size, const ch
     uint8_t digest[32];
     *names = NULL;
     NW_FAIL_IF(size < sizeof h || memcmp(data, magic, sizeof magic) != 0, NW_E_FILE,
-               "%s is no nowait-raw file of version 1 (offset 0); make it again with 'nowait data import'", name);
+               "%s is not a nowait-raw file of version 1 (offset 0); make it again with 'nowait data import'", name);
     memcpy(&h, data, sizeof h);
     NW_TRY(parse_header(d, &h, data, size, name, &head));
     bool ordered = (!h.names || inside(h.names, h.names_bytes, 1, head)) &&

@@ -116,7 +116,7 @@ static nw_status make_synthetic(nw_dataset *d, const nw_dataset_options *o, cons
 
 const nw_reader nw_reader_synthetic = {
     .name = "synthetic",
-    .summary = "textures that are made, not read: 10,000 + 2,000 of any size and number of classes",
+    .summary = "generated textures, 10,000 + 2,000 of any size and number of classes",
     .no_files = true,
     .open = make_synthetic,
 };

@@ -10,6 +10,13 @@
  * whole step of time. A run that drains applies the last one too, and so does delay 0 where a checkpoint of delay 1
  * brings one.
  *
+ * Plain epochs (warm_up.h): a second reduction, of the same buckets but with compressed items as they are, which shares
+ * the first one's memory: so what was kept back is delivered in the first step of such an epoch, and momentum goes on
+ * (memory.h). What owners kept back stays with the first until it is used again. The change is made at the first gradient
+ * of an epoch, when all means of the other reduction are here; with delay 1 that gradient waits for them, once.
+ *
+ * Clipping (warm_up.h) needs the norm of the whole gradient, so that nothing is given before all of it is final.
+ *
  * Stopping. A member that is asked to stop before it begins gradient t says so in its contributions to t, and owners
  * pass it on with the mean: the run ends after t + 1 + delay gradients. All know in time, since none begins that
  * gradient before it has all means of t.
@@ -19,7 +26,9 @@
  * 1) rounds under way at most.
  */
 #include "exchange/exchange.h"
+#include "codec/kernels.h"
 #include "exchange/reduce.h"
+#include "exchange/warm_up.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -27,10 +36,17 @@
 typedef struct allreduce {
     nw_machine base;
     const nw_params *params;
-    nw_layout layout;
-    nw_reduce *reduce;
+    nw_layout layout, plain_layout;
+    nw_reduce *reduce;        /* one of these: that of the last gradient */
+    nw_reduce *coded, *plain; /* plain: of epochs that are not compressed; NULL: there are none */
     int delay;
-    bool in_place;       /* sums are made in the gradient */
+    bool in_place;    /* sums are made in the gradient */
+    bool postponed;   /* a gradient is there and waits for means of the other reduction */
+    double clip_norm; /* 0: none */
+    int64_t freeze;   /* batches that are exchanged plainly before momentum travels */
+    double *norm_parts;
+    int64_t clipped; /* gradients whose norm was looked at */
+    nw_pool *pool;
     float *delayed[2];   /* delay 1: means of even and of odd steps */
     float *carried;      /* delay 0: a mean that a checkpoint with delay 1 held back, until it is applied */
     int64_t step;        /* gradients computed */
@@ -44,13 +60,21 @@ typedef struct allreduce {
     nw_count count;
 } allreduce;
 
+enum { PLAIN_CHANNEL = NW_CHANNEL_EXCHANGE + 4 }; /* behind those of rounds of floats */
+
+static void say_until(const allreduce *a, int64_t until)
+{
+    nw_reduce_say(a->coded, until);
+    if (a->plain) nw_reduce_say(a->plain, until);
+}
+
 /* The run ends earlier than it should, and goes on from there later as if it had not. */
 static void stop_at(allreduce *a, int64_t until)
 {
     if (until >= a->go.until) return;
     a->go.until = until;
     a->go.drain = false;
-    nw_reduce_say(a->reduce, until);
+    say_until(a, until);
 }
 
 static nw_status take_message(allreduce *a, nw_actions *actions, nw_message *m)
@@ -58,7 +82,60 @@ static nw_status take_message(allreduce *a, nw_actions *actions, nw_message *m)
     int from;
     NW_TRY(nw_machine_sender(&a->base, m, &from));
     if (m->header->until > 0) stop_at(a, (int64_t)m->header->step + m->header->until); /* a mean that follows says so */
-    return nw_reduce_take(a->reduce, actions, m, from);
+    bool plain = a->plain && m->header->channel == PLAIN_CHANNEL;
+    NW_TRY(nw_reduce_take(plain ? a->plain : a->coded, actions, m, from));
+    if (a->plain) nw_reduce_begin_at(a->reduce == a->plain ? a->coded : a->plain, nw_reduce_completed(a->reduce));
+    return NW_OK;
+}
+
+/* ---- gradients are given ----------------------------------------------------------------------------------------- */
+
+/* Shortens the gradient if it is too long: where there is a memory, when it is taken there; else here. */
+static void clip_gradient(allreduce *a, nw_actions *actions)
+{
+    float *g = a->params->gradients;
+    size_t floats = a->params->learned.floats;
+    if (a->clip_norm <= 0 || a->clipped > a->step) return;
+    a->clipped = a->step + 1;
+    float clip = nw_local_clip_factor(g, floats, a->clip_norm, a->base.group.count, a->norm_parts, a->pool);
+    nw_actions_touch(actions, g, floats, clip < 1);
+    nw_reduce_clip(a->coded, clip);
+    if (a->plain) nw_reduce_clip(a->plain, clip);
+    for (int k = 0; k < a->layout.count && clip < 1; k++) {
+        const nw_block *b = &a->layout.at[k].block;
+        if (!a->layout.at[k].dense && nw_reduce_memory(a->coded)) continue;
+        for (int t = 0; t < b->tile_count; t++)
+            nw_codec_kernels_best()->scale(g + b->tiles[t].first, clip, b->tiles[t].count);
+    }
+}
+
+/* Gives what lies at `first` and behind it. False: nothing was given, since means of what came before a
+ * change are missing. */
+static nw_status give_gradient(allreduce *a, nw_actions *actions, int64_t clock, size_t first, bool *given)
+{
+    nw_memory *memory = nw_reduce_memory(a->coded);
+    bool early = clock < a->freeze;
+    bool plain = a->plain && (early || nw_warm_up_is_plain(&a->layout, a->base.group.count, clock));
+    nw_reduce *wanted = plain ? a->plain : a->coded;
+    bool same = wanted == a->reduce && (!memory || memory->early == early);
+    *given = same || nw_reduce_completed(a->reduce) == a->step;
+    if (!*given || (a->clip_norm > 0 && first > 0)) return NW_OK;
+    if (wanted != a->reduce) nw_reduce_begin_at(wanted, a->step);
+    a->reduce = wanted;
+    if (memory) memory->early = early;
+    clip_gradient(a, actions);
+    return nw_reduce_give(wanted, actions, a->step, clock, first, a->params->gradients);
+}
+
+/* The gradient is complete. */
+static nw_status give_rest(allreduce *a, nw_actions *actions, int64_t clock)
+{
+    bool given;
+    NW_TRY(give_gradient(a, actions, clock, 0, &given));
+    a->clocks[a->step & 1] = clock;
+    a->postponed = !given;
+    a->step += given;
+    return NW_OK;
 }
 
 /* ---- the state machine ------------------------------------------------------------------------------------------- */
@@ -101,17 +178,20 @@ static void count_step(allreduce *a, nw_actions *actions)
 }
 
 /* What comes next, if anything can. */
-static void go_on(allreduce *a, nw_actions *actions)
+static nw_status go_on(allreduce *a, nw_actions *actions)
 {
-    if (a->applying || a->asked) return;
+    if (a->applying || a->asked) return NW_OK;
+    if (a->postponed) NW_TRY(give_rest(a, actions, a->clocks[a->step & 1]));
+    if (a->postponed) return NW_OK;
     if (a->step - a->applied > may_wait(a)) {
         if (nw_reduce_completed(a->reduce) > a->applied) update(a, actions);
-        return;
+        return NW_OK;
     }
     count_step(a, actions);
-    if (a->step >= a->go.until) return;
+    if (a->step >= a->go.until) return NW_OK;
     a->asked = true;
     nw_actions_task(actions, (nw_task){.kind = NW_TASK_GRADIENT, .number = a->step});
+    return NW_OK;
 }
 
 static nw_status gradient_done(allreduce *a, nw_actions *actions, const nw_task *task)
@@ -121,18 +201,16 @@ static nw_status gradient_done(allreduce *a, nw_actions *actions, const nw_task 
         a->go.until = a->step;
         return NW_OK;
     }
-    NW_TRY(nw_reduce_give(a->reduce, actions, a->step, task->clock, 0, a->params->gradients));
-    a->clocks[a->step & 1] = task->clock;
-    a->step++;
-    return NW_OK;
+    return give_rest(a, actions, task->clock);
 }
 
 static nw_status handle(nw_machine *m, const nw_event *event, nw_actions *actions)
 {
     allreduce *a = (allreduce *)m;
+    bool given;
     switch (event->kind) {
     case NW_EVENT_FINAL:
-        return nw_reduce_give(a->reduce, actions, a->step, event->task->clock, event->first, a->params->gradients);
+        return give_gradient(a, actions, event->task->clock, event->first, &given);
     case NW_EVENT_DONE:
         if (event->task->kind == NW_TASK_GRADIENT) {
             NW_TRY(gradient_done(a, actions, event->task));
@@ -148,22 +226,21 @@ static nw_status handle(nw_machine *m, const nw_event *event, nw_actions *action
         break;
     case NW_EVENT_GO:
         a->go = *event->go;
-        nw_reduce_say(a->reduce, 0);
+        say_until(a, 0);
         break;
     case NW_EVENT_STOP:
-        stop_at(a, a->step + a->asked + (a->base.group.count > 1 ? 1 + a->delay : 0));
+        stop_at(a, a->step + (a->asked || a->postponed) + (a->base.group.count > 1 ? 1 + a->delay : 0));
         break;
     default:
         return NW_OK;
     }
-    go_on(a, actions);
-    return NW_OK;
+    return go_on(a, actions);
 }
 
 static bool is_quiescent(const nw_machine *m)
 {
     const allreduce *a = (const allreduce *)m;
-    return nw_reduce_completed(a->reduce) == a->step && !a->applying && !a->asked &&
+    return nw_reduce_completed(a->reduce) == a->step && !a->applying && !a->asked && !a->postponed &&
            a->step - a->applied <= may_wait(a);
 }
 
@@ -179,7 +256,7 @@ static void state(nw_machine *m, nw_state *s)
     nw_state_integer(s, "clock", NW_STATE_KEPT, &a->clock);
     if (a->held > 0 && held_back(a))
         nw_state_vector(s, "delayed", NW_STATE_KEPT, held_back(a), 0, a->params->learned.floats);
-    nw_reduce_state(a->reduce, s);
+    nw_reduce_state(a->coded, s);
 }
 
 static nw_status loaded(nw_machine *m)
@@ -191,7 +268,9 @@ static nw_status loaded(nw_machine *m)
                " of them not applied, which is impossible; use an earlier checkpoint",
                m->updates, a->held);
     a->step = m->updates;
-    nw_reduce_begin_at(a->reduce, a->step);
+    a->clipped = a->step;
+    nw_reduce_begin_at(a->coded, a->step);
+    if (a->plain) nw_reduce_begin_at(a->plain, a->step);
     a->applied = a->step - a->held;
     a->clocks[a->applied & 1] = a->clock;
     if (a->applied == a->step || a->delay) return NW_OK;
@@ -204,8 +283,11 @@ static nw_status loaded(nw_machine *m)
 static void allreduce_free(nw_machine *m)
 {
     allreduce *a = (allreduce *)m;
-    nw_reduce_free(a->reduce);
+    nw_reduce_free(a->plain); /* shares a memory */
+    nw_reduce_free(a->coded);
+    nw_layout_free(&a->plain_layout);
     nw_layout_free(&a->layout);
+    free(a->norm_parts);
     free(a->delayed[0]);
     free(a->delayed[1]);
     free(a->carried);
@@ -219,18 +301,51 @@ static bool is_exact(const nw_layout *l)
     return exact;
 }
 
+/* Whether the memory changes means. */
+static nw_status find_reduced(const nw_memory_options *o, int delay, bool *reduced)
+{
+    const nw_memory_ops *ops;
+    *reduced = false;
+    if (!o->name) return NW_OK;
+    NW_TRY(nw_memory_find(o->name, &ops));
+    NW_FAIL_IF(
+        ops->common && delay, NW_E_ARGUMENT,
+        "memory %s begins with the mean of the last gradients, which is not there yet where updates are delayed; "
+        "choose --delay 0",
+        ops->name);
+    *reduced = ops->reduced != NULL;
+    return NW_OK;
+}
+
+static nw_status make_plain(allreduce *a, nw_layout_options layout, nw_reduce_options r)
+{
+    if (a->freeze == 0 && !nw_warm_up_has_plain(&a->layout, a->base.group.count)) return NW_OK;
+    layout.plainly = true;
+    NW_TRY(nw_layout_make(&a->plain_layout, &layout));
+    r.layout = &a->plain_layout;
+    r.channel = PLAIN_CHANNEL;
+    r.share = nw_reduce_memory(a->coded);
+    r.memory = (nw_memory_options){0};
+    return nw_reduce_create(&a->plain, &r);
+}
+
 static nw_status make_allreduce(allreduce *a, const nw_exchange_options *o)
 {
     size_t floats = o->params->learned.floats;
     nw_layout_options layout = o->layout;
     layout.segments = &o->params->learned;
     layout.cuts = o->group.count;
+    bool reduced;
     NW_TRY(nw_layout_make(&a->layout, &layout));
-    a->in_place = is_exact(&a->layout) && a->delay == 0;
+    NW_TRY(nw_layout_check_memory(&a->layout, &o->memory));
+    NW_TRY(find_reduced(&o->memory, o->delay, &reduced));
+    if (a->clip_norm > 0) NW_NEW(a->norm_parts, nw_local_clip_parts(floats) + 1, "a norm of %zu floats", floats);
+    a->in_place = is_exact(&a->layout) && a->delay == 0 && !reduced;
     nw_reduce_options r = {.machine = &a->base,
                            .channel = NW_CHANNEL_EXCHANGE,
                            .layout = &a->layout,
                            .memory = o->memory,
+                           .travel = o->travel,
                            .pool = o->pool,
                            .slots = 2 * (a->delay + 1),
                            .in_place = a->in_place,
@@ -239,7 +354,9 @@ static nw_status make_allreduce(allreduce *a, const nw_exchange_options *o)
         a->delayed[i] = r.targets[i] = calloc(floats + 1, sizeof(float));
         NW_FAIL_IF(!a->delayed[i], NW_E_MEMORY, "no memory for a mean of %zu parameters", floats);
     }
-    return nw_reduce_create(&a->reduce, &r);
+    NW_TRY(nw_reduce_create(&a->coded, &r));
+    a->reduce = a->coded;
+    return make_plain(a, layout, r);
 }
 
 nw_status nw_allreduce_create(nw_machine **out, const nw_exchange_options *o)
@@ -253,6 +370,9 @@ nw_status nw_allreduce_create(nw_machine **out, const nw_exchange_options *o)
     a->report = o->report;
     a->params = o->params;
     a->delay = o->delay;
+    a->pool = o->pool;
+    a->clip_norm = o->memory.clip_norm;
+    a->freeze = o->memory.freeze;
     NW_TRY_OR(make_allreduce(a, o), allreduce_free(&a->base));
     *out = &a->base;
     return NW_OK;

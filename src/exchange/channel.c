@@ -1,9 +1,14 @@
 /* channel.c - see channel.h. */
 #include "exchange/channel.h"
 
+#include "base/clock.h"
+
+#include "codec/kernels.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- encoding ---------------------------------------------------------------------------------------------------- */
 
@@ -58,7 +63,7 @@ static nw_encoding encoding(nw_channel *c, int bucket, nw_moment when, const flo
                          .memory = c->o.layout->at[bucket].dense ? NULL : c->memory,
                          .key = {(uint64_t)when.step, (uint32_t)c->o.number, (uint32_t)c->o.member},
                          .ratio = nw_codec_ratio(b->codec, when.clock),
-                         .clip = 1,
+                         .clip = c->clip,
                          .vector = vector,
                          .kept = c->kept ? c->kept[bucket] : NULL,
                          .partial = c->partial,
@@ -83,6 +88,7 @@ static nw_status name_tensor(const nw_channel *c, const nw_encoding *e, nw_statu
 nw_status nw_channel_encode(nw_channel *c, nw_actions *actions, int bucket, nw_moment when, const float *vector,
                             int skip, nw_plain plain, nw_message **by_cut)
 {
+    int64_t began_ns = nw_now_ns();
     nw_encoding e = encoding(c, bucket, when, vector);
     const nw_block *b = e.block;
     if (plain) {
@@ -95,34 +101,69 @@ nw_status nw_channel_encode(nw_channel *c, nw_actions *actions, int bucket, nw_m
     NW_TRY_OR(name_tensor(c, &e, nw_codec_end(&e, c->o.pool)), drop_messages(by_cut, b->cut_count));
     for (int i = 0; i < b->cut_count; i++) {
         if (!by_cut[i]) continue;
+        nw_travel_add(c->o.travel, e.codec, b->cut_floats[i], by_cut[i]->payload, e.encoded[i]);
         fill_header(c, &e, i, when.version, by_cut[i]->header);
         by_cut[i]->header->bucket = (uint32_t)bucket;
         nw_channel_touch(actions, b, i, vector, false);
         actions->touched += e.encoded[i].bytes;
         if (e.memory) actions->touched += 2 * b->cut_floats[i] * sizeof(float);
     }
+    if (c->o.travel) c->o.travel->encode_ns += nw_now_ns() - began_ns;
     return NW_OK;
 }
 
-void nw_channel_give(nw_channel *c, nw_actions *actions, int bucket, nw_moment when, const float *vector, int round,
-                     float *out)
+nw_status nw_channel_give(nw_channel *c, nw_actions *actions, int bucket, nw_moment when, const float *vector,
+                          int round, float *out)
 {
-    nw_encoding e = encoding(c, bucket, when, vector);
-    nw_codec_give(&e, round, out, c->o.pool);
-    if (round == 0 || !e.memory) nw_channel_touch(actions, e.block, 0, vector, false);
-    if (e.memory) actions->touched += (round == 0 ? 2 : 1) * e.block->floats * sizeof(float);
+    nw_encoding e = encoding(c, bucket, when, c->copy ? c->copy : vector);
+    for (int t = 0; t < e.block->tile_count && c->copy && round == 0; t++) {
+        const nw_tile *tile = &e.block->tiles[t];
+        memcpy(c->copy + tile->first, vector + tile->first, tile->count * sizeof(float));
+    }
+    NW_TRY(name_tensor(c, &e, nw_codec_give(&e, round, out, c->o.pool)));
+    if (round == 0) nw_channel_touch(actions, e.block, 0, vector, false);
+    if (e.memory || c->copy) actions->touched += (round == 0 ? 2 : 1) * e.block->floats * sizeof(float);
     actions->touched += nw_codec_round_floats(e.block, round) * sizeof(float);
+    return NW_OK;
 }
 
 void nw_channel_turn(nw_channel *c, nw_actions *actions, int bucket, nw_moment when, const float *vector, int round,
                      const float *mean, float *target)
 {
-    nw_encoding e = encoding(c, bucket, when, vector);
+    nw_encoding e = encoding(c, bucket, when, c->copy ? c->copy : vector);
     nw_codec_turn(&e, round, mean, target, c->o.pool);
     actions->touched += nw_codec_round_floats(e.block, round) * sizeof(float);
     if (!target) return;
     nw_channel_touch(actions, e.block, 0, target, true);
     if (e.memory) actions->touched += 2 * e.block->floats * sizeof(float);
+}
+
+typedef struct reduced_job {
+    nw_memory *memory;
+    const nw_bucket *bucket;
+    float *mean;
+} reduced_job;
+
+static void reduced_tile(void *context, int index, int worker)
+{
+    const reduced_job *j = context;
+    const nw_tile *tile = &j->bucket->block.tiles[index];
+    (void)worker;
+    j->memory->ops->reduced(j->memory, tile, j->mean + tile->first, j->bucket->dense);
+}
+
+void nw_channel_reduced(nw_channel *c, nw_actions *actions, int bucket, float *mean)
+{
+    const nw_bucket *b = &c->o.layout->at[bucket];
+    reduced_job j = {c->memory, b, mean};
+    if (!c->memory || !c->memory->ops->reduced || (!c->memory->ops->common && c->memory->ops->estimates == b->dense))
+        return;
+    if (c->o.pool)
+        nw_pool_run(c->o.pool, b->block.tile_count, reduced_tile, &j);
+    else
+        for (int t = 0; t < b->block.tile_count; t++) reduced_tile(&j, t, 0);
+    for (int i = 0; i < b->block.cut_count; i++) nw_channel_touch(actions, &b->block, i, mean, true);
+    actions->touched += 3 * b->block.floats * sizeof(float);
 }
 
 /* ---- decoding ---------------------------------------------------------------------------------------------------- */
@@ -166,18 +207,40 @@ nw_status nw_channel_decode(nw_channel *c, nw_actions *actions, const nw_message
     else
         nw_actions_touch(actions, out, h->count, true);
     actions->touched += h->bytes + (add ? h->count * sizeof(float) : 0);
-    return nw_codec_decode(&d, out, where, add, c->o.pool);
+    int64_t began_ns = nw_now_ns();
+    nw_status status = nw_codec_decode(&d, out, where, add, c->o.pool);
+    if (c->o.travel) c->o.travel->decode_ns += nw_now_ns() - began_ns;
+    return status;
 }
 
+nw_status nw_channel_decode_own(nw_channel *c, nw_actions *actions, const nw_message *m, float *out, bool add)
+{
+    const nw_header *h = m->header;
+    nw_decoding d = decoding(c, m, c->o.member, &c->parts[h->bucket], 0);
+    actions->touched += h->bytes + (add ? 2 : 1) * h->count * sizeof(float);
+    return nw_codec_decode(&d, out, NW_AT_KEPT, add, c->o.pool);
+}
+
+static void negate(float *u, const nw_block *b, int cut)
+{
+    for (int t = b->cut_tile[cut]; t < b->cut_tile[cut + 1]; t++)
+        nw_codec_kernels_best()->scale(u + b->tiles[t].kept, -1, b->tiles[t].count);
+}
+
+/* h - d is -(-h + d). */
 nw_status nw_channel_undo(nw_channel *c, nw_actions *actions, const nw_message *m, bool *kept)
 {
     const nw_header *h = m->header;
     const nw_block *b = c->parts ? &c->parts[h->bucket] : nw_channel_block(c, h);
-    *kept = c->memory != NULL && !c->o.layout->at[h->bucket].dense && h->codec != NW_CODEC_NONE;
+    *kept = c->memory != NULL && !c->o.layout->at[h->bucket].dense && h->codec == (uint8_t)b->codec->ops->id;
     if (!*kept) return NW_OK;
     nw_decoding d = decoding(c, m, c->o.member, b, c->parts ? 0 : h->part);
     actions->touched += h->bytes + 2 * h->count * sizeof(float);
-    return nw_codec_decode(&d, c->memory->v, NW_AT_KEPT, true, c->o.pool);
+    if (!c->memory->ops->estimates) return nw_codec_decode(&d, c->memory->v, NW_AT_KEPT, true, c->o.pool);
+    negate(c->memory->u, b, d.cut);
+    nw_status status = nw_codec_decode(&d, c->memory->u, NW_AT_KEPT, true, c->o.pool);
+    negate(c->memory->u, b, d.cut);
+    return status;
 }
 
 /* ---- state and life ---------------------------------------------------------------------------------------------- */
@@ -206,15 +269,68 @@ static void list_kept(nw_channel *c, int bucket, nw_state *s)
     }
 }
 
+static void list_delivered(nw_channel *c, const char *name, float *data, nw_state *s)
+{
+    nw_state_vector(s, name, NW_STATE_DELIVERED, data, 0, c->memory->floats);
+    s->at[s->count - 1].mean = c->o.mean;
+}
+
+static bool is_dense(const nw_layout *l, size_t first)
+{
+    for (int k = 0; k < l->count; k++)
+        for (int t = 0; t < l->at[k].block.tile_count && l->at[k].dense; t++)
+            if (l->at[k].block.tiles[t].first == first) return true;
+    return false;
+}
+
+/* Momentum of compressed items is each member's own. That of dense ones is the same everywhere: it is listed again, so
+ * that in another world it is read last. */
+static void list_momentum(nw_channel *c, nw_state *s)
+{
+    const nw_segments *segments = c->o.layout->segments;
+    char name[NW_STATE_NAME];
+    snprintf(name, sizeof name, "%s_momentum", c->o.name);
+    if (c->memory->ops->common) {
+        nw_state_vector(s, name, NW_STATE_KEPT, c->memory->u, 0, c->memory->floats);
+        return;
+    }
+    list_delivered(c, name, c->memory->u, s);
+    for (int i = 0; i < segments->count; i++) {
+        size_t first = segments->at[i].offset;
+        int64_t count = (int64_t)segments->at[i].count;
+        if (!is_dense(c->o.layout, first)) continue;
+        snprintf(name, sizeof name, "%s_momentum.dense.%d", c->o.name, i);
+        nw_state_tensor(s, name, NW_STATE_KEPT, NW_STATE_F32, 1, &count, c->memory->u + first);
+    }
+}
+
+/* What receivers think of each member's gradient, and the mean of that, which begins all of them in another world. */
+static void list_estimates(nw_channel *c, nw_state *s)
+{
+    char name[NW_STATE_NAME];
+    snprintf(name, sizeof name, "%s_estimate", c->o.name);
+    nw_state_vector(s, name, NW_STATE_KEPT, c->memory->mean, 0, c->memory->floats);
+    nw_state_vector(s, name, NW_STATE_FOLLOWS, c->memory->u, 0, c->memory->floats);
+}
+
 void nw_channel_state(nw_channel *c, nw_state *s)
 {
     for (int b = 0; c->kept && b < c->o.layout->count; b++)
         if (c->kept[b]) list_kept(c, b, s);
-    if (!c->memory) return;
+    if (!c->memory || c->o.share) return;
+    if (c->o.restarts) {
+        int64_t count = (int64_t)c->memory->floats;
+        if (count > 0) nw_state_tensor(s, c->o.name, NW_STATE_OWN, NW_STATE_F32, 1, &count, c->memory->v);
+        return;
+    }
     for (int b = 0; c->parts && b < c->o.layout->count; b++) list_part(c, &c->parts[b], s);
     if (c->parts) return;
-    nw_state_vector(s, c->o.name, NW_STATE_DELIVERED, c->memory->v, 0, c->memory->floats);
-    s->at[s->count - 1].mean = c->o.mean;
+    if (c->memory->ops->estimates) {
+        list_estimates(c, s);
+        return;
+    }
+    list_delivered(c, c->o.name, c->memory->v, s);
+    if (c->memory->u) list_momentum(c, s);
 }
 
 static nw_status make_parts(nw_channel *c, size_t *floats)
@@ -277,12 +393,17 @@ static nw_status make_channel(nw_channel *c)
     NW_NEW(c->out, cuts + 1, "%zu cuts", cuts);
     NW_NEW(c->encoded, cuts + 1, "%zu cuts", cuts);
     NW_TRY(make_scratch(c));
-    return nw_memory_create(&c->memory, &c->o.memory, floats);
+    c->memory = c->o.share;
+    if (!c->memory) NW_TRY(nw_memory_create(&c->memory, &c->o.memory, floats));
+    for (int b = 0; b < l->count && c->o.only < 0 && !c->memory && !c->copy; b++)
+        if (l->at[b].summed && l->at[b].block.codec->ops->rounds->count > 1)
+            NW_NEW(c->copy, floats + 1, "a copy of %zu floats", floats);
+    return NW_OK;
 }
 
 nw_status nw_channel_make(nw_channel *channel, const nw_channel_options *options)
 {
-    *channel = (nw_channel){.o = *options};
+    *channel = (nw_channel){.o = *options, .clip = 1};
     NW_TRY_OR(make_channel(channel), nw_channel_free(channel));
     return NW_OK;
 }
@@ -293,10 +414,11 @@ void nw_channel_free(nw_channel *c)
     for (int b = 0; c->kept && b < c->o.layout->count; b++) free(c->kept[b]);
     free(c->kept);
     free(c->parts);
+    free(c->copy);
     free(c->partial);
     free(c->out);
     free(c->encoded);
     nw_scratch_free(&c->scratch);
-    nw_memory_free(c->memory);
+    if (!c->o.share) nw_memory_free(c->memory);
     *c = (nw_channel){0};
 }

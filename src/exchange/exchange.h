@@ -17,6 +17,7 @@
 #include "base/pool.h"
 #include "codec/memory.h"
 #include "exchange/layout.h"
+#include "exchange/travel.h"
 #include "net/machine.h"
 
 /* What a server does with a gradient that is older than it should be. */
@@ -26,9 +27,10 @@ typedef enum nw_correction { NW_CORRECT_NONE, NW_CORRECT_INVERSE, NW_CORRECT_DC 
 
 typedef struct nw_exchange_options {
     const char *name;
-    nw_group group;           /* who exchanges */
-    const nw_params *params;  /* whose gradients are exchanged; outlives the exchange */
-    nw_layout_options layout; /* what travels: codecs, scope, bucket_bytes, gather; the exchange fills in the rest */
+    nw_group group;          /* who exchanges */
+    const nw_params *params; /* whose gradients are exchanged; outlives the exchange */
+    nw_layout_options
+        layout; /* what travels: codecs, scope, bucket_bytes, collective; the exchange fills in the rest */
     nw_memory_options memory; /* of what codecs do not deliver */
     nw_pool *pool;            /* encodes and decodes; outlives the exchange. NULL: the calling thread does */
     int delay;                /* allreduce: 0, or 1 */
@@ -44,6 +46,7 @@ typedef struct nw_exchange_options {
     double dc_lambda;
     size_t memory_bytes; /* of gradients that a server holds at most, but for one, which always fits; 0: any number */
     int64_t deadline_ns; /* after which a worker that says nothing is dropped; 0: never */
+    nw_travel *travel;   /* what encoding costs; outlives the exchange; NULL: nothing is counted */
     const void *report;  /* of this rank's last gradient, filled by whoever computes; goes where the world is counted */
     size_t report_bytes;
 } nw_exchange_options;
@@ -65,5 +68,7 @@ nw_status nw_passes_create(nw_machine **pipeline, nw_machine *exchange, const nw
 int nw_server_workers(const nw_exchange_options *options);
 int nw_server_servers(const nw_exchange_options *options);
 size_t nw_server_holds(const nw_exchange_options *options, size_t floats);
+/* ... and of what workers have of these, where codecs lose something of differences (server_shadows.c). */
+size_t nw_server_shadow_bytes(const nw_exchange_options *options, const nw_segments *segments);
 
 #endif

@@ -17,9 +17,17 @@ typedef struct making {
     uint32_t items; /* so far */
 } making;
 
+static uint32_t rows_of(const nw_layout_options *o, int segment)
+{
+    const nw_segment *s = &o->segments->at[segment];
+    return o->scope == NW_SCOPE_LAYER && s->dims > 1 ? (uint32_t)s->shape[0] : 1;
+}
+
 static const nw_codec *codec_of(const nw_layout_options *o, int segment)
 {
-    return o->codecs ? o->codecs[segment] : o->codec;
+    const nw_codec *codec = o->codecs ? o->codecs[segment] : o->codec;
+    bool fits = !codec->ops->gains || codec->ops->gains(codec, rows_of(o, segment), o->segments->at[segment].count);
+    return fits ? codec : o->dense ? o->dense : &nw_codec_plain;
 }
 
 /* Puts segments into buckets, from the last to the first. Each codec has at most one bucket that is not full. */
@@ -91,6 +99,18 @@ static size_t cut_begin(const making *m, const nw_extent *extents, int count, si
     return at;
 }
 
+/* Of all items, each counted for itself. */
+static uint64_t count_entries(const nw_codec *codec, const nw_extent *extents, int count)
+{
+    uint64_t entries = 0;
+    for (int i = 0, next; i < count; i = next) {
+        size_t floats = 0;
+        for (next = i; next < count && extents[next].item == extents[i].item; next++) floats += extents[next].count;
+        entries += nw_mode_entries(codec, floats);
+    }
+    return entries;
+}
+
 static nw_status make_bucket(making *m, int b)
 {
     const nw_segments *s = m->o->segments;
@@ -101,13 +121,17 @@ static nw_status make_bucket(making *m, int b)
     for (int i = bucket->first_segment; i <= bucket->last_segment; i++)
         if (m->bucket_of[i] == b) {
             int item = m->o->scope == NW_SCOPE_LAYER ? count : 0;
-            bool matrix = m->o->scope == NW_SCOPE_LAYER && s->at[i].dims > 1;
-            m->extents[count++] =
-                (nw_extent){s->at[i].offset, s->at[i].count, item, matrix ? (uint32_t)s->at[i].shape[0] : 1};
+            m->extents[count++] = (nw_extent){s->at[i].offset, s->at[i].count, item, rows_of(m->o, i)};
         }
-    bucket->dense = codec->exact || codec == m->o->dense;
-    bucket->summed = codec->ops->rounds != NULL;
-    bucket->gathered = m->o->gather && !bucket->dense && !bucket->summed;
+    bool dense = codec->exact || codec == m->o->dense;
+    bucket->entries = count_entries(codec, m->extents, count);
+    bucket->mode = dense || m->o->plainly
+                       ? NW_MODE_OWNERS
+                       : nw_mode_choose(m->o->collective, codec, floats, bucket->entries, (uint64_t)m->o->cuts);
+    if (m->o->plainly && !dense) codec = &nw_codec_plain;
+    bucket->dense = dense && !m->o->remembers;
+    bucket->summed = bucket->mode == NW_MODE_SUMMED;
+    bucket->gathered = bucket->mode == NW_MODE_GATHER;
     cuts = bucket->gathered || bucket->summed ? 1 : m->o->cuts;
     for (int c = 0; c <= cuts; c++) m->cuts[c] = cut_begin(m, m->extents, count, floats, c, cuts);
     NW_TRY(nw_block_make(&bucket->block, codec, m->extents, count, m->cuts, cuts, m->items));
@@ -129,9 +153,22 @@ static nw_status make_layout(making *m)
     return NW_OK;
 }
 
+static nw_status check_scope(const nw_layout_options *o)
+{
+    for (int i = 0; i < o->segments->count && o->scope != NW_SCOPE_LAYER; i++) {
+        const nw_codec *codec = o->codecs ? o->codecs[i] : o->codec;
+        NW_FAIL_IF(codec->ops->gains, NW_E_ARGUMENT,
+                   "codec %s is for matrices, which only layers are; choose --compress "
+                   "layerwise",
+                   codec->ops->name);
+    }
+    return NW_OK;
+}
+
 nw_status nw_layout_make(nw_layout *layout, const nw_layout_options *options)
 {
     making m = {.o = options, .layout = layout};
+    NW_TRY(check_scope(options));
     *layout = (nw_layout){.floats = options->segments->floats, .segments = options->segments};
     nw_status status = make_layout(&m);
     free(m.bucket_of);
@@ -139,6 +176,18 @@ nw_status nw_layout_make(nw_layout *layout, const nw_layout_options *options)
     free(m.cuts);
     if (status != NW_OK) nw_layout_free(layout);
     return status;
+}
+
+nw_status nw_layout_check_memory(const nw_layout *l, const nw_memory_options *memory)
+{
+    for (int k = 0; k < l->count; k++) {
+        const nw_block *b = &l->at[k].block;
+        for (int i = 0; i < b->item_count && !l->at[k].dense; i++) {
+            const nw_tile *last = &b->tiles[b->item_tile[i + 1] - 1];
+            NW_TRY(nw_memory_check(b->codec, memory, (size_t)last->within + last->count));
+        }
+    }
+    return NW_OK;
 }
 
 void nw_layout_free(nw_layout *l)

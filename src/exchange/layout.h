@@ -14,7 +14,8 @@
 #ifndef NW_EXCHANGE_LAYOUT_H
 #define NW_EXCHANGE_LAYOUT_H
 
-#include "codec/codec.h"
+#include "codec/memory.h"
+#include "exchange/mode.h"
 #include "param/params.h"
 
 typedef enum nw_scope { NW_SCOPE_LAYER, NW_SCOPE_BUCKET, NW_SCOPE_MODEL } nw_scope;
@@ -25,19 +26,23 @@ typedef struct nw_layout_options {
     const nw_codec *const *codecs; /* ... this has one for each */
     const nw_codec *dense;         /* the one of these that stands for "not compressed"; NULL: none does */
     nw_scope scope;
-    size_t bucket_bytes;  /* of floats that travel together, at least; 0: 4 MiB */
-    int cuts;             /* between so many */
-    const size_t *bounds; /* where the range of each begins, and the end; NULL: equal parts of each bucket */
-    bool gather;          /* do not cut buckets whose codec is not exact */
+    size_t bucket_bytes;      /* of floats that travel together, at least; 0: 4 MiB */
+    int cuts;                 /* between so many */
+    const size_t *bounds;     /* where the range of each begins, and the end; NULL: equal parts of each bucket */
+    nw_collective collective; /* how buckets are reduced that are not exact; AUTO: nw_mode_of, between `cuts` members */
+    bool plainly;             /* the same buckets, but compressed items travel as they are; memories have them still */
+    bool remembers;           /* memories have dense items, too */
 } nw_layout_options;
 
 typedef struct nw_bucket {
     nw_block block;
     size_t first; /* its lowest element */
     int first_segment, last_segment;
-    bool dense;    /* not compressed: what was given is delivered, so that no memory has begun with it */
-    bool gathered; /* everybody gets it whole */
-    bool summed;   /* its codec adds floats; it is not cut either */
+    bool dense; /* not compressed: what was given is delivered, and memories do not have it */
+    nw_mode mode;
+    bool gathered;    /* its mode: everybody gets it whole */
+    bool summed;      /* ... its codec adds floats; it is not cut either */
+    uint64_t entries; /* that are sent at the final ratio */
 } nw_bucket;
 
 typedef struct nw_layout {
@@ -49,6 +54,8 @@ typedef struct nw_layout {
 
 nw_status nw_layout_make(nw_layout *layout, const nw_layout_options *options);
 void nw_layout_free(nw_layout *layout);
+/* Whether what codecs do leaves a memory bounded, for every item. NW_E_ARGUMENT says where and why not. */
+nw_status nw_layout_check_memory(const nw_layout *layout, const nw_memory_options *memory);
 /* Where part i of `count` floats in equal parts begins; part `parts` is the end. */
 size_t nw_layout_part(size_t count, int parts, int i);
 /* "conv1.weight ... bn1.bias" */

@@ -67,6 +67,7 @@ static void reset_round(nw_reduce *r, round *at)
 static nw_status bucket_is_done(nw_reduce *r, nw_actions *actions, int64_t number, int bucket)
 {
     round *at = &r->rounds[number % r->o.slots];
+    nw_channel_reduced(&r->up, actions, bucket, target(r, number));
     if (++at->done == bucket_count(r)) {
         r->completed = number + 1;
         reset_round(r, at);
@@ -265,6 +266,8 @@ void nw_reduce_say(nw_reduce *r, int64_t until)
     r->until = until;
     if (r->summed) nw_summed_say(r->summed, until);
 }
+void nw_reduce_clip(nw_reduce *r, float clip) { r->up.clip = clip; }
+nw_memory *nw_reduce_memory(const nw_reduce *r) { return r->up.memory; }
 
 /* Members that owe something for a bucket that is not complete; false: nobody does. */
 static bool bucket_waits(const nw_reduce *r, int b, nw_wait *wait, bool *sums)
@@ -363,13 +366,19 @@ static nw_status make_reduce(nw_reduce *r)
 {
     nw_channel_options c = {.layout = r->o.layout,
                             .memory = r->o.memory,
+                            .share = r->o.share,
                             .name = "memory",
                             .mean = true,
                             .number = r->o.channel,
                             .member = r->me,
                             .only = -1,
+                            .travel = r->o.travel,
                             .pool = r->o.pool};
     NW_TRY(nw_channel_make(&r->up, &c));
+    if (r->o.travel && !r->o.share && r->up.memory) r->o.travel->memory = r->up.memory;
+    if (r->up.memory) c.memory = (nw_memory_options){.name = r->o.share ? NULL : "error"};
+    c.restarts = r->up.memory && r->up.memory->ops->estimates; /* the mean of estimates becomes what was delivered */
+    c.share = NULL;
     c.name = "owner_memory";
     c.only = r->me;
     c.number = r->o.channel + 1; /* draws other random numbers */

@@ -11,6 +11,8 @@
  *   gathered    every member sends its bucket whole to all others, and all add them in the order of members.
  *   summed      the codec has rounds of floats whose means are taken (summed.h).
  *
+ * When a bucket's mean is complete, and before anybody uses it, the memory hears of it (memory.h, reduced).
+ *
  * Either way the bits depend on the contributions alone: the same over MPI, on a virtual cluster, with any timing; and
  * all members have the same.
  *
@@ -33,10 +35,12 @@ typedef struct nw_reduce_options {
     const nw_machine *machine; /* whose group it is */
     int channel;               /* of its messages */
     const nw_layout *layout;   /* cut between its members */
-    nw_memory_options memory;  /* of what is given, and of what owners send */
+    nw_memory_options memory;  /* of what is given; owners have error feedback of what they send, where there is one */
+    nw_memory *share;  /* instead: that of another reduction of the same vector; owners have none. NULL: its own */
+    nw_travel *travel; /* what is counted; NULL: nothing */
     nw_pool *pool;
     int slots;
-    bool in_place;       /* codecs are exact; targets are what is given */
+    bool in_place;       /* codecs are exact, memories leave means alone; targets are what is given */
     float *targets[2];   /* where means of even and of odd rounds go */
     nw_reduce_done done; /* or NULL */
     void *context;
@@ -62,6 +66,9 @@ int64_t nw_reduce_completed(const nw_reduce *reduce);
 void nw_reduce_begin_at(nw_reduce *reduce, int64_t round);
 /* What its messages say in header.until from now on: the run ends so many rounds after their own; 0: nothing. */
 void nw_reduce_say(nw_reduce *reduce, int64_t until);
+/* What is given from now on is multiplied with this first, but for dense buckets. */
+void nw_reduce_clip(nw_reduce *reduce, float clip);
+nw_memory *nw_reduce_memory(const nw_reduce *reduce); /* NULL: none */
 void nw_reduce_waits(const nw_reduce *reduce, nw_wait *wait);
 void nw_reduce_state(nw_reduce *reduce, nw_state *state);
 

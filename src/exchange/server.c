@@ -82,9 +82,12 @@ nw_status nw_shards_add(shards *p, int index, nw_message *m)
 
 static nw_status take_message(server *s, nw_actions *actions, nw_message *m, int from);
 
+static bool has_values(int kind) { return kind == GRADIENT || kind == MODEL || kind == COPY; }
+
 nw_status nw_server_send(server *s, nw_actions *actions, int to, nw_message *m)
 {
     if (to != s->base.group.me) {
+        if (s->o.travel && has_values(m->header->kind)) s->o.travel->sent_floats += m->header->count;
         nw_machine_send(&s->base, actions, CHANNEL, to, m);
         return NW_OK;
     }
@@ -161,9 +164,10 @@ nw_status nw_server_decode_all(server *s, nw_actions *actions, const shards *fro
 /* ---- messages that come ------------------------------------------------------------------------------------------ */
 
 /* What a worker hears; all else is for servers. */
-static bool is_for_worker(int kind) { return kind == MODEL || kind == CREDIT || kind == OVER || kind == DROPPED; }
-
-static bool has_values(int kind) { return kind == GRADIENT || kind == MODEL || kind == COPY; }
+static bool is_for_worker(int kind)
+{
+    return kind == MODEL || kind == CREDIT || kind == OVER || kind == DROPPED || kind == REFUSED;
+}
 
 /* Who sends what: workers, the first server alone, any server, any member. */
 typedef enum sender { OF_WORKER, OF_FIRST, OF_SERVER, OF_ANY } sender;
@@ -349,6 +353,7 @@ static void server_free(nw_machine *m)
     server *s = (server *)m;
     nw_worker_free(s);
     if (s->serves) nw_turns_free(s);
+    nw_shadows_free(s);
     nw_clients_free(s);
     nw_channel_free(&s->up);
     nw_channel_free(&s->down);
@@ -393,6 +398,21 @@ static nw_status check_options(const nw_exchange_options *o)
     return NW_OK;
 }
 
+/* There are no means over all workers here: momentum of dense items, which allreduce takes from these, is taken on each
+ * worker. */
+static nw_status choose_memory(server *s, nw_layout_options *o)
+{
+    const nw_memory_ops *ops;
+    if (!s->o.memory.name) return NW_OK;
+    NW_TRY(nw_memory_find(s->o.memory.name, &ops));
+    NW_FAIL_IF(ops->estimates || ops->common, NW_E_ARGUMENT,
+               "memory %s needs means over all ranks, which a server does not make; choose --memory error", ops->name);
+    NW_FAIL_IF(s->o.memory.clip_norm > 0, NW_E_ARGUMENT,
+               "--memory-clip-norm is for --exchange allreduce; choose --clip-norm");
+    o->remembers = ops->reduced != NULL;
+    return NW_OK;
+}
+
 /* Each server's range of the vector, and the buckets, cut where ranges begin. */
 static nw_status make_layout(server *s)
 {
@@ -404,10 +424,18 @@ static nw_status make_layout(server *s)
     o.segments = &s->params->learned;
     o.cuts = s->servers;
     o.bounds = s->range;
-    o.gather = false;
+    o.collective = NW_COLLECTIVE_OWNERS; /* servers own ranges */
+    NW_TRY(choose_memory(s, &o));
     NW_TRY(nw_layout_make(&s->layout, &o));
+    NW_TRY(nw_layout_check_memory(&s->layout, &s->o.memory));
+    for (int b = 0; b < s->layout.count; b++)
+        NW_FAIL_IF(s->layout.at[b].summed, NW_E_ARGUMENT,
+                   "codec %s needs means over all ranks, which a server does not make; choose --exchange allreduce",
+                   s->layout.at[b].block.codec->ops->name);
     s->exact = true;
     for (int b = 0; b < s->layout.count; b++) s->exact &= s->layout.at[b].block.codec->exact;
+    s->shadowed = nw_shadows_needed(s);
+    s->returns = !s->exact && s->o.memory.name && strcmp(s->o.memory.name, "none") != 0;
     return NW_OK;
 }
 
@@ -446,8 +474,10 @@ static nw_status make_channels(server *s)
                             .number = CHANNEL,
                             .member = s->base.group.me,
                             .only = -1,
+                            .travel = s->o.travel,
                             .pool = s->o.pool};
     NW_TRY(nw_channel_make(&s->up, &c));
+    if (s->o.travel) s->o.travel->memory = s->up.memory;
     c.memory = (nw_memory_options){0};
     c.number = CHANNEL + 1;
     c.only = s->serves ? s->base.group.me : -1;
@@ -461,6 +491,7 @@ static nw_status make_server(server *s)
     find_room(s);
     NW_TRY(make_channels(s));
     if (s->serves) NW_TRY(nw_clients_make(s));
+    if (s->serves) NW_TRY(nw_shadows_make(s));
     if (s->serves) NW_TRY(nw_turns_make(s));
     return s->hears ? nw_worker_make(s) : NW_OK;
 }

@@ -53,12 +53,18 @@ static nw_status keep_backup(server *s, nw_actions *actions, client *c)
     if (c->backup_count > 0 && c->backups[c->backup_count - 1].version == m->version) return NW_OK;
     NW_FAIL_IF(c->backup_count == IN_FLIGHT_MOST + 2, NW_E_INTERNAL, "rank %d has too many old models",
                rank_of(s, c->member));
-    NW_TRY(encode_model(s, actions, NW_CODED));
     shards *b = &c->backups[c->backup_count++];
+    b->version = m->version;
+    for (int i = 0; s->shadowed && i < s->layout.count; i++) {
+        nw_message **at = &b->at[shard_of(s, (uint32_t)i, s->base.group.me)];
+        NW_TRY(nw_shadows_copy(s, actions, c, i, at));
+        b->here += *at != NULL;
+    }
+    if (s->shadowed) return NW_OK;
+    NW_TRY(encode_model(s, actions, NW_CODED));
     for (int i = 0; i < s->shard_count; i++)
         if (m->model.at[i]) b->at[i] = nw_message_hold(m->model.at[i]);
     b->here = m->model.here;
-    b->version = m->version;
     return NW_OK;
 }
 
@@ -75,9 +81,11 @@ void nw_clients_drop_backups(server *s, client *c, int64_t version)
 nw_status nw_clients_update(server *s, nw_actions *actions, client *c)
 {
     if (c->has == s->master.version && c->backup_count > 0) return NW_OK;
-    if (!is_own(s, c)) NW_TRY(keep_backup(s, actions, c)); /* of its own role when that begins to compute */
-    if (c->has == s->master.version || is_own(s, c)) return NW_OK;
-    c->has = s->master.version;
+    bool sends = c->has != s->master.version && !is_own(s, c);
+    if (sends && s->shadowed) NW_TRY(nw_shadows_send(s, actions, c)); /* what it has then is what is backed up */
+    if (!is_own(s, c)) NW_TRY(keep_backup(s, actions, c));            /* of its own role when that begins to compute */
+    c->has = sends ? s->master.version : c->has;
+    if (!sends || s->shadowed) return NW_OK;
     NW_TRY(encode_model(s, actions, NW_CODED));
     return send_model(s, actions, c->member);
 }
@@ -185,6 +193,7 @@ nw_status nw_clients_go(server *s, nw_actions *actions)
         if (c->joins) NW_TRY(nw_clients_return(s, actions, c, true));
         if (c->dropped || c->has < 0) continue;
         c->has = m->version; /* all are equal when quiescent */
+        nw_shadows_are_exact(s, actions, c);
         if (!is_own(s, c)) NW_TRY(keep_backup(s, actions, c));
     }
     for (int i = 1; i < s->servers && is_first(s); i++)
@@ -297,7 +306,7 @@ nw_status nw_clients_return(server *s, nw_actions *actions, client *c, bool join
     if (!joins) {
         if (c->told) return NW_OK;
         c->told = true;
-        return nw_server_tell(s, actions, c->member, DROPPED, 0, 0);
+        return nw_server_tell(s, actions, c->member, DROPPED, c->came, 0);
     }
     NW_TRY(tell_fellows(s, actions, JOINED, c->member, m->serial));
     return nw_clients_join(s, actions, c, m->serial);

@@ -1,8 +1,8 @@
 /*
  * server_private.h - the inside of the parameter server, shared by the files that make it: server.c (the state machine,
  * life), server_clients.c (workers as a server sees them: what they get, silence, return), server_turns.c (gradients
- * in, updates), server_copies.c (copies of all parameters, while all go on) and server_worker.c (a rank that computes
- * gradients).
+ * in, updates), server_copies.c (copies of all parameters, while all go on), server_shadows.c (what workers have, where
+ * codecs lose something) and server_worker.c (a rank that computes gradients).
  *
  * Members 0 .. S - 1 are servers, and own one range of the parameters each; the members behind them are workers, and,
  * with `server_computes`, all are. What goes between a rank's own two roles passes the same functions, but not the
@@ -11,15 +11,18 @@
  *   kind       from -> to              says
  *   GRADIENT   worker -> each server   a shard of a gradient; step: its credit, version: the model it was computed from
  *   REPORT     worker -> server 0      what the worker has to tell of that batch; after the shards
- *   MODEL      server -> worker        a shard of the parameters of that version; at the end of a run also to servers
+ *   MODEL      server -> worker        a shard of the parameters of that version; at the end of a run also to servers.
+ *                                      flags 1: what it differs by from the last that was sent (server_shadows.c)
  *   CREDIT     server 0 -> worker      compute one gradient from a model of that version or a newer one; step: its number
  *   OVER       server -> all           the run is over, the parameters are those of that version; members that are dropped
  *   CLOSE      server 0 -> server      the run is over after that many updates
- *   DROPPED    server 0 -> worker      you were dropped: forget your credits and what you compute for them
+ *   DROPPED    server 0 -> worker      you were dropped: forget your credits and what you compute for them; step: the
+ *                                      first of them whose gradient did not come
  *   JOIN       worker -> server 0      I have, and am back
  *   COPY       server -> server 0      a shard of the parameters of that version, exactly, to be looked at
  *   TAKEN      server 0 -> server      the copy of that version is complete
  *   STOP       any -> server 0         the sender was asked to stop
+ *   REFUSED    server 0 -> worker      the gradient of that credit was too old: what it held goes back into the memory
  *
  * Of several servers the first decides, and the others do the same in the same order, so that all ranges have one
  * history:
@@ -57,9 +60,10 @@ enum {
     CANCEL,
     JOINED,
     APPLIED,
+    REFUSED,
     KINDS
 };
-enum { CHANNEL = NW_CHANNEL_EXCHANGE, THROWN_AWAY = 1, PARTIAL = 2 /* flags of TURN */ };
+enum { CHANNEL = NW_CHANNEL_EXCHANGE, THROWN_AWAY = 1, PARTIAL = 2 /* flags of TURN */, DIFFERENCE = 1 /* of MODEL */ };
 enum { IN_FLIGHT_MOST = 8, COPIES_MOST = 2 };
 
 /* All shards of one vector that belong to one server, or to one gradient of it: messages by shard, NULL where it is not
@@ -95,6 +99,7 @@ typedef struct worker {
     int64_t begun;  /* gradients */
     int given;      /* buckets of the gradient under way that were sent */
     source *from;   /* by server */
+    shards *held;   /* with a memory: the last gradients, by number of those begun, until they are surely answered */
     int lost;       /* workers that were dropped when the last run was over; -1: there was none */
 } worker;
 
@@ -119,12 +124,14 @@ typedef struct client {
     int waiting;      /* gradients that are here and wait */
     int64_t has;      /* the version that was last sent to it; -1: none that it can use */
     int64_t heard_ns; /* when it last said something, or was given something to do */
+    int64_t came;     /* the first server: credits before this one had their gradients here when it was dropped */
     int64_t
         least; /* gradients of credits before this one are from before it was dropped; other servers than the first */
     gradient coming;
     gradient *oldest, *newest;          /* that wait in the queue */
     shards backups[IN_FLIGHT_MOST + 2]; /* models that it may have computed from, for dc-asgd; in order of version */
     int backup_count;
+    float *shadow; /* what it has of this server's range; NULL: codecs lose nothing, or it is this rank */
 } client;
 
 /* Another server, as the first sees it. */
@@ -168,6 +175,7 @@ typedef struct master {
     int64_t thrown_away; /* gradients that were too old */
     float *sum;          /* what is applied: as long as all parameters, but used in this server's range only */
     float *was;          /* for dc-asgd: a shard of an old model */
+    float *difference;   /* between parameters and a shadow: as long as all parameters */
     shards model;        /* the parameters of `version`, encoded; empty: not yet */
     int64_t timer;       /* NW_NO_TIMER: none */
     int64_t looked_at, looked_serial; /* what nw_clients_set_timer went by when it last looked at all workers */
@@ -189,6 +197,8 @@ typedef struct server {
     nw_layout layout;    /* cut where the servers' ranges begin */
     nw_channel up, down; /* gradients to all servers; parameters of this server's range */
     bool exact;          /* codecs lose nothing */
+    bool shadowed;       /* parameters go down as differences */
+    bool returns;        /* gradients that are refused go back into a memory */
     nw_message **by_cut; /* room for what a bucket becomes */
     int shard_count;     /* of all buckets and servers, empty ones included; shard_of numbers them */
     int present;         /* of these, that are not empty */
@@ -281,6 +291,18 @@ nw_status nw_turns_applied(server *s, nw_actions *actions);
 nw_status nw_turns_go_on(server *s, nw_actions *actions);
 /* Throws away the gradients of a worker that wait here: it has been dropped since. */
 void nw_turns_purge(server *s, client *c);
+
+/* ---- server_shadows.c ---- */
+
+bool nw_shadows_needed(const server *s);
+nw_status nw_shadows_make(server *s);
+void nw_shadows_free(server *s);
+/* A worker has the present parameters exactly, as all have when quiescent. */
+void nw_shadows_are_exact(server *s, nw_actions *actions, client *c);
+/* Brings a worker up to date; one that has nothing it can use gets the parameters exactly. */
+nw_status nw_shadows_send(server *s, nw_actions *actions, client *c);
+/* What a worker has, as a message that is kept; NULL: this server owns nothing of the bucket. */
+nw_status nw_shadows_copy(server *s, nw_actions *actions, const client *c, int bucket, nw_message **message);
 
 /* ---- server_copies.c ---- */
 

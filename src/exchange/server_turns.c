@@ -95,7 +95,9 @@ static nw_status take_gradient(server *s, nw_actions *actions, nw_message *messa
     NW_FAIL_IF(complete && g->shards.version > s->master.version, NW_E_MESSAGE,
                "rank %u sent a gradient of version %" PRId64 ", and there are %" PRId64, h->from, g->shards.version,
                s->master.version);
-    if (complete) enqueue(s, c);
+    if (!complete) return NW_OK;
+    c->came = g->number + 1;
+    enqueue(s, c);
     return NW_OK;
 }
 
@@ -345,6 +347,7 @@ static nw_status choose_next(server *s, nw_actions *actions, bool *chosen)
         *chosen = s->sync || !is_too_old(s, m->taken[0]);
         if (*chosen) return apply(s, actions, delay);
         NW_TRY(tell_turn(s, actions, delay, THROWN_AWAY));
+        if (s->returns) NW_TRY(nw_server_tell(s, actions, m->taken[0]->from, REFUSED, m->taken[0]->number, m->version));
         m->thrown_away++;
         finish(s);
     }

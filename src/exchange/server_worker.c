@@ -25,11 +25,30 @@ static void drop_ready(server *s, source *from, int64_t version)
     }
 }
 
+/* Whether a model says how the parameters differ from those before it, in any of its shards. */
+static bool has_differences(const server *s, const shards *model)
+{
+    for (int i = 0; i < s->shard_count; i++)
+        if (model->at[i] && model->at[i]->header->flags == DIFFERENCE) return true;
+    return false;
+}
+
+/* Shards that are differences are added, others take the place of what was there. */
+static nw_status decode_model(server *s, nw_actions *actions, const shards *model)
+{
+    for (int i = 0; i < s->shard_count; i++) {
+        const nw_message *m = model->at[i];
+        if (!m) continue;
+        NW_TRY(nw_server_decode(s, actions, m, s->params->values, NW_AT_FIRST, m->header->flags == DIFFERENCE));
+    }
+    return NW_OK;
+}
+
 static nw_status put_in_place(server *s, nw_actions *actions, source *from, int64_t version)
 {
     for (int r = 0; r < from->ready_count; r++)
-        if (from->ready[r].version == version)
-            NW_TRY(nw_server_decode_all(s, actions, &from->ready[r], s->params->values, false));
+        if (from->ready[r].version == version || (s->shadowed && from->ready[r].version < version))
+            NW_TRY(decode_model(s, actions, &from->ready[r]));
     from->version = version;
     drop_ready(s, from, version);
     return NW_OK;
@@ -72,7 +91,11 @@ static nw_status take_shard(server *s, nw_message *m, int server_index)
     source *from = &s->worker.from[server_index];
     NW_TRY(nw_shards_add(&from->coming, shard_of(s, h->bucket, h->part), m));
     if (from->coming.here < s->of_server[server_index]) return NW_OK;
-    if (from->ready_count == READY_MOST) drop_ready(s, from, from->ready[0].version);
+    if (from->ready_count == READY_MOST) {
+        NW_FAIL_IF(s->shadowed && has_differences(s, &from->coming), NW_E_MESSAGE,
+                   "rank %u sent more than %d models that wait for each other", h->from, READY_MOST);
+        drop_ready(s, from, from->ready[0].version);
+    }
     shards empty = from->ready[from->ready_count];
     from->ready[from->ready_count++] = from->coming;
     from->coming = empty;
@@ -112,6 +135,7 @@ static nw_status run_over(server *s, nw_actions *actions, const nw_message *m, i
     from->over = true;
     for (int i = 0; i < s->servers; i++)
         if (!w->from[i].over) return NW_OK;
+    for (int i = 0; w->held && i < s->o.in_flight; i++) nw_shards_drop(&w->held[i], s->shard_count); /* all were used */
     w->active = false;
     return NW_OK;
 }
@@ -126,10 +150,39 @@ static nw_status take_credit(worker *w, const nw_header *h)
     return NW_OK;
 }
 
-/* This rank was silent for too long, perhaps because it was suspended: what it had to do, others do. */
-static nw_status join_again(server *s, nw_actions *actions)
+/* ---- gradients that were not used ---- */
+
+/* What a gradient held goes back into the memory. */
+static nw_status take_back(server *s, nw_actions *actions, shards *held)
+{
+    bool kept;
+    for (int i = 0; i < s->shard_count; i++)
+        if (held->at[i]) NW_TRY(nw_channel_undo(&s->up, actions, held->at[i], &kept));
+    nw_shards_drop(held, s->shard_count);
+    return NW_OK;
+}
+
+/* Of the credit with this number, or with this and later ones. */
+static nw_status take_back_from(server *s, nw_actions *actions, int64_t number, bool later)
+{
+    for (int i = 0; s->returns && i < s->o.in_flight; i++) {
+        shards *held = &s->worker.held[i];
+        if (held->here > 0 && (held->version == number || (later && held->version > number)))
+            NW_TRY(take_back(s, actions, held));
+    }
+    return NW_OK;
+}
+
+/* Where the gradient under way is kept until it is surely answered. A credit for one more says that the one that was
+ * begun `in_flight` before it is: what was refused of it has been taken back. */
+static shards *held_of(server *s) { return &s->worker.held[(s->worker.begun - 1) % s->o.in_flight]; }
+
+/* This rank was silent for too long, perhaps because it was suspended: what it had to do, others do. What did not come
+ * is taken back. */
+static nw_status join_again(server *s, nw_actions *actions, int64_t came)
 {
     worker *w = &s->worker;
+    NW_TRY(take_back_from(s, actions, came, true));
     w->credit_count = 0;
     w->dropped = w->computing;
     return nw_server_tell(s, actions, 0, JOIN, 0, 0);
@@ -146,8 +199,10 @@ nw_status nw_worker_take(server *s, nw_actions *actions, nw_message *m, int from
         return take_credit(&s->worker, m->header);
     case OVER:
         return run_over(s, actions, m, from);
+    case REFUSED:
+        return take_back_from(s, actions, (int64_t)m->header->step, false);
     default:
-        return join_again(s, actions);
+        return join_again(s, actions, (int64_t)m->header->step);
     }
 }
 
@@ -163,6 +218,11 @@ static nw_status give_bucket(server *s, nw_actions *actions, int bucket)
         m->header->kind = GRADIENT;
         m->header->from = s->base.group.ranks[s->base.group.me];
         m->header->version = (uint64_t)w->from[i].version;
+        if (s->returns) {
+            shards *held = held_of(s);
+            held->at[shard_of(s, (uint32_t)bucket, i)] = nw_message_hold(m);
+            held->here++;
+        }
         NW_TRY(nw_server_send(s, actions, i, m));
     }
     return NW_OK;
@@ -209,6 +269,11 @@ nw_status nw_worker_go_on(server *s, nw_actions *actions)
     w->number = w->credits[0].number;
     memmove(w->credits, w->credits + 1, (size_t)--w->credit_count * sizeof w->credits[0]);
     w->computing = true;
+    if (s->returns) {
+        shards *held = &w->held[w->begun % s->o.in_flight];
+        nw_shards_drop(held, s->shard_count);
+        held->version = w->number;
+    }
     nw_actions_task(actions, (nw_task){.kind = NW_TASK_GRADIENT, .number = w->begun++});
     return NW_OK;
 }
@@ -223,6 +288,9 @@ nw_status nw_worker_make(server *s)
         NW_TRY(nw_shards_make(&s->worker.from[i].coming, s->shard_count));
         for (int r = 0; r < READY_MOST; r++) NW_TRY(nw_shards_make(&s->worker.from[i].ready[r], s->shard_count));
     }
+    if (!s->returns || !s->works) return NW_OK;
+    NW_NEW(s->worker.held, s->o.in_flight, "%d gradients", s->o.in_flight);
+    for (int i = 0; i < s->o.in_flight; i++) NW_TRY(nw_shards_make(&s->worker.held[i], s->shard_count));
     return NW_OK;
 }
 
@@ -232,6 +300,8 @@ void nw_worker_free(server *s)
         nw_shards_free(&s->worker.from[i].coming, s->shard_count);
         for (int r = 0; r < READY_MOST; r++) nw_shards_free(&s->worker.from[i].ready[r], s->shard_count);
     }
+    for (int i = 0; s->worker.held && i < s->o.in_flight; i++) nw_shards_free(&s->worker.held[i], s->shard_count);
+    free(s->worker.held);
     free(s->worker.from);
     s->worker.from = NULL;
 }

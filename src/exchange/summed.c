@@ -41,7 +41,7 @@ static size_t first_of(const round *r, const bucket *b) { return r->segments.at[
 static nw_status contribute(nw_summed *s, nw_actions *actions, bucket *b)
 {
     round *r = &s->at[b->round];
-    nw_channel_give(s->channel, actions, b->number, b->when, b->vector, b->round, r->given + first_of(r, b));
+    NW_TRY(nw_channel_give(s->channel, actions, b->number, b->when, b->vector, b->round, r->given + first_of(r, b)));
     return nw_reduce_give_bucket(r->reduce, actions, b->when.step, b->when.clock, place_of(s, b), r->given);
 }
 

@@ -22,11 +22,11 @@ typedef struct line {
 } line;
 
 typedef struct chart {
-    const char *file, *title, *of, *x, *y, *value, *source; /* as paper.h has them */
+    const char *file, *title, *of, *x, *y, *value, *along, *source; /* as paper.h has them */
     const nw_yaml *at, *published;
     int64_t decimals;
-    double times;
-    bool speed_up, by_epoch;
+    double times, along_times;
+    bool speed_up, by_epoch; /* by_epoch: every run is a line */
     line *lines;
     int count;
 } chart;
@@ -63,6 +63,8 @@ static nw_status read_chart(const char *file, const nw_yaml *node, chart *c)
         {"y", NW_YAML_TEXT, offsetof(chart, y), true},
         {"value", NW_YAML_TEXT, offsetof(chart, value), true},
         {"of", NW_YAML_TEXT, offsetof(chart, of), false},
+        {"along", NW_YAML_TEXT, offsetof(chart, along), false},
+        {"along-times", NW_YAML_NUMBER, offsetof(chart, along_times), false},
         {"times", NW_YAML_NUMBER, offsetof(chart, times), false},
         {"decimals", NW_YAML_INT, offsetof(chart, decimals), false},
         {"speed-up", NW_YAML_BOOL, offsetof(chart, speed_up), false},
@@ -70,9 +72,9 @@ static nw_status read_chart(const char *file, const nw_yaml *node, chart *c)
         {"at", NW_YAML_ITEMS, offsetof(chart, at), false},
         {"published", NW_YAML_KEYS_OF, offsetof(chart, published), false},
     };
-    *c = (chart){.of = "", .decimals = 2, .times = 1};
+    *c = (chart){.of = "", .decimals = 2, .times = 1, .along_times = 1};
     NW_TRY(NW_YAML_FILL(file, node, "a chart", fields, c));
-    c->by_epoch = strcmp(c->x, "epoch") == 0;
+    c->by_epoch = c->along || strcmp(c->x, "epoch") == 0;
     NW_YAML_FAIL_IF(strchr(c->file, '/') || *c->file == '.' || c->decimals > 9, file, node,
                     "a chart's file is a name without slashes, and its decimals are at most 9");
     NW_YAML_FAIL_IF(!c->published != !c->at || !c->published != !c->source, file, node,
@@ -101,14 +103,35 @@ static line *find_line(chart *c, const char *name)
     return &c->lines[c->count++];
 }
 
+/* Of every epoch of a trial, the value at where another field was then. */
+static nw_status add_along(const chart *c, const nw_trials *trials, const nw_trial *trial, nw_curve *curve)
+{
+    NW_CLEANUP(nw_curve_free) nw_curve along = {0};
+    NW_CLEANUP(nw_curve_free) nw_curve value = {0};
+    NW_TRY(nw_trial_curve(trials, trial, c->along, &along));
+    NW_TRY(nw_trial_curve(trials, trial, c->value, &value));
+    for (int i = 0; i < value.count; i++) {
+        double x = nw_curve_at(&along, value.x[i]) * c->along_times;
+        if (isfinite(x)) NW_TRY(nw_curve_add(curve, x, value.y[i]));
+    }
+    return NW_OK;
+}
+
+/* Runs that are points of one line in one chart are lines of their own, by name, where every run is a line. */
+static const char *line_of(const chart *c, const nw_trials *trials, const nw_trial *trial)
+{
+    int same = 0;
+    for (int t = 0; c->by_epoch && t < trials->count; t++) same += strcmp(trials->at[t].line, trial->line) == 0;
+    return same > 1 ? trial->name : trial->line;
+}
+
 static nw_status add_here(chart *c, const nw_trials *trials, const nw_trial *trial)
 {
-    line *l = find_line(c, trial->line);
+    line *l = find_line(c, line_of(c, trials, trial));
     nw_sample sample;
     NW_TRY(nw_trial_sample(trials, trial, c->value, &sample));
     if (sample.runs < trials->seeds) return NW_OK;
-    NW_FAIL_IF(c->by_epoch && l->here.count > 0, NW_E_FILE,
-               "the chart %s is by epoch, and two runs have the line '%s'; give each its own", c->file, l->name);
+    if (c->along) return add_along(c, trials, trial, &l->here);
     if (c->by_epoch) return nw_trial_curve(trials, trial, c->value, &l->here);
     bool known = isfinite(sample.mean) && isfinite(trial->x);
     return known ? nw_curve_add(&l->here, trial->x, sample.mean * c->times) : NW_OK;

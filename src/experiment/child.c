@@ -95,7 +95,7 @@ static nw_status run_child(char *const *arguments, int *exit_code)
     child = number > 0 ? number : 0;
     sigprocmask(SIG_SETMASK, &before, NULL);
     NW_FAIL_IF(number < 0, NW_E_SYSTEM, "cannot start a process: %s", strerror(errno));
-    NW_FAIL_IF(number == 0, NW_E_INTERRUPTED, "interrupted; the same command goes on");
+    NW_FAIL_IF(number == 0, NW_E_INTERRUPTED, "interrupted; run the same command to continue");
     int state;
     while (waitpid(number, &state, 0) < 0)
         NW_FAIL_IF(errno != EINTR, NW_E_SYSTEM, "waiting for a run failed: %s", strerror(errno));
@@ -134,9 +134,9 @@ nw_status nw_child_run(const nw_words *line, const char *dir)
     int exit_code = 0;
     NW_TRY(run_child(line->at, &exit_code));
     NW_FAIL_IF(exit_code == nw_status_exit_code(NW_E_INTERRUPTED), NW_E_INTERRUPTED,
-               "interrupted in %s; the same command goes on", dir);
+               "interrupted in %s; run the same command to continue", dir);
     NW_FAIL_IF(exit_code == 128 + SIGINT || exit_code == 128 + SIGTERM, NW_E_INTERRUPTED,
-               "interrupted before %s had its first checkpoint; the same command begins it again", dir);
+               "interrupted before %s had its first checkpoint; run the same command to begin it again", dir);
     NW_FAIL_IF(exit_code != 0, NW_E_SYSTEM, "the run in %s ended with exit code %d; see its message above", dir,
                exit_code);
     return NW_OK;

@@ -300,7 +300,7 @@ static nw_status add_blocks(block_run *r, const nw_setup *setup, nw_trials *tria
 
 nw_status nw_experiment_plan(const nw_experiment *e, const nw_reproduce_options *o, nw_trials *trials)
 {
-    NW_FAIL_IF(o->real && !e->real.blocks, NW_E_ARGUMENT, "%s has no runs of --real ranks; do it without", e->name);
+    NW_FAIL_IF(o->real && !e->real.blocks, NW_E_ARGUMENT, "%s has no runs with real ranks; leave out --real", e->name);
     NW_TRY(nw_text_print(&trials->dir, "%s/%s-%s%s", o->all->run_dir[0] ? o->all->run_dir : "runs/reproduce", e->name,
                          o->scale, o->real ? "-real" : ""));
     if (!e->recipe) {

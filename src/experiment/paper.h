@@ -36,6 +36,8 @@
  *   title: TEXT
  *   of: PREFIX             of the names of its runs; by default all
  *   x: epoch               every run is a line; or the name of what `x` of the runs is, then every run is a point
+ *   along: FIELD           of the records of epochs: every run is a line over it, as over bytes_sent
+ *   along-times: NUMBER    a factor on that
  *   y: TEXT
  *   value: FIELD           of the records of epochs, or of summary.json (nw_child_done)
  *   times: NUMBER          a factor on what was found here

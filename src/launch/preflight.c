@@ -89,13 +89,13 @@ static void find_singletons(const nw_preflight_facts *facts, const nw_promise *p
         add_finding(
             f, NW_SEVERITY_REFUSE,
             "srun started %d singletons: MPI says that each is rank 0 of 1, because the MPI library (%s) does not speak "
-            "this launcher's PMI; use srun --mpi=pmix ('srun --mpi=list' tells what there is), or mpirun inside the "
+            "this launcher's PMI; use srun --mpi=pmix ('srun --mpi=list' lists the others), or mpirun inside the "
             "allocation",
             p->size, family_name(library));
     else if (p->starter != library && library != NW_MPI_UNKNOWN)
         add_finding(
             f, NW_SEVERITY_REFUSE,
-            "the mpirun of %s started %d processes, but this program uses %s, so that each believes to be rank 0 of 1; "
+            "the mpirun of %s started %d processes, but this program uses %s, so that each takes itself for rank 0 of 1; "
             "start it with the mpirun of %s (Debian: mpirun.%s)",
             family_name(p->starter), p->size, family_name(library), family_name(library),
             library == NW_MPI_OPEN ? "openmpi" : "mpich");
@@ -103,7 +103,7 @@ static void find_singletons(const nw_preflight_facts *facts, const nw_promise *p
         add_finding(
             f, NW_SEVERITY_REFUSE,
             "%s=%d, but MPI says that this is rank 0 of 1: mpirun and the MPI library are of different installations; "
-            "start the program with the mpirun that lies beside its library",
+            "start the program with the mpirun of the installation that its library belongs to",
             p->variable, p->size);
 }
 
@@ -208,22 +208,21 @@ static void check_load(const nw_preflight_facts *facts, bool unbound, nw_finding
     if (worst.ranks > worst.cpus)
         add_finding(
             f, NW_SEVERITY_WARN,
-            "%d ranks on %s share %d CPU%s%s: they take turns, and each step waits for the last; start at most %d rank%s "
-            "on such a host, with --threads 1",
+            "%d ranks on %s share %d CPU%s%s: they take turns, and each step waits for the slowest; start at most %d "
+            "rank%s on such a host, with --threads 1",
             worst.ranks, worst.name, worst.cpus, worst.cpus == 1 ? "" : "s", others, worst.cpus,
             worst.cpus == 1 ? "" : "s");
     else
-        add_finding(
-            f, NW_SEVERITY_WARN,
-            "%d ranks on %s run %d threads on %d CPUs%s: they push each other from their cores; use --threads %d",
-            worst.ranks, worst.name, worst.threads, worst.cpus, others, worst.cpus / worst.ranks);
+        add_finding(f, NW_SEVERITY_WARN,
+                    "%d ranks on %s run %d threads on %d CPUs%s: they compete for the cores; use --threads %d",
+                    worst.ranks, worst.name, worst.threads, worst.cpus, others, worst.cpus / worst.ranks);
 }
 
 static const char *binding_remedy(const nw_preflight_facts *facts)
 {
     if (nearest_promise(facts).slurm) return "start srun with --cpus-per-task=T or --cpu-bind=none";
     if (library_family(facts) == NW_MPI_MPICH) return "start mpiexec with -bind-to none";
-    return "start mpirun with --bind-to none, or with --map-by slot:PE=T for T threads a rank";
+    return "start mpirun with --bind-to none, or with --map-by slot:PE=T for T threads per rank";
 }
 
 /* Ranks that were tied to fewer CPUs than they have threads. */

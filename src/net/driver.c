@@ -309,7 +309,7 @@ nw_status nw_wait_failed(const nw_wait *wait, int rank, int64_t waited_ns)
 {
     char whom[384];
     nw_wait_text(wait, whom, sizeof whom);
-    return NW_FAIL(NW_E_PEER, "rank %d has waited %.1f s for %s; --timeout sets how long it may", rank,
+    return NW_FAIL(NW_E_PEER, "rank %d has waited %.1f s for %s; --timeout sets the limit", rank,
                    (double)waited_ns * 1e-9, whom);
 }
 

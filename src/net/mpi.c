@@ -259,7 +259,7 @@ static nw_status match(mpi_driver *m)
         if (!there) return NW_OK;
         MPI_TRY(MPI_Get_count(&info, MPI_BYTE, &bytes), "measure a message");
         NW_FAIL_IF(bytes < NW_HEADER_BYTES || bytes > NW_HEADER_BYTES + NW_MESSAGE_MOST_BYTES, NW_E_MESSAGE,
-                   "rank %d sent %d bytes, which is no message", info.MPI_SOURCE, bytes);
+                   "rank %d sent %d bytes that are not a message", info.MPI_SOURCE, bytes);
         receiving *r = &m->receives[m->receive_count];
         *r = (receiving){.from = info.MPI_SOURCE, .size = (size_t)bytes};
         NW_TRY(nw_message_take(m->base.pool, (size_t)bytes - NW_HEADER_BYTES, &r->message));

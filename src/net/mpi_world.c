@@ -131,8 +131,8 @@ static nw_status report_to_first(int64_t timeout_ns)
     bool done = complete_within(&sent, timeout_ns > 0 ? 2 * timeout_ns : 0) &&
                 complete_within(&heard, timeout_ns > 0 ? 2 * timeout_ns : 0);
     NW_FAIL_IF(!done, NW_E_PEER,
-               "rank %d has waited %.0f s for rank 0, which has not said that all are there; --timeout sets "
-               "how long it may",
+               "rank %d has waited %.0f s for rank 0, which has not said that all ranks have started; "
+               "--timeout sets the limit",
                nw_mpi_process.rank, 2e-9 * (double)timeout_ns);
     return NW_OK;
 }

@@ -176,6 +176,8 @@ static nw_status read_entry(loading *l, const nw_state_entry *e)
 {
     const nw_state_source *s = l->source;
     bool same = s->members == l->members && has(l, l->me), there;
+    nw_state_entry common = *e;
+    common.rule = NW_STATE_KEPT;
     if (s->skips && s->skips(s->context, e)) return NW_OK;
     int like = l->me % s->members;
     while (like > 0 && !has(l, like)) like--;
@@ -187,7 +189,7 @@ static nw_status read_entry(loading *l, const nw_state_entry *e)
     if (!same && e->rule == NW_STATE_DELIVERED)
         NW_TRY(read_delivered(l, e, &there));
     else
-        NW_TRY(s->read(s->context, like, e, e->data, &there));
+        NW_TRY(s->read(s->context, like, !same && e->rule == NW_STATE_FOLLOWS ? &common : e, e->data, &there));
     NW_FAIL_IF(!there && !e->optional && e->remedy, NW_E_ARGUMENT, "the checkpoint lacks %s; %s", e->name, e->remedy);
     NW_FAIL_IF(
         !there && !e->optional, NW_E_FILE,

@@ -12,6 +12,7 @@
  *   DELIVERED   each its own            what will be delivered stays the same: old member j's is added to new member
  *                                       j mod M's; where means are delivered, times M / N
  *   LIKE        each its own            new member j begins as old member j mod N was
+ *   FOLLOWS     each its own            all begin with what is KEPT under the same name
  *   OWN         each its own            lost, and the user is told
  *   REFUSED     each its own            cannot be continued
  *
@@ -32,6 +33,7 @@ typedef enum nw_state_rule {
     NW_STATE_RANGE,
     NW_STATE_DELIVERED,
     NW_STATE_LIKE,
+    NW_STATE_FOLLOWS,
     NW_STATE_OWN,
     NW_STATE_REFUSED
 } nw_state_rule;

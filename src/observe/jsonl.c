@@ -50,7 +50,7 @@ static nw_status keep_lines(const char *path, char *text, size_t size, const nw_
         size_t length = (size_t)(newline - (text + at));
         nw_line_place place;
         NW_FAIL_IF(!nw_jsonl_line_place(text + at, length, &place), NW_E_FILE,
-                   "%s, line %lld: this is no record of a run; remove the line or move the file away, then resume",
+                   "%s, line %lld: this is not a record of a run; remove the line or move the file away, then resume",
                    path, (long long)number);
         if (!is_past(&place, resume)) {
             memmove(text + *kept, text + at, length + 1);

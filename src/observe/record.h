@@ -44,6 +44,9 @@
     X(TEXT, dataset, NULL, "dataset")          \
     X(TEXT, algorithm, NULL, "algorithm")      \
     X(TEXT, exchange, NULL, "exchange")        \
+    X(TEXT, method, NULL, "method")            \
+    X(TEXT, compress, NULL, "compress")        \
+    X(TEXT, collective, NULL, NULL)            \
     X(TEXT, optimizer, NULL, "optimizer")      \
     X(TEXT, scheduler, NULL, "scheduler")      \
     X(TEXT, loss_reduction, NULL, NULL)        \
@@ -114,7 +117,8 @@
     X(REAL, total_seconds, NULL, "total_seconds")                            \
     X(REAL, virtual_seconds, "time/virtual_seconds", "virtual_seconds")      \
     X(INT, peak_memory_bytes, "memory/peak_bytes", "peak_memory_bytes")      \
-    X(INT, bytes_sent, "network/bytes_sent_total", "bytes_sent")
+    X(INT, bytes_sent, "network/bytes_sent_total", "bytes_sent")             \
+    X(REAL, compression_ratio, "compression/ratio", NULL)
 
 /* A checkpoint was written, and is complete on the disk. is_best: 1 or 0. */
 #define NW_CHECKPOINT_FIELDS(X) \
@@ -152,6 +156,11 @@
     X(INT, peak_memory_bytes, NULL, "peak_memory_bytes")    \
     X(INT, bytes_sent, NULL, "bytes_sent")                  \
     X(INT, messages_sent, NULL, "messages_sent")            \
+    X(INT, payload_bytes, NULL, "payload_bytes")            \
+    X(INT, dense_bytes, NULL, "dense_bytes")                \
+    X(REAL, encode_seconds, NULL, "encode_seconds")         \
+    X(REAL, decode_seconds, NULL, "decode_seconds")         \
+    X(REAL, memory_norm, NULL, "memory_norm")               \
     X(COUNTS, delays, NULL, "delays")                       \
     X(INT, thrown_away, NULL, "thrown_away")                \
     X(TEXT, weights_sha256, NULL, "weights_sha256")         \

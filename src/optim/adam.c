@@ -3,6 +3,9 @@
  *
  *   d = g + wd w;  m = beta1 m + (1 - beta1) d;  v = beta2 v + (1 - beta2) d^2;  u = amsgrad ? max(u, v) : v
  *   w -= lr / c1 m / (sqrt(u) / sqrt(c2) + eps),   c1 = 1 - beta1^t, c2 = 1 - beta2^t, t the number of this update
+ *
+ * Frozen (1-bit Adam, Tang et al. 2021): after `freeze` updates u and c2 stay as they are, and what comes instead of g is
+ * the mean momentum, which all replicas have in common: m = g + wd w. Decay has no momentum then.
  */
 #include "optim/rule.h"
 
@@ -41,9 +44,12 @@ nw_update_rule nw_scalars_moments(const nw_optimizer_options *o, uint64_t step, 
 
 static nw_update_rule scalars(const nw_optimizer_options *o, uint64_t step, double lr)
 {
-    double t = (double)step;
-    nw_update_rule rule = nw_scalars_moments(o, step, lr / (1 - pow(o->beta1, t)));
-    rule.root = (float)sqrt(1 - pow(o->beta2, t));
+    bool frozen = o->freeze > 0 && step > o->freeze;
+    nw_update_rule rule = nw_scalars_moments(o, step, lr / (1 - pow(o->beta1, (double)step)));
+    rule.root = (float)sqrt(1 - pow(o->beta2, (double)(frozen ? o->freeze : step)));
+    if (!frozen) return rule;
+    rule.beta1 = rule.fresh2 = 0;
+    rule.fresh1 = rule.beta2 = 1;
     return rule;
 }
 

@@ -46,6 +46,7 @@ typedef struct nw_optimizer_options {
     bool nesterov;
     double beta1, beta2, eps; /* adam, apam; apam-paper has no eps */
     bool amsgrad;             /* adam, apam; apam-paper always has it */
+    uint64_t freeze;          /* adam: so many updates, then the variance stays and gradients are momentum; 0: never */
     double weight_decay;
     nw_decay_filter decay_filter;
     double lars_trust, lars_eps;

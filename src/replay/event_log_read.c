@@ -69,7 +69,7 @@ static nw_status add_entries(nw_log_file *f, const uint8_t *packed, const nw_blo
 {
     nw_log_entry entries[NW_BLOCK_ENTRIES];
     NW_FAIL_IF(h->bytes > sizeof entries || h->bytes % sizeof entries[0], NW_E_FILE,
-               "%s: the block at byte %zu is no list of records", f->name, at);
+               "%s: the block at byte %zu is not a list of records", f->name, at);
     NW_TRY(unpack(f, packed, h, entries));
     for (size_t i = 0; i < h->bytes / sizeof entries[0]; i++) {
         NW_FAIL_IF(!nw_grow(&f->entries, f->count, sizeof *f->entries), NW_E_MEMORY, "no memory for the records of %s",
@@ -97,7 +97,7 @@ static nw_status read_block(nw_log_file *f, const uint8_t *data, size_t size, si
     if (*torn) return NW_OK;
     *at = begin + sizeof h + h.packed;
     if (f->header.world > 0) return add_entries(f, packed, &h, begin);
-    NW_FAIL_IF(h.bytes != sizeof f->header, NW_E_FILE, "%s: the block at byte %zu is no header", f->name, begin);
+    NW_FAIL_IF(h.bytes != sizeof f->header, NW_E_FILE, "%s: the block at byte %zu is not a header", f->name, begin);
     NW_TRY(unpack(f, packed, &h, &f->header));
     return check_header(f);
 }
@@ -106,7 +106,7 @@ static nw_status parse(nw_log_file *f, const uint8_t *data, size_t size)
 {
     static const char magic[] = NW_LOG_MAGIC;
     NW_FAIL_IF(size < sizeof magic || memcmp(data, magic, sizeof magic - 1) != 0, NW_E_FILE,
-               "%s is no event log: it does not begin with %s", f->name, magic);
+               "%s is not an event log: it does not begin with %s", f->name, magic);
     int version = data[sizeof magic - 1];
     NW_FAIL_IF(version != NW_LOG_VERSION, NW_E_FILE,
                "%s is an event log of version %d, and this build replays version %d; use the build that recorded it",

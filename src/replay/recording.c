@@ -25,8 +25,8 @@ static nw_status read_file(nw_log_part *p, int rank, nw_log_file *file)
     size_t size;
     NW_TRY(nw_text_print(&path, "%s/rank%d.log", p->dir, rank));
     NW_FAIL_IF(!nw_file_is_regular(path), NW_E_FILE,
-               "%s is missing: the event log of rank %d; ranks on machines without a common file system leave theirs "
-               "there, and they have to be brought together",
+               "%s, the event log of rank %d, is missing; where machines share no file system, copy it from that "
+               "rank's machine",
                path, rank);
     NW_TRY(nw_file_read(path, MOST_BYTES, &data, &size));
     return nw_log_file_parse(file, path, data, size);
@@ -186,10 +186,11 @@ static nw_status load(nw_recording *r, const char *run_dir, const char *logs)
     NW_FAIL_IF(!nw_file_is_directory(run_dir), NW_E_FILE, "there is no run '%s'; check the path", run_dir);
     if (nw_file_is_directory(logs)) NW_TRY(nw_directory_list(&names, logs));
     NW_TRY(find_parts(r, logs, &names));
-    NW_FAIL_IF(r->count == 0, NW_E_FILE,
-               "%s has no event log: runs of one rank have none and repeat themselves, others have one unless "
-               "--no-record-events was given",
-               run_dir);
+    NW_FAIL_IF(
+        r->count == 0, NW_E_FILE,
+        "%s has no event log: runs of one rank write none, since they need no log to repeat; others write one unless "
+        "--no-record-events was given",
+        run_dir);
     for (int i = 0; i < r->count; i++) {
         NW_TRY(read_files(&r->parts[i]));
         NW_TRY(scan(&r->parts[i]));

@@ -5,6 +5,7 @@
 #include "data/facts.h"
 #include "param/init.h"
 #include "setup/download.h"
+#include "setup/plan_codec.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -278,20 +279,25 @@ static nw_status check_server(const nw_train_options *s)
     return NW_OK;
 }
 
+static nw_status plan_codecs(const nw_train_options *s, nw_assign_options *o)
+{
+    return nw_plan_codecs(&s->codec, is(s->world.exchange, "server"), s->update.momentum, (uint64_t)s->all.seed, o);
+}
+
 static nw_status check_exchange(const nw_train_options *s)
 {
     const double usual_alpha = 0.3;
     NW_FAIL_IF(s->world.delay > 0 && !is(s->world.exchange, "allreduce"), NW_E_ARGUMENT,
                "--delay is how late allreduce applies gradients; add --exchange allreduce");
-    NW_FAIL_IF(!is(s->world.method, "none") && is(s->world.exchange, "none"), NW_E_ARGUMENT,
-               "--method %s is how gradients travel, but nothing travels with --exchange none", s->world.method);
+    NW_CLEANUP(nw_plan_codecs_free) nw_assign_options codecs = {0};
+    NW_TRY(plan_codecs(s, &codecs));
     NW_FAIL_IF(s->data.dirichlet_alpha != usual_alpha && !s->data.non_iid_data, NW_E_ARGUMENT,
                "--dirichlet-alpha %g says how unequal the workers' images are; add --non-iid-data",
                s->data.dirichlet_alpha);
     return check_server(s);
 }
 
-static void plan_group(const nw_train_options *s, const nw_world *w, nw_replicas_options *o)
+static nw_status plan_group(const nw_train_options *s, const nw_world *w, nw_replicas_options *o)
 {
     bool several = w && w->size > 1;
     o->mode = w ? w->mode : NW_REPLICAS_ALONE;
@@ -300,8 +306,6 @@ static void plan_group(const nw_train_options *s, const nw_world *w, nw_replicas
     o->cluster = w ? w->cluster : NULL;
     o->faults = w ? w->faults : NULL;
     o->exchange = plan_exchange(s, w);
-    o->codec = nw_codec_options_default(s->world.method);
-    o->codec.seed = (uint64_t)s->all.seed;
     o->norms = plan_norms(s);
     o->recalibrate_batches = s->world.recalibrate_batches;
     o->shared_epochs = is(s->data.epoch_of, "all");
@@ -313,6 +317,7 @@ static void plan_group(const nw_train_options *s, const nw_world *w, nw_replicas
         o->replica.loader.replicate = is(s->data.sampling, "replicate");
         if (o->mode != NW_REPLICAS_MPI) o->replica.loader.workers = 0; /* many replicas share this process's cores */
     }
+    return plan_codecs(s, &o->codecs);
 }
 
 /* Options of one law are refused beside another, since they would do nothing there. A run that goes on has all options
@@ -369,6 +374,8 @@ static void plan_record(const nw_train_options *s, const char *dataset, nw_run_r
     record->dataset = dataset;
     record->algorithm = s->training.algorithm;
     record->exchange = s->world.exchange;
+    record->method = s->codec.method;
+    record->compress = s->codec.compress;
     record->optimizer = s->update.optimizer;
     record->scheduler = s->rate.scheduler;
     record->loss_reduction = s->training.loss_reduction;
@@ -380,8 +387,10 @@ static void plan_record(const nw_train_options *s, const char *dataset, nw_run_r
 nw_status nw_plan_run(const nw_train_options *s, const nw_dataset *d, const nw_world *w, nw_run_options *o)
 {
     memset(o, 0, sizeof *o);
-    NW_FAIL_IF(d->split[NW_SPLIT_TRAIN].count == 0, NW_E_FILE, "%s has no training images", d->source);
-    NW_FAIL_IF(d->split[NW_SPLIT_TEST].count == 0, NW_E_FILE, "%s has no test images", d->source);
+    NW_FAIL_IF(d->split[NW_SPLIT_TRAIN].count == 0, NW_E_FILE,
+               "%s has no training images; check --dataset and --data-dir", d->source);
+    NW_FAIL_IF(d->split[NW_SPLIT_TEST].count == 0, NW_E_FILE, "%s has no test images; check --dataset and --data-dir",
+               d->source);
     nw_replica_options *r = &o->group.replica;
     nw_augment augment;
     int workers = s->data.workers;
@@ -403,7 +412,7 @@ nw_status nw_plan_run(const nw_train_options *s, const nw_dataset *d, const nw_w
     bool divides = s->server.global_batch && is(s->world.exchange, "server") && is(s->server.communication, "sync");
     int shared = divides ? nw_plan_replicas(s, w) : 1;
     NW_FAIL_IF(shared > s->net.batch_size, NW_E_ARGUMENT,
-               "--batch-size %d is of all workers together (--global-batch), and too small for %d of them",
+               "--batch-size %d is the total over all workers (--global-batch), and too small for %d of them",
                s->net.batch_size, shared);
     o->group.global_batch = divides ? s->net.batch_size : 0;
     r->loader = (nw_loader_options){.dataset = d,
@@ -427,7 +436,7 @@ nw_status nw_plan_run(const nw_train_options *s, const nw_dataset *d, const nw_w
     NW_TRY(plan_delays(s, w ? w->size : 1, &r->delay));
     o->rollbacks = is(s->training.on_divergence, "rollback") ? s->training.max_rollbacks : 0;
     o->rollback_lr = s->training.rollback_lr;
-    plan_group(s, w, &o->group);
+    NW_TRY(plan_group(s, w, &o->group));
     o->compare_every = s->world.compare_every;
     o->dataset = d;
     o->workers = workers;
@@ -449,4 +458,8 @@ nw_status nw_plan_run(const nw_train_options *s, const nw_dataset *d, const nw_w
     return NW_OK;
 }
 
-void nw_plan_free(nw_run_options *o) { free(o->mean_image); }
+void nw_plan_free(nw_run_options *o)
+{
+    free(o->mean_image);
+    nw_plan_codecs_free(&o->group.codecs);
+}

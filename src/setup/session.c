@@ -142,7 +142,7 @@ nw_status nw_session_load(const char *path, const nw_net_options *options, nw_ne
 {
     NW_CLEANUP(nw_checkpoint_autoclose) nw_checkpoint *c = NULL;
     *net = NULL;
-    NW_FAIL_IF(!path[0], NW_E_ARGUMENT, "no checkpoint is named; give a run's directory or a checkpoint's");
+    NW_FAIL_IF(!path[0], NW_E_ARGUMENT, "no checkpoint is named; give the directory of a run or of a checkpoint");
     NW_TRY(nw_checkpoint_open(&c, path));
     if (nw_checkpoint_note(c)) fprintf(stderr, "nowait: %s\n", nw_checkpoint_note(c));
     NW_TRY(nw_net_create(net, options));

@@ -53,9 +53,10 @@ static nw_status check_size(const nw_world *w, const nw_train_options *s)
         "--world-size %d, but this is one process; start it with 'mpirun -np %d nowait train ...', 'nowait launch "
         "-n %d -- train ...', or simulate with --virtual %d",
         s->world.world_size, s->world.world_size, s->world.world_size, s->world.world_size);
-    NW_FAIL_IF(asked, NW_E_ARGUMENT, "--world-size %d, but the world has %d ranks", s->world.world_size, w->size);
+    NW_FAIL_IF(asked, NW_E_ARGUMENT, "--world-size %d, but %d ranks were started; make the two agree",
+               s->world.world_size, w->size);
     NW_FAIL_IF(w->size > 1 && strcmp(s->world.exchange, "none") == 0, NW_E_ARGUMENT,
-               "%d replicas would train apart from each other; choose how they agree, for example with --exchange "
+               "%d replicas would train without each other; choose how they agree, for example with --exchange "
                "allreduce",
                w->size);
     return NW_OK;

@@ -28,7 +28,8 @@ nw_status nw_fault_check(const nw_fault *f, int world, nw_status status, const c
                    world - 1);
         NW_FAIL_IF(f->rank == f->peer && f->rank != NW_FAULT_ANY, status,
                    "%s: the link from rank %d to itself does not exist; name two ranks", where, f->rank);
-        NW_FAIL_IF(f->by_step, status, "%s: a link has no steps; say at what time '%s' begins and ends", where, name);
+        NW_FAIL_IF(f->by_step, status, "%s: a link has no steps; give the times at which '%s' begins and ends", where,
+                   name);
     }
     NW_FAIL_IF(has_factor(f) && !(f->factor > 0 && f->factor <= 1e6), status,
                "%s: the factor of '%s' is %g; expected more than 0x, at most 1000000x", where, name, f->factor);
@@ -36,7 +37,7 @@ nw_status nw_fault_check(const nw_fault *f, int world, nw_status status, const c
         NW_FAIL_IF(f->duration_ns <= 0, status, "%s: 'pause' must last longer than 0; say 'for: 2 s'", where);
     } else {
         NW_FAIL_IF(f->until <= f->at, status, "%s: '%s' ends before it begins; put 'until' after 'at'", where, name);
-        NW_FAIL_IF(is_end(f) && f->until != NW_NEVER, status, "%s: '%s' is for ever; for some time it is a 'pause'",
+        NW_FAIL_IF(is_end(f) && f->until != NW_NEVER, status, "%s: '%s' never ends; for a limited time use 'pause'",
                    where, name);
     }
     return NW_OK;

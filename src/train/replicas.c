@@ -238,6 +238,7 @@ static nw_status make_machine(nw_replicas *group, int index, int rank)
     e.params = params_of(m);
     e.accumulation = accumulation;
     e.pool = m->replica->net->model.pass.exec.pool;
+    e.travel = &m->travel;
     e.report = m->report;
     e.report_bytes = sizeof(nw_tally) + params_of(m)->running.floats * sizeof(float);
     NW_TRY(nw_exchange_create(&exchange, &e));
@@ -272,6 +273,19 @@ static nw_status deal_images(nw_replicas *group, int workers)
     return nw_dataset_deal(l->dataset, l->split, workers, o->dirichlet_alpha, least, l->seed, group->owner);
 }
 
+/* Codecs of all tensors, once these are known, and how many batches their warm-ups count as an epoch. */
+static nw_status make_assignment(nw_replicas *group)
+{
+    nw_assign_options *o = &group->options.codecs;
+    nw_exchange_options *e = &group->options.exchange;
+    o->codec.warm_up.batches = has_servers(group) ? group->epoch_batches : nw_replica_batches(nw_replicas_first(group));
+    for (int i = 0; i < o->rule_count; i++) o->rules[i].codec.warm_up.batches = o->codec.warm_up.batches;
+    NW_TRY(nw_assign_make(&group->assignment, o, &params_of(&group->members[0])->learned));
+    nw_assign_fill(&group->assignment, o, &e->layout);
+    e->memory = o->memory;
+    return NW_OK;
+}
+
 static nw_status make_member(nw_replicas *group, int index, int rank)
 {
     nw_member *m = &group->members[index];
@@ -294,6 +308,7 @@ static nw_status make_member(nw_replicas *group, int index, int rank)
     NW_TRY(nw_replica_create(&m->replica, &o, index > 0 ? group->members[0].replica : NULL));
     m->report = calloc(1, sizeof(nw_tally) + (params_of(m)->running.floats + 1) * sizeof(float));
     NW_FAIL_IF(!m->report, NW_E_MEMORY, "no memory for a report");
+    if (index == 0) NW_TRY(make_assignment(group));
     return make_machine(group, index, rank);
 }
 
@@ -318,13 +333,16 @@ static nw_status check_memory(const nw_replicas *group, int first)
                                                                        : 1;
     double mib = 1024 * 1024, all = (double)nw_net_memory(nw_replicas_first(group)->net);
     double each = group->count > 1 ? (double)nw_net_memory(group->members[1].replica->net) : 0;
-    double held = (double)servers * (double)nw_server_holds(e, params_of(&group->members[0])->learned.floats);
-    all += each * (group->count - 1) + held;
+    const nw_segments *learned = &params_of(&group->members[0])->learned;
+    double held = (double)servers * (double)nw_server_holds(e, learned->floats);
+    double shadows = (double)servers * (double)(servers ? nw_server_shadow_bytes(e, learned) : 0);
+    all += each * (group->count - 1) + held + shadows;
     NW_FAIL_IF(
         available > 0 && (group->count > 1 || servers > 0) && all > (double)available, NW_E_MEMORY,
-        "%.0f MiB of memory are needed (%d more replicas of %.2f MiB each, and %.0f MiB of gradients that may wait "
-        "at servers), but %.0f MiB are available: use fewer ranks or a smaller model%s",
-        all / mib, group->count - 1, each / mib, held / mib, (double)available / mib,
+        "%.0f MiB of memory are needed (%d more replicas of %.2f MiB each, %.0f MiB of gradients that may wait at "
+        "servers, %.0f MiB of what workers have there), but %.0f MiB are available: use fewer ranks or a smaller "
+        "model%s",
+        all / mib, group->count - 1, each / mib, held / mib, shadows / mib, (double)available / mib,
         servers > 0 ? ", or less --server-memory" : "");
     return NW_OK;
 }
@@ -339,8 +357,6 @@ static nw_status create(nw_replicas *group)
     NW_NEW(group->members, group->count, "%d replicas", group->count);
     NW_NEW(group->ranks, group->count, "%d replicas", group->count);
     NW_TRY(make_roles(group, world));
-    NW_TRY(nw_codec_create(&group->codec, &o->codec));
-    group->options.exchange.layout.codec = group->codec;
     for (int i = 0; i < group->count; i++) {
         NW_TRY(make_member(group, i, first + i));
         if (i == (group->count > 1)) NW_TRY(check_memory(group, first));
@@ -360,7 +376,7 @@ nw_status nw_replicas_create(nw_replicas **out, const nw_replicas_options *optio
     NW_NEW(*out, 1, "a group");
     (*out)->options = *options;
     if (!options->exchange.name) (*out)->options.exchange.name = "none";
-    if (!options->codec.name) (*out)->options.codec.name = "none";
+    if (!options->codecs.codec.name) (*out)->options.codecs.codec.name = "none";
     NW_TRY_OR(create(*out), (nw_replicas_free(*out), *out = NULL));
     return NW_OK;
 }
@@ -377,7 +393,7 @@ void nw_replicas_free(nw_replicas *group)
     nw_ledger_free(group->ledger);
     nw_replicas_hooks_close(&group->hooks);
     free(group->earlier);
-    nw_codec_free(group->codec);
+    nw_assign_free(&group->assignment);
     nw_compute_cost_free(&group->cost);
     free(group->statistics);
     free(group->reported);

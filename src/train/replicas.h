@@ -23,6 +23,7 @@
 #define NW_TRAIN_REPLICAS_H
 
 #include "base/histogram.h"
+#include "exchange/assign.h"
 #include "exchange/exchange.h"
 #include "replay/replay.h"
 #include "net/roles.h"
@@ -56,11 +57,11 @@ typedef struct nw_replicas_options {
     nw_replicas_mode mode;
     int world;                    /* of MPI and virtual clusters */
     int rank;                     /* of MPI: this process's */
-    nw_exchange_options exchange; /* all but the group, codec and what belongs to a rank */
-    nw_codec_options codec;
-    const nw_cluster *cluster;   /* VIRTUAL */
-    const nw_faults *faults;     /* or NULL */
-    const nw_log_part *recorded; /* REPLAY: what is repeated, of `world` ranks; outlives the group */
+    nw_exchange_options exchange; /* all but the group, codecs, memory and what belongs to a rank */
+    nw_assign_options codecs;     /* of its tensors; rules outlive the group */
+    const nw_cluster *cluster;    /* VIRTUAL */
+    const nw_faults *faults;      /* or NULL */
+    const nw_log_part *recorded;  /* REPLAY: what is repeated, of `world` ranks; outlives the group */
     nw_norm_sync norms;
     int recalibrate_batches; /* of each rank */
     int global_batch; /* images that the workers of a synchronous server divide among each other; 0: each has its own */
@@ -83,15 +84,16 @@ typedef struct nw_member {
     nw_replica *replica;
     nw_machine *machine;    /* its exchange, over the pipeline */
     nw_faults_state faults; /* of a real rank */
+    nw_travel travel;       /* what encoding cost */
     uint8_t *report; /* of its last gradient: an nw_tally, and, where there is no lockstep, its running statistics */
 } nw_member;
 
 struct nw_replicas {
     nw_replicas_options options;
     nw_driver *driver;
-    nw_codec *codec;
-    nw_ledger *ledger; /* NULL in a world of one */
-    int64_t *earlier;  /* as nw_ledger_save: what MPI ranks sent before this process resumed; NULL: nothing */
+    nw_assignment assignment; /* of codecs */
+    nw_ledger *ledger;        /* NULL in a world of one */
+    int64_t *earlier;         /* as nw_ledger_save: what MPI ranks sent before this process resumed; NULL: nothing */
     size_t earlier_rows;
     nw_replicas_hooks hooks;
     int count; /* replicas here */
@@ -132,6 +134,13 @@ int64_t nw_replicas_epoch_batches(const nw_replicas *group); /* as nw_position c
 /* Updates that the world has made when so many epochs are over. */
 int64_t nw_replicas_updates_of(const nw_replicas *group, int64_t epochs);
 double nw_replicas_virtual_seconds(const nw_replicas *group); /* the latest clock; NAN in real time */
+
+/* What encoding cost on all ranks since this process began, and what memories hold; all ranks call. */
+nw_status nw_replicas_travel(nw_replicas *group, nw_travel *sum);
+/* What travels: a line a tensor, and one a kind of bucket with what a member sends of it in a step. */
+nw_status nw_replicas_print_codecs(const nw_replicas *group, FILE *out);
+/* "gather 1234 B, owners 567 B", the same in few words. */
+nw_status nw_replicas_collective(const nw_replicas *group, char *text, size_t size);
 
 /* Makes all replicas begin at their positions. */
 nw_status nw_replicas_begin(nw_replicas *group);

@@ -122,7 +122,7 @@ nw_status nw_run_open_event_log(run *r)
     NW_TRY(nw_log_cut(o->run_dir, h.first_step, h.first_rank));
     if (!r->recorder) return NW_OK;
     snprintf(h.exchange, sizeof h.exchange, "%s", r->group->options.exchange.name);
-    snprintf(h.codec, sizeof h.codec, "%s", r->group->options.codec.name);
+    snprintf(h.codec, sizeof h.codec, "%s", r->group->options.codecs.codec.name);
     snprintf(h.isa, sizeof h.isa, "%s", nw_net_isa(net));
     snprintf(h.precision, sizeof h.precision, "%s", nw_net_precision(net));
     snprintf(h.version, sizeof h.version, "%s", nw_version());
@@ -169,6 +169,12 @@ static nw_status open_observers(run *r, const nw_checkpoint *c)
     record.threads = nw_net_threads(first(r)->net);
     record.precision = nw_net_precision(first(r)->net);
     record.isa = nw_net_isa(first(r)->net);
+    char collective[160];
+    if (nw_assign_compresses(&r->group->options.codecs)) {
+        NW_TRY(nw_replicas_collective(r->group, collective, sizeof collective));
+        record.collective = collective;
+        if (r->options->observe.table) NW_TRY(nw_replicas_print_codecs(r->group, r->options->observe.table));
+    }
     nw_run_tell(r, nw_observers_run(&r->observers, &record));
     if (c) tell_differences(r, c);
     if (nw_net_note(first(r)->net)) nw_observers_message(&r->observers, nw_net_note(first(r)->net));
@@ -216,6 +222,8 @@ static void tell_end(run *r, nw_status status)
     end->virtual_seconds = nw_replicas_virtual_seconds(r->group);
     end->bytes_sent = (int64_t)nw_account_bytes(&r->sent);
     end->messages_sent = (int64_t)r->sent.messages;
+    nw_run_fill_travel(r, end);
+    if (r->options->observe.table && status == NW_OK) nw_run_print_travel(r, r->options->observe.table);
     if (first(r)->history || !nw_replicas_lockstep(r->group)) {
         r->result->delays = nw_replicas_lockstep(r->group) ? *nw_history_delays(first(r)->history) : r->group->delays;
         end->delays = &r->result->delays;
@@ -254,6 +262,7 @@ static nw_status finish_ledger_and_trace(run *r)
 {
     nw_ledger *world;
     NW_TRY(write_trace(r, false));
+    NW_TRY(nw_replicas_travel(r->group, &r->travel));
     if (!r->group->ledger) return NW_OK;
     NW_TRY(nw_ledger_check(r->group->ledger));
     NW_TRY(nw_replicas_world_ledger(r->group, &world));

@@ -37,6 +37,7 @@ typedef struct run {
     int64_t step_began;           /* when the batch under way did */
     int64_t images, first_images; /* of all replicas, and of the first, when they were last added up */
     int64_t waited_ns;            /* for messages, until the last step's record */
+    nw_travel travel;             /* what encoding cost, of all ranks */
     nw_account sent;              /* by all ranks, at the end */
     const char *note;             /* about the checkpoint that it continues; NULL: none */
     char *dump_dir;               /* of the driver, or NULL */
@@ -145,5 +146,13 @@ nw_status nw_run_load(run *r, nw_checkpoint *checkpoint);
 /* Back to the last checkpoint, with a lower rate. If that did not help before, its weights are to blame: to the one
  * before. */
 nw_status nw_run_roll_back(run *r, const char *why);
+
+/* ---- run_travel.c ---- */
+
+/* The share that the codec of this epoch sends; NAN: it has none. */
+double nw_run_compression_ratio(const run *r);
+/* What compression cost and saved, once r->travel and r->sent are known; where there is any. */
+void nw_run_fill_travel(const run *r, nw_end_record *end);
+void nw_run_print_travel(const run *r, FILE *out);
 
 #endif

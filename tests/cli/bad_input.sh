@@ -37,11 +37,9 @@ refused 2 "takes one model, not 2" info resnet9 resnet18
 # What later versions will do is refused, not ignored.
 refused 2 "^nowait: --remove-ctx-input --remove-ctx-param .* is not part of this version, which has the gradients of backprop" train --model revnet18 --dataset synthetic --remove-ctx-input --remove-ctx-param
 refused 2 "apply-acid true .* is not part of this version" train --dataset synthetic --apply_acid
-refused 2 "method topk .* is not part of this version, which has none\\|fp16\\|bf16$" train --dataset synthetic -c layerwise --method Topk
-refused 2 "compress layerwise .* is not part of this version" train --dataset synthetic -c layerwise
 
 run 2 env NOWAIT_ISA=avx3 "$NOWAIT" bench train
-err_has "NOWAIT_ISA=avx3 is no instruction set"
+err_has "NOWAIT_ISA=avx3 is not an instruction set"
 err_lines 1
 
 # A result that cannot be written is a failure.

@@ -64,22 +64,24 @@ out_lacks '"images_per_second":'
 run 2 "$NOWAIT" bench loader --dataset synthetic --workers -1
 err_has 'workers'
 
-run 0 "$NOWAIT" bench codec --repeats 1
-out_has 'memcpy +[0-9.]+'
-for codec in 'none +4.00' 'fp16 +2.00' 'bf16 +2.00'; do
-    out_has "$codec( +[0-9.]+){6}$"
+run 0 "$NOWAIT" bench codec --repeats 1 --vectors 2
+out_has '^copy: [0-9.]+ ms by one thread'
+for codec in 'none +4.00( +[0-9.]+){4} +- \|( +[0-9.]+) +-( +[0-9.]+) \|( +[0-9.]+){2}$' 'fp16 +2.00( +[0-9.]+){5} \|( +[0-9.]+){3} \|( +[0-9.]+){2}$' \
+    'terngrad +0.20( +[0-9.]+){4} +- ' 'sign +0.13( +[0-9.]+){5} ' 'qsgd 127/512 +1.01( +[0-9.]+){5} '; do
+    out_has "^$codec"
 done
 err_empty
-run 0 "$NOWAIT" bench codec --repeats 2 --format json
-for key in memcpy_gb_per_second encode decode decode_add gb_per_second ratio_to_memcpy halves_by steal_percent commit; do
+run 0 "$NOWAIT" bench codec --repeats 2 --vectors 2 --format json
+for key in copy_ms encode decode decode_add encode_with_memory one_thread two_threads gain_over_copy kernels steal_percent \
+    commit gb_per_second break_even_gbit_per_second; do
     out_has "\"$key\":"
 done
-out_has '"floats": 16777216'
+out_has '"floats": 11000000'
 out_has '"bytes_per_float": 2'
 run 2 "$NOWAIT" bench codec --repeats 0
 err_has 'repeats'
 run 0 "$NOWAIT" bench codec --help
-out_has 'beside memcpy'
+out_has 'in copies of the vector'
 
 # The same seed gives the same loss, whatever the number of threads.
 losses=""

@@ -41,7 +41,7 @@ equal "lines of launch.log" "$(wc -l <"$runs/fine/launch.log")" 2
 # ---- a rank dies: the job goes on from the newest checkpoint ----
 job 0 "1:1:kill:5" killed
 out_has '^rank 0 ends at step 10'
-err_has '^nowait launch: a rank died of signal 9 \(Killed\): so says exit code 137$'
+err_has '^nowait launch: a rank died of signal 9 \(Killed\), as exit code 137 tells$'
 err_has '^nowait launch: restarting from step 4 \(2 of 3 restarts without a new checkpoint left\)$'
 calls 2
 call_has 2 "--run-dir=$runs/killed --resume=$runs/killed\$"
@@ -50,7 +50,7 @@ log_has killed '^\{"event":"restart",.*"from_step":4,"restarts_left":2\}'
 log_has killed '^\{"event":"end",.*"attempt":2,"exit_code":0'
 nobody_left killed
 job 0 "1:2:crash:7" crashed
-err_has '^nowait launch: a rank died of signal 11 \(Segmentation fault\): so says exit code 139$'
+err_has '^nowait launch: a rank died of signal 11 \(Segmentation fault\), as exit code 139 tells$'
 err_has '^nowait launch: restarting from step 6 '
 
 # Before the first checkpoint: from the beginning.
@@ -60,7 +60,7 @@ call_lacks 2 'resume'
 
 # The ranks themselves say that one was lost.
 job 0 "1:0:lost:3" lost
-err_has "^nowait launch: a rank was lost, say the others; what they knew is in $runs/lost/dumps\$"
+err_has "^nowait launch: a rank was lost; what the others knew is in $runs/lost/dumps\$"
 err_has '^nowait launch: restarting from step 2 '
 log_has lost '^\{"event":"death",.*"attempt":1,"exit_code":5\}'
 
@@ -90,7 +90,7 @@ calls 1
 err_has '^nowait: train refused to begin; see its message above'
 job 3 "0:1:file:5" file
 calls 1
-err_has '^nowait: train met a bad input file; see its message above'
+err_has '^nowait: train found a bad input file; see its message above'
 equal "deaths" "$(cat "$runs/failed/launch.log" "$runs/refused/launch.log" "$runs/file/launch.log" | grep -c '"event":"death"')" 0
 job 0 "" quiet --quiet
 err_empty
@@ -186,11 +186,11 @@ call_has 1 '^--ntasks=3 --kill-on-bad-exit=1 '
 
 # ---- mistakes are found before anything is started ----
 run 2 "$NOWAIT" launch
-err_has 'behind two dashes, for instance: nowait launch -n 2 -- train'
+err_has 'after two dashes, for instance: nowait launch -n 2 -- train'
 run 2 "$NOWAIT" launch -n 2 train --model lenet5
-err_has 'behind two dashes'
+err_has 'after two dashes'
 run 2 "$NOWAIT" launch -n 2 -- eval x
-err_has 'behind two dashes'
+err_has 'after two dashes'
 run 2 "$NOWAIT" launch -n 0 -- train
 run 2 "$NOWAIT" launch -n 2 odd -- train
 err_has "'odd' is not understood before the two dashes"
@@ -226,7 +226,7 @@ same_run alone one
 run 2 "$NOWAIT" launch -n 1 -- train $tiny --max-epoch 2 --run-dir "$runs/one"
 err_has "holds a run already; continue it with --resume"
 run 3 "$NOWAIT" launch -n 1 --quiet -- train --dataset cifar10 --data-dir "$work/none" --no-download --run-dir "$runs/no-data"
-err_has '^nowait: train met a bad input file; see its message above'
+err_has '^nowait: train found a bad input file; see its message above'
 # Killed: the supervisor goes on. Asked to stop, by any signal: it leaves a checkpoint.
 train unkilled --max-epoch 40 --eval-every 20 --checkpoint-every 20 --threads 1
 one() { # DIR: in the background, until it has a checkpoint
@@ -241,7 +241,7 @@ child=$(cat /proc/$process/task/$process/children)
 [ -n "$child" ] && kill -s KILL $child
 wait $process
 equal "exit code" "$?" 0
-err_has '^nowait launch: a rank died of signal 9 \(Killed\): so says exit code 137$'
+err_has '^nowait launch: a rank died of signal 9 \(Killed\), as exit code 137 tells$'
 err_has '^nowait launch: restarting from step [0-9]+'
 same_run unkilled killed-one
 one asked-one

@@ -24,9 +24,9 @@ is "$5 == 0.8" "the rate after warm-up"
 run 0 "$NOWAIT" $dgc --virtual 4 --configs.train.num_batches_per_step 2 --max-epoch 6
 out_has 'nothing to do'
 run 2 "$NOWAIT" $dgc --virtual 4 --configs.train.num_batches_per_step 2 --max-epoch 6 --lr 0.2 --seed 3
-err_has '.np4 holds a run with other settings, and would go on with --seed 3 instead of 42, --lr 0.2 instead of 0.1;'
+err_has '.np4 holds a run with other settings: --seed 3 instead of 42, --lr 0.2 instead of 0.1;'
 run 0 "$NOWAIT" $dgc --virtual 4 --configs.train.num_batches_per_step 2 --max-epoch 7 --no-quiet
-err_has 'goes on with --max-epoch 7 instead of 6$'
+err_has 'continues with --max-epoch 7 instead of 6$'
 run 0 "$NOWAIT" $dgc --max-steps 1 # of one rank, and so another run
 [ -d runs/cifar.resnet20.np1 ] || complain "a composed run of one rank is not called .np1"
 
@@ -93,7 +93,7 @@ run 0 "$NOWAIT" $petra --run-dir "$runs/backprop"
 for flags in '' --remove-ctx-param --remove-ctx-input '--remove-ctx-input --remove-ctx-param' --approximate-input; do
     rm -rf "$runs/mode"
     run 0 "$NOWAIT" $petra --synchronous $flags --run-dir "$runs/mode" --no-quiet
-    err_has 'synchronous.* means that backward (recomputes|inverts) .*; the gradient is that of backprop'
+    err_has 'synchronous.* means that backward (recomputes|inverts) .*; here plain backprop computes the same gradient'
     equal "weights by --synchronous $flags" "$(weights mode)" "$(weights backprop)"
 done
 

@@ -59,12 +59,11 @@ refused 2 "there is no init scheme 'hee'" train --model lenet5 --dataset mnist -
 refused 2 "--dataset is cifar10\\|.*, not 'minst'" train --dataset minst
 refused 2 "--scheduler is steplr\\|.*, not 'cosin'" train --dataset mnist --scheduler cosin
 refused 2 "--exchange is none\\|allreduce\\|server, not 'alreduce'" train --dataset mnist --exchange alreduce
-refused 2 "--method is none\\|fp16\\|bf16, not 'pf16'" train --dataset mnist --method pf16
+refused 2 "--method is none\\|fp16\\|bf16\\|topk\\|.*, not 'pf16'" train --dataset mnist --method pf16
 refused 2 "no recipe 'petra/cifar10-revnet18'; the nearest is 'petra/cifar10-revnet18-backprop'" \
     train --recipe petra/cifar10-revnet18
 refused 2 "no option --foo here; --help lists all$" train --foo
 refused 2 "no option --sched here; the nearest is --scheduler, and" train --sched cosine
-refused 2 "--method fp16 is how gradients travel, but nothing travels" train --dataset mnist --method fp16
 
 # ---- a line that is read as a run is checked as one ----
 for wrong in "--model resnt18" "--init $none" "--resume $none" "--exchange gossip" "--remove-ctx-input" "--max-delay 3 --exchange allreduce" \
@@ -90,7 +89,7 @@ while read -r option words; do
 done <"$work/choices"
 for topic in gradient exchange codec; do
     run 0 "$NOWAIT" help train $topic
-    out_lacks '\(later\)|gossip|topk|dgc|petra|--pipeline|--rate-com'
+    out_lacks '\(later\)|gossip|petra|--pipeline|--rate-com'
 done
 
 # ---- lines of the reference codes ----

@@ -31,12 +31,12 @@ err_has '^nowait: warning: --no-bn-weight-decay, --synchronous, .*--ngpus are ea
 err_has '^nowait: --ngpus has no effect: this program has no GPU code$'
 err_lines 3
 
-run 2 "$NOWAIT" help config --configs configs/cifar/resnet20.py configs/dgc/wm5.py --configs.train.num_epochs 500 \
+run 0 "$NOWAIT" help config --configs configs/cifar/resnet20.py configs/dgc/wm5.py --configs.train.num_epochs 500 \
     --suffix .e500
 out_has '^# run: runs/\[cifar.resnet20\+dgc.wm5\].e500.np1$'
 out_has '^max_epoch: 500  # --configs.train.num_epochs$'
 out_has '^t_max: 0 '
-err_has 'method dgc .* is not part of this version' # validated as a run would be, though it can be read
+out_has '^ratio_warm_up: 5 '
 
 run 0 env OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=8 "$NOWAIT" help config --configs configs/cifar/resnet20.py
 out_has '^# run: runs/cifar.resnet20.np8$'

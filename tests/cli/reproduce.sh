@@ -19,7 +19,7 @@ err_has "no experiment 'apam/mnist-lnet5'"
 run 2 "$NOWAIT" reproduce apam/delays/delay7 --dry-run
 err_has "no run 'delay7' in runs/reproduce/apam/delays-small"
 run 2 "$NOWAIT" reproduce apam/delays --real --dry-run
-err_has "apam/delays has no runs of --real ranks"
+err_has "apam/delays has no runs with real ranks; leave out --real"
 
 # ---- what would run ----
 run 0 "$NOWAIT" reproduce apam/delays --scale paper --dry-run --seeds 2 --run-dir "$runs/r" --max-epoch 12

@@ -189,6 +189,6 @@ err_has "damaged/checkpoints"
 err_lines 1
 echo 'not a record' >>"$runs/intact/metrics.jsonl"
 run 3 "$NOWAIT" train --quiet --resume "$runs/intact" --max-epoch 4
-err_has "metrics.jsonl, line [0-9]+: this is no record of a run"
+err_has "metrics.jsonl, line [0-9]+: this is not a record of a run"
 
 finish

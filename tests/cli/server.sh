@@ -112,7 +112,7 @@ run 3 "$NOWAIT" train --quiet --resume "$runs/best-average/best"
 err_has 'holds weights only, not the state of a run'
 rm -r "$runs/best-average/best"
 run 0 "$NOWAIT" train --quiet --resume "$runs/best-average" --evaluate
-err_has 'is not there; this is its newest'
+err_has 'is missing; using its newest'
 
 # ---- exactly the updates asked for, delays measured and bounded; the same again, from its event log, and after a resume ----
 trained many $serve async --virtual 6 --checkpoint-every 13

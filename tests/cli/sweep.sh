@@ -52,7 +52,7 @@ done
 kill -s TERM $process
 wait $process
 equal "exit code" "$?" 4
-err_has "interrupted in $runs/sweep/all/seed0; the same command goes on"
+err_has "interrupted in $runs/sweep/all/seed0; run the same command to continue"
 equal "status of the run that was stopped" "$(value sweep/all/seed0 status)" interrupted
 [ ! -e "$runs/sweep/all/seed1" ] || complain "another run was started"
 run 0 "$NOWAIT" sweep $tiny --quiet --threads 1 --run-dir "$runs/sweep" --seeds 2 $long

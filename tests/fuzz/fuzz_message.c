@@ -43,13 +43,17 @@ static void decode(const nw_codec *codec, const nw_header *h, const uint8_t *byt
     size_t cuts[] = {0, count / 3, count};
     nw_extent items[] = {{0, count / 2, 0, 1}, {count / 2 + 5, count - count / 2, 1, 1}};
     if (count == 0 || count > MOST_FLOATS) return;
+    const nw_block *blocks[] = {&b};
+    nw_scratch scratch;
     if (nw_block_make(&b, codec, items, 2, cuts, 2, 0) != NW_OK) abort();
+    if (nw_scratch_make(&scratch, blocks, 1, 1) != NW_OK) abort();
     nw_decoding d = {.block = &b,
                      .codec = codec,
                      .key = {h->step, h->channel, h->from},
                      .cut = h->part & 1,
                      .in = bytes,
-                     .bytes = size};
+                     .bytes = size,
+                     .scratch = &scratch};
     float *out = malloc((count + 5) * sizeof *out);
     for (int add = 0; out && add < 2; add++) {
         memset(out, MARK, (count + 5) * sizeof *out);
@@ -57,6 +61,7 @@ static void decode(const nw_codec *codec, const nw_header *h, const uint8_t *byt
         if (status != NW_OK && (status != NW_E_MESSAGE || !untouched(out, count + 5))) abort();
     }
     free(out);
+    nw_scratch_free(&scratch);
     nw_block_free(&b);
 }
 

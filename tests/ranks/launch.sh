@@ -48,7 +48,7 @@ begin stopped --timeout 3
 await 1 stopped 60 && kill -STOP "$pid"
 ended 0
 err_has '^nowait: .*waited [0-9.]+ s for rank 1'
-err_has "^nowait launch: a rank was lost, say the others; what they knew is in $runs/stopped/dumps\$"
+err_has "^nowait launch: a rank was lost; what the others knew is in $runs/stopped/dumps\$"
 log_has stopped '"event":"death",.*"attempt":1,"exit_code":5\}'
 [ -s "$runs/stopped/dumps/rank0.json" ] || complain "rank 0 left no dump"
 equal "weights after a rank was stopped" "$(weights stopped)" "$(weights whole)"

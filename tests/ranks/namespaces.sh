@@ -86,6 +86,6 @@ lose lost rank
 err_has '^nowait launch: a rank died of signal (9|15) '
 if [ $mpi = openmpi ]; then
     lose gone daemon
-    err_has '^nowait launch: a machine was lost: so says exit code 205$'
+    err_has '^nowait launch: a machine was lost, as exit code 205 tells$'
 fi
 finish

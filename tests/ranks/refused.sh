@@ -16,9 +16,9 @@ refused() { # EXIT_CODE N PATTERN ARGUMENTS...
 }
 refused 2 4 "^nowait: .*--no-such" $world --no-such 1
 refused 2 4 "^nowait: .*--lr" $world --lr fast
-refused 2 2 "^nowait: 2 replicas would train apart.*--exchange" $narrow --threads 1 --exchange none
-refused 2 2 "^nowait: 2 replicas would train apart.*--exchange" $narrow --threads 1
-refused 2 2 "^nowait: --world-size 3, but the world has 2 ranks" $world --world-size 3
+refused 2 2 "^nowait: 2 replicas would train without each other.*--exchange" $narrow --threads 1 --exchange none
+refused 2 2 "^nowait: 2 replicas would train without each other.*--exchange" $narrow --threads 1
+refused 2 2 "^nowait: --world-size 3, but 2 ranks were started" $world --world-size 3
 refused 2 2 "^nowait: --virtual simulates all ranks in one process.*without mpirun" $world --virtual 2
 refused 2 2 "^nowait: .*'link_down'" $world --faults "$work/links.yaml"
 echo text >"$work/text"

@@ -22,7 +22,7 @@ says 1 '^nowait: there is no option --no-such-option'
 ranks 2 3 refused --virtual 3
 says 1 '^nowait: --virtual simulates all ranks in one process, but a launcher started 3'
 ranks 2 3 refused --exchange none
-says 1 '^nowait: 3 replicas would train apart'
+says 1 '^nowait: 3 replicas would train without each other'
 
 # Options of one rank only; and trouble of one rank only, which the others do not know of.
 pair() { # EXIT_CODE FIRST SECOND: options of rank 0 and of rank 1

@@ -83,7 +83,12 @@ static inline void factors_turn(nw_encoding *e, int item, int round, const float
         }
 }
 
-static const nw_rounds factors_rounds = {2, factors_floats, factors_keeps, factors_start, factors_give, factors_turn};
+static const nw_rounds factors_rounds = {.count = 2,
+                                         .floats = factors_floats,
+                                         .keeps = factors_keeps,
+                                         .start = factors_start,
+                                         .give = factors_give,
+                                         .turn = factors_turn};
 static const nw_codec_ops factors_ops = {
     .name = "factors", .summary = "a product of two vectors", .id = 78, .rounds = &factors_rounds};
 static const nw_codec factors = {.ops = &factors_ops, .options = {.name = "factors"}};

@@ -69,7 +69,7 @@ static inline group make_group(const setup *s)
                              .mode = s->world ? NW_REPLICAS_VIRTUAL : NW_REPLICAS_ALONE,
                              .world = s->world,
                              .exchange = {.name = s->exchange ? s->exchange : "allreduce", .layout.bucket_bytes = 4096},
-                             .codec = {.name = s->codec},
+                             .codecs.codec.name = s->codec,
                              .norms = s->norms,
                              .recalibrate_batches = 2};
     o.exchange.delay = s->delay;

@@ -60,7 +60,8 @@ static inline nw_status store_read(void *context, int member, const nw_state_ent
     for (int m = first; m < (e->rule == NW_STATE_RANGE ? store->members : first + 1); m++)
         for (int i = 0; i < store->at[m].count; i++) {
             const nw_state_entry *a = &store->at[m].at[i];
-            if (strcmp(a->name, e->name) != 0) continue;
+            bool follows = (a->rule == NW_STATE_FOLLOWS) != (e->rule == NW_STATE_FOLLOWS); /* another of that name */
+            if (strcmp(a->name, e->name) != 0 || follows) continue;
             NW_FAIL_IF(a->rule != e->rule || a->type != e->type || a->dims != e->dims, NW_E_FILE,
                        "%s is saved in another way", e->name);
             found += store_copy(a, e, out);

@@ -25,7 +25,7 @@ static inline void third_settle(nw_encoding *e, int item, nw_pool *pool)
 {
     (void)pool;
     for (int t = e->block->item_tile[item]; t < e->block->item_tile[item + 1]; t++)
-        e->partial[t].entries = third_count(&e->key, &e->block->tiles[t]);
+        e->partial[t] = (nw_partial){.entries = third_count(&e->key, &e->block->tiles[t])};
 }
 
 static inline size_t third_bytes(const nw_encoding *e, int cut)
@@ -77,6 +77,7 @@ static inline void third_decode(const nw_decoding *d, int index, float *out, boo
 static const nw_codec_ops third_ops = {.name = "third",
                                        .summary = "every third element",
                                        .id = 77,
+                                       .family = NW_FAMILY_SPARSE,
                                        .settle = third_settle,
                                        .bytes = third_bytes,
                                        .emit = third_emit,

@@ -83,7 +83,7 @@ TEST(test_layouts_cover_the_vector_once)
                 nw_layout_options o = {.segments = &s,
                                        .codec = &third,
                                        .codecs = way & 1 ? mixed : NULL,
-                                       .gather = way & 2,
+                                       .collective = way & 2 ? NW_COLLECTIVE_GATHER : NW_COLLECTIVE_OWNERS,
                                        .bounds = way & 4 ? bounds : NULL,
                                        .scope = (nw_scope)(way / 8),
                                        .bucket_bytes = bytes,
@@ -92,7 +92,7 @@ TEST(test_layouts_cover_the_vector_once)
                 check_layout(&l, &o);
                 for (int k = 0; k < l.count; k++) {
                     bool dense = l.at[k].block.codec == &nw_codec_plain;
-                    assert_true(l.at[k].gathered == (o.gather && !dense));
+                    assert_true(l.at[k].gathered == (o.collective == NW_COLLECTIVE_GATHER && !dense));
                     if (o.scope == NW_SCOPE_BUCKET) assert_int_equal(l.at[k].block.item_count, 1);
                     if (o.scope == NW_SCOPE_LAYER && !o.codecs)
                         assert_int_equal(l.at[k].block.item_count, l.at[k].last_segment - l.at[k].first_segment + 1);
@@ -165,8 +165,12 @@ static void check_channel(nw_scope scope, int cuts, int only, nw_pool *pool)
     nw_actions actions = {0};
     world_ok(nw_message_pool_create(&messages));
     actions.pool = messages;
-    world_ok(nw_layout_make(
-        &l, &(nw_layout_options){.segments = &s, .codec = &third, .scope = scope, .bucket_bytes = 4000, .cuts = cuts}));
+    world_ok(nw_layout_make(&l, &(nw_layout_options){.segments = &s,
+                                                     .codec = &third,
+                                                     .scope = scope,
+                                                     .bucket_bytes = 4000,
+                                                     .cuts = cuts,
+                                                     .collective = NW_COLLECTIVE_OWNERS}));
     world_ok(nw_channel_make(&c, &(nw_channel_options){.layout = &l,
                                                        .memory = {.name = "error"},
                                                        .name = "m",
@@ -238,7 +242,8 @@ TEST(test_plain_messages)
     world_ok(nw_message_pool_create(&messages));
     actions.pool = messages;
     for (int i = 0; i < 50; i++) x[i] = (float)i * 0.37f - 9;
-    world_ok(nw_layout_make(&l, &(nw_layout_options){.segments = &s, .codec = &third, .cuts = 1}));
+    world_ok(nw_layout_make(
+        &l, &(nw_layout_options){.segments = &s, .codec = &third, .cuts = 1, .collective = NW_COLLECTIVE_OWNERS}));
     for (int with = 0; with < 2; with++) {
         world_ok(nw_channel_make(
             &c, &(nw_channel_options){.layout = &l, .memory = {.name = with ? "error" : NULL}, .only = -1}));
@@ -274,8 +279,11 @@ static void place(int members, size_t bucket_bytes)
 {
     nw_segments s = make_segments(SEGMENTS);
     nw_layout l;
-    world_ok(nw_layout_make(
-        &l, &(nw_layout_options){.segments = &s, .codec = &third, .bucket_bytes = bucket_bytes, .cuts = members}));
+    world_ok(nw_layout_make(&l, &(nw_layout_options){.segments = &s,
+                                                     .codec = &third,
+                                                     .bucket_bytes = bucket_bytes,
+                                                     .cuts = members,
+                                                     .collective = NW_COLLECTIVE_OWNERS}));
     for (int b = 0; b < l.count; b++)
         for (int t = 0; t < l.at[b].block.tile_count; t++)
             for (uint32_t i = 0; i < l.at[b].block.tiles[t].count; i++)
@@ -315,7 +323,7 @@ static void twin_step(twin *t, const world *x, int64_t step)
     }
     for (size_t i = 0; i < FLOATS; i++) {
         t->mean[i] *= 1.0f / (float)members;
-        if (x->o.exchange.layout.gather) continue;
+        if (x->o.exchange.layout.collective == NW_COLLECTIVE_GATHER) continue;
         float v = t->owners[i] += t->mean[i];
         t->mean[i] = sends(i, step, NW_CHANNEL_EXCHANGE + 1) ? v : 0;
         t->owners[i] -= t->mean[i];
@@ -331,7 +339,8 @@ static world_options options(int members, bool gather, int delay, uint64_t seed)
     return (world_options){.exchange = {.name = "allreduce",
                                         .delay = delay,
                                         .memory = {.name = "error"},
-                                        .layout = {.bucket_bytes = 300, .gather = gather}},
+                                        .layout = {.bucket_bytes = 300,
+                                                   .collective = gather ? NW_COLLECTIVE_GATHER : NW_COLLECTIVE_OWNERS}},
                            .members = members,
                            .with = &third,
                            .segments = SEGMENTS,

@@ -373,7 +373,7 @@ TEST(test_nothing_is_lost)
     OK(nw_directory_make(scratch("thesis")));
     OK(nw_file_replace(scratch("thesis/chapter1"), "x", 1));
     assert_int_equal(nw_checkpoint_begin(&w, scratch("thesis"), &info), NW_E_ARGUMENT);
-    assert_says("is no checkpoint");
+    assert_says("is not a checkpoint");
     assert_null(w);
     assert_int_equal(nw_checkpoint_begin(&w, scratch("thesis/chapter1"), &info), NW_E_ARGUMENT);
     assert_int_equal(nw_checkpoint_begin(&w, scratch("thesis/chapter1/x"), &info), NW_E_SYSTEM);

@@ -474,7 +474,7 @@ static void test_impossible_faults(void **state)
         {{.kind = NW_FAULT_DIE, .rank = 4, .until = NW_NEVER}, "rank 4 is not in the world"},
         {{.kind = NW_FAULT_DIE, .rank = -2, .until = NW_NEVER}, "rank -2 is not in the world"},
         {{.kind = NW_FAULT_DIE, .at = -1, .until = NW_NEVER}, "before the start"},
-        {{.kind = NW_FAULT_DIE, .at = 1, .until = 9}, "is for ever"},
+        {{.kind = NW_FAULT_DIE, .at = 1, .until = 9}, "never ends"},
         {{.kind = NW_FAULT_LINK_DOWN, .peer = 9, .until = 9}, "rank 9 is not in the world"},
         {{.kind = NW_FAULT_LINK_DOWN, .until = 9}, "to itself"},
         {{.kind = NW_FAULT_LINK_DOWN, .peer = 1, .by_step = true, .until = 9}, "a link has no steps"},

@@ -11,7 +11,7 @@
 
 #include "base/half.h"
 #include "base/rng.h"
-#include "codec/half_convert.h"
+#include "codec/kernels.h"
 #include "support/blocks.h"
 
 #include <math.h>
@@ -80,16 +80,16 @@ static float twin_bf16_decode(uint16_t h) { return float_of((uint32_t)h << 16); 
 static const format formats[2] = {{"fp16", twin_f16_encode, twin_f16_decode},
                                   {"bf16", twin_bf16_encode, twin_bf16_decode}};
 
-static const nw_half_loops *loops(const nw_half_set *set, int f) { return f == 0 ? &set->f16 : &set->bf16; }
+static const nw_half_loops *loops(const nw_codec_kernels *set, int f) { return f == 0 ? &set->f16 : &set->bf16; }
 
 /* Those that this machine can use; found by main. */
-static const nw_half_set *sets[8];
+static const nw_codec_kernels *sets[8];
 static int set_count;
 
 static void find_sets(void)
 {
-    for (int i = 0; i < nw_half_set_count(); i++)
-        if (nw_half_set_at(i)->usable()) sets[set_count++] = nw_half_set_at(i);
+    for (int i = 0; i < nw_codec_kernel_sets(); i++)
+        if (nw_codec_kernels_at(i)->usable()) sets[set_count++] = nw_codec_kernels_at(i);
 }
 
 /* ---- conversions ---- */
@@ -104,7 +104,7 @@ static void test_all_halves(void **state)
     for (int i = 0; i < ALL; i++)
         assert_int_equal(bits_of(nw_f16_to_f32((nw_f16)i)), bits_of(twin_f16_decode((uint16_t)i)));
     for (int both = 0; both < 2 * set_count; both++) {
-        const nw_half_set *set = sets[both / 2];
+        const nw_codec_kernels *set = sets[both / 2];
         int f = both % 2;
         loops(set, f)->decode(halves, ALL, out);
         for (int i = 0; i < ALL; i++) sum[i] = (float)(i % 17) * 0.37f;
@@ -131,7 +131,7 @@ static void check_encode(const float *in, size_t count)
 {
     static uint16_t out[MANY];
     for (int both = 0; both < 2 * set_count; both++) {
-        const nw_half_set *set = sets[both / 2];
+        const nw_codec_kernels *set = sets[both / 2];
         int f = both % 2;
         loops(set, f)->encode(in, count, out);
         for (size_t i = 0; i < count; i++) {
@@ -205,7 +205,7 @@ static void test_promises(void **state)
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         for (int k = 0; k < set_count; k++) {
-            const nw_half_set *set = sets[k];
+            const nw_codec_kernels *set = sets[k];
             uint16_t f16, bf16;
             set->f16.encode(&cases[i].in, 1, &f16);
             set->bf16.encode(&cases[i].in, 1, &bf16);
@@ -216,7 +216,7 @@ static void test_promises(void **state)
     static const uint32_t nans[] = {0x7fc00000u, 0x7f800001u, 0xffffffffu, 0xff801000u}; /* quiet and signalling */
     for (int i = 0; i < 4; i++)
         for (int both = 0; both < 2 * set_count; both++) {
-            const nw_half_set *set = sets[both / 2];
+            const nw_codec_kernels *set = sets[both / 2];
             int f = both % 2;
             float in[9], out[9] = {0};
             uint16_t h[9];

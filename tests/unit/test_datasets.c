@@ -619,7 +619,7 @@ static void test_import(void **state)
     put_fixture(root, "mnist.nwraw", "raw/tiny.nwraw");
     refuse("mnist", root, "holds 'cifar10', not 'mnist'");
     put_file(root, "mnist.nwraw", "nowait-raw 2\n", 13);
-    refuse("mnist", root, "no nowait-raw file of version 1");
+    refuse("mnist", root, "not a nowait-raw file of version 1");
 }
 
 static void test_import_folder(void **state)

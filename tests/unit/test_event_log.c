@@ -267,7 +267,7 @@ TEST(a_torn_tail_is_left_out)
         nw_status status = nw_log_file_parse(&f, "log", part.data, part.size);
         release(&part);
         if (status != NW_OK) {
-            refused(status, NW_E_FILE, size < 8 ? "no event log" : "before it began");
+            refused(status, NW_E_FILE, size < 8 ? "not an event log" : "before it began");
             headless++;
             assert_int_equal(points, 0);
             continue;
@@ -302,7 +302,7 @@ TEST(damage_is_refused)
     for (int64_t s = 0; s < 20; s += 5) record_run(r, 0, 1, s, s + 5);
     close_recorder(r, false);
     bytes whole = read_bytes("event-log/0/rank0.log");
-    parse_changed(whole, 0, 'X', NW_E_FILE, "no event log");
+    parse_changed(whole, 0, 'X', NW_E_FILE, "not an event log");
     parse_changed(whole, 7, 2, NW_E_FILE, "an event log of version 2, and this build replays version 3");
     parse_changed(whole, 30, 99, NW_E_FILE, "damaged: the block at byte 8 ");
     for (size_t at = 8; at + 120 < whole.size; at++) {
@@ -344,7 +344,7 @@ TEST(a_part_counts_where_all_ranks)
     char path[PATH_SIZE * 2];
     snprintf(path, sizeof path, "%s/event-log/0/rank2.log", folder);
     unlink(path);
-    refused(nw_recording_load(&recording, folder), NW_E_FILE, "is missing: the event log of rank 2");
+    refused(nw_recording_load(&recording, folder), NW_E_FILE, "the event log of rank 2, is missing");
 }
 
 /* ---- parts ---- */

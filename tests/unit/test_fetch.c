@@ -326,10 +326,11 @@ static void test_archives(void **state)
     assert_int_equal(extract(f->root, "top/deep/er/two.txt", '0', "2", 100), NW_OK);
     assert_true(file_exists(f->root, "out/good.txt"));
     assert_true(file_exists(f->root, "out/two.txt"));
-    check_message(extract(f->root, "../evil.txt", '0', "x", 100), NW_E_FILE, "'../evil.txt', which leads elsewhere");
-    check_message(extract(f->root, "/tmp/evil.txt", '0', "x", 100), NW_E_FILE, "leads elsewhere");
-    check_message(extract(f->root, "top/link", '2', "/etc/passwd", 100), NW_E_FILE, "no regular file");
-    check_message(extract(f->root, "top/link", '1', "top/good.txt", 100), NW_E_FILE, "no regular file");
+    check_message(extract(f->root, "../evil.txt", '0', "x", 100), NW_E_FILE,
+                  "'../evil.txt', which leads outside the folder");
+    check_message(extract(f->root, "/tmp/evil.txt", '0', "x", 100), NW_E_FILE, "leads outside the folder");
+    check_message(extract(f->root, "top/link", '2', "/etc/passwd", 100), NW_E_FILE, "not a regular file");
+    check_message(extract(f->root, "top/link", '1', "top/good.txt", 100), NW_E_FILE, "not a regular file");
     check_message(extract(f->root, "other/good.txt", '0', "x", 100), NW_E_FILE, "good.txt cannot be made");
     check_message(extract(f->root, "top/big.txt", '0', "12345", 8), NW_E_FILE, "more than the dataset has");
     assert_false(file_exists(f->root, "evil.txt"));

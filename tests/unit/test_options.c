@@ -375,7 +375,7 @@ static void test_refusals(void **state)
     refused("--configs.train.lr 1 --model x", "add --configs");
     /* what later versions bring, in one place */
     refused("--model x --exchange gossip", "--exchange gossip (command line) is not part of this version");
-    refused("--model x --method topk", "not part of this version");
+    refused("--model x --pipeline 2", "not part of this version");
     refused("--model x --rate-com 2", "not part of this version");
     refused("--model x --algorithm petra", "--algorithm petra (command line) is not part of this version");
     refused("--model x --remove-ctx-param --remove_ctx_input",

@@ -204,6 +204,7 @@ static void is_sound(const nw_experiment *e)
     plan(e, &trials);
     for (const nw_yaml *chart = e->charts->first; chart; chart = chart->next) {
         const char *value = nw_yaml_find(chart, "value")->text, *x = nw_yaml_find(chart, "x")->text;
+        if (!nw_yaml_find(chart, "published")) continue;
         for (const nw_yaml *at = nw_yaml_find(chart, "at")->first; at->next; at = at->next)
             assert_true(strtod(at->text, NULL) < strtod(at->next->text, NULL));
         for (const nw_yaml *line = nw_yaml_find(chart, "published")->first; line; line = line->next) {

@@ -141,8 +141,10 @@ static const start starts[] = {
      "mpirun.mpich"},
     {"PMI_SIZE=4", 1, open_mpi, NW_SEVERITY_REFUSE, "the mpirun of MPICH started 4 processes", "mpirun.openmpi"},
     {"MV2_COMM_WORLD_SIZE=4", 1, open_mpi, NW_SEVERITY_REFUSE, "started 4 processes", "the mpirun of Open MPI"},
-    {"OMPI_COMM_WORLD_SIZE=4", 1, open_mpi, NW_SEVERITY_REFUSE, "different installations", "beside its library"},
-    {"OMPI_COMM_WORLD_SIZE=4", 1, "Some MPI 1.0", NW_SEVERITY_REFUSE, "OMPI_COMM_WORLD_SIZE=4", "beside its library"},
+    {"OMPI_COMM_WORLD_SIZE=4", 1, open_mpi, NW_SEVERITY_REFUSE, "different installations",
+     "that its library belongs to"},
+    {"OMPI_COMM_WORLD_SIZE=4", 1, "Some MPI 1.0", NW_SEVERITY_REFUSE, "OMPI_COMM_WORLD_SIZE=4",
+     "that its library belongs to"},
     {"PMIX_RANK=3", 1, mpich, NW_SEVERITY_REFUSE, "PMIX_RANK=3, but MPI's world has 1", "mpirun of its own"},
     /* another number */
     {"OMPI_COMM_WORLD_SIZE=4", 2, open_mpi, NW_SEVERITY_REFUSE, "promises 4 ranks, but MPI's world has 2", "start the"},

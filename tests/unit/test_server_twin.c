@@ -7,6 +7,9 @@
  * recomputes the parameters after every update. All must be the same, bit for bit, as what the servers had then, and
  * the delays as what was counted.
  *
+ * One of the codecs sends every third element, with error feedback: then parameters go down as differences from what a
+ * worker has, and a gradient that was refused goes back into its worker's memory.
+ *
  * A log names messages by sender and number. Which of them are pieces of gradients, parameters or credits was noted
  * when they were sent, with what they claim of themselves; claims about credits and gradients are checked, not
  * believed.
@@ -21,6 +24,7 @@
 #include "replay/recording.h"
 #include "sim/virtual.h"
 #include "support/own_folder.h"
+#include "support/third.h"
 #include "support/world.h"
 
 #include <math.h>
@@ -28,7 +32,7 @@
 #include <string.h>
 
 enum { RANKS = 6, SERVERS = 3, FLOATS = 471, RUNS = 2, UPDATES = 40, GRADIENTS = 256, SENT = 8192, CREDITS = 256 };
-enum { GRADIENT = 1, REPORT, MODEL, CREDIT }; /* kinds of messages */
+enum { GRADIENT = 1, REPORT, MODEL, CREDIT, REFUSED = 17 }; /* kinds of messages */
 static const int64_t UNTIL[RUNS] = {13, UPDATES};
 static const int SEGMENTS[] = {64, 5, 100, 33, 2, 250, 17, 0};
 
@@ -149,8 +153,9 @@ static void record(uint64_t seed)
     arithmetic = (world){.o.seed = seed, .floats = FLOATS};
     memset(sent, 0, sizeof sent);
     memset(counted, 0, sizeof counted);
-    world_ok(nw_codec_create(&codec, &(nw_codec_options){.name = codec_name}));
-    for (int r = 0; r < ranks; r++) make_rank(&at[r], r, members, codec);
+    bool thirds = strcmp(codec_name, "third") == 0;
+    world_ok(nw_codec_create(&codec, &(nw_codec_options){.name = thirds ? "none" : codec_name}));
+    for (int r = 0; r < ranks; r++) make_rank(&at[r], r, members, thirds ? &third : codec);
     world_ok(nw_recorder_create(&recorder));
     world_ok(nw_recorder_open(recorder, ".", &(nw_log_header){.world = ranks, .ranks = ranks, .lr_factor = 1.0}, NULL));
     nw_driver_options o = {.recorder = recorder, .hooks = {.sent = note_sent}, .counted = note_count};
@@ -201,9 +206,11 @@ static struct {
 } made[RANKS][GRADIENTS];                          /* by worker and number */
 
 static struct twin_worker {
-    uint8_t has[SERVERS][UPDATES + 1]; /* by server and version */
-    int coming[SERVERS];               /* pieces of the next */
+    uint8_t has[SERVERS][UPDATES + 1];                                                  /* by server and version */
+    int coming[SERVERS];                                                                /* pieces of the next */
+    float shown[UPDATES + 1][WORLD_FLOATS], shadow[WORLD_FLOATS], memory[WORLD_FLOATS]; /* codec third */
     float values[WORLD_FLOATS], sum[WORLD_FLOATS];
+    size_t unsent; /* of its gradient: what lies before */
     int64_t batches, begun;
 } twin_workers[RANKS];
 
@@ -238,18 +245,71 @@ static size_t range(int server)
     return server == servers ? FLOATS : FLOATS / 16 * (size_t)server / (size_t)servers * 16;
 }
 
-/* Buckets are whole segments of at least bucket_bytes, from the end on; a server has a piece of each that it meets. */
+/* Buckets are whole segments of at least bucket_bytes, from the end on: where the one begins that ends there. */
+static size_t bucket_begin(size_t end)
+{
+    size_t first = FLOATS;
+    for (int i = 6; i >= 0; i--) {
+        first -= (size_t)SEGMENTS[i];
+        if (first < end && end - first >= rules.layout.bucket_bytes / sizeof(float)) return first;
+    }
+    return 0;
+}
+
+/* A server has a piece of each that it meets. */
 static int pieces_of(int server)
 {
-    size_t end = FLOATS, first = FLOATS;
-    int count = 0, last = 6;
-    for (int i = last; i >= 0; i--) {
-        first -= (size_t)SEGMENTS[i];
-        if (i > 0 && end - first < rules.layout.bucket_bytes / sizeof(float)) continue;
+    int count = 0;
+    for (size_t end = FLOATS, first; end > 0; end = first) {
+        first = bucket_begin(end);
         count += first < range(server + 1) && end > range(server);
-        end = first;
     }
     return count;
+}
+
+/* Whether element i is among the thirds of a step. */
+static bool is_sent(size_t i, int64_t step, int channel)
+{
+    size_t offset = 0;
+    for (int k = 0; offset + (size_t)SEGMENTS[k] <= i; k++) offset += (size_t)SEGMENTS[k];
+    return (i - offset + (size_t)step + (size_t)channel) % 3 == 0;
+}
+
+/* A worker has the parameters of that version: exactly, or a third of what they differ by from those it had. */
+static void show(int rank, int server, int64_t version, bool exactly)
+{
+    struct twin_worker *w = &twin_workers[rank];
+    for (size_t i = range(server); i < range(server + 1); i++) {
+        float x = twin_servers[server].x[version][i];
+        if (exactly) w->shadow[i] = x;
+        if (!exactly && is_sent(i, version, NW_CHANNEL_EXCHANGE + 1)) w->shadow[i] += x - w->shadow[i];
+        w->shown[version][i] = w->shadow[i];
+    }
+}
+
+/* The part of a gradient that was final from `first` on, as it was sent for the worker's last credit: whole buckets. */
+static void send_gradient(int rank, size_t first)
+{
+    struct twin_worker *w = &twin_workers[rank];
+    int64_t credit = -1, number = w->begun - 1;
+    bool thirds = strcmp(codec_name, "third") == 0;
+    for (int64_t c = 0, mine = 0; credit < 0 && c < credits.serial; c++)
+        if (credits.at[c].worker == rank && mine++ == number) credit = c;
+    while (w->unsent > 0) {
+        size_t begin = bucket_begin(w->unsent), end = w->unsent;
+        if (begin < first) return;
+        for (size_t i = begin; i < end; i++) {
+            float v = w->memory[i] + w->sum[i], d = is_sent(i, credit, NW_CHANNEL_EXCHANGE) ? v : 0;
+            made[rank][number].sum[i] = thirds ? d : rounded(w->sum[i]);
+            if (thirds) w->memory[i] = v - d;
+        }
+        w->unsent = begin;
+    }
+}
+
+static void take_back(int rank, int64_t number)
+{
+    for (size_t i = 0; i < FLOATS; i++) twin_workers[rank].memory[i] += made[rank][number].sum[i];
 }
 
 /* The newest version that a worker has of all servers but itself. */
@@ -274,14 +334,14 @@ static void twin_pass(int rank)
         int64_t version = s == rank ? twin_servers[s].version : newest_of_all(rank);
         for (size_t i = range(s); i < range(s + 1); i++) {
             float x = twin_servers[s].x[version][i];
-            w->values[i] = s == rank || w->has[s][version] == AS_IT_IS ? x : rounded(x);
+            float has = strcmp(codec_name, "third") == 0 ? w->shown[version][i] : rounded(x);
+            w->values[i] = s == rank || w->has[s][version] == AS_IT_IS ? x : has;
         }
         made[rank][w->begun - 1].version[s] = version;
     }
     if (begins) memcpy(made[rank][w->begun - 1].values, w->values, sizeof w->values);
     world_gradient(&arithmetic, rank, w->batches++, w->values, !begins, w->sum);
-    if (w->batches % rules.accumulation > 0) return;
-    for (size_t i = 0; i < FLOATS; i++) made[rank][w->begun - 1].sum[i] = rounded(w->sum[i]);
+    w->unsent = FLOATS;
 }
 
 static int64_t age(taken t) { return twin_servers[0].version - made[t.worker][t.number].version[0]; }
@@ -336,6 +396,7 @@ static void choose(void)
         if (bound && rules.staleness == NW_STALE_WAIT && !in_turn(queue[i])) continue;
         now[0] = take(i--);
         bool old = bound && rules.staleness == NW_STALE_DROP && age(now[0]) > rules.max_staleness;
+        if (old && now[0].worker == 0 && strcmp(codec_name, "third") == 0) take_back(0, now[0].number);
         if (old) settle(now[0].worker);
         thrown_away += old;
         count = !old;
@@ -438,7 +499,10 @@ static void hear(int rank, const nw_header *h)
     if (h->kind == MODEL && ++twin_workers[rank].coming[from] == pieces_of(from)) {
         twin_workers[rank].has[from][h->version] = h->codec == NW_CODEC_NONE ? AS_IT_IS : AS_THE_CODEC_LEAVES_IT;
         twin_workers[rank].coming[from] = 0;
+        show(rank, from, (int64_t)h->version, h->codec == NW_CODEC_NONE);
     }
+    for (int64_t c = 0, mine = 0; h->kind == REFUSED && c < (int64_t)h->step + 1; c++)
+        if (credits.at[c].worker == rank && mine++ >= 0 && c == (int64_t)h->step) take_back(rank, mine - 1);
     if (h->kind != CREDIT) return;
     assert_int_equal(credits.at[h->step].worker, rank);
     assert_int_equal(credits.at[h->step].version, h->version);
@@ -454,6 +518,7 @@ static void step(int rank, const nw_log_record *r, int *task, bool *given)
     if (r->kind == NW_EVENT_MESSAGE) hear(rank, &sent[r->from][r->sequence]);
     if (is_done && *task == NW_LOG_UPDATE) apply(rank);
     bool whole = is_done && *task == NW_LOG_PASS && twin_workers[rank].batches % rules.accumulation == 0;
+    if (is_final || whole) send_gradient(rank, whole ? 0 : r->first);
     if (serves && !*given &&
         (whole || (is_final && rank > 0 && r->first <= range(rank)))) { /* its own gradient is here */
         complete(rank, rank);
@@ -474,6 +539,7 @@ static void check_quiescent(int rank, int run)
         assert_int_equal(twin_servers[s].version, UNTIL[run]);
         assert_memory_equal(when_quiescent[rank][run] + first, twin_servers[s].x[UNTIL[run]] + first, bytes);
         twin_workers[rank].has[s][UNTIL[run]] = AS_IT_IS;
+        show(rank, s, UNTIL[run], true);
     }
 }
 
@@ -494,7 +560,10 @@ static void check_twin(void)
     for (int s = 0; s < servers; s++)
         for (size_t i = 0; i < FLOATS; i++) twin_servers[s].x[0][i] = world_start(i);
     for (int r = 0; r < ranks; r++) {
-        for (int s = 0; s < servers; s++) twin_workers[r].has[s][0] = AS_IT_IS;
+        for (int s = 0; s < servers; s++) {
+            twin_workers[r].has[s][0] = AS_IT_IS;
+            show(r, s, 0, true);
+        }
         nw_log_begin(&cursors[r], nw_log_file_of(&recording.parts[0], r), r);
         world_ok(nw_log_next(&cursors[r], &next[r]));
     }
@@ -528,6 +597,7 @@ static void check(nw_exchange_options o, const char *codec, uint64_t seed)
     rules.layout.bucket_bytes = seed % 2 ? 512 : 1 << 20;
     rules.accumulation = 1 + (int)(seed / 2 % 2);
     codec_name = codec;
+    rules.memory.name = strcmp(codec, "third") == 0 ? "error" : NULL;
     servers = o.servers;
     first_worker = o.server_computes ? 0 : servers;
     ranks = first_worker + 3 > servers ? first_worker + 3 : servers;
@@ -537,7 +607,7 @@ static void check(nw_exchange_options o, const char *codec, uint64_t seed)
     for (int64_t u = 1; u <= UPDATES; u++) late += counted[u].delay > 0, later += counted[u].delay > o.max_staleness;
 }
 
-static const char *const CODECS[] = {"none", "fp16", "bf16"};
+static const char *const CODECS[] = {"none", "fp16", "bf16", "third"};
 
 /* Every correction, codec, number in flight and role of servers. */
 static void check_all(int64_t max_staleness, nw_staleness staleness)
@@ -548,7 +618,7 @@ static void check_all(int64_t max_staleness, nw_staleness staleness)
         for (int computes = 0; computes < 2; computes++)
             for (int in_flight = 1; in_flight <= 2; in_flight++)
                 for (int correction = NW_CORRECT_NONE; correction <= NW_CORRECT_DC; correction++)
-                    for (int c = 0; c < 3; c++)
+                    for (int c = 0; c < 4; c++)
                         check((nw_exchange_options){.servers = s,
                                                     .server_computes = computes,
                                                     .in_flight = in_flight,
@@ -583,7 +653,7 @@ TEST(test_synchronous)
     uint64_t seed = 100;
     for (int s = 1; s <= SERVERS; s++)
         for (int computes = 0; computes < 2; computes++)
-            for (int c = 0; c < 3; c++)
+            for (int c = 0; c < 4; c++)
                 check(
                     (nw_exchange_options){.servers = s, .server_computes = computes, .sync = true, .max_staleness = -1},
                     CODECS[c], ++seed);

@@ -50,7 +50,8 @@ typedef struct member {
     float owed[2]; /* DELIVERED, in sums */
     double like;   /* LIKE */
     uint8_t marks[2][3];
-    int64_t own; /* OWN */
+    float estimate, mean; /* FOLLOWS, and what it follows: KEPT */
+    int64_t own;          /* OWN */
     float spare[2];
     int64_t refused; /* REFUSED */
     bool refuses, has_spare, is_optional;
@@ -60,7 +61,7 @@ typedef struct member {
 static void list(void *whose, nw_state *s)
 {
     member *m = whose;
-    int64_t three = 3, two = 2, shape[] = {2, 3};
+    int64_t three = 3, two = 2, one = 1, shape[] = {2, 3};
     nw_state_integer(s, "count", NW_STATE_KEPT, &m->count);
     nw_state_tensor(s, "kept", NW_STATE_KEPT, NW_STATE_F32, 1, &m->count, m->kept);
     if (m->end > m->first)
@@ -72,6 +73,8 @@ static void list(void *whose, nw_state *s)
     nw_state_tensor(s, "owed", NW_STATE_DELIVERED, NW_STATE_F32, 1, &two, m->owed);
     nw_state_real(s, "like", NW_STATE_LIKE, &m->like);
     nw_state_tensor(s, "marks", NW_STATE_LIKE, NW_STATE_U8, 2, shape, m->marks);
+    nw_state_tensor(s, "estimate", NW_STATE_KEPT, NW_STATE_F32, 1, &one, &m->mean);
+    nw_state_tensor(s, "estimate", NW_STATE_FOLLOWS, NW_STATE_F32, 1, &one, &m->estimate);
     nw_state_integer(s, "own", NW_STATE_OWN, &m->own);
     if (m->has_spare) nw_state_tensor(s, "spare", NW_STATE_OWN, NW_STATE_F32, 1, &two, m->spare);
     if (m->refuses) nw_state_integer(s, "refused", NW_STATE_REFUSED, &m->refused);
@@ -100,6 +103,8 @@ static void cut(member *m, int me, int members)
 static member make(int me, int members)
 {
     member m = {.count = 4, .kept = {1, 2, 3, 4}, .loss = me + 0.5, .images = 10 + me, .like = me, .own = me % 2};
+    m.estimate = (float)me;
+    m.mean = 0.25f;
     cut(&m, me, members);
     for (size_t i = m.first; i < m.end; i++) m.range[i] = 100.0f + (float)i;
     for (int i = 0; i < 3; i++) m.error[i] = (float)(me + 1) * (float)(1 << i);
@@ -157,6 +162,7 @@ static void change_world(int from, int to)
         assert_true(m.like == j % from);
         assert_true(m.marks[0][0] == j % from + 1 && m.marks[1][2] == j % from + 1);
         assert_int_equal(m.own, from == to ? j % 2 : 77);
+        assert_true(m.mean == 0.25f && m.estimate == (from == to ? (float)j : 0.25f));
         if (from == to) assert_true(m.loss == j + 0.5 && m.error[0] == (float)(j + 1));
         if (j >= from) assert_true(m.loss == 0 && m.images == 0 && m.error[2] == 0.0f);
         now[j] = m;
@@ -391,7 +397,7 @@ TEST(test_entries_that_make_no_sense)
     WRONG(number, name[0] = (char)0xc3);
     e[n] = number;
     memset(e[n++].name, 'x', NW_STATE_NAME); /* without an end */
-    WRONG(number, rule = (nw_state_rule)6);
+    WRONG(number, rule = (nw_state_rule)(NW_STATE_REFUSED + 1));
     WRONG(number, rule = (nw_state_rule)-1);
     WRONG(number, type = (nw_state_type)4);
     WRONG(number, dims = -1);

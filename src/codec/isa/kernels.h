@@ -11,7 +11,7 @@
 #include "codec/kernels.h"
 
 #include <string.h>
-#ifdef __AVX__
+#ifdef __SSE2__
 #include <immintrin.h>
 #endif
 
@@ -36,6 +36,18 @@ INLINE uint32_t magnitude_of(float x)
     return u & 0x7fffffffu;
 }
 
+INLINE vi v_larger(vi a, vi b)
+{
+#if defined __AVX512F__ && VL == 16
+    return (vi)_mm512_max_epi32((__m512i)a, (__m512i)b);
+#elif defined __AVX2__ && VL == 8
+    return (vi)_mm256_max_epi32((__m256i)a, (__m256i)b);
+#else
+    vi more = a > b;
+    return (a & more) | (b & ~more);
+#endif
+}
+
 /* ---- sums and differences ---- */
 
 static void add(float *v, const float *g, float factor, size_t count)
@@ -56,19 +68,28 @@ static void subtract(float *v, const float *d, size_t count)
 
 static uint32_t largest(const float *v, size_t count)
 {
-    vi most = {0};
+    vi most = {0}, next = {0}; /* two, since each waits for the one before */
     uint32_t all = 0;
     size_t i = 0;
-    for (; i + VL <= count; i += VL) {
-        vi m = (vi)v_load(v + i) & 0x7fffffff, more = m > most;
-        most = (m & more) | (most & ~more);
+    for (; i + 2 * VL <= count; i += 2 * VL) {
+        most = v_larger(most, (vi)v_load(v + i) & 0x7fffffff);
+        next = v_larger(next, (vi)v_load(v + i + VL) & 0x7fffffff);
     }
+    most = v_larger(most, next);
     for (int k = 0; k < VL; k++)
         if ((uint32_t)most[k] > all) all = (uint32_t)most[k];
     for (; i < count; i++)
         if (magnitude_of(v[i]) > all) all = magnitude_of(v[i]);
     return all;
 }
+
+/* ---- the rest, by what it is for ---- */
+
+#include "codec/isa/factors.h"
+#include "codec/isa/memory.h"
+#include "codec/isa/choose.h"
+#include "codec/isa/dense.h"
+#include "codec/isa/halves.h"
 
 /* ---- the table ---- */
 
@@ -81,4 +102,38 @@ const nw_codec_kernels NAMED(SET) = {
     .add = add,
     .subtract = subtract,
     .largest = largest,
+    .differ = differ,
+    .follow = follow,
+    .correct = correct,
+    .momentum = momentum,
+    .scale = scale,
+    .times = times,
+    .times_transposed = times_transposed,
+    .product = product,
+    .dot = dot,
+    .mark = mark,
+    .places = places,
+    .tally = tally,
+    .sum_shifted = sum_shifted,
+    .f16 = {f16_encode, f16_decode, f16_add},
+    .bf16 = {bf16_encode, bf16_decode, bf16_add},
+    .draws = draws,
+    .squares = squares,
+    .magnitudes = magnitudes,
+    .levels = levels,
+    .level_values = level_values,
+    .pack = pack,
+    .unpack = unpack,
+    .most_code = most_code,
+    .trits = trits,
+    .trit_values = trit_values,
+    .trit_pack = trit_pack,
+    .trit_unpack = trit_unpack,
+    .bytes_within = bytes_within,
+    .signs = signs,
+    .sign_values = sign_values,
+    .exponents = exponents,
+    .exponent_values = exponent_values,
+    .bytes = bytes,
+    .byte_values = byte_values,
 };

@@ -1,0 +1,312 @@
+/* select.c - see select.h. */
+#include "codec/select.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { BINS = NW_SCRATCH_BINS, BIN_BITS = 11, SAMPLES_LEAST = 512, SAMPLES_MOST = 16384, GUESSED = 4 * SAMPLES_LEAST };
+_Static_assert(BINS == 1 << BIN_BITS, "a histogram has a bin for each value of so many bits");
+
+/* ---- items ---- */
+
+size_t nw_select_floats(const nw_block *b, int item)
+{
+    int begin = b->item_tile[item], end = b->item_tile[item + 1];
+    return begin < end ? (size_t)b->tiles[end - 1].within + b->tiles[end - 1].count - b->tiles[begin].within : 0;
+}
+
+uint32_t nw_select_threshold(const nw_encoding *e, int item)
+{
+    uint32_t magnitude;
+    memcpy(&magnitude, &e->scratch->scales[item * NW_ITEM_NUMBERS + NW_ITEM_THRESHOLD], sizeof magnitude);
+    return magnitude;
+}
+
+void nw_select_set_threshold(nw_encoding *e, int item, uint32_t magnitude)
+{
+    if (magnitude < 1) magnitude = 1;
+    memcpy(&e->scratch->scales[item * NW_ITEM_NUMBERS + NW_ITEM_THRESHOLD], &magnitude, sizeof magnitude);
+}
+
+size_t nw_select_marked(const nw_encoding *e, int item)
+{
+    size_t marked = 0;
+    for (int t = e->block->item_tile[item]; t < e->block->item_tile[item + 1]; t++) marked += e->partial[t].entries;
+    return marked;
+}
+
+uint32_t nw_select_greatest(const nw_encoding *e, int item)
+{
+    uint32_t most = 0;
+    for (int t = e->block->item_tile[item]; t < e->block->item_tile[item + 1]; t++)
+        if (e->partial[t].largest > most) most = e->partial[t].largest;
+    return most;
+}
+
+/* ---- the k-th largest ---- */
+
+/* Where it lies, and which of the magnitudes there it is. */
+typedef struct bracket {
+    uint32_t least, span;
+    int shift; /* of a magnitude less `least`, to its bin */
+    size_t rank;
+} bracket;
+
+static bracket make_bracket(uint32_t least, uint32_t greatest, size_t rank)
+{
+    uint32_t span = greatest - least;
+    int bits = span ? 32 - __builtin_clz(span) : 0;
+    return (bracket){least, span, bits > BIN_BITS ? bits - BIN_BITS : 0, rank};
+}
+
+/* One bin of it: at least `rank` are counted. */
+static bracket narrow_bracket(bracket b, const uint32_t *counts)
+{
+    uint32_t bin = b.span >> b.shift;
+    while (counts[bin] < b.rank) b.rank -= counts[bin--];
+    uint32_t least = b.least + (bin << b.shift);
+    return make_bracket(least, least + ((1u << b.shift) - 1), b.rank);
+}
+
+uint32_t nw_select_kth(const uint32_t *list, size_t count, size_t rank)
+{
+    uint32_t counts[BINS];
+    bracket b = make_bracket(0, 0x7fffffff, rank);
+    while (b.span > 0) {
+        memset(counts, 0, sizeof counts);
+        nw_codec_kernels_best()->tally(list, count, b.least, b.span, b.shift, counts);
+        b = narrow_bracket(b, counts);
+    }
+    return b.least;
+}
+
+/* ---- over the tiles of an item ---- */
+
+typedef struct select_job {
+    nw_encoding *e;
+    int first; /* tile */
+    uint32_t threshold;
+    bracket within;
+    bool all;         /* what is not marked counts too */
+    uint32_t *counts; /* by thread */
+} select_job;
+
+static void run_on_tiles(nw_pool *pool, const select_job *j, int item, nw_pool_task task)
+{
+    int count = j->e->block->item_tile[item + 1] - j->first;
+    if (pool)
+        nw_pool_run(pool, count, task, (void *)j);
+    else
+        for (int i = 0; i < count; i++) task((void *)j, i, 0);
+}
+
+/* While it is in the cache, the marked ones are listed. */
+static void mark_tile(nw_encoding *e, int index, uint32_t threshold)
+{
+    const nw_tile *tile = &e->block->tiles[index];
+    const nw_codec_kernels *k = nw_codec_kernels_best();
+    const float *v = nw_encoding_floats(e, tile);
+    nw_partial *p = &e->partial[index];
+    uint16_t at[NW_TILE_FLOATS + NW_PLACES_MORE];
+    p->entries = k->mark(v, tile->count, threshold, nw_select_bits(e, index), &p->largest);
+    p->ties = nw_select_fits(tile, p->entries);
+    if (!p->ties || p->entries == 0) return;
+    k->places(nw_select_bits(e, index), tile->count, at);
+    uint32_t *list = nw_select_list(e, index);
+    for (uint32_t i = 0; i < p->entries; i++) memcpy(&list[i], &v[at[i]], sizeof *list);
+}
+
+void nw_select_marked_floats(const nw_encoding *e, int index, uint16_t at[NW_TILE_FLOATS + NW_PLACES_MORE], float *x)
+{
+    const nw_tile *tile = &e->block->tiles[index];
+    const nw_partial *p = &e->partial[index];
+    const float *v = nw_encoding_floats(e, tile);
+    if (p->entries == 0) return;
+    nw_codec_kernels_best()->places(nw_select_bits(e, index), tile->count, at);
+    if (p->ties)
+        memcpy(x, nw_select_list(e, index), p->entries * sizeof *x);
+    else
+        for (uint32_t i = 0; i < p->entries; i++) x[i] = v[at[i]];
+}
+
+static void mark_task(void *context, int index, int worker)
+{
+    const select_job *j = context;
+    (void)worker;
+    mark_tile(j->e, j->first + index, j->threshold);
+}
+
+void nw_select_mark(nw_encoding *e, int item, nw_pool *pool)
+{
+    select_job j = {.e = e, .first = e->block->item_tile[item], .threshold = nw_select_threshold(e, item)};
+    run_on_tiles(pool, &j, item, mark_task);
+}
+
+/* Of what is marked. A tile without a list is read whole: the bracket begins where marks do. */
+static void tally_task(void *context, int index, int worker)
+{
+    const select_job *j = context;
+    const nw_tile *tile = &j->e->block->tiles[j->first + index];
+    const nw_partial *p = &j->e->partial[j->first + index];
+    bool listed = p->ties && !j->all;
+    const void *from = listed ? (const void *)nw_select_list(j->e, j->first + index) : nw_encoding_floats(j->e, tile);
+    nw_codec_kernels_best()->tally(from, listed ? p->entries : tile->count, j->within.least, j->within.span,
+                                   j->within.shift, j->counts + (size_t)worker * BINS);
+}
+
+/* Takes the marks of what is smaller than the threshold, without a branch that nobody can foresee. */
+static void unmark_task(void *context, int index, int worker)
+{
+    const select_job *j = context;
+    const nw_tile *tile = &j->e->block->tiles[j->first + index];
+    nw_partial *p = &j->e->partial[j->first + index];
+    uint32_t *list = nw_select_list(j->e, j->first + index), kept = 0;
+    uint64_t *bits = nw_select_bits(j->e, j->first + index);
+    uint16_t at[NW_TILE_FLOATS + NW_PLACES_MORE];
+    (void)worker;
+    if (!p->ties) {
+        mark_tile(j->e, j->first + index, j->threshold);
+        return;
+    }
+    if (p->entries == 0) return;
+    nw_codec_kernels_best()->places(bits, tile->count, at);
+    for (uint32_t i = 0; i < p->entries; i++) {
+        uint32_t x = list[i];
+        bool stays = (x & 0x7fffffffu) >= j->threshold;
+        bits[at[i] / 64] &= ~((uint64_t)!stays << at[i] % 64);
+        list[kept] = x;
+        kept += stays;
+    }
+    p->entries = kept;
+}
+
+/* A histogram of the bracket. Returns how many were counted. */
+static size_t tally_tiles(nw_pool *pool, select_job *j, int item, uint32_t sum[BINS])
+{
+    int threads = pool ? nw_pool_threads(pool) : 1;
+    size_t all = 0;
+    j->counts = pool ? j->e->scratch->counts : sum;
+    memset(j->counts, 0, (size_t)threads * BINS * sizeof *sum);
+    run_on_tiles(pool, j, item, tally_task);
+    for (int i = 0; i < BINS; i++) {
+        uint32_t here = 0;
+        for (int t = 0; t < threads; t++) here += j->counts[t * BINS + i];
+        all += sum[i] = here;
+    }
+    return all;
+}
+
+/* ---- settling ---- */
+
+/* The k-th largest magnitude of those in the bracket, or its least if there are not that many. */
+static uint32_t kth_of_tiles(nw_pool *pool, select_job *j, int item)
+{
+    uint32_t counts[BINS];
+    if (tally_tiles(pool, j, item, counts) <= j->within.rank) return j->within.least;
+    j->within = narrow_bracket(j->within, counts);
+    while (j->within.span > 0) {
+        tally_tiles(pool, j, item, counts);
+        j->within = narrow_bracket(j->within, counts);
+    }
+    return j->within.least;
+}
+
+/* More are marked than wanted, because some are equal: those with the highest coordinates lose their marks. */
+static void drop_ties(nw_encoding *e, int item, uint32_t magnitude, size_t excess)
+{
+    const nw_block *b = e->block;
+    for (int t = b->item_tile[item + 1] - 1; t >= b->item_tile[item] && excess > 0; t--) {
+        const float *v = nw_encoding_floats(e, &b->tiles[t]);
+        uint64_t *bits = nw_select_bits(e, t);
+        uint16_t at[NW_TILE_FLOATS + NW_PLACES_MORE];
+        uint32_t i = nw_codec_kernels_best()->places(bits, b->tiles[t].count, at);
+        while (i-- > 0 && excess > 0) {
+            if (nw_magnitude(v[at[i]]) != magnitude) continue;
+            bits[at[i] / 64] &= ~(1ull << at[i] % 64);
+            e->partial[t].entries--;
+            e->partial[t].ties = 0; /* the list has it still */
+            excess--;
+        }
+    }
+}
+
+void nw_select_cut(nw_encoding *e, int item, size_t k, nw_pool *pool)
+{
+    size_t marked = nw_select_marked(e, item);
+    uint32_t threshold = nw_select_threshold(e, item), greatest = nw_select_greatest(e, item);
+    select_job j = {.e = e, .first = e->block->item_tile[item], .all = marked < k};
+    if (marked == k || (threshold == 1 && marked < k)) return;
+    if (j.all) threshold = 1; /* any but zeros */
+    j.within = make_bracket(threshold, greatest < threshold ? threshold : greatest, k);
+    j.threshold = kth_of_tiles(pool, &j, item);
+    run_on_tiles(pool, &j, item, j.all ? mark_task : unmark_task);
+    marked = nw_select_marked(e, item);
+    if (marked > k) drop_ties(e, item, j.threshold, marked - k);
+}
+
+/* ---- aiming ---- */
+
+nw_sampler nw_sampler_make(const nw_encoding *e, int item)
+{
+    const nw_tile *tile = &e->block->tiles[e->block->item_tile[item]];
+    return (nw_sampler){e, tile, tile, &e->block->tiles[e->block->item_tile[item + 1]], tile->within};
+}
+
+uint32_t nw_sampler_next(nw_sampler *s, size_t element)
+{
+    const nw_memory *memory = s->e->memory;
+    element += s->first;
+    while (element - s->tile->within >= s->tile->count) s->tile++;
+    size_t at = element - s->tile->within;
+    float g = s->e->vector[s->tile->first + at];
+    return nw_magnitude(memory ? memory->ops->peek(memory, s->tile->kept + at, g, s->e->clip) : g);
+}
+
+uint32_t nw_sampler_at(nw_sampler *s, size_t element)
+{
+    const nw_tile *begin = s->begin, *end = s->end;
+    while (end - begin > 1) {
+        const nw_tile *middle = begin + (end - begin) / 2;
+        if (element + s->first < middle->within)
+            end = middle;
+        else
+            begin = middle;
+    }
+    s->tile = begin;
+    return nw_sampler_next(s, element);
+}
+
+/* One of each stratum, at a place that changes from step to step: a fixed one might fall on a pattern of the data. The
+ * sample of that rank is too high a threshold once in 10,000 times. */
+static uint32_t guess_threshold(nw_encoding *e, int item, size_t n, size_t k)
+{
+    size_t count = n / 256 < SAMPLES_LEAST ? SAMPLES_LEAST : n / 256 > SAMPLES_MOST ? SAMPLES_MOST : n / 256;
+    uint32_t *list = nw_select_list(e, e->block->item_tile[item]);
+    nw_sampler s = nw_sampler_make(e, item);
+    uint32_t mixed = (uint32_t)e->key.step * 0x9e3779b9u;
+    uint64_t width = n / count;
+    for (size_t i = 0; i < count; i++) {
+        mixed = (mixed ^ mixed >> 15) * 0x2c1b3c6du + 0x9e3779b9u;
+        list[i] = nw_sampler_next(&s, i * n / count + (size_t)(mixed * width >> 32));
+    }
+    double expected = (double)count * (double)k / (double)n;
+    return nw_select_kth(list, count, (size_t)(expected + 4 * sqrt(expected) + 4));
+}
+
+void nw_select_aim(nw_encoding *e, int item)
+{
+    size_t n = nw_select_floats(e->block, item), k = nw_codec_count(e->codec, n, e->ratio);
+    uint32_t threshold = k >= n ? 1 : n < GUESSED || k > n / 20 * 3 ? NW_NOTHING : guess_threshold(e, item, n, k);
+    nw_select_set_threshold(e, item, threshold);
+}
+
+void nw_select_look(nw_encoding *e, int tile)
+{
+    mark_tile(e, tile, nw_select_threshold(e, e->block->tiles[tile].item));
+}
+
+void nw_select_settle(nw_encoding *e, int item, nw_pool *pool)
+{
+    size_t n = nw_select_floats(e->block, item);
+    nw_select_cut(e, item, nw_codec_count(e->codec, n, e->ratio), pool);
+}

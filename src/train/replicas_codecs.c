@@ -1,0 +1,120 @@
+/*
+ * replicas_codecs.c - what travels between replicas, for people: which codec each tensor has, how buckets are reduced and
+ * how many bytes that takes, and what encoding cost in the end.
+ */
+#include "train/replicas.h"
+
+#include "base/text.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const nw_params *params_of(const nw_replicas *group) { return &nw_replicas_first(group)->net->model.params; }
+
+nw_status nw_replicas_travel(nw_replicas *group, nw_travel *sum)
+{
+    nw_travel mine = {0};
+    NW_AUTOFREE nw_travel *all = NULL;
+    for (int i = 0; i < group->count; i++) {
+        nw_travel_read_memory(&group->members[i].travel);
+        nw_travel_merge(&mine, &group->members[i].travel);
+    }
+    *sum = mine;
+    if (group->options.mode != NW_REPLICAS_MPI) return NW_OK;
+    NW_NEW(all, nw_replicas_world(group), "the counts of %d ranks", nw_replicas_world(group));
+    NW_TRY(nw_driver_allgather(group->driver, &mine, sizeof mine, all));
+    *sum = (nw_travel){0};
+    for (int i = 0; i < nw_replicas_world(group); i++)
+        if (!group->dropped[i]) nw_travel_merge(sum, &all[i]);
+    return NW_OK;
+}
+
+/* ---- kinds of buckets -------------------------------------------------------------------------------------------- */
+
+/* Buckets that share a codec and a mode. */
+typedef struct kind {
+    const nw_codec *codec;
+    nw_mode mode;
+    int buckets;
+    uint64_t floats, sends; /* sends: bytes of a member in a step, at the final ratio */
+} kind;
+
+enum { KINDS_MOST = 64 };
+
+/* Floats of rounds are those that travel; of all others what their codec makes of them. */
+static uint64_t bytes_of(const nw_bucket *b)
+{
+    const nw_codec *codec = b->block.codec;
+    const nw_rounds *rounds = codec->ops->rounds;
+    uint64_t floats = 0;
+    for (int r = 0; rounds && r < rounds->count; r++)
+        for (int i = 0; i < b->block.item_count; i++) floats += rounds->floats(&b->block, i, r);
+    if (rounds) return floats * sizeof(float);
+    return nw_mode_bytes(codec, b->block.floats, b->entries, (uint64_t)b->block.item_count);
+}
+
+static int count_kinds(const nw_layout *l, uint64_t members, kind *kinds)
+{
+    int count = 0;
+    for (int i = 0; i < l->count; i++) {
+        const nw_bucket *b = &l->at[i];
+        int k = 0;
+        while (k < count && (kinds[k].codec != b->block.codec || kinds[k].mode != b->mode)) k++;
+        if (k == KINDS_MOST) continue;
+        if (k == count) kinds[count++] = (kind){.codec = b->block.codec, .mode = b->mode};
+        kinds[k].buckets++;
+        kinds[k].floats += b->block.floats;
+        kinds[k].sends += nw_mode_sends(b->mode, bytes_of(b), members);
+    }
+    return count;
+}
+
+static nw_status find_kinds(const nw_replicas *group, kind *kinds, int *count)
+{
+    nw_layout_options o = group->options.exchange.layout;
+    NW_CLEANUP(nw_layout_free) nw_layout layout = {0};
+    int members = nw_replicas_world(group);
+    o.segments = &params_of(group)->learned;
+    o.cuts = members;
+    NW_TRY(nw_layout_make(&layout, &o));
+    *count = count_kinds(&layout, (uint64_t)members, kinds);
+    return NW_OK;
+}
+
+static bool is_served(const nw_replicas *group) { return strcmp(group->options.exchange.name, "server") == 0; }
+
+nw_status nw_replicas_collective(const nw_replicas *group, char *text, size_t size)
+{
+    kind kinds[KINDS_MOST];
+    int count;
+    uint64_t sends[3] = {0};
+    size_t used = 0;
+    text[0] = 0;
+    NW_TRY(find_kinds(group, kinds, &count));
+    for (int k = 0; k < count && !is_served(group); k++) sends[kinds[k].mode] += kinds[k].sends;
+    for (int m = 0; m < 3; m++)
+        if (sends[m] > 0 && used < size)
+            used += (size_t)snprintf(text + used, size - used, "%s%s %llu B", used ? ", " : "",
+                                     nw_mode_name((nw_mode)m), (unsigned long long)sends[m]);
+    return NW_OK;
+}
+
+/* ---- tables ------------------------------------------------------------------------------------------------------ */
+
+nw_status nw_replicas_print_codecs(const nw_replicas *group, FILE *out)
+{
+    kind kinds[KINDS_MOST];
+    int count;
+    if (!nw_assign_compresses(&group->options.codecs)) return NW_OK;
+    nw_assign_print(&group->assignment, &params_of(group)->learned, "", out);
+    NW_TRY(find_kinds(group, kinds, &count));
+    for (int k = 0; k < count && !is_served(group); k++) {
+        char name[64];
+        nw_assign_name(kinds[k].codec, name, sizeof name);
+        fprintf(out, "%-24s %d %s of %llu floats, %s: a rank sends about %llu bytes a step\n",
+                kinds[k].codec->exact ? "dense" : name, kinds[k].buckets, kinds[k].buckets == 1 ? "bucket" : "buckets",
+                (unsigned long long)kinds[k].floats, nw_mode_name(kinds[k].mode), (unsigned long long)kinds[k].sends);
+    }
+    return NW_OK;
+}

@@ -1,0 +1,112 @@
+/*
+ * run_travel.c - what compression cost and saved in a run: for summary.json, and as a table at its end with one sentence
+ * on whether it paid. See run_private.h.
+ *
+ * A rank's step took so much time of encoding and decoding, and its messages were so much shorter than floats. The link
+ * speed at which both are equal is the break-even: on slower links compression pays. Of a virtual cluster the speed of the
+ * links is known, so that it can be said.
+ */
+#include "train/run_private.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+double nw_run_compression_ratio(const run *r)
+{
+    const nw_replicas *group = r->group;
+    for (int i = 0; i < group->assignment.codec_count; i++) {
+        const nw_codec *codec = group->assignment.codecs[i];
+        bool counted = strcmp(codec->ops->name, "topk") == 0 || strcmp(codec->ops->name, "randomk") == 0;
+        int64_t batches = nw_replicas_position(group)->batches;
+        if (counted) return nw_codec_ratio(codec, batches > 0 ? batches - 1 : 0);
+    }
+    return (double)NAN;
+}
+
+/* What floats as they are would have taken, for the same steps; NW_UNKNOWN: nobody counted. */
+static int64_t dense_bytes(const run *r)
+{
+    const nw_replicas *group = r->group;
+    int64_t floats = (int64_t)nw_replicas_first(group)->net->model.params.learned.floats,
+            world = nw_replicas_world(group);
+    bool served = strcmp(group->options.exchange.name, "server") == 0;
+    if (strcmp(group->options.exchange.name, "allreduce") == 0)
+        return nw_replicas_updates(group) * 2 * (world - 1) * floats * (int64_t)sizeof(float);
+    return served && !r->options->resume ? r->travel.sent_floats * (int64_t)sizeof(float) : NW_UNKNOWN;
+}
+
+void nw_run_fill_travel(const run *r, nw_end_record *end)
+{
+    const nw_account *sent = &r->sent;
+    if (!nw_assign_compresses(&r->group->options.codecs)) return;
+    end->payload_bytes =
+        (int64_t)(sent->bytes[NW_OWNER_VALUES] + sent->bytes[NW_OWNER_INDICES] + sent->bytes[NW_OWNER_SCALES]);
+    end->dense_bytes = dense_bytes(r);
+    end->encode_seconds = (double)r->travel.encode_ns * 1e-9;
+    end->decode_seconds = (double)r->travel.decode_ns * 1e-9;
+    if (r->group->options.codecs.memory.name && strcmp(r->group->options.codecs.memory.name, "none") != 0)
+        end->memory_norm = sqrt(r->travel.memory_square);
+}
+
+static void print_places(const nw_travel *t, FILE *out)
+{
+    double k = (double)t->entries;
+    if (t->entries == 0) return;
+    fprintf(
+        out,
+        "  places of entries        %10.2f bits each; uniform sets need %.2f, lists of int32 and int64 take 32 and 64\n",
+        8 * (double)t->index_bytes / k, t->bound_bits / k);
+    fprintf(out,
+            "  %.0f entries encoded in %.3f MB; values of f32 with int32 places %.3f MB, with int64 places %.3f MB\n",
+            k, (double)t->bytes * 1e-6, k * 8e-6, k * 12e-6);
+}
+
+static double slowest_link(const nw_cluster *c)
+{
+    double least = INFINITY;
+    for (int from = 0; from < c->world; from++)
+        for (int to = 0; to < c->world; to++)
+            if (from != to && nw_cluster_link_between(c, from, to)->bandwidth > 0)
+                least = fmin(least, nw_cluster_link_between(c, from, to)->bandwidth);
+    return least;
+}
+
+/* What a step of a rank saves on links of that speed (bytes a second), and what it costs. */
+static void print_verdict(const run *r, double saved_bytes, double cost_seconds, FILE *out)
+{
+    const nw_cluster *cluster = r->group->options.cluster;
+    bool simulated = r->group->options.mode == NW_REPLICAS_VIRTUAL && cluster;
+    double even = cost_seconds > 0 ? saved_bytes / cost_seconds : INFINITY;
+    double speed = simulated ? slowest_link(cluster) : 0;
+    if (saved_bytes <= 0) {
+        fprintf(out, "  it did not pay: messages were not shorter than floats\n");
+        return;
+    }
+    if (speed > 0 && isfinite(speed))
+        fprintf(out, "  at %.0f Mbit/s a step saves %.3f ms on the wire and spends %.3f ms on encoding: it %s\n",
+                speed * 8e-6, saved_bytes / speed * 1e3, cost_seconds * 1e3,
+                saved_bytes / speed > cost_seconds ? "paid" : "did not pay");
+    fprintf(out, "  it pays on links below %.0f Mbit/s a rank\n", even * 8e-6);
+}
+
+void nw_run_print_travel(const run *r, FILE *out)
+{
+    const nw_end_record *end = &r->result->end;
+    const nw_assign_options *o = &r->group->options.codecs;
+    double steps = (double)nw_replicas_updates(r->group), ranks = nw_replicas_world(r->group);
+    if (!nw_assign_compresses(o) || steps <= 0) return;
+    double payload = (double)end->payload_bytes, dense = end->dense_bytes == NW_UNKNOWN ? 0 : (double)end->dense_bytes;
+    fprintf(out, "compression: %s, memory %s\n", r->options->record.method ? r->options->record.method : o->codec.name,
+            o->memory.name ? o->memory.name : "none");
+    fprintf(out, "  a rank's step            %10.3f ms encoding, %.3f ms decoding\n",
+            end->encode_seconds / steps / ranks * 1e3, end->decode_seconds / steps / ranks * 1e3);
+    if (ranks > 1)
+        fprintf(out, "  payloads                 %10.3f MB in %llu messages; floats would have taken %.3f MB\n",
+                payload * 1e-6, (unsigned long long)r->sent.messages, dense * 1e-6);
+    if (payload > 0 && dense > 0) fprintf(out, "  shorter by a factor of   %10.1f\n", dense / payload);
+    print_places(&r->travel, out);
+    if (ranks > 1 && dense > 0)
+        print_verdict(r, (dense - payload) / steps / ranks, (end->encode_seconds + end->decode_seconds) / steps / ranks,
+                      out);
+}

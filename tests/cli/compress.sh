@@ -1,0 +1,100 @@
+#!/bin/sh
+# compress.sh - compression from the command line: options as the reference codes spell them, choices by name, what is refused
+# and why, the tables, and runs that go on bit for bit with what their memories hold, alone and on virtual clusters.
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/runs.sh"
+
+refused() { # PATTERN OPTIONS...
+    pattern=$1
+    shift
+    run 2 "$NOWAIT" help config $tiny "$@"
+    err_has "$pattern"
+}
+number() { sed -n "s/^ *\"$2\": \([-0-9.e+]*\),*\$/\1/p" "$runs/$1/summary.json" | head -n 1; }
+is() { [ "$(awk "BEGIN { print ($1) ? 1 : 0 }")" = 1 ] || complain "$2: $1"; }
+
+# ---- every method trains, alone and with others ----
+for method in none fp16 bf16 topk randomk thresholdv adaptivethreshold terngrad qsgd sign natural int8 powersgd dgc; do
+    train "alone-$method" --max-steps 4 --method $method
+    train "two-$method" --max-steps 4 --method $method --virtual 2 --exchange allreduce
+    equal "method of $method" $method "$(value two-$method method)"
+done
+for method in fp16 bf16 terngrad qsgd sign natural int8; do # ratios and thresholds are those of the seeds
+    is "$(number two-$method payload_bytes) < 0.6 * $(number two-$method dense_bytes)" "$method sends less"
+done
+train server --max-steps 12 --method topk --ratio 0.05 --memory error --exchange server --communication async --virtual 4
+is "$(number server payload_bytes) < 0.3 * $(number server dense_bytes)" "a server gets and sends less"
+train dropping --max-steps 30 --method topk --ratio 0.05 --memory error --exchange server --communication async --virtual 5 \
+    --max-staleness 1 --staleness drop
+is "$(number dropping memory_norm) > 0" "memories hold something"
+
+# ---- lines of the reference codes ----
+run 0 "$NOWAIT" train $tiny --defaults layerwise --quiet --run-dir "$runs/seed" --max-steps 3 --virtual 2 -w 2 -n lenet5 \
+    --exchange allreduce -c entiremodel --method Topk -K 0.01 -V 0.001 -Q 255 --momentum 0.9
+equal "-c" entiremodel "$(value seed compress)"
+run 0 "$NOWAIT" train $tiny --defaults layerwise --quiet --run-dir "$runs/sparsification" --max-steps 3 --sparsification --randk 0.1
+equal "sparsification" randomk "$(value sparsification method)"
+is "$(number sparsification memory_norm) > 0" "sparsification has error feedback"
+run 0 "$NOWAIT" train --configs configs/cifar/resnet20.py configs/dgc/wm5.py configs/dgc/fp16.py configs/dgc/int32.py configs/dgc/mm.py \
+    $tiny --quiet --run-dir "$runs/dgc" --max-steps 3 --configs.train.compression.compress_ratio 600
+err_has 'compress_ratio 600 means a ratio of 0.0016'
+err_has '^nowait: --int32-indices has no effect'
+run 0 "$NOWAIT" help config $tiny --method RandomDithering
+out_has '^method: qsgd '
+err_has 'compresses each tensor by itself'
+err_has 'passes --exchange allreduce, also of one replica'
+run 0 "$NOWAIT" help config $tiny --method topk --compress none
+err_has '^nowait: --compress none: gradients travel as they are'
+run 0 "$NOWAIT" help config $tiny --method dgc
+out_has '^ratio: 0.001 '
+out_has '^optimizer: dgc-sgd '
+
+# ---- tables, and choices by name ----
+run 0 "$NOWAIT" train $tiny --run-dir "$runs/named" --max-steps 3 --virtual 3 --exchange allreduce --cluster 1g --method topk \
+    --ratio 0.01 --values fp16 --dense-below 50 --codec-for 'fc*.weight=topk:0.1' --codec-for 'fc1.weight=none' 'conv2.*=int8'
+out_has '^conv1.weight +450  topk 0.01 +[45]$'
+out_has '^conv1.bias +6  dense +all$'
+out_has '^fc1.weight +48000  dense +all$'
+out_has '^fc2.weight +10080  topk 0.1 +1008$'
+out_has '^conv2.bias +16  int8 +all$'
+out_has '^dense .*owners: a rank sends about [0-9]+ bytes a step$'
+out_has '^topk 0.01 .*gather: a rank sends about [0-9]+ bytes a step$'
+out_has 'shorter by a factor of'
+out_has 'places of entries'
+out_has 'it (paid|did not pay)|it pays on links below'
+grep -q '"collective":"owners [0-9]* B, gather [0-9]* B"' "$runs/named/metrics.jsonl" || complain "the run record lacks what travels how"
+grep -q '"compression_ratio":0.01' "$runs/named/metrics.jsonl" || complain "the ratio of an epoch is missing"
+
+# ---- refusals ----
+refused 'share that is sent: above 0' --method topk --ratio 0
+refused 'must be 0 to 1' --method topk --ratio 1.5
+refused 'of its own; leave --memory out' --method dgc --memory error
+refused 'does not know; use sgd' --method dgc --optimizer adam
+refused 'keeps what a method does not send' --memory error
+refused 'takes PATTERN=METHOD' --codec-for layer1
+refused "the method is none.*, not 'tokp'" --codec-for 'a=tokp'
+refused 'takes no number' --codec-for 'a=sign:3'
+refused 'above 0, and at most 1' --codec-for 'a=topk:3'
+refused 'come one by one to a server' --exchange server --method powersgd
+refused 'estimates a mean over all workers' --exchange server --method topk --memory ef21
+refused '16 or more' --method qsgd --bucket 7
+refused 'say of how many' --method dgc --ratio-warm-up-list 0.1 0.2
+run 2 "$NOWAIT" train $tiny --quiet --run-dir "$runs/none" --max-steps 1 --method topk --codec-for 'x*=none'
+err_has "'x\*=\.\.\.' matches no tensor"
+run 2 "$NOWAIT" train $tiny --quiet --run-dir "$runs/none" --max-steps 1 --method terngrad --memory error
+err_has 'memory'
+
+# ---- a run that was stopped goes on, bit for bit, with all that memories hold ----
+for way in "--exchange allreduce" "--virtual 2 --exchange allreduce" "--virtual 4 --exchange allreduce --collective owners" \
+    "--virtual 3 --exchange allreduce --collective gather --delay 1"; do
+    for how in "topk --ratio 0.05 --memory error --values fp16" "dgc --ratio 0.02 --ratio-warm-up 1" "sign --memory ef21"; do
+        name=$(echo "$way $how" | tr -c 'a-z0-9\n' -)
+        train "whole$name" $way --method $how --max-steps 8 --checkpoint-every 4
+        train "part$name" $way --method $how --max-steps 4 --checkpoint-every 4
+        run 0 "$NOWAIT" train --quiet --resume "$runs/part$name" --max-steps 8
+        equal "weights of$name" "$(weights "whole$name")" "$(weights "part$name")"
+    done
+done
+equal "one thread and two" "$(train t1 --max-steps 5 --method topk --ratio 0.05 --memory error --threads 1; weights t1)" \
+    "$(train t2 --max-steps 5 --method topk --ratio 0.05 --memory error --threads 2; weights t2)"
+finish
