@@ -39,10 +39,10 @@ static int64_t dense_bytes(const run *r)
 void nw_run_fill_travel(const run *r, nw_end_record *end)
 {
     const nw_account *sent = &r->sent;
-    if (!nw_assign_compresses(&r->group->options.codecs)) return;
     end->payload_bytes =
         (int64_t)(sent->bytes[NW_OWNER_VALUES] + sent->bytes[NW_OWNER_INDICES] + sent->bytes[NW_OWNER_SCALES]);
     end->dense_bytes = dense_bytes(r);
+    if (!nw_assign_compresses(&r->group->options.codecs)) return;
     end->encode_seconds = (double)r->travel.encode_ns * 1e-9;
     end->decode_seconds = (double)r->travel.decode_ns * 1e-9;
     if (r->group->options.codecs.memory.name && strcmp(r->group->options.codecs.memory.name, "none") != 0)

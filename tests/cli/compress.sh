@@ -22,6 +22,7 @@ done
 for method in fp16 bf16 terngrad qsgd sign natural int8; do # ratios and thresholds are those of the seeds
     is "$(number two-$method payload_bytes) < 0.6 * $(number two-$method dense_bytes)" "$method sends less"
 done
+equal "payload of floats as they are" "$(number two-none dense_bytes)" "$(number two-none payload_bytes)"
 train server --max-steps 12 --method topk --ratio 0.05 --memory error --exchange server --communication async --virtual 4
 is "$(number server payload_bytes) < 0.3 * $(number server dense_bytes)" "a server gets and sends less"
 train dropping --max-steps 30 --method topk --ratio 0.05 --memory error --exchange server --communication async --virtual 5 \
