@@ -1,6 +1,6 @@
 /*
  * Folder src/codec: what travels instead of floats: compressors, the memory of what they lost, and the blocks that they
- * work on. A codec sends nothing and knows no ranks; channels of src/exchange use it. May include: base.
+ * work on. A codec sends nothing and knows no ranks; src/channel uses it. May include: base.
  *
  * codec.h - what travels: lists of floats into bytes, and bytes into lists of floats.
  *

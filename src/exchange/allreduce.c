@@ -27,8 +27,8 @@
  */
 #include "exchange/exchange.h"
 #include "codec/kernels.h"
-#include "exchange/reduce.h"
-#include "exchange/warm_up.h"
+#include "channel/reduce.h"
+#include "channel/warm_up.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

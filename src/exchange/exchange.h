@@ -1,7 +1,7 @@
 /*
- * Folder src/exchange: how replicas agree: state machines without I/O (none, allreduce, server), the channels that they
- * send through, and the pipeline below them. They hear events and answer with actions; they call no MPI, read no clock
- * and know no optimizer. May include: base, param, codec, net.
+ * Folder src/exchange: how replicas agree: state machines without I/O (none, allreduce, server) and the pipeline below
+ * them. They hear events and answer with actions; they call no MPI, read no clock and know no optimizer. May include:
+ * base, param, codec, net, channel.
  *
  * exchange.h - how replicas agree: the exchanges there are, and the pipelines below them. net/machine.h says what they
  * are.
@@ -16,8 +16,8 @@
 
 #include "base/pool.h"
 #include "codec/memory.h"
-#include "exchange/layout.h"
-#include "exchange/travel.h"
+#include "channel/layout.h"
+#include "channel/travel.h"
 #include "net/machine.h"
 
 /* What a server does with a gradient that is older than it should be. */

@@ -39,7 +39,7 @@
 #ifndef NW_EXCHANGE_SERVER_PRIVATE_H
 #define NW_EXCHANGE_SERVER_PRIVATE_H
 
-#include "exchange/channel.h"
+#include "channel/channel.h"
 #include "exchange/credits.h"
 #include "exchange/exchange.h"
 

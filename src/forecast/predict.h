@@ -20,7 +20,7 @@
 #ifndef NW_FORECAST_PREDICT_H
 #define NW_FORECAST_PREDICT_H
 
-#include "exchange/mode.h"
+#include "channel/mode.h"
 
 enum { NW_FORECAST_ROUNDS = 2 };
 

@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "codec/powersgd.h"
 #include "codec/run.h"
-#include "exchange/layout.h"
+#include "channel/layout.h"
 
 #include <math.h>
 #include <stdlib.h>

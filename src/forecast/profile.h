@@ -1,6 +1,6 @@
 /*
  * Folder src/forecast: which codec pays, before a run: what a network and every codec cost on this machine, measured for
- * some seconds, and step times predicted from that. Nothing here trains. May include: base, param, nn, codec, net,
+ * some seconds, and step times predicted from that. Nothing here trains. May include: base, param, nn, codec, net, channel,
  * exchange, observe, train, config, setup, bench.
  *
  * profile.h - what a step is made of, measured: the pass through a network and when each of its tensors is final, the

@@ -23,7 +23,7 @@
 #define NW_TRAIN_REPLICAS_H
 
 #include "base/histogram.h"
-#include "exchange/assign.h"
+#include "channel/assign.h"
 #include "exchange/exchange.h"
 #include "replay/replay.h"
 #include "net/roles.h"

@@ -1,7 +1,8 @@
 /*
  * Folder src/train: training: the network with its optimizer, a replica with its data, the group of replicas in this
  * process, evaluation, and the run with its one loop. It is told what to do by options in structs and knows no command
- * line. May include: base, compute, param, data, nn, optim, net, sim, replay, exchange, checkpoint, observe.
+ * line. May include: base, compute, param, data, nn, optim, net, sim, replay, channel, exchange, checkpoint,
+ * observe.
  *
  * run.h - a training run from its first step, or from a checkpoint, to its end: epochs, evaluation, records,
  * checkpoints.

@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "exchange/assign.h"
+#include "channel/assign.h"
 #include "support/world.h"
 
 #define TEST(name) static void name(void **state)

@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "exchange/channel.h"
+#include "channel/channel.h"
 #include "support/blocks.h"
 #include "support/factors.h"
 #include "support/third.h"

@@ -12,8 +12,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "exchange/channel.h"
-#include "exchange/warm_up.h"
+#include "channel/channel.h"
+#include "channel/warm_up.h"
 #include "support/largest.h"
 #include "support/optim_fixture.h"
 #include "support/world.h"

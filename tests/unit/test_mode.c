@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "exchange/layout.h"
+#include "channel/layout.h"
 #include "support/factors.h"
 #include "support/world.h"
 

@@ -1,4 +1,8 @@
 /*
+ * Folder src/channel: what is sent between members of a group, and means over them: which floats travel together with
+ * which codec, messages of them, memories, sums in the order of members. It decides nothing about when; machines of
+ * src/exchange do. May include: base, param, codec, net.
+ *
  * channel.h - what is sent in one direction of an exchange: a layout (which floats travel together, with which codec)
  * and a memory of what was not delivered.
  *
@@ -12,12 +16,12 @@
  *
  * A message says how it is encoded: in the codec of its bucket, or plainly, where it must arrive as it is.
  */
-#ifndef NW_EXCHANGE_CHANNEL_H
-#define NW_EXCHANGE_CHANNEL_H
+#ifndef NW_CHANNEL_H
+#define NW_CHANNEL_H
 
 #include "codec/run.h"
-#include "exchange/layout.h"
-#include "exchange/travel.h"
+#include "channel/layout.h"
+#include "channel/travel.h"
 #include "net/machine.h"
 
 typedef struct nw_channel_options {

@@ -1,5 +1,5 @@
 /* travel.c - see travel.h. */
-#include "exchange/travel.h"
+#include "channel/travel.h"
 
 #include "codec/packed.h"
 

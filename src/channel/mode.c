@@ -1,5 +1,5 @@
 /* mode.c - see mode.h. */
-#include "exchange/mode.h"
+#include "channel/mode.h"
 
 #include "codec/packed.h"
 

@@ -1,5 +1,5 @@
 /* channel.c - see channel.h. */
-#include "exchange/channel.h"
+#include "channel/channel.h"
 
 #include "base/clock.h"
 

@@ -1,5 +1,5 @@
 /* warm_up.c - see warm_up.h. */
-#include "exchange/warm_up.h"
+#include "channel/warm_up.h"
 
 #include "codec/kernels.h"
 

@@ -23,10 +23,10 @@
  * Rounds: one mean after the other. Members may be ahead of each other by less than `slots` rounds; what belongs to
  * rounds to come is held. Rounds are completed in order, since messages of a link are.
  */
-#ifndef NW_EXCHANGE_REDUCE_H
-#define NW_EXCHANGE_REDUCE_H
+#ifndef NW_CHANNEL_REDUCE_H
+#define NW_CHANNEL_REDUCE_H
 
-#include "exchange/channel.h"
+#include "channel/channel.h"
 
 /* A bucket of a round is complete, for whoever cannot wait for all. */
 typedef nw_status (*nw_reduce_done)(void *context, nw_actions *actions, int64_t round, int bucket);

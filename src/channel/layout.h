@@ -11,11 +11,11 @@
  *
  * All of it depends on the segments and options alone, so all ranks agree.
  */
-#ifndef NW_EXCHANGE_LAYOUT_H
-#define NW_EXCHANGE_LAYOUT_H
+#ifndef NW_CHANNEL_LAYOUT_H
+#define NW_CHANNEL_LAYOUT_H
 
 #include "codec/memory.h"
-#include "exchange/mode.h"
+#include "channel/mode.h"
 #include "param/params.h"
 
 typedef enum nw_scope { NW_SCOPE_LAYER, NW_SCOPE_BUCKET, NW_SCOPE_MODEL } nw_scope;

@@ -1,5 +1,5 @@
 /* layout.c - see layout.h. */
-#include "exchange/layout.h"
+#include "channel/layout.h"
 
 #include "net/message.h"
 

@@ -12,11 +12,11 @@
  * the norm of the sum of N independent ones is X at most, as it would be of one replica. The norm is summed in double in
  * one order, whatever the number of threads.
  */
-#ifndef NW_EXCHANGE_WARM_UP_H
-#define NW_EXCHANGE_WARM_UP_H
+#ifndef NW_CHANNEL_WARM_UP_H
+#define NW_CHANNEL_WARM_UP_H
 
 #include "base/pool.h"
-#include "exchange/layout.h"
+#include "channel/layout.h"
 
 /* Whether the gradient of that batch is exchanged plainly. */
 bool nw_warm_up_is_plain(const nw_layout *layout, int members, int64_t clock);

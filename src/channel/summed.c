@@ -1,5 +1,5 @@
 /* summed.c - see summed.h. */
-#include "exchange/summed.h"
+#include "channel/summed.h"
 
 #include <stdlib.h>
 

@@ -13,8 +13,8 @@
  * value, each with its place. Dense families gather between two alone: every member would have to decode N whole
  * vectors. Positions that follow from the sender's key (random-k with private draws) cannot be owned by parts.
  */
-#ifndef NW_EXCHANGE_MODE_H
-#define NW_EXCHANGE_MODE_H
+#ifndef NW_CHANNEL_MODE_H
+#define NW_CHANNEL_MODE_H
 
 #include "codec/codec.h"
 

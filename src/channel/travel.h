@@ -5,8 +5,8 @@
  * members get it; times are those of this process's clock, also on a virtual cluster. Of sparse sets it is known how many
  * bits their places need at least, log2 of n choose k, and what plain lists of them would have taken.
  */
-#ifndef NW_EXCHANGE_TRAVEL_H
-#define NW_EXCHANGE_TRAVEL_H
+#ifndef NW_CHANNEL_TRAVEL_H
+#define NW_CHANNEL_TRAVEL_H
 
 #include "codec/memory.h"
 

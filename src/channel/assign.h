@@ -7,11 +7,11 @@
  *
  * Codecs with the same options are one object, so that tensors that share a codec can share buckets.
  */
-#ifndef NW_EXCHANGE_ASSIGN_H
-#define NW_EXCHANGE_ASSIGN_H
+#ifndef NW_CHANNEL_ASSIGN_H
+#define NW_CHANNEL_ASSIGN_H
 
 #include "codec/memory.h"
-#include "exchange/layout.h"
+#include "channel/layout.h"
 
 #include <stdio.h>
 

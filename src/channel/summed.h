@@ -5,10 +5,10 @@
  * A bucket's round begins when the one before is over. A step whose turn it is while the last one is not over waits;
  * what is given must stay as it is until then.
  */
-#ifndef NW_EXCHANGE_SUMMED_H
-#define NW_EXCHANGE_SUMMED_H
+#ifndef NW_CHANNEL_SUMMED_H
+#define NW_CHANNEL_SUMMED_H
 
-#include "exchange/reduce.h"
+#include "channel/reduce.h"
 
 typedef struct nw_summed nw_summed;
 

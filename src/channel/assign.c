@@ -1,5 +1,5 @@
 /* assign.c - see assign.h. */
-#include "exchange/assign.h"
+#include "channel/assign.h"
 
 #include <fnmatch.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* reduce.c - see reduce.h. */
-#include "exchange/reduce.h"
-#include "exchange/summed.h"
+#include "channel/reduce.h"
+#include "channel/summed.h"
 
 #include <inttypes.h>
 #include <stdio.h>
