@@ -4,7 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { BINS = NW_SCRATCH_BINS, BIN_BITS = 11, SAMPLES_LEAST = 512, SAMPLES_MOST = 16384, GUESSED = 4 * SAMPLES_LEAST };
+enum { BINS = NW_SCRATCH_BINS, BIN_BITS = 11, SAMPLES_LEAST = 512, SAMPLES_MOST = 4096, GUESSED = 4 * SAMPLES_LEAST };
 _Static_assert(BINS == 1 << BIN_BITS, "a histogram has a bin for each value of so many bits");
 
 /* ---- items ---- */
@@ -116,17 +116,22 @@ static void mark_tile(nw_encoding *e, int index, uint32_t threshold)
     for (uint32_t i = 0; i < p->entries; i++) memcpy(&list[i], &v[at[i]], sizeof *list);
 }
 
-void nw_select_marked_floats(const nw_encoding *e, int index, uint16_t at[NW_TILE_FLOATS + NW_PLACES_MORE], float *x)
+uint32_t nw_select_marked_floats(const nw_encoding *e, int index, uint16_t at[NW_TILE_FLOATS + NW_PLACES_MORE],
+                                 float *x)
 {
     const nw_tile *tile = &e->block->tiles[index];
     const nw_partial *p = &e->partial[index];
     const float *v = nw_encoding_floats(e, tile);
-    if (p->entries == 0) return;
-    nw_codec_kernels_best()->places(nw_select_bits(e, index), tile->count, at);
-    if (p->ties)
-        memcpy(x, nw_select_list(e, index), p->entries * sizeof *x);
-    else
-        for (uint32_t i = 0; i < p->entries; i++) x[i] = v[at[i]];
+    const uint32_t *list = nw_select_list(e, index), threshold = nw_select_threshold(e, tile->item);
+    uint32_t kept = 0;
+    if (p->entries == 0) return 0;
+    uint32_t marked = nw_codec_kernels_best()->places(nw_select_bits(e, index), tile->count, at);
+    for (uint32_t i = 0; i < marked; i++) { /* without a branch that nobody can foresee */
+        at[kept] = at[i];
+        memcpy(&x[kept], p->ties ? &list[i] : (const void *)&v[at[i]], sizeof *x);
+        kept += nw_magnitude(x[kept]) >= threshold;
+    }
+    return kept;
 }
 
 static void mark_task(void *context, int index, int worker)
@@ -154,30 +159,20 @@ static void tally_task(void *context, int index, int worker)
                                    j->within.shift, j->counts + (size_t)worker * BINS);
 }
 
-/* Takes the marks of what is smaller than the threshold, without a branch that nobody can foresee. */
-static void unmark_task(void *context, int index, int worker)
+/* What is below the threshold keeps its mark where there is a list, but counts no more. */
+static void count_task(void *context, int index, int worker)
 {
     const select_job *j = context;
-    const nw_tile *tile = &j->e->block->tiles[j->first + index];
     nw_partial *p = &j->e->partial[j->first + index];
-    uint32_t *list = nw_select_list(j->e, j->first + index), kept = 0;
-    uint64_t *bits = nw_select_bits(j->e, j->first + index);
-    uint16_t at[NW_TILE_FLOATS + NW_PLACES_MORE];
+    const uint32_t *list = nw_select_list(j->e, j->first + index);
+    uint32_t count = 0;
     (void)worker;
     if (!p->ties) {
         mark_tile(j->e, j->first + index, j->threshold);
         return;
     }
-    if (p->entries == 0) return;
-    nw_codec_kernels_best()->places(bits, tile->count, at);
-    for (uint32_t i = 0; i < p->entries; i++) {
-        uint32_t x = list[i];
-        bool stays = (x & 0x7fffffffu) >= j->threshold;
-        bits[at[i] / 64] &= ~((uint64_t)!stays << at[i] % 64);
-        list[kept] = x;
-        kept += stays;
-    }
-    p->entries = kept;
+    for (uint32_t i = 0; i < p->entries; i++) count += (list[i] & 0x7fffffffu) >= j->threshold;
+    p->entries = count;
 }
 
 /* A histogram of the bracket. Returns how many were counted. */
@@ -239,7 +234,8 @@ void nw_select_cut(nw_encoding *e, int item, size_t k, nw_pool *pool)
     if (j.all) threshold = 1; /* any but zeros */
     j.within = make_bracket(threshold, greatest < threshold ? threshold : greatest, k);
     j.threshold = kth_of_tiles(pool, &j, item);
-    run_on_tiles(pool, &j, item, j.all ? mark_task : unmark_task);
+    nw_select_set_threshold(e, item, j.threshold);
+    run_on_tiles(pool, &j, item, j.all ? mark_task : count_task);
     marked = nw_select_marked(e, item);
     if (marked > k) drop_ties(e, item, j.threshold, marked - k);
 }

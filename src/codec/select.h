@@ -1,19 +1,19 @@
 /*
  * select.h - the largest entries of an item: exactly min(k, nonzeros), ties by the lowest coordinate, in one pass.
  *
- *   aim      a threshold that about 1.3 k to 2.3 k magnitudes reach, guessed from at most 16,384 samples
+ *   aim      a threshold that about 1.2 k to 4 k magnitudes reach, guessed from at most 4,096 samples
  *   look     marks what reaches it: the only time that all floats are read
- *   settle   k candidates or more: their k-th largest magnitude T is found among them, and what is below loses its
- *            mark. Fewer: T is found in all floats, in three reads, and a fourth marks what reaches it.
+ *   settle   k candidates or more: their k-th largest magnitude T is found among them, and what is below does not count
+ *            any more. Fewer: T is found in all floats, in three reads, and a fourth marks what reaches it.
  *
  * So a guess changes how long it takes, never what is chosen. Zeros are never chosen. Magnitudes are whole numbers here:
  * floats' bits without the sign. T is found by histograms of 2,048 bins of what lies between the least and the greatest
  * that it can be: one for the bin that it lies in, one for that bin, and so on until a bin is one number.
  *
- * Marks are in scratch->bits, by tile; partial.entries counts them. Where at most a quarter of a tile is marked, those
- * floats are in its part of scratch->list too (partial.ties: they are), read while the tile was in the cache: what comes
- * later reads lists instead of lines all over the vector. Other tiles are read again themselves. The numbers of an item
- * are in scratch->scales, NW_ITEM_NUMBERS each.
+ * Marks are in scratch->bits, by tile; partial.entries counts those that reach the item's threshold. Where at most a
+ * quarter of a tile is marked, those floats are in its part of scratch->list too (partial.ties: they are), read while the
+ * tile was in the cache: what comes later reads lists instead of lines all over the vector. Other tiles are read again
+ * themselves. The numbers of an item are in scratch->scales, NW_ITEM_NUMBERS each.
  *
  * Threads: as codec.h says; several small items are settled at once, each without a pool.
  */
@@ -58,8 +58,10 @@ static inline uint32_t *nw_select_list(const nw_encoding *e, int tile)
 }
 /* Whether so many of a tile fit there. */
 static inline bool nw_select_fits(const nw_tile *tile, uint32_t entries) { return entries <= tile->count / 4; }
-/* The floats of a tile that are marked; `at`: where they are in it. */
-void nw_select_marked_floats(const nw_encoding *e, int tile, uint16_t at[NW_TILE_FLOATS + NW_PLACES_MORE], float *x);
+/* The floats of a tile that are marked and reach the threshold; `at`: where they are in it. Returns partial.entries. `x`
+ * has room for a tile. */
+uint32_t nw_select_marked_floats(const nw_encoding *e, int tile, uint16_t at[NW_TILE_FLOATS + NW_PLACES_MORE],
+                                 float *x);
 
 static inline uint64_t *nw_select_bits(const nw_encoding *e, int tile)
 {
