@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Cuts the extents into tiles, and counts them; without tiles it only counts. */
+/* Divides the extents into tiles and returns their number; with tiles == NULL it only counts them. */
 static int make_tiles(nw_tile *tiles, const nw_extent *extents, int extent_count, const size_t *cuts, int cut_count)
 {
     int count = 0, cut = 0, item = -1;
@@ -47,7 +47,7 @@ static nw_status allocate(nw_block *b)
     return NW_OK;
 }
 
-/* Where the bytes and scales of each tile are in its cut. Without tile_scales an item has one. */
+/* Finds where the bytes and scales of each tile are in its cut. Without tile_scales each item has one scale. */
 static void place_tiles(nw_block *b)
 {
     const nw_codec_ops *ops = b->codec->ops;
@@ -63,7 +63,7 @@ static void place_tiles(nw_block *b)
     }
 }
 
-/* What follows from the tiles. */
+/* Fills the tables that follow from the tiles. */
 static void index_tiles(nw_block *b)
 {
     int item = 0, cut = 0;
@@ -111,7 +111,7 @@ nw_status nw_block_make_part(nw_block *part, const nw_block *b, int cut, size_t 
     index_tiles(part);
     for (int i = 0; i < part->item_count; i++) {
         part->number[i] = b->number[item + i];
-        part->rows[i] = 1; /* a part of a matrix is none */
+        part->rows[i] = 1; /* a part of a matrix is treated as a vector */
     }
     return NW_OK;
 }

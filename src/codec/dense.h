@@ -1,11 +1,12 @@
 /*
- * dense.h - what the dense families of packed.h share: messages whose length follows from the count alone.
+ * dense.h - what the dense families of packed.h share: codecs that send something for every element, so that the length
+ * of a message follows from the number of elements.
  *
  *   header   16 bytes
- *   scales   f32: one for each item with elements in the cut, or so many for each tile as the codec's tile_scales says
+ *   scales   f32: one for each item with elements in the cut, or for each tile as many as the codec's tile_scales says
  *   values   tile after tile, each on whole bytes (tile_bytes); zeros to a multiple of 4
  *
- * A group of elements that share a scale never crosses a tile: it ends with its item, its cut and its run of the vector.
+ * A group of elements that share a scale never crosses the border of a tile.
  */
 #ifndef NW_CODEC_DENSE_H
 #define NW_CODEC_DENSE_H
@@ -15,26 +16,26 @@
 #include "codec/packed.h"
 #include "codec/run.h"
 
-/* Scales below this are sent as 0, and so is what they would scale: their inverses would be infinite. The greatest scale
- * is a little less than the greatest float, so that nothing that is decoded overflows. */
+/* A scale below the least is sent as 0, and its elements are decoded as 0, because its inverse would be infinite. The
+ * greatest scale is slightly less than the greatest float, so that decoding never overflows. */
 #define NW_SCALE_LEAST 0x1p-119f
 #define NW_SCALE_MOST  0x1.fffffp+127f
 
 size_t nw_dense_scale_count(const nw_block *block, int cut);
 size_t nw_dense_bytes(const nw_encoding *e, int cut);
-/* Header and padding; fills e->encoded. Where an item has one scale: those of e->scratch too. */
+/* Writes header and padding, and the scales too if they belong to items (from e->scratch). Fills e->encoded. */
 void nw_dense_close(nw_encoding *e, int cut, uint8_t parameter);
-/* All but the values: header, length, scales, padding. */
+/* Checks header, length, scales and padding; it does not check the values. */
 nw_status nw_dense_check(const nw_decoding *d, uint8_t parameter);
 
-/* Where the scales and values of a tile are, in bytes of a cut. */
+/* Byte offsets of a tile's scales and values in its cut. */
 static inline size_t nw_dense_scales_at(const nw_tile *tile) { return NW_PACKED_HEADER + sizeof(float) * tile->scale; }
 static inline size_t nw_dense_values_at(const nw_block *b, const nw_tile *tile)
 {
     return NW_PACKED_HEADER + sizeof(float) * nw_dense_scale_count(b, tile->cut) + tile->at;
 }
 
-/* A scale as it travels. */
+/* The scale that is sent: limited to the range above. */
 static inline float nw_dense_scale(double scale)
 {
     return scale < (double)NW_SCALE_LEAST ? 0 : scale > (double)NW_SCALE_MOST ? NW_SCALE_MOST : (float)scale;
@@ -46,11 +47,11 @@ static inline float nw_float_of(uint32_t bits)
     return x;
 }
 
-/* For partial.largest where a sum is known instead: whether there is a number that is not finite. */
+/* For partial.largest where only a sum is known: it then says just whether all numbers are finite. */
 enum { NW_INFINITE = 0x7f800000 };
 static inline uint32_t nw_dense_largest_of_sum(double sum) { return __builtin_isfinite(sum) ? 0 : NW_INFINITE; }
 
-/* Numbers by chance for the elements of a tile; `room` has them, and the return value is that of the first. */
+/* The random numbers of a tile's elements (draws.h). Returns the address of the first one inside `drawn`. */
 typedef struct nw_drawn {
     uint16_t room[NW_TILE_FLOATS + 2 * NW_DRAWS_GROUP];
 } nw_drawn;

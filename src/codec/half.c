@@ -1,7 +1,7 @@
 /*
  * half.c - the codecs fp16 and bf16: two bytes a float, little-endian, in order. kernels.h says how they round.
  *
- * The payload is 2 * count bytes, all of them values.
+ * The payload is 2 * count bytes, all of which are values.
  */
 #include "codec/kernels.h"
 #include "codec/run.h"
@@ -20,7 +20,7 @@ static nw_status init(nw_codec *codec)
     return NW_OK;
 }
 
-/* In its range; numbers below it are lost whole. */
+/* For numbers in the range of the format; smaller ones are lost completely. */
 static double delta(const nw_codec *codec, size_t n)
 {
     (void)n;

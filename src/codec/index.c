@@ -16,7 +16,8 @@ size_t nw_index_bound(size_t n, size_t entries)
     size_t b = 0;
     if (entries == 0) return 0;
     while (entries << b < n) b++;
-    /* A last byte of remainders, one of unary bits, and whole words that writers store. */
+    /* More: a last byte of remainders, a last byte of unary bits, and the rest of a word that the writer stores
+     * whole. */
     return groups_of(entries) + (entries * (b + 2) + 7) / 8 + 2 + WORD;
 }
 
@@ -29,12 +30,12 @@ void nw_index_note(const nw_encoding *e, int index, const uint16_t *at)
     for (uint32_t i = 0; nw_select_fits(tile, entries) && i < entries; i++) places[i] = tile->place + at[i];
 }
 
-/* Goes over the places of a cut, tile by tile. */
+/* Iterates over the positions of a cut's entries, tile by tile. */
 typedef struct walk {
     const nw_encoding *e;
     int tile, end;
-    uint32_t next;         /* coordinate after the entry before */
-    const uint32_t *noted; /* NULL: the marks themselves say where they are */
+    uint32_t next;         /* position after the previous entry */
+    const uint32_t *noted; /* positions from nw_index_note; NULL: they are read from the marks, into `at` */
     uint32_t place, count, done;
     uint16_t at[NW_TILE_FLOATS + NW_PLACES_MORE];
 } walk;
@@ -61,7 +62,7 @@ static bool next_tile(walk *w)
     return true;
 }
 
-/* The next gaps, a group of them or what is left. */
+/* Reads the gaps of the next group; the last group may be shorter. */
 static size_t next_gaps(walk *w, uint32_t gaps[GROUP])
 {
     size_t filled = 0;
@@ -78,8 +79,9 @@ static size_t next_gaps(walk *w, uint32_t gaps[GROUP])
     return filled;
 }
 
-/* Bits of a group: entries (b + 1) + sum(gap >> b). It falls and then rises with b: a gap of q above b becomes q / 2
- * (rounded down) above b + 1, so every step saves less than the one before. */
+/* Bits of a group: entries (b + 1) + sum(gap >> b). As b grows this falls and then rises, because gap >> b at least
+ * halves with each step, so that each step saves less than the previous one. So the search may stop at the first
+ * rise. */
 static uint64_t group_bits(const uint32_t *gaps, size_t count, int b)
 {
     return count * ((uint64_t)b + 1) + nw_codec_kernels_best()->sum_shifted(gaps, count, b);
@@ -95,11 +97,11 @@ static int best_parameter(const uint32_t *gaps, size_t count)
     return b;
 }
 
-/* `out` may be written up to 7 bytes beyond. Returns where it ends. */
+/* Returns the end of the remainders; up to 7 bytes after it may be overwritten. */
 static uint8_t *write_remainders(const uint32_t *gaps, size_t count, int b, uint8_t *out)
 {
     uint64_t held = 0, mask = (1ull << b) - 1;
-    int fill = 0; /* fewer than 8 between two gaps */
+    int fill = 0; /* bits in `held`; fewer than 8 between two gaps */
     if (b == 0) return out;
     for (size_t i = 0; i < count; i++) {
         held |= (gaps[i] & mask) << fill;
@@ -141,7 +143,7 @@ size_t nw_index_write(const nw_encoding *e, int cut, uint8_t *out)
 
 /* ---- reading ---- */
 
-/* Eight bytes, of which those behind the end are 0. */
+/* Eight bytes from `at` on; bytes after the end count as 0. */
 static inline uint64_t load_word(const uint8_t *in, size_t bytes, size_t at)
 {
     uint64_t word = 0;
@@ -149,15 +151,15 @@ static inline uint64_t load_word(const uint8_t *in, size_t bytes, size_t at)
     return word;
 }
 
-/* The unary stream: how many zeros stand before the next one. */
+/* A reader of the unary stream. */
 typedef struct unary {
     const uint8_t *in;
-    size_t bytes, next; /* byte that is loaded next */
-    uint64_t held;      /* bits that were not read */
-    uint64_t base;      /* bit of the stream that held's bit 0 is */
+    size_t bytes, next; /* next: the byte that will be loaded next */
+    uint64_t held;      /* loaded bits that were not read yet */
+    uint64_t base;      /* position in the stream of held's bit 0 */
 } unary;
 
-/* Where the next one is; false: there is none. */
+/* Finds the position of the next 1 bit; false: there is none. */
 static inline bool next_one(unary *u, uint64_t *at)
 {
     while (u->held == 0) {
@@ -171,7 +173,7 @@ static inline bool next_one(unary *u, uint64_t *at)
     return true;
 }
 
-/* Remainders of a group, whose bytes are there. False: bits behind the last are not 0. */
+/* Reads the remainders of a group, whose bytes are known to be there. False: the bits after the last are not 0. */
 static bool read_remainders(const uint8_t *in, size_t bytes, size_t count, int b, uint32_t *out)
 {
     uint32_t mask = (uint32_t)((1ull << b) - 1);
@@ -181,7 +183,8 @@ static bool read_remainders(const uint8_t *in, size_t bytes, size_t count, int b
     return at % 8 == 0 || in[at / 8] >> at % 8 == 0;
 }
 
-/* Where places of tiles begin, as far as the next place shows. */
+/* Records in scratch->starts that all tiles which begin at or before position `place` have entries from `entry` on.
+ * Returns the position at which the next tile begins. */
 static inline uint32_t next_start(const nw_decoding *d, int *tile, uint64_t place, uint32_t entry)
 {
     const nw_block *b = d->block;
@@ -190,20 +193,21 @@ static inline uint32_t next_start(const nw_decoding *d, int *tile, uint64_t plac
     return first + *tile < end ? b->tiles[first + *tile].place : UINT32_MAX;
 }
 
-/* Sizes of the three parts: parameters in range, remainders there. `remainders`: their bytes. */
+/* Checks that the parameters are in range and that the bytes of all remainders are there; returns how many those
+ * are. */
 static nw_status check_parts(const uint8_t *in, size_t bytes, size_t entries, size_t *remainders)
 {
     size_t groups = groups_of(entries);
-    NW_FAIL_IF(groups > bytes, NW_E_MESSAGE, "places of %zu entries do not fit into %zu bytes", entries, bytes);
+    NW_FAIL_IF(groups > bytes, NW_E_MESSAGE, "the positions of %zu entries do not fit into %zu bytes", entries, bytes);
     *remainders = 0;
     for (size_t g = 0; g < groups; g++) {
         size_t count = g + 1 < groups ? GROUP : entries - g * GROUP;
-        NW_FAIL_IF(in[g] > PARAMETER_MOST, NW_E_MESSAGE, "places have a parameter of %u, of at most %d", in[g],
-                   PARAMETER_MOST);
+        NW_FAIL_IF(in[g] > PARAMETER_MOST, NW_E_MESSAGE,
+                   "a group of positions has the parameter %u; at most %d is valid", in[g], PARAMETER_MOST);
         *remainders += (count * in[g] + 7) / 8;
     }
-    NW_FAIL_IF(*remainders > bytes - groups, NW_E_MESSAGE, "places of %zu entries do not fit into %zu bytes", entries,
-               bytes);
+    NW_FAIL_IF(*remainders > bytes - groups, NW_E_MESSAGE, "the positions of %zu entries do not fit into %zu bytes",
+               entries, bytes);
     return NW_OK;
 }
 
@@ -211,7 +215,7 @@ nw_status nw_index_read(const nw_decoding *d, const uint8_t *in, size_t bytes, s
 {
     const size_t groups = groups_of(entries), n = d->block->cut_floats[d->cut];
     size_t remainder_bytes = 0, used = groups;
-    uint64_t place = 0, end = 0, one = 0; /* place: after the entry before; end: of unary bits so far */
+    uint64_t place = 0, end = 0, one = 0; /* place: one after the previous entry; end: number of unary bits read */
     int tile = 0;
     NW_TRY(check_parts(in, bytes, entries, &remainder_bytes));
     NW_TRY(nw_scratch_reserve_places(d->scratch, entries));
@@ -221,15 +225,15 @@ nw_status nw_index_read(const nw_decoding *d, const uint8_t *in, size_t bytes, s
         size_t count = g + 1 < groups ? GROUP : entries - g * GROUP, here = (count * in[g] + 7) / 8;
         uint32_t *places = d->scratch->places + g * GROUP;
         NW_FAIL_IF(!read_remainders(in + used, bytes - used, count, in[g], places), NW_E_MESSAGE,
-                   "places are padded with bits that are not 0");
+                   "the padding after the positions of a group is not 0");
         used += here;
         for (size_t i = 0; i < count; i++) {
-            NW_FAIL_IF(!next_one(&u, &one), NW_E_MESSAGE, "places of %zu entries end after %zu", entries,
+            NW_FAIL_IF(!next_one(&u, &one), NW_E_MESSAGE, "a block of %zu entries has only %zu positions", entries,
                        g * GROUP + i);
             uint64_t above = one - end;
-            NW_FAIL_IF(above > n, NW_E_MESSAGE, "a gap between places is larger than all %zu coordinates", n);
+            NW_FAIL_IF(above > n, NW_E_MESSAGE, "a gap between positions is larger than the block of %zu floats", n);
             place += above << in[g] | places[i];
-            NW_FAIL_IF(place >= n, NW_E_MESSAGE, "a place is beyond the %zu coordinates of its block", n);
+            NW_FAIL_IF(place >= n, NW_E_MESSAGE, "an entry lies outside its block of %zu floats", n);
             places[i] = (uint32_t)place;
             if (place >= tile_ends) tile_ends = next_start(d, &tile, place, (uint32_t)(g * GROUP + i));
             place++;
@@ -239,7 +243,7 @@ nw_status nw_index_read(const nw_decoding *d, const uint8_t *in, size_t bytes, s
     next_start(d, &tile, UINT64_MAX, (uint32_t)entries);
     d->scratch->starts[tile] = (uint32_t)entries;
     used += (size_t)(end + 7) / 8;
-    NW_FAIL_IF(next_one(&u, &one) || bytes - used > 3, NW_E_MESSAGE, "places of %zu entries have more than these",
-               entries);
+    NW_FAIL_IF(next_one(&u, &one) || bytes - used > 3, NW_E_MESSAGE,
+               "a block of %zu entries has more positions than that", entries);
     return NW_OK;
 }

@@ -1,8 +1,9 @@
 /*
- * int8.c - the codec int8: the nearest of 255 values between minus and plus the largest magnitude of every 256.
+ * int8.c - the codec int8: each float is rounded to the nearest of 255 evenly spaced values between -M and M, where M
+ * is the largest magnitude of its group of 256.
  *
- * code = rint(v (127 / M)), value = code (M / 127), in f32, M the largest magnitude of each 256 elements of a tile, the
- * last of them fewer. Family BYTES, parameter 8; a scale is M; a byte a code, -128 is none.
+ * code = rint(v (127 / M)), value = code (M / 127), in f32. The groups are 256 consecutive elements of a tile; its last
+ * group may be shorter. Family BYTES, parameter 8; the scale of a group is M; a code is one byte, -128 is not used.
  */
 #include "codec/dense.h"
 
@@ -14,7 +15,7 @@ static nw_status init(nw_codec *codec)
     return NW_OK;
 }
 
-/* Each of d elements is off by half a step at most, M / 254, and |v|^2 is M^2 at least. */
+/* The error of each of d elements is at most half a step, M / 254, and |v|^2 is at least M^2. */
 static double delta(const nw_codec *codec, size_t n)
 {
     (void)codec;
@@ -79,7 +80,7 @@ static void decode(const nw_decoding *d, int index, float *out, bool add)
 
 const nw_codec_ops nw_codec_int8 = {
     .name = "int8",
-    .summary = "8 bits of the largest of every 256: 8.1 bits a float",
+    .summary = "8 bits, scaled by the largest of every 256: 8.1 bits a float",
     .id = NW_CODEC_PACKED,
     .family = NW_FAMILY_BYTES,
     .size = sizeof(nw_codec),

@@ -1,18 +1,20 @@
 /*
- * levels.c - the codecs qsgd and terngrad: whole numbers of steps, rounded up or down by chance so that the mean is right.
+ * levels.c - the codecs qsgd and terngrad: each float becomes a whole number of steps, by unbiased stochastic rounding.
  *
  * QSGD (Alistarh et al. 2017), s levels, R the Euclidean norm of an item or bucket, or its largest magnitude:
  *   level = floor(s |v| / R + u), u uniform in (0, 1); value = sign(v) (R / s) level
- * travels as level s + sign(v) level in W = ceil(log2(2 s + 1)) bits. Family LEVELS, parameter W; a scale is R. Each 512
- * codes of a tile are W rows of 16 words: lane l of 16 has elements l, l + 16, .., lowest bits first. The rest of a tile
- * is one stream of bits, lowest first, ceil(rest W / 8) bytes.
+ * The code that is sent is s + sign(v) level, in W = ceil(log2(2 s + 1)) bits. Family LEVELS, parameter W; the scale is
+ * R. Each 512 codes of a tile are stored as W rows of 16 words: word l of the rows has elements l, l + 16, .., lowest
+ * bits first. The remaining codes of a tile are one stream of bits, lowest first, in ceil(rest W / 8) bytes.
  *
- * TernGrad (Wen et al. 2017) is QSGD with one level and the largest magnitude M of an item, with 1 - u for u: +-M where
- * u <= |v| / M, else 0. Family TERNARY; a scale is M. The c trits of a tile (0, 1, 2 for -, 0, +) are S = ceil(c / 5)
- * bytes: byte j has trits j, j + S, .., j + 4 S, the first times 1, the last times 81; missing ones are 1.
+ * TernGrad (Wen et al. 2017) is QSGD with one level and R the largest magnitude M of an item, with 1 - u for u: the
+ * value is +-M where u <= |v| / M, else 0. Family TERNARY; the scale is M. The c codes of a tile (trits: 0, 1, 2 for -,
+ * 0, +) are stored in S = ceil(c / 5) bytes: byte j is the base-3 number of trits j, j + S, .., j + 4 S, the first with
+ * weight 1, the last with weight 81; missing trits are 1.
  *
- * Items are seen whole first (look, settle), and then once more (emit); buckets are scaled and sent in one visit. Their
- * last one in a tile may be shorter. One division for a scale, then products, in f32: floor(|v| (s / R) + u).
+ * Scales of items need two passes over the floats (look and settle, then emit); scales of buckets need one. The last
+ * bucket of a tile may be shorter. The level is computed as floor(|v| (s / R) + u) in f32, with one division for each
+ * scale.
  */
 #include "codec/dense.h"
 
@@ -29,7 +31,7 @@ typedef struct levels_codec {
     bool max_norm;
 } levels_codec;
 
-static const nw_codec_ops by_buckets; /* qsgd with buckets: scales are those of tiles, and nothing is seen before */
+static const nw_codec_ops by_buckets; /* qsgd with buckets: each bucket has its scale, and there is no look step */
 
 static const levels_codec *of(const nw_codec *codec) { return (const levels_codec *)codec; }
 
@@ -65,8 +67,8 @@ static nw_status init_terngrad(nw_codec *codec)
     return refuse_small(codec);
 }
 
-/* 1 less the variance relative to |v|^2. Alistarh et al., lemma 3.1; with the largest magnitude each of d elements is
- * off by at most half a step R / s in the mean square. */
+/* 1 minus the variance relative to |v|^2: Alistarh et al., lemma 3.1. If R is the largest magnitude, the root mean
+ * square error of each of d elements is at most half a step, R / (2 s). */
 static double delta_qsgd(const nw_codec *codec, size_t n)
 {
     const levels_codec *q = of(codec);
@@ -75,7 +77,7 @@ static double delta_qsgd(const nw_codec *codec, size_t n)
     return 1 - fmin(d / (s * s), sqrt(d) / s);
 }
 
-/* sum of |v| (M - |v|) over |v|^2 is greatest where one is M and all others M / (sqrt(n) + 1). */
+/* The worst case of sum |v| (M - |v|) / |v|^2 has one element M and all others M / (sqrt(n) + 1). */
 static double delta_terngrad(const nw_codec *codec, size_t n)
 {
     (void)codec;
@@ -98,7 +100,7 @@ static size_t terngrad_bytes(const nw_codec *codec, size_t count)
 
 /* ---- scales ------------------------------------------------------------------------------------------------------ */
 
-/* The sum of squares, or the largest magnitude; not finite where a number is not. */
+/* The sum of squares, or the largest magnitude; not finite if one of the numbers is not. */
 static double measure(const levels_codec *q, const float *v, size_t count)
 {
     if (!q->max_norm) return nw_codec_kernels_best()->squares(v, count);
@@ -117,7 +119,7 @@ static void look(nw_encoding *e, int index)
     p->largest = nw_dense_largest_of_sum(p->sum);
 }
 
-/* Tiles that are not finite are not sent, or nothing is. */
+/* Skips tiles with NaN or infinity: either their cut is not sent, or the encoding has failed already. */
 static void settle(nw_encoding *e, int item, nw_pool *pool)
 {
     const levels_codec *q = of(e->codec);
@@ -130,7 +132,7 @@ static void settle(nw_encoding *e, int item, nw_pool *pool)
     e->scratch->scales[item] = scale_of(q, all);
 }
 
-/* What magnitudes are multiplied with to be counted in levels; 0 where they are too small for that. */
+/* The factor that turns magnitudes into levels; 0 where the scale is too small to be inverted. */
 static float inverse_of(const levels_codec *q, float scale)
 {
     float inverse = scale > 0 ? (float)q->levels / scale : 0;
@@ -140,7 +142,7 @@ static float factor_of(const levels_codec *q, float scale) { return scale / (flo
 
 /* ---- qsgd -------------------------------------------------------------------------------------------------------- */
 
-/* Elements from `at` on that share a scale. */
+/* The number of elements from `at` on that share a scale. */
 static size_t group_at(const levels_codec *q, const nw_tile *tile, size_t at)
 {
     return q->bucket && q->bucket < tile->count - at ? q->bucket : tile->count - at;
@@ -156,7 +158,7 @@ static void level_values(const levels_codec *q, const nw_tile *tile, const uint8
     }
 }
 
-/* The scales of a tile's buckets; false: a number is not finite. */
+/* Writes the scales of a tile's buckets; false: a number is not finite. */
 static bool emit_scales(const levels_codec *q, const nw_tile *tile, const float *v, uint8_t *scales)
 {
     for (size_t i = 0, group; i < tile->count; i += group, scales += sizeof(float)) {
@@ -201,7 +203,7 @@ static void unpack_tile(const nw_decoding *d, const nw_tile *tile, uint16_t *cod
                                     codes);
 }
 
-/* Bits behind the last code are 0, and codes are at most 2 s. */
+/* True if the bits after the last code are 0 and no code is above 2 s. */
 static bool sound_qsgd(const nw_decoding *d, int index)
 {
     const levels_codec *q = of(d->codec);
@@ -241,7 +243,7 @@ static void emit_terngrad(nw_encoding *e, int index, nw_seen *seen)
 static void close_terngrad(nw_encoding *e, int cut) { nw_dense_close(e, cut, 0); }
 static nw_status check_terngrad(const nw_decoding *d) { return nw_dense_check(d, 0); }
 
-/* Bytes are sums of trits, and those that are missing are 1. */
+/* True if each byte is a sum of five weighted trits, and the missing trits are 1. */
 static bool sound_terngrad(const nw_decoding *d, int index)
 {
     const nw_codec_kernels *k = nw_codec_kernels_best();
@@ -270,7 +272,7 @@ static void decode_terngrad(const nw_decoding *d, int index, float *out, bool ad
 
 const nw_codec_ops nw_codec_qsgd = {
     .name = "qsgd",
-    .summary = "levels of a norm, rounded by chance without bias: 9 bits a float with 255 levels",
+    .summary = "levels of a norm, by unbiased stochastic rounding: 9 bits a float with 255 levels",
     .id = NW_CODEC_PACKED,
     .family = NW_FAMILY_LEVELS,
     .size = sizeof(levels_codec),
@@ -305,7 +307,7 @@ static const nw_codec_ops by_buckets = {
 };
 const nw_codec_ops nw_codec_terngrad = {
     .name = "terngrad",
-    .summary = "-1, 0 or 1 times the largest, by chance without bias: 1.6 bits a float",
+    .summary = "-1, 0 or 1 times the largest, by unbiased stochastic rounding: 1.6 bits a float",
     .id = NW_CODEC_PACKED,
     .family = NW_FAMILY_TERNARY,
     .size = sizeof(levels_codec),

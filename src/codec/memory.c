@@ -1,4 +1,5 @@
-/* memory.c - the registry of memories, where each may be used, and the two that keep no momentum. See memory.h. */
+/* memory.c - the registry of memories, the rules where each may be used, and the memories error and ef21. See
+ * memory.h. */
 #include "codec/memory.h"
 
 #include "base/suggest.h"
@@ -54,13 +55,14 @@ extern const nw_memory_ops nw_memory_dgc, nw_memory_momentum;
 
 static const nw_memory_ops nothing = {.name = "none", .summary = "nothing is kept"};
 static const nw_memory_ops error_feedback = {.name = "error",
-                                             .summary = "what was not delivered is added the next time",
+                                             .summary =
+                                                 "error feedback: what was not sent is added to the next gradient",
                                              .vectors = 1,
                                              .begin = begin_error,
                                              .peek = peek_error,
                                              .sent = nw_memory_sent_error};
 static const nw_memory_ops ef21 = {.name = "ef21",
-                                   .summary = "receivers keep an estimate of the gradient, which is corrected",
+                                   .summary = "receivers keep an estimate of the gradient; its corrections are sent",
                                    .vectors = 3,
                                    .begin = begin_ef21,
                                    .peek = peek_ef21,
@@ -86,10 +88,10 @@ nw_status nw_memory_find(const char *name, const nw_memory_ops **ops)
     return NW_FAIL(NW_E_UNKNOWN, "there is no memory '%s'%s", name, nw_suggest(name, names, MEMORIES, "").text);
 }
 
-/* ---- where each is legal ----------------------------------------------------------------------------------------- */
+/* ---- where each may be used -------------------------------------------------------------------------------------- */
 
-/* Codecs that error feedback works with although they promise no share of what they are given: the error of thresholdv is
- * below its threshold, that of powersgd shrinks from step to step since its factors are kept. */
+/* Codecs that are not contractive but still work with error feedback: the error of thresholdv stays below its
+ * threshold, and that of powersgd shrinks from step to step because it keeps its factors. */
 static bool is_bounded(const nw_codec *codec)
 {
     return strcmp(codec->ops->name, "thresholdv") == 0 || strcmp(codec->ops->name, "powersgd") == 0;
@@ -103,24 +105,23 @@ nw_status nw_memory_check(const nw_codec *codec, const nw_memory_options *o, siz
     if (!ops->begin || codec->exact) return NW_OK;
     NW_FAIL_IF(
         ops == &nw_memory_dgc && strcmp(name, "topk") != 0, NW_E_ARGUMENT,
-        "memory dgc clears the momentum of what was chosen, so it needs codec topk, not %s; choose --memory error",
+        "memory dgc masks the momentum of the selected entries, so it needs codec topk, not %s; choose --memory error",
         name);
     bool averages = ops == &nw_memory_dgc || ops == &nw_memory_momentum;
     NW_FAIL_IF(averages && !(o->momentum >= 0 && o->momentum < 1), NW_E_ARGUMENT,
                "the momentum of memory %s is %g; it must lie in [0, 1)", ops->name, o->momentum);
     NW_FAIL_IF(
         ops == &nw_memory_momentum && o->freeze < 1, NW_E_ARGUMENT,
-        "memory momentum needs a variance, which Adam learns from batches before it is frozen, and there are none");
+        "memory momentum divides by Adam's variance, which must first be estimated in uncompressed batches, and there are "
+        "none");
     if (ops == &error_feedback && is_bounded(codec)) return NW_OK;
     NW_FAIL_IF(is_bounded(codec), NW_E_ARGUMENT,
-               "memory %s needs a codec that is sure to deliver a share of what it is given, which %s is not; choose "
-               "--memory error",
-               ops->name, name);
+               "memory %s needs a contractive codec, which %s is not; choose --memory error", ops->name, name);
     double delta = codec->ops->delta ? codec->ops->delta(codec, n) : 1;
     NW_FAIL_IF(
         !(delta > 0), NW_E_ARGUMENT,
-        "with codec %s memory %s would grow without end: of %zu floats it is sure to deliver a share of %g, which "
-        "must be above 0; choose --memory none",
+        "with codec %s memory %s could grow without bound: for tensors of %zu floats the codec's contraction factor is "
+        "%g, and it must be above 0; choose --memory none",
         name, ops->name, n, delta);
     return NW_OK;
 }
@@ -131,7 +132,7 @@ static nw_status make_vectors(nw_memory *m)
 {
     float **vectors[] = {&m->v, &m->u, &m->mean};
     for (int i = 0; i < m->ops->vectors; i++)
-        NW_NEW(*vectors[i], m->floats + 1, "%zu floats that are not delivered", m->floats);
+        NW_NEW(*vectors[i], m->floats + 1, "an error memory of %zu floats", m->floats);
     return NW_OK;
 }
 
@@ -142,7 +143,7 @@ nw_status nw_memory_create(nw_memory **memory, const nw_memory_options *options,
     if (options->name) NW_TRY(nw_memory_find(options->name, &ops));
     if (!ops->begin) return NW_OK;
     nw_memory *m = calloc(1, sizeof *m);
-    NW_FAIL_IF(!m, NW_E_MEMORY, "no memory to keep %zu floats that are not delivered", floats);
+    NW_FAIL_IF(!m, NW_E_MEMORY, "no memory for an error memory of %zu floats", floats);
     *m = (nw_memory){.ops = ops, .o = *options, .floats = floats};
     NW_TRY_OR(make_vectors(m), nw_memory_free(m));
     *memory = m;

@@ -2,11 +2,11 @@
  * memory_dgc.c - momentum correction and masking (Lin et al., Deep Gradient Compression, ICLR 2018). See memory.h.
  *
  *   begin     u = m u + c g, v += u;   Nesterov  u = m (u + c g), v += u + c g
- *   sent      v -= d;  u = 0 where an entry was chosen, with masking
+ *   sent      v -= d;  with masking u = 0 where an entry was sent
  *   reduced   dense items: u = m u + G, G := u;   Nesterov  u = m (u + G), G := u + G
  *
- * One vector u serves both: an item is dense or it is not. Where all of an item travels (codecs that choose nothing),
- * masking clears nothing, or there would be no momentum at all.
+ * One vector u serves both kinds, because an item is either dense or compressed. Where a message has all elements of an
+ * item (uncompressed epochs), nothing is masked: otherwise there would be no momentum at all.
  */
 #include "codec/kernels.h"
 #include "codec/memory.h"
@@ -40,7 +40,7 @@ static void reduced_dgc(nw_memory *m, const nw_tile *tile, float *mean, bool den
 }
 
 const nw_memory_ops nw_memory_dgc = {.name = "dgc",
-                                     .summary = "as error, of gradients with momentum (deep gradient compression)",
+                                     .summary = "error feedback with momentum correction (deep gradient compression)",
                                      .vectors = 2,
                                      .begin = begin_dgc,
                                      .peek = peek_dgc,

@@ -1,10 +1,12 @@
 /*
- * memory_momentum.c - what is exchanged is momentum, not gradients (Tang et al., 1-bit Adam, ICML 2021). See memory.h.
+ * memory_momentum.c - members exchange momentum instead of gradients (Tang et al., 1-bit Adam, ICML 2021). See
+ * memory.h.
  *
- * In the first `freeze` batches (early) gradients travel as they are, Adam works as usual, and m follows it:
- * m = b m + (1 - b) G. From then on Adam's variance stays as it is, and each member sends what it would make of the common
- * momentum, m_i = b m + (1 - b) c g_i, with error feedback; owners send its mean, with theirs; and all have m = mean, which
- * is what the update divides by the variance (optim/adam.c). Dense items get the momentum of their mean.
+ * In the first `freeze` batches (early) gradients are exchanged, Adam works as usual, and m follows its momentum: m = b
+ * m + (1 - b) G. From then on Adam's variance is frozen. Each member computes its own momentum from the common one, m_i
+ * = b m + (1 - b) c g_i, and sends it compressed, with error feedback; owners send the mean compressed, with error
+ * feedback of their own; and all members set m to that mean, which the update divides by the root of the variance
+ * (optim/adam.c). Dense items compute their momentum from the mean gradient.
  */
 #include "codec/kernels.h"
 #include "codec/memory.h"
@@ -41,7 +43,7 @@ static void reduced_momentum(nw_memory *m, const nw_tile *tile, float *mean, boo
 }
 
 const nw_memory_ops nw_memory_momentum = {.name = "momentum",
-                                          .summary = "as error, of momentum instead of gradients (1-bit Adam)",
+                                          .summary = "error feedback of momentum instead of gradients (1-bit Adam)",
                                           .vectors = 2,
                                           .begin = begin_momentum,
                                           .peek = peek_momentum,

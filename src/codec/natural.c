@@ -1,9 +1,10 @@
 /*
- * natural.c - the codec natural: powers of two, rounded up or down by chance so that the mean is right (natural
+ * natural.c - the codec natural: each float becomes a power of two, by unbiased stochastic rounding (natural
  * compression, Horvath et al. 2019).
  *
- * A byte is sign << 7 | c: 0 for c = 0, else 2^(c - 109), so 2^-108 to 2^18; smaller magnitudes become 0, larger ones
- * 2^18. With r of 16 bits by chance a magnitude's bits plus r << 7 carry into the exponent as often as the fraction says:
+ * A byte is sign << 7 | c; its magnitude is 0 for c = 0, else 2^(c - 109), that is 2^-108 to 2^18. Smaller magnitudes
+ * become 0, larger ones 2^18. r is a random number of 16 bits: adding r << 7 to the bits of a magnitude carries into
+ * the exponent with a probability equal to its fraction, which is the rounding:
  *   f = (bits + (r << 7)) >> 23; c = 0 if f < 19, else min(f, 145) - 18
  * Family EXPONENT; no scales.
  */
@@ -15,7 +16,8 @@ static nw_status init(nw_codec *codec)
     return NW_OK;
 }
 
-/* The variance of an element between 1 and 2 is (x - 1) (2 - x), at most x^2 / 8. In its range. */
+/* The variance of an element x between 1 and 2 is (x - 1) (2 - x), at most x^2 / 8. For magnitudes in the format's
+ * range. */
 static double delta(const nw_codec *codec, size_t n)
 {
     (void)codec;
@@ -58,7 +60,7 @@ static void decode(const nw_decoding *d, int index, float *out, bool add)
 
 const nw_codec_ops nw_codec_natural = {
     .name = "natural",
-    .summary = "powers of two, rounded by chance without bias: 8 bits a float",
+    .summary = "powers of two, by unbiased stochastic rounding: 8 bits a float",
     .id = NW_CODEC_PACKED,
     .family = NW_FAMILY_EXPONENT,
     .size = sizeof(nw_codec),

@@ -1,7 +1,7 @@
 /*
- * none.c - the codec that changes nothing: four bytes a float, little-endian, in order.
+ * none.c - the codec none, which sends floats unchanged: four bytes a float, little-endian, in order.
  *
- * The payload is 4 * count bytes, all of them values.
+ * The payload is 4 * count bytes, all of which are values.
  */
 #include "codec/run.h"
 

@@ -31,26 +31,27 @@ nw_status nw_packed_check(const nw_decoding *d, uint8_t values, uint8_t paramete
 {
     const char *name = d->codec->ops->name;
     size_t floats = d->block->cut_floats[d->cut];
-    NW_FAIL_IF(d->bytes < NW_PACKED_HEADER, NW_E_MESSAGE, "%zu bytes of codec %s are no block: its header has %d",
-               d->bytes, name, NW_PACKED_HEADER);
+    NW_FAIL_IF(d->bytes < NW_PACKED_HEADER, NW_E_MESSAGE,
+               "a block of codec %s has %zu bytes, fewer than the %d of its header", name, d->bytes, NW_PACKED_HEADER);
     *h = nw_packed_read(d->in);
     NW_FAIL_IF(
         h->family != d->codec->ops->family || h->values != values || h->parameter != parameter || d->in[3] != 0,
         NW_E_MESSAGE,
-        "a block of family %u, values %u, parameter %u was sent to codec %s, which has %d, %u and %u; give all ranks "
-        "the same options",
+        "a block has family %u, values %u and parameter %u, but codec %s expects %d, %u and %u; give all ranks the same "
+        "options",
         h->family, h->values, h->parameter, name, (int)d->codec->ops->family, values, parameter);
     NW_FAIL_IF(h->coordinates != floats || h->entries > floats, NW_E_MESSAGE,
-               "a block of codec %s has %u entries of %u coordinates, where there are %zu", name, h->entries,
+               "a block of codec %s has %u entries of %u floats, but this part has %zu floats", name, h->entries,
                h->coordinates, floats);
     NW_FAIL_IF(h->bytes != d->bytes || d->bytes % 4 != 0, NW_E_MESSAGE,
-               "a block of codec %s says that it has %u bytes, and there are %zu", name, h->bytes, d->bytes);
+               "the header of a block of codec %s says %u bytes, but %zu were received", name, h->bytes, d->bytes);
     return NW_OK;
 }
 
 nw_status nw_packed_check_zeros(const uint8_t *at, size_t count)
 {
-    for (size_t i = 0; i < count; i++) NW_FAIL_IF(at[i] != 0, NW_E_MESSAGE, "padding of a block is %u, not 0", at[i]);
+    for (size_t i = 0; i < count; i++)
+        NW_FAIL_IF(at[i] != 0, NW_E_MESSAGE, "the padding of a block is %u, not 0", at[i]);
     return NW_OK;
 }
 
@@ -58,7 +59,8 @@ nw_status nw_packed_check_scales(const uint8_t *at, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         float scale = nw_get_f32(at + 4 * i);
-        NW_FAIL_IF(!(scale >= 0) || isinf(scale), NW_E_MESSAGE, "scale %zu of a block is %g", i, (double)scale);
+        NW_FAIL_IF(!(scale >= 0) || isinf(scale), NW_E_MESSAGE,
+                   "scale %zu of a block is %g; scales are finite and not negative", i, (double)scale);
     }
     return NW_OK;
 }

@@ -1,18 +1,19 @@
 /*
- * packed.h - the layout of what codecs but none, fp16 and bf16 send: a header of 16 bytes, and what the family says.
+ * packed.h - the format of a block's bytes for all codecs but none, fp16 and bf16: a header of 16 bytes, then what the
+ * family defines.
  *
  *   at   bytes   header
  *   0    1       family (nw_family)
- *   1    1       values of sparse and chosen entries (nw_values); else 0
- *   2    1       parameter: levels: bits a code; sign and bytes: log2 of the elements that share a scale; else 0
+ *   1    1       sparse and chosen: format of the values (nw_values); else 0
+ *   2    1       parameter: levels: bits of a code; sign and bytes: log2 of the elements that share a scale; else 0
  *   3    1       0
- *   4    4       coordinates: the floats of this cut
- *   8    4       entries; of dense families as many as coordinates
- *   12   4       bytes, with this header: a multiple of 4
+ *   4    4       coordinates: the number of floats of this cut
+ *   8    4       entries: the number of entries sent; dense families: equal to coordinates
+ *   12   4       bytes, including this header: a multiple of 4
  *
- * All numbers are little-endian. Behind the header: scales (f32, of all items with elements in the cut, in order);
- * values, padded to 4 bytes; then what places need; zeros to a multiple of 4. Dense families are packed tile by tile,
- * each tile on whole bytes. docs/wire.md has every family with test vectors.
+ * All numbers are little-endian. After the header: scales (f32, of all items with elements in the cut, in order);
+ * values, padded to 4 bytes; the positions of entries; zeros up to a multiple of 4. Dense families are packed tile by
+ * tile, and each tile begins at a whole byte. docs/wire.md has every family with test vectors.
  */
 #ifndef NW_CODEC_PACKED_H
 #define NW_CODEC_PACKED_H
@@ -29,15 +30,15 @@ typedef struct nw_packed {
 void nw_packed_write(uint8_t *out, nw_packed header);
 nw_packed nw_packed_read(const uint8_t *in); /* of 16 bytes */
 
-/* For `check`: whether the header is there and says what this codec would say of the cut: family, values, parameter,
- * coordinates, and as many bytes as there are. NW_E_MESSAGE. Fills `header`. */
+/* For `check`: NW_E_MESSAGE unless the header has the family, values, parameter and coordinates that this codec
+ * expects, and the number of bytes that were received. Fills `header`. */
 nw_status nw_packed_check(const nw_decoding *d, uint8_t values, uint8_t parameter, nw_packed *header);
-/* ... that padding is zero, */
+/* NW_E_MESSAGE unless the padding is zero. */
 nw_status nw_packed_check_zeros(const uint8_t *at, size_t count);
-/* ... that scales are finite and not negative. */
+/* NW_E_MESSAGE unless the scales are finite and not negative. */
 nw_status nw_packed_check_scales(const uint8_t *at, size_t count);
 
-/* Items that have elements in a cut: the first, and how many. */
+/* The items that have elements in a cut: the first, and how many. */
 static inline int nw_cut_first_item(const nw_block *b, int cut) { return b->tiles[b->cut_tile[cut]].item; }
 static inline int nw_cut_items(const nw_block *b, int cut)
 {

@@ -1,21 +1,21 @@
 /*
- * powersgd.c - PowerSGD (Vogels, Karimireddy, Jaggi, NeurIPS 2019): a matrix M of a rows and b columns becomes P Q', with
- * r columns each.
+ * powersgd.c - PowerSGD (Vogels, Karimireddy, Jaggi, NeurIPS 2019): a matrix M of a rows and b columns is approximated
+ * by P Q', where P and Q have r columns each.
  *
- *   round 1   P = mean of M Q over all members; its columns are made orthonormal
+ *   round 1   P = mean of M Q over all members; then its columns are made orthonormal
  *   round 2   Q = mean of M' P
- *   target    P Q', which all members get; Q is kept and begins the next step, so that each step is one of a power
- *             iteration. What M is beyond that stays in the memory: e = M - P Q' (error feedback).
+ *   result    P Q', on all members. The next step starts with this Q, so that the steps are a power iteration. The
+ *             error M - P Q' stays in the memory (error feedback).
  *
- * 4 r (a + b) bytes instead of 4 a b. Rounds are means of floats, so that nothing is decoded and the cost does not grow
- * with the number of members. Tensors that gain less than a factor of 2 (and vectors) are sent dense: nw_powersgd_gains.
- * A convolution's rows are its output channels.
+ * 4 r (a + b) bytes are exchanged instead of 4 a b. The rounds are means of floats, so that nothing is decoded and the
+ * cost does not grow with the number of members. Vectors, and matrices that would shrink by less than a factor of 2,
+ * are sent dense (nw_powersgd_gains). The rows of a convolution's matrix are its output channels.
  *
- * Orthonormal: modified Gram-Schmidt, twice, with dot products in double. A column that depends on those before it (the
- * matrix has less rank, or is 0) is 0 in P; then Q's is 0, too, and the one from before is kept for the next step, or it
- * would be 0 for ever.
+ * Columns are made orthonormal by modified Gram-Schmidt, done twice, with dot products in double. A column that depends
+ * linearly on those before it (the matrix has a lower rank, or is 0) is set to 0 in P. Its column in Q becomes 0, too;
+ * then the previous Q's column is kept for the next step, because a column of 0 would stay 0 for ever.
  *
- * Kept of an item: Q, one column after the other, then P, which is of use between the rounds alone.
+ * The state of an item is Q, one column after the other, then P, which is used only between the rounds.
  */
 #include "codec/powersgd.h"
 
@@ -27,7 +27,7 @@
 #include <math.h>
 #include <string.h>
 
-#define DEPENDS 1e-6 /* of a column's length, that is left when others were taken out: rounding, no direction */
+#define DEPENDS 1e-6 /* a column is dependent if less of its length than this remains orthogonal to the others */
 
 bool nw_powersgd_gains(size_t rows, size_t floats, int rank)
 {
@@ -42,7 +42,7 @@ static nw_status init(nw_codec *codec)
     return NW_OK;
 }
 
-/* A projection may lose all. */
+/* A projection may lose everything. */
 static double delta(const nw_codec *codec, size_t n)
 {
     (void)codec;
@@ -60,7 +60,7 @@ static bool gains(const nw_codec *codec, size_t rows, size_t floats)
 typedef struct matrix {
     size_t rows, columns;
     int rank;
-    const nw_tile *first; /* of tiles that follow each other: an item is one tensor */
+    const nw_tile *first; /* the first of its tiles, whose floats are contiguous: an item is one tensor */
 } matrix;
 
 static matrix matrix_of(const nw_block *b, int item)
@@ -115,7 +115,7 @@ static void make_orthonormal(float *p, size_t rows, int rank)
     }
 }
 
-/* Columns that came as 0 stay as they were. */
+/* Takes the new columns of Q, but keeps the old one where the new one is 0. */
 static void keep_columns(float *q, const float *mean, size_t columns, int rank)
 {
     for (int k = 0; k < rank; k++, q += columns, mean += columns)
@@ -142,7 +142,7 @@ static const nw_rounds rounds = {
     .count = 2, .floats = round_floats, .keeps = keeps, .start = start, .give = give, .turn = turn};
 
 const nw_codec_ops nw_codec_powersgd = {.name = "powersgd",
-                                        .summary = "matrices as products of two thin ones (--rank)",
+                                        .summary = "low-rank approximation of matrices (--rank)",
                                         .id = NW_CODEC_PACKED,
                                         .family = NW_FAMILY_FACTORS,
                                         .size = sizeof(nw_codec),

@@ -1,20 +1,21 @@
 /*
- * randomk.c - the codec randomk: k of n elements, chosen by chance and without looking at them.
+ * randomk.c - the codec randomk: it sends k of n elements, which are chosen at random.
  *
- * Places follow from the key, so that they do not travel. Two codecs behind one name:
+ * Positions are not sent: receivers compute them from the key. There are two codecs behind one name:
  *
- *   shared    (the default) all members choose the same places, so that the k floats of all of them are added: one round
- *             of rounds (codec.h), whose mean all get at these places, and 0 elsewhere
- *   private   each member has its own, and k values travel: family CHOSEN, in f32 or 16 bits
+ *   shared    (the default) all members choose the same positions, so that their values can be averaged as floats: a
+ *             codec with one round (codec.h). The result has the mean at these positions and 0 elsewhere.
+ *   private   each member chooses its own positions and sends k values: family CHOSEN, in f32 or 16 bits
  *
- * `init` puts the operations of the private one in place. Chosen is from a piece, the elements of an item in one cut: k =
- * nw_codec_count of its n floats (the codec's own ratio: it is the same in all steps). Where an item is not cut, that is
- * the item. Places are drawn with Floyd's algorithm (Bentley and Floyd 1987), without replacement: for j from n - k to n
- * - 1, t below j + 1; t is taken, or j if t is already. Where k > n / 2 those are drawn that are not taken. The stream is
- * that of draws.h, from the block on that the piece's first element has as its number in the item: pieces share none.
+ * `init` replaces the operations if the private one is wanted. Positions are chosen from a piece, which is the elements
+ * of an item in one cut (the whole item, if it is not cut): k = nw_codec_count of its n floats, at the codec's own
+ * ratio, the same in all steps. They are drawn without replacement by Floyd's algorithm (Bentley and Floyd 1987): for j
+ * from n - k to n - 1, draw t below j + 1; take t, or j if t is taken already. If k > n / 2, the positions that are
+ * left out are drawn. Random numbers come from the stream of draws.h, starting with the Philox block whose number is
+ * that of the piece's first element in the item, so that pieces share no numbers.
  *
- * Scaled by n / k it is unbiased, of variance n / k - 1. With a memory (error feedback) what a member gave counts as
- * delivered at the places that were chosen, not what all get, so that nothing stays of what was sent.
+ * Scaled by n / k the result is unbiased, with variance n / k - 1. A memory (error feedback) subtracts what this member
+ * contributed at the chosen positions, not the mean that all members get.
  */
 #include "codec/dense.h"
 
@@ -45,13 +46,13 @@ static double delta(const nw_codec *codec, size_t n)
 
 /* ---- places ------------------------------------------------------------------------------------------------------ */
 
-/* The elements of an item in a cut: its tiles, their floats, and how many of these are taken. */
+/* The elements of an item in one cut: its tiles, the number of its floats, and how many of these are chosen. */
 typedef struct piece {
     int first, end;
     uint32_t floats, taken;
 } piece;
 
-/* The piece that begins with a tile. */
+/* The piece that begins with that tile. */
 static piece piece_from(const nw_block *b, int first)
 {
     const nw_tile *tile = &b->tiles[first];
@@ -62,7 +63,7 @@ static piece piece_from(const nw_block *b, int first)
     return p;
 }
 
-/* The word and bit of element `at` of a piece; most pieces are full tiles but for the last. */
+/* Finds the word and the bit of element `at` of a piece. The first guess of its tile is right if all tiles are full. */
 static uint64_t *find_word(const nw_block *b, const piece *p, uint32_t at, uint64_t *bits, uint64_t *bit)
 {
     int tile = p->first + (int)(at / NW_TILE_FLOATS), low = p->first, high = p->end;
@@ -94,7 +95,7 @@ static void turn_over(const nw_block *b, int tile, uint64_t *words)
         *words = ~*words & (count - i < WORD_BITS ? ((uint64_t)1 << (count - i)) - 1 : UINT64_MAX);
 }
 
-/* Marks the places of a piece in bits (nw_scratch). */
+/* Marks the chosen positions of a piece in bits (nw_scratch). */
 static void choose(const nw_block *b, const nw_codec_key *key, const piece *p, uint64_t *bits)
 {
     const nw_tile *first = &b->tiles[p->first];
@@ -119,13 +120,13 @@ static int list_places(const nw_tile *tile, const uint64_t *words, uint16_t *at)
 
 static const uint64_t *words_of(const nw_scratch *s, int tile) { return s->bits + (size_t)tile * NW_TILE_WORDS; }
 
-/* What values are multiplied with; kept in partial.sum of the piece's tiles. */
+/* The factor of the values (1, or n / k if they are scaled); it is kept in partial.sum of the piece's tiles. */
 static float factor_of(const nw_codec *codec, const piece *p)
 {
     return codec->options.scaled ? (float)p->floats / (float)p->taken : 1;
 }
 
-/* What a tile gives at its places. */
+/* Reads a tile's values at its chosen positions. Returns how many. */
 static int gather(const nw_encoding *e, int index, float factor, nw_seen *seen)
 {
     const nw_tile *tile = &e->block->tiles[index];
@@ -185,7 +186,7 @@ static void round_turn(nw_encoding *e, int item, int round, const float *mean, f
     }
 }
 
-/* After `turn`, which marked the places and left the factor. */
+/* Called after `turn`, which marked the positions and kept the factor. */
 static void round_sent(const nw_encoding *e, int index, nw_seen *seen)
 {
     gather(e, index, (float)e->partial[index].sum, seen);
@@ -213,7 +214,7 @@ static size_t bytes_of(const nw_codec *codec, size_t entries)
     return NW_PACKED_HEADER + nw_pad4(width_of(codec) * entries);
 }
 
-/* Floats to bytes and back, as they travel. */
+/* Floats to the bytes that are sent, and back. */
 static void put_values(const nw_codec *codec, const float *v, size_t count, uint8_t *out)
 {
     const nw_codec_kernels *k = nw_codec_kernels_best();
@@ -283,7 +284,7 @@ static void close(nw_encoding *e, int cut)
     memset(e->out[cut] + end, 0, bytes(e, cut) - end);
 }
 
-/* Marks the places of the whole cut, and counts them by tile. */
+/* Marks the chosen positions of the whole cut, and counts them for each tile. */
 static nw_status check(const nw_decoding *d)
 {
     const nw_block *b = d->block;
@@ -303,8 +304,7 @@ static nw_status check(const nw_decoding *d)
     size_t values = width_of(d->codec) * entries;
     NW_FAIL_IF(
         h.entries != entries || d->bytes != bytes_of(d->codec, entries), NW_E_MESSAGE,
-        "a block of codec randomk has %u entries in %zu bytes, and should have %u in %zu; give all ranks the same "
-        "options",
+        "a block of codec randomk has %u entries in %zu bytes instead of %u in %zu; give all ranks the same options",
         h.entries, d->bytes, entries, bytes_of(d->codec, entries));
     return nw_packed_check_zeros(d->in + NW_PACKED_HEADER + values, nw_pad4(values) - values);
 }
@@ -337,7 +337,7 @@ static void decode(const nw_decoding *d, int index, float *out, bool add)
 
 const nw_codec_ops nw_codec_randomk = {
     .name = "randomk",
-    .summary = "some of them, chosen by chance; all members choose the same, unless each has its own",
+    .summary = "random entries; all members send the same ones, or each its own",
     .id = NW_CODEC_PACKED,
     .family = NW_FAMILY_CHOSEN,
     .size = sizeof(nw_codec),
@@ -347,7 +347,7 @@ const nw_codec_ops nw_codec_randomk = {
 };
 static const nw_codec_ops private_ops = {
     .name = "randomk",
-    .summary = "some of them, chosen by chance by each member",
+    .summary = "random entries; each member sends its own",
     .id = NW_CODEC_PACKED,
     .family = NW_FAMILY_CHOSEN,
     .size = sizeof(nw_codec),

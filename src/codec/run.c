@@ -6,8 +6,8 @@
 #include <string.h>
 
 enum {
-    FEW = 3,    /* tiles that are done sooner than other threads are woken */
-    LARGE = 64, /* tiles of an item that all threads settle together */
+    FEW = 3,    /* so few tiles are done before other threads would have woken up */
+    LARGE = 64, /* items of more tiles than this are settled by all threads together */
     INFINITE = 0x7f800000
 };
 
@@ -47,7 +47,7 @@ static void settle_small_item(void *context, int index, int worker)
     if (!is_large(e->block, index)) e->codec->ops->settle(e, index, NULL);
 }
 
-/* Small items at once, each by one thread; then large ones in turn, each by all threads. */
+/* First all small items, each by one thread; then the large ones one after the other, each by all threads. */
 static void settle_items(nw_encoding *e, nw_pool *pool)
 {
     run_on_pool(pool, e->block->item_count, settle_small_item, e);
@@ -55,7 +55,7 @@ static void settle_items(nw_encoding *e, nw_pool *pool)
         if (is_large(e->block, i)) e->codec->ops->settle(e, i, pool);
 }
 
-/* Where tiles have entries: how many come before each in its cut. */
+/* Computes for each tile how many entries its cut has in earlier tiles. */
 static void count_entries(nw_encoding *e)
 {
     const nw_block *b = e->block;
@@ -68,7 +68,7 @@ static void count_entries(nw_encoding *e)
     }
 }
 
-/* Whether all that was seen of the floats is finite. */
+/* Fails if a tile that is sent has a NaN or an infinity, and the codec cannot send those. */
 static nw_status check_finite(nw_encoding *e)
 {
     const nw_block *b = e->block;
@@ -76,7 +76,7 @@ static nw_status check_finite(nw_encoding *e)
     for (int t = 0; t < b->tile_count; t++) {
         if (e->partial[t].largest < INFINITE || !e->out[b->tiles[t].cut]) continue;
         e->broken = &b->tiles[t];
-        return NW_FAIL(NW_E_NUMERIC, "codec %s was given numbers that are not finite", e->codec->ops->name);
+        return NW_FAIL(NW_E_NUMERIC, "codec %s cannot send numbers that are not finite", e->codec->ops->name);
     }
     return NW_OK;
 }
@@ -98,7 +98,7 @@ nw_status nw_codec_begin(nw_encoding *e, nw_pool *pool)
     return NW_OK;
 }
 
-/* Where there was nothing to look at, the memory begins here: one visit for both. */
+/* For codecs without a look step, the memory's begin runs here, so that the tile is read once. */
 static void emit_tile(void *context, int index, int worker)
 {
     nw_encoding *e = context;
@@ -135,7 +135,7 @@ typedef struct round_job {
     float *target;
 } round_job;
 
-/* Floats of the items before one. */
+/* Where an item's floats begin in the vector of a round. */
 static size_t round_place(const nw_block *b, int item, int round)
 {
     size_t at = 0;
@@ -152,7 +152,7 @@ static void give_item(void *context, int index, int worker)
     j->e->codec->ops->rounds->give(j->e, index, j->round, j->out + round_place(j->e->block, index, j->round));
 }
 
-/* What is given of an item is not finite if something in it is not. */
+/* Fails if a contribution is not finite; it is not if one of the item's floats is not. */
 static nw_status check_given(nw_encoding *e, int round, const float *out)
 {
     const nw_block *b = e->block;
@@ -160,7 +160,7 @@ static nw_status check_given(nw_encoding *e, int round, const float *out)
         size_t count = e->codec->ops->rounds->floats(b, i, round);
         if (nw_codec_kernels_best()->largest(out, count) >= INFINITE) {
             e->broken = &b->tiles[b->item_tile[i]];
-            return NW_FAIL(NW_E_NUMERIC, "codec %s was given numbers that are not finite", e->codec->ops->name);
+            return NW_FAIL(NW_E_NUMERIC, "codec %s cannot send numbers that are not finite", e->codec->ops->name);
         }
         out += count;
     }
@@ -234,8 +234,7 @@ nw_status nw_codec_decode(const nw_decoding *d, float *out, nw_where where, bool
     int tiles = d->block->cut_tile[d->cut + 1] - d->block->cut_tile[d->cut];
     NW_TRY(d->codec->ops->check(d));
     if (d->codec->ops->sound) run_on_pool(pool, tiles, check_tile, &j);
-    NW_FAIL_IF(j.broken, NW_E_MESSAGE, "a block of codec %s has codes that the codec does not make",
-               d->codec->ops->name);
+    NW_FAIL_IF(j.broken, NW_E_MESSAGE, "a block of codec %s has invalid codes", d->codec->ops->name);
     run_on_pool(pool, tiles, decode_tile, &j);
     return NW_OK;
 }

@@ -1,14 +1,16 @@
 /*
- * run.h - a block through its codec and its memory, on all threads of a pool.
+ * run.h - runs the steps of a codec and its memory over a block, on all threads of a pool.
  *
- * Encoding has two halves, since only after the first is it known how long messages are:
+ * Encoding has two halves. Between them the caller allocates the messages, whose sizes are known after the first half:
  *
- *   begin   every item: aim; every tile: the memory's begin, look; every item: settle. encoded[cut].bytes is what a message needs
- *   end     every tile whose cut goes somewhere: emit, the memory's sent; every such cut: close
+ *   begin   for every item: aim; for every tile: the memory's begin, then look; for every item: settle.
+ *           Then encoded[cut].bytes is the size that the message needs at most.
+ *   end     for every tile whose cut is sent: emit, then the memory's sent; for every such cut: close
  *
- * Codecs that do not look have the memory's begin in the second half, beside emit, so that tiles are visited once.
+ * For codecs without a look step, the memory's begin runs in the second half just before emit, so that each tile is
+ * visited once.
  *
- * The bytes are the same for any number of threads. A pool of NULL is the calling thread alone.
+ * The bytes are the same for any number of threads. If the pool is NULL, the calling thread does everything.
  */
 #ifndef NW_CODEC_RUN_H
 #define NW_CODEC_RUN_H
@@ -17,30 +19,32 @@
 #include "codec/codec.h"
 #include "codec/memory.h"
 
-/* A tile's floats as they are encoded. */
+/* The floats of a tile that are encoded: those of the memory if there is one, else those of the gradient. */
 static inline const float *nw_encoding_floats(const nw_encoding *e, const nw_tile *tile)
 {
     return e->memory ? e->memory->v + tile->kept : e->vector + tile->first;
 }
 
-/* NW_E_NUMERIC: e->broken is a tile with numbers that are not finite, which the codec cannot send. */
+/* NW_E_NUMERIC: the tile e->broken has a NaN or an infinity, which the codec cannot send. */
 nw_status nw_codec_begin(nw_encoding *e, nw_pool *pool);
 nw_status nw_codec_end(nw_encoding *e, nw_pool *pool);
 
-/* Of codecs that add floats (nw_rounds): what this member gives in a round, item by item; and the mean of all, after
- * the last round to `target`, of which the memory hears. */
-nw_status nw_codec_give(nw_encoding *e, int round, float *out, nw_pool *pool); /* NW_E_NUMERIC, as nw_codec_begin */
+/* For codecs with rounds (nw_rounds). Give writes this member's contributions of a round, item after item; NW_E_NUMERIC
+ * as nw_codec_begin. Turn reads the mean of all contributions; after the last round it writes the decoded floats to
+ * `target` and tells the memory. */
+nw_status nw_codec_give(nw_encoding *e, int round, float *out, nw_pool *pool);
 void nw_codec_turn(nw_encoding *e, int round, const float *mean, float *target, nw_pool *pool);
 size_t nw_codec_round_floats(const nw_block *block, int round); /* of all items */
 
-/* Where a tile's floats are put: element 0 of what lies there. */
+/* How the destination of decoded floats is indexed. */
 typedef enum nw_where {
-    NW_AT_FIRST, /* a vector of all elements: tile.first */
-    NW_AT_PLACE, /* the floats of the cut alone: tile.place */
-    NW_AT_KEPT   /* a memory: tile.kept */
+    NW_AT_FIRST, /* by tile.first: a vector of all parameters */
+    NW_AT_PLACE, /* by tile.place: a vector of the cut's floats only */
+    NW_AT_KEPT   /* by tile.kept: a vector of a memory */
 } nw_where;
 
-/* All tiles of a cut; `out` is where element 0 is. NW_E_MESSAGE, and nothing is written, where bytes make no sense. */
+/* Decodes all tiles of a cut; `out` is element 0 of the destination. NW_E_MESSAGE: the bytes are invalid, and nothing
+ * was written. */
 nw_status nw_codec_decode(const nw_decoding *d, float *out, nw_where where, bool add, nw_pool *pool);
 
 #endif

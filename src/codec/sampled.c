@@ -9,14 +9,16 @@
 nw_status nw_sampled_valid(const nw_sampling *s)
 {
     NW_FAIL_IF(!(s->ratio > 0 && s->ratio <= 1), NW_E_ARGUMENT,
-               "%g of all elements cannot be samples; give a ratio above 0 and up to 1", s->ratio);
-    NW_FAIL_IF(!(s->upper > 1) || !(s->lower > 0 && s->lower < 1) || s->iterations < 0, NW_E_ARGUMENT,
-               "a sampled threshold cannot be raised by %g and lowered by %g, %d times; give factors above and below 1",
-               s->upper, s->lower, s->iterations);
+               "the share of sampled elements is %g; give one above 0 and up to 1", s->ratio);
+    NW_FAIL_IF(
+        !(s->upper > 1) || !(s->lower > 0 && s->lower < 1) || s->iterations < 0, NW_E_ARGUMENT,
+        "a sampled threshold is raised by a factor above 1 and lowered by one between 0 and 1, 0 or more times, not "
+        "by %g and %g, %d times",
+        s->upper, s->lower, s->iterations);
     return NW_OK;
 }
 
-/* As nw_codec_count: 30 times 0.1 is 3. */
+/* As in nw_codec_count: 30 times 0.1 must be 3, not 4. */
 static size_t rounded_up(double x) { return (size_t)ceil(x * (1 - 1e-12)); }
 
 nw_sampled_plan nw_sampled_plan_of(const nw_sampling *s, size_t n, double ratio)
@@ -25,12 +27,12 @@ nw_sampled_plan nw_sampled_plan_of(const nw_sampling *s, size_t n, double ratio)
     nw_sampled_plan p = {1, n, rounded_up((double)n * ratio)};
     if (s->ratio >= 1 || n <= few) return p;
     p.stride = 32 * rounded_up((double)n / (double)least / 32) + 1;
-    while ((p.samples = n / p.stride) < least) p.stride -= 8; /* ends at 1: all of them */
+    while ((p.samples = n / p.stride) < least) p.stride -= 8; /* ends at stride 1: all elements */
     p.rank = rounded_up((double)p.samples * ratio);
     return p;
 }
 
-/* Returns how many: one more than planned, where the first comes early. */
+/* Returns how many samples were taken: one more than planned if the random start is small. */
 static size_t take_samples(nw_encoding *e, int item, nw_sampled_plan plan, uint32_t *list)
 {
     size_t n = nw_select_floats(e->block, item), count = 0;

@@ -1,12 +1,13 @@
 /*
- * sampled.h - which entries topk sends if samples choose: DGC's rule (Lin et al. 2018, section 3, and its code).
+ * sampled.h - top-k by a sampled threshold: DGC's rule (Lin et al. 2018, section 3, and its code).
  *
- * Of n elements, every stride-th from a place that is drawn is a sample; the threshold is the smallest of the ratio's
- * share of the largest samples. If far more than k elements reach it (upper k), it is raised by `upper`, or, with
- * `resample`, they themselves are sorted; if fewer than lower k, it is lowered by `lower`; `iterations` times at most.
- * Then the k largest of what reaches it are sent, or all if they are fewer: so between lower k and k entries, as a rule.
+ * Every stride-th element from a random start is a sample. Of the samples, the share `ratio` with the largest
+ * magnitudes is taken, and the smallest of these is the threshold. If more than upper * k elements reach it, it is
+ * multiplied by `upper`, or, with `resample`, the k largest of them are selected; if fewer than lower * k do, it is
+ * multiplied by `lower`. This is repeated at most `iterations` times. Then the k largest elements that reach the
+ * threshold are sent, or all if they are fewer than k: usually between lower * k and k entries.
  *
- * The exact choice (select.h) is as fast and needs no luck; this one is here because published results were made so.
+ * The exact selection (select.h) is as fast and is the default; this one exists because published results were made so.
  */
 #ifndef NW_CODEC_SAMPLED_H
 #define NW_CODEC_SAMPLED_H
@@ -14,8 +15,8 @@
 #include "codec/select.h"
 
 typedef struct nw_sampled_plan {
-    size_t stride, samples; /* samples = n: all elements are, so the choice is exact */
-    size_t rank;            /* of the sample that is the threshold, from the largest */
+    size_t stride, samples; /* samples = n: every element is a sample, so the selection is exact */
+    size_t rank;            /* the threshold is the rank-th largest sample */
 } nw_sampled_plan;
 nw_sampled_plan nw_sampled_plan_of(const nw_sampling *sampling, size_t n, double ratio);
 

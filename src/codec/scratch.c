@@ -1,4 +1,4 @@
-/* scratch.c - room that codecs work in (codec.h, nw_scratch). */
+/* scratch.c - the working memory of codecs (codec.h, nw_scratch). */
 #include "codec/codec.h"
 
 #include <stdlib.h>

@@ -45,10 +45,10 @@ uint32_t nw_select_greatest(const nw_encoding *e, int item)
 
 /* ---- the k-th largest ---- */
 
-/* Where it lies, and which of the magnitudes there it is. */
+/* A range of magnitudes, least to least + span, in which the wanted one is the rank-th largest. */
 typedef struct bracket {
     uint32_t least, span;
-    int shift; /* of a magnitude less `least`, to its bin */
+    int shift; /* (magnitude - least) >> shift is its bin */
     size_t rank;
 } bracket;
 
@@ -59,7 +59,7 @@ static bracket make_bracket(uint32_t least, uint32_t greatest, size_t rank)
     return (bracket){least, span, bits > BIN_BITS ? bits - BIN_BITS : 0, rank};
 }
 
-/* One bin of it: at least `rank` are counted. */
+/* The bin in which the wanted magnitude lies; the histogram counts at least `rank` magnitudes. */
 static bracket narrow_bracket(bracket b, const uint32_t *counts)
 {
     uint32_t bin = b.span >> b.shift;
@@ -87,8 +87,8 @@ typedef struct select_job {
     int first; /* tile */
     uint32_t threshold;
     bracket within;
-    bool all;         /* what is not marked counts too */
-    uint32_t *counts; /* by thread */
+    bool all;         /* count all floats, not only marked ones */
+    uint32_t *counts; /* a histogram for each thread */
 } select_job;
 
 static void run_on_tiles(nw_pool *pool, const select_job *j, int item, nw_pool_task task)
@@ -100,7 +100,7 @@ static void run_on_tiles(nw_pool *pool, const select_job *j, int item, nw_pool_t
         for (int i = 0; i < count; i++) task((void *)j, i, 0);
 }
 
-/* While it is in the cache, the marked ones are listed. */
+/* Marks elements; copies the marked floats to the list while the tile is in the cache. */
 static void mark_tile(nw_encoding *e, int index, uint32_t threshold)
 {
     const nw_tile *tile = &e->block->tiles[index];
@@ -147,7 +147,8 @@ void nw_select_mark(nw_encoding *e, int item, nw_pool *pool)
     run_on_tiles(pool, &j, item, mark_task);
 }
 
-/* Of what is marked. A tile without a list is read whole: the bracket begins where marks do. */
+/* Adds the marked floats of a tile to the histogram. A tile without a list is read whole, which gives the same counts
+ * because the bracket begins at the threshold of the marks. */
 static void tally_task(void *context, int index, int worker)
 {
     const select_job *j = context;
@@ -159,7 +160,8 @@ static void tally_task(void *context, int index, int worker)
                                    j->within.shift, j->counts + (size_t)worker * BINS);
 }
 
-/* What is below the threshold keeps its mark where there is a list, but counts no more. */
+/* Counts the marked elements that reach the threshold. Where there is a list, the others keep their mark but are no
+ * longer counted. */
 static void count_task(void *context, int index, int worker)
 {
     const select_job *j = context;
@@ -175,7 +177,7 @@ static void count_task(void *context, int index, int worker)
     p->entries = count;
 }
 
-/* A histogram of the bracket. Returns how many were counted. */
+/* Makes a histogram of the bracket over all tiles of an item. Returns how many were counted. */
 static size_t tally_tiles(nw_pool *pool, select_job *j, int item, uint32_t sum[BINS])
 {
     int threads = pool ? nw_pool_threads(pool) : 1;
@@ -193,7 +195,7 @@ static size_t tally_tiles(nw_pool *pool, select_job *j, int item, uint32_t sum[B
 
 /* ---- settling ---- */
 
-/* The k-th largest magnitude of those in the bracket, or its least if there are not that many. */
+/* The k-th largest magnitude in the bracket, or the bracket's least if it has no more than k. */
 static uint32_t kth_of_tiles(nw_pool *pool, select_job *j, int item)
 {
     uint32_t counts[BINS];
@@ -206,7 +208,7 @@ static uint32_t kth_of_tiles(nw_pool *pool, select_job *j, int item)
     return j->within.least;
 }
 
-/* More are marked than wanted, because some are equal: those with the highest coordinates lose their marks. */
+/* More elements are marked than wanted because some are equal: unmarks those with the highest positions. */
 static void drop_ties(nw_encoding *e, int item, uint32_t magnitude, size_t excess)
 {
     const nw_block *b = e->block;
@@ -219,7 +221,7 @@ static void drop_ties(nw_encoding *e, int item, uint32_t magnitude, size_t exces
             if (nw_magnitude(v[at[i]]) != magnitude) continue;
             bits[at[i] / 64] &= ~(1ull << at[i] % 64);
             e->partial[t].entries--;
-            e->partial[t].ties = 0; /* the list has it still */
+            e->partial[t].ties = 0; /* the list is no longer valid: it still has the unmarked float */
             excess--;
         }
     }
@@ -231,7 +233,7 @@ void nw_select_cut(nw_encoding *e, int item, size_t k, nw_pool *pool)
     uint32_t threshold = nw_select_threshold(e, item), greatest = nw_select_greatest(e, item);
     select_job j = {.e = e, .first = e->block->item_tile[item], .all = marked < k};
     if (marked == k || (threshold == 1 && marked < k)) return;
-    if (j.all) threshold = 1; /* any but zeros */
+    if (j.all) threshold = 1; /* anything but zeros */
     j.within = make_bracket(threshold, greatest < threshold ? threshold : greatest, k);
     j.threshold = kth_of_tiles(pool, &j, item);
     nw_select_set_threshold(e, item, j.threshold);
@@ -272,8 +274,9 @@ uint32_t nw_sampler_at(nw_sampler *s, size_t element)
     return nw_sampler_next(s, element);
 }
 
-/* One of each stratum, at a place that changes from step to step: a fixed one might fall on a pattern of the data. The
- * sample of that rank is too high a threshold once in 10,000 times. */
+/* Takes one sample from each of `count` equal ranges, at positions that change from step to step, because fixed
+ * positions might coincide with a pattern in the data. The rank is 4 standard deviations above the expected one, so
+ * that the threshold is too high about once in 10,000 times. */
 static uint32_t guess_threshold(nw_encoding *e, int item, size_t n, size_t k)
 {
     size_t count = n / 256 < SAMPLES_LEAST ? SAMPLES_LEAST : n / 256 > SAMPLES_MOST ? SAMPLES_MOST : n / 256;

@@ -1,21 +1,22 @@
 /*
- * select.h - the largest entries of an item: exactly min(k, nonzeros), ties by the lowest coordinate, in one pass.
+ * select.h - exact top-k selection: the min(k, nonzeros) entries of an item with the largest magnitudes, usually in one
+ * pass over its floats. Among equal magnitudes the lowest position wins.
  *
- *   aim      a threshold that about 1.2 k to 4 k magnitudes reach, guessed from at most 4,096 samples
- *   look     marks what reaches it: the only time that all floats are read
- *   settle   k candidates or more: their k-th largest magnitude T is found among them, and what is below does not count
- *            any more. Fewer: T is found in all floats, in three reads, and a fourth marks what reaches it.
+ *   aim      guesses, from at most 4,096 samples, a threshold that about 1.2 k to 4 k magnitudes reach
+ *   look     marks the elements that reach it: the only pass over all floats
+ *   settle   if k or more are marked: finds the k-th largest magnitude T among them; what is below T no longer counts.
+ *            If fewer are marked: finds T among all floats in three passes; a fourth marks what reaches T.
  *
- * So a guess changes how long it takes, never what is chosen. Zeros are never chosen. Magnitudes are whole numbers here:
- * floats' bits without the sign. T is found by histograms of 2,048 bins of what lies between the least and the greatest
- * that it can be: one for the bin that it lies in, one for that bin, and so on until a bin is one number.
+ * So the guess changes how long the selection takes, never what is selected. Zeros are never selected. Magnitudes are
+ * handled as whole numbers: the bits of the float without the sign. T is found with histograms of 2,048 bins: the first
+ * covers the range in which T must lie, the next one the bin of T, and so on until a bin is one number.
  *
- * Marks are in scratch->bits, by tile; partial.entries counts those that reach the item's threshold. Where at most a
- * quarter of a tile is marked, those floats are in its part of scratch->list too (partial.ties: they are), read while the
- * tile was in the cache: what comes later reads lists instead of lines all over the vector. Other tiles are read again
- * themselves. The numbers of an item are in scratch->scales, NW_ITEM_NUMBERS each.
+ * Marks are bits in scratch->bits; partial.entries counts those that reach the item's threshold, for each tile. If at
+ * most a quarter of a tile is marked, its marked floats are also copied to scratch->list while the tile is in the cache
+ * (then partial.ties is 1), so that later steps read the list instead of the vector. Other tiles are read again.
+ * scratch->scales has NW_ITEM_NUMBERS numbers for each item.
  *
- * Threads: as codec.h says; several small items are settled at once, each without a pool.
+ * Threads: as codec.h says. Several small items are settled at the same time, each without a pool.
  */
 #ifndef NW_CODEC_SELECT_H
 #define NW_CODEC_SELECT_H
@@ -23,7 +24,7 @@
 #include "codec/kernels.h"
 #include "codec/run.h"
 
-/* In scratch->scales: the threshold that was looked with, as the bits of a float; least and greatest of what is sent. */
+/* In scratch->scales, as the bits of floats: the threshold of the look step; least and greatest magnitude sent. */
 enum { NW_ITEM_THRESHOLD, NW_ITEM_LEAST, NW_ITEM_GREATEST, NW_ITEM_NUMBERS };
 enum { NW_NOTHING = 1u << 31 }; /* a threshold that no magnitude reaches */
 
@@ -31,35 +32,35 @@ void nw_select_aim(nw_encoding *e, int item);
 void nw_select_look(nw_encoding *e, int tile); /* marks what reaches the item's threshold; fills partial */
 void nw_select_settle(nw_encoding *e, int item, nw_pool *pool);
 
-/* Parts of these, for other rules. */
+/* Parts of these, for sampled.c and the threshold codecs. */
 size_t nw_select_floats(const nw_block *block, int item);
 uint32_t nw_select_threshold(const nw_encoding *e, int item);
 void nw_select_set_threshold(nw_encoding *e, int item, uint32_t magnitude); /* at least 1: zeros are no entries */
 size_t nw_select_marked(const nw_encoding *e, int item);
-uint32_t nw_select_greatest(const nw_encoding *e, int item);             /* magnitude of all its floats */
-void nw_select_mark(nw_encoding *e, int item, nw_pool *pool);            /* look again, after the threshold changed */
-void nw_select_cut(nw_encoding *e, int item, size_t k, nw_pool *pool);   /* after look: leaves the k largest */
-uint32_t nw_select_kth(const uint32_t *list, size_t count, size_t rank); /* rank-th largest magnitude, from 1 */
+uint32_t nw_select_greatest(const nw_encoding *e, int item);             /* largest magnitude of the item */
+void nw_select_mark(nw_encoding *e, int item, nw_pool *pool);            /* marks again, after the threshold changed */
+void nw_select_cut(nw_encoding *e, int item, size_t k, nw_pool *pool);   /* after look: marks only the k largest */
+uint32_t nw_select_kth(const uint32_t *list, size_t count, size_t rank); /* the rank-th largest magnitude, from 1 */
 
-/* Magnitudes of elements of an item before it is looked at. */
+/* Reads single magnitudes of an item before the look step, as the memory will make them. */
 typedef struct nw_sampler {
     const nw_encoding *e;
     const nw_tile *tile, *begin, *end;
-    size_t first; /* of the item, where tiles of a part begin later */
+    size_t first; /* the item's first element in this block; above 0 in a block that is one cut of another */
 } nw_sampler;
 nw_sampler nw_sampler_make(const nw_encoding *e, int item);
-uint32_t nw_sampler_next(nw_sampler *s, size_t element); /* none before the last one */
-uint32_t nw_sampler_at(nw_sampler *s, size_t element);   /* any */
+uint32_t nw_sampler_next(nw_sampler *s, size_t element); /* must not go back */
+uint32_t nw_sampler_at(nw_sampler *s, size_t element);   /* any order */
 
 /* A tile's part of the list: room for a quarter of its floats. */
 static inline uint32_t *nw_select_list(const nw_encoding *e, int tile)
 {
     return e->scratch->list + e->block->tiles[tile].element / 4;
 }
-/* Whether so many of a tile fit there. */
+/* Whether that many entries of a tile fit there. */
 static inline bool nw_select_fits(const nw_tile *tile, uint32_t entries) { return entries <= tile->count / 4; }
-/* The floats of a tile that are marked and reach the threshold; `at`: where they are in it. Returns partial.entries. `x`
- * has room for a tile. */
+/* Writes the marked floats of a tile that reach the threshold to x, and their positions in the tile to `at`. Returns
+ * partial.entries. `x` needs room for a tile. */
 uint32_t nw_select_marked_floats(const nw_encoding *e, int tile, uint16_t at[NW_TILE_FLOATS + NW_PLACES_MORE],
                                  float *x);
 

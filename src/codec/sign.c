@@ -1,10 +1,11 @@
 /*
- * sign.c - the codec sign: the signs of floats, times the mean of their magnitudes (scaled sign, EF-signSGD; Karimireddy
- * et al. 2019).
+ * sign.c - the codec sign: the sign of each float, times the mean magnitude of its group (scaled sign, EF-signSGD;
+ * Karimireddy et al. 2019).
  *
- * value = sign(v) mean |v| over each 1,024 elements of a tile, the last of them fewer. Family SIGN, parameter 10; a scale
- * is such a mean, the sum in double. Bit j of a tile's ceil(count / 8) bytes is the sign bit of element j; bits behind
- * the last are 0. Zeros have a sign too: what they become is for the memory to mend.
+ * value = sign(v) mean |v|, the mean over groups of 1,024 elements of a tile, of which the last may be shorter. Family
+ * SIGN, parameter 10; the scale of a group is its mean, summed in double. Bit j of a tile's ceil(count / 8) bytes is
+ * the sign bit of element j; the bits after the last are 0. A zero also becomes plus or minus the mean; the error
+ * memory corrects that.
  */
 #include "codec/dense.h"
 
@@ -18,7 +19,7 @@ static nw_status init(nw_codec *codec)
     return NW_OK;
 }
 
-/* |v - decoded|^2 = |v|^2 - (sum of |v|)^2 / d of d elements; the worst have one that is not 0. */
+/* |v - decoded|^2 = |v|^2 - (sum |v|)^2 / d for d elements; it is largest if only one element is not 0. */
 static double delta(const nw_codec *codec, size_t n)
 {
     (void)codec;

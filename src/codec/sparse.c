@@ -1,12 +1,14 @@
 /*
- * sparse.c - the codecs that send some entries with their places: they differ in which.
+ * sparse.c - the codecs that send some entries with their positions: topk, thresholdv and adaptivethreshold. They
+ * differ in which entries they select:
  *
- *   topk                the k largest magnitudes of each item (select.h), or what samples say that they are (sampled.h)
+ *   topk                the k largest magnitudes of each item, exactly (select.h) or by a sampled threshold (sampled.h)
  *   thresholdv          magnitudes of at least V
  *   adaptivethreshold   magnitudes of at least half the item's largest
  *
- * A block: header; with q-bit values lo and hi of all items with elements in the cut; values, padded to 4 bytes; places
- * (index.h); zeros to a multiple of 4 bytes. A cut without entries is a header alone. Zeros are no entries.
+ * A block is: the header; for q-bit values lo and hi of all items with elements in the cut; the values, padded to 4
+ * bytes; the positions (index.h); zeros up to a multiple of 4 bytes. A cut without entries is just a header. Zeros are
+ * never sent.
  */
 #include "codec/index.h"
 #include "codec/packed.h"
@@ -30,7 +32,7 @@ static nw_status init_topk(nw_codec *codec)
 {
     const nw_codec_options *o = &codec->options;
     NW_FAIL_IF(!(o->ratio > 0 && o->ratio <= 1), NW_E_ARGUMENT,
-               "topk cannot send %g of all entries; give a ratio above 0 and up to 1", o->ratio);
+               "topk cannot send a share of %g of all entries; give a ratio above 0 and up to 1", o->ratio);
     if (o->sampling.used) NW_TRY(nw_sampled_valid(&o->sampling));
     return init_values(codec);
 }
@@ -38,18 +40,17 @@ static nw_status init_topk(nw_codec *codec)
 static nw_status init_threshold(nw_codec *codec)
 {
     double v = codec->options.threshold;
-    NW_FAIL_IF(!(v >= 0 && v <= 3.4e38), NW_E_ARGUMENT, "thresholdv cannot send sizes of at least %g; give 0 or more",
-               v);
+    NW_FAIL_IF(!(v >= 0 && v <= 3.4e38), NW_E_ARGUMENT, "the threshold of thresholdv is %g; give 0 or more", v);
     return init_values(codec);
 }
 
 static double delta_topk(const nw_codec *codec, size_t n)
 {
-    double sure = codec->options.sampling.used ? codec->options.sampling.lower : 1; /* of what is wanted, is sent */
+    double sure = codec->options.sampling.used ? codec->options.sampling.lower : 1; /* share of k that is surely sent */
     return n > 0 ? sure * (double)nw_codec_count(codec, n, codec->options.ratio) / (double)n : 1;
 }
 
-/* Nothing may be sent; but an element's error stays below V. */
+/* It is possible that nothing is sent; but the error of each element stays below V. */
 static double delta_threshold(const nw_codec *codec, size_t n)
 {
     (void)codec;
@@ -82,7 +83,7 @@ static void aim_threshold(nw_encoding *e, int item)
 
 static void aim_at_nothing(nw_encoding *e, int item) { nw_select_set_threshold(e, item, NW_NOTHING); }
 
-/* The least and greatest of what q bits have to tell apart. */
+/* Finds the smallest and largest magnitude of an item's entries, which are the range of q-bit values. */
 static void find_range(nw_encoding *e, int item)
 {
     const nw_block *b = e->block;
@@ -118,7 +119,7 @@ static void settle_threshold(nw_encoding *e, int item, nw_pool *pool)
     find_range(e, item);
 }
 
-/* 2 a >= max, in whole numbers: one exponent less, or half where exponents end. */
+/* Half of the maximum, on the bits of the float: one exponent less; for subnormal numbers half the bits. */
 static void settle_adaptive(nw_encoding *e, int item, nw_pool *pool)
 {
     uint32_t most = nw_select_greatest(e, item);
@@ -140,7 +141,7 @@ static size_t range_bytes(const nw_codec *codec, const nw_block *b, int cut)
     return values_of(codec) >= NW_VALUES_BITS ? NW_VALUES_RANGE * (size_t)nw_cut_items(b, cut) : 0;
 }
 
-/* q-bit values are bytes at first. */
+/* q-bit values take a byte each until they are packed. */
 static size_t bytes(const nw_encoding *e, int cut)
 {
     nw_values values = values_of(e->codec);
@@ -226,7 +227,7 @@ static void decode(const nw_decoding *d, int index, float *out, bool add)
     if (count == 0) return;
     if (values_of(d->codec) >= NW_VALUES_BITS) {
         int item = tile->item - nw_cut_first_item(d->block, d->cut);
-        (void)nw_value_range_read(in + NW_VALUES_RANGE * item, &range); /* was checked */
+        (void)nw_value_range_read(in + NW_VALUES_RANGE * item, &range); /* cannot fail: `check` has read it */
         in += range_bytes(d->codec, d->block, d->cut);
     }
     nw_values_decode(values_of(d->codec), range, in, starts[0], count, x);
@@ -242,7 +243,7 @@ static void decode(const nw_decoding *d, int index, float *out, bool add)
 
 const nw_codec_ops nw_codec_topk = {
     .name = "topk",
-    .summary = "the largest entries of a tensor, with their places",
+    .summary = "the largest entries of a tensor, with their positions",
     .init = init_topk,
     .delta = delta_topk,
     .aim = aim_topk,
@@ -251,7 +252,7 @@ const nw_codec_ops nw_codec_topk = {
 };
 const nw_codec_ops nw_codec_thresholdv = {
     .name = "thresholdv",
-    .summary = "entries of at least a size that is given, with their places",
+    .summary = "entries of at least a given magnitude, with their positions",
     .init = init_threshold,
     .delta = delta_threshold,
     .aim = aim_threshold,
@@ -260,7 +261,7 @@ const nw_codec_ops nw_codec_thresholdv = {
 };
 const nw_codec_ops nw_codec_adaptivethreshold = {
     .name = "adaptivethreshold",
-    .summary = "entries of at least half the largest of a tensor, with their places",
+    .summary = "entries of at least half a tensor's largest, with their positions",
     .init = init_values,
     .delta = delta_adaptive,
     .aim = aim_at_nothing,

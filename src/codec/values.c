@@ -14,7 +14,7 @@ nw_status nw_values_valid(nw_values values)
 {
     bool bits = values >= NW_VALUES_BITS + 2 && values <= NW_VALUES_BITS + 8;
     NW_FAIL_IF(values != NW_VALUES_F32 && values != NW_VALUES_FP16 && values != NW_VALUES_BF16 && !bits, NW_E_ARGUMENT,
-               "values of entries cannot travel as format %d; give f32, fp16, bf16 or 2 to 8 bits", (int)values);
+               "values of entries cannot be sent in format %d; give f32, fp16, bf16 or 2 to 8 bits", (int)values);
     return NW_OK;
 }
 
@@ -42,12 +42,12 @@ nw_status nw_value_range_read(const uint8_t *in, nw_value_range *range)
     nw_bf16 both[2];
     memcpy(both, in, sizeof both);
     NW_FAIL_IF(both[1] > BF16_MOST || both[0] > both[1], NW_E_MESSAGE,
-               "values of a block lie between %04x and %04x (bf16), which is no range", both[0], both[1]);
+               "the values of a block have the invalid range %04x to %04x (bf16)", both[0], both[1]);
     *range = (nw_value_range){nw_bf16_to_f32(both[0]), nw_bf16_to_f32(both[1])};
     return NW_OK;
 }
 
-/* One step of j; 0 where it would be too small to divide by. */
+/* The distance of two neighbouring values; 0 where it would be too small to divide by. */
 static float step_of(nw_values values, nw_value_range r)
 {
     float span = r.hi - r.lo;
@@ -105,7 +105,7 @@ static const nw_half_loops *half_loops(nw_values values)
     return values == NW_VALUES_FP16 ? &nw_codec_kernels_best()->f16 : &nw_codec_kernels_best()->bf16;
 }
 
-/* bf16 rounds what is close to 2^128 up to infinity. */
+/* bf16 rounds numbers close to 2^128 up to infinity; here they become the largest finite number instead. */
 static void encode_half(nw_values values, const float *x, size_t count, uint8_t *out, float *seen)
 {
     half_loops(values)->encode(x, count, out);
@@ -119,7 +119,7 @@ static void encode_half(nw_values values, const float *x, size_t count, uint8_t 
     if (seen) half_loops(values)->decode(out, count, seen);
 }
 
-/* ---- all of them ---- */
+/* ---- all formats ---- */
 
 void nw_values_encode(nw_values values, nw_value_range range, const float *x, size_t count, uint8_t *out, size_t first,
                       float *seen)
@@ -144,7 +144,7 @@ void nw_values_decode(nw_values values, nw_value_range range, const uint8_t *in,
         memcpy(x, in + 4 * first, 4 * count);
 }
 
-/* Without a branch for each. */
+/* It has no branch inside the loops, so that they can be vectorised. */
 static bool all_finite(nw_values values, const uint8_t *in, size_t count)
 {
     uint32_t u, infinity = values == NW_VALUES_FP16 ? F16_INFINITY : BF16_INFINITY, broken = 0;
@@ -164,7 +164,7 @@ nw_status nw_values_check(nw_values values, const uint8_t *in, size_t count)
 {
     size_t bits = count * (size_t)nw_values_bits(values);
     bool padded = bits % 8 != 0 && in[bits / 8] >> bits % 8 != 0;
-    NW_FAIL_IF(padded, NW_E_MESSAGE, "values of a block are padded with bits that are not 0");
+    NW_FAIL_IF(padded, NW_E_MESSAGE, "the padding after the values of a block is not 0");
     NW_FAIL_IF(values < NW_VALUES_BITS && !all_finite(values, in, count), NW_E_MESSAGE,
                "a value of a block is not finite");
     return NW_OK;

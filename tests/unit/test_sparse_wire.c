@@ -264,13 +264,20 @@ static void test_what_is_said(void **state)
         uint8_t value;
         const char *said;
     } changes[] = {
-        {0, 5, "family 5"},          {1, 3, "values 3"},
-        {2, 1, "parameter 1"},       {4, 7, "of 7 coordinates"},
-        {8, 7, "7 entries of 6"},    {12, 32, "32 bytes"},
-        {17, 0x7c, "not finite"},    {22, 1, "padding"},
-        {24, 32, "parameter of 32"}, {24, 31, "do not fit"},
-        {25, 0x11, "end after 2"},   {25, 0x49, "beyond the 6"},
-        {26, 1, "more than these"},  {24, 1, "bits that are not 0"},
+        {0, 5, "family 5"},
+        {1, 3, "values 3"},
+        {2, 1, "parameter 1"},
+        {4, 7, "of 7 floats"},
+        {8, 7, "7 entries of 6"},
+        {12, 32, "32 bytes"},
+        {17, 0x7c, "not finite"},
+        {22, 1, "padding"},
+        {24, 32, "parameter 32"},
+        {24, 31, "do not fit"},
+        {25, 0x11, "only 2 positions"},
+        {25, 0x49, "outside its block of 6"},
+        {26, 1, "more positions"},
+        {24, 1, "positions of a group"},
     };
     uint8_t bytes[64];
     float out[SMALL];

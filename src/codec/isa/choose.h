@@ -1,14 +1,14 @@
 /*
- * isa/choose.h - the loops of codecs that choose entries by their magnitude; included by isa/kernels.h.
+ * isa/choose.h - the loops of codecs that select entries by their magnitude; included by isa/kernels.h.
  *
- * A magnitude is a float's bits without the sign: as whole numbers they are ordered as the sizes are, NaNs on top. Marks
- * are bits: element j of a tile is bit j % 64 of word j / 64.
+ * A magnitude is the bits of a float without the sign, as a whole number: these are ordered as the magnitudes, with NaN
+ * above all. Marks are bits: element j of a tile is bit j % 64 of word j / 64.
  */
 #ifdef __SSE2__
 #include <emmintrin.h>
 #endif
 
-/* Bit j: lane j of `a` is greater than that of `b`. */
+/* Bit j is set if lane j of `a` is greater than lane j of `b`. */
 INLINE uint64_t lanes_above(vi a, vi b)
 {
 #if VL == 16 && defined __AVX512F__
@@ -65,8 +65,8 @@ static uint32_t mark(const float *v, size_t count, uint32_t least, uint64_t *bit
     return marked;
 }
 
-/* Most words have few bits: so many are written whether they are there or not, which costs less than a branch that
- * nobody can foresee. */
+/* Most words have at most three bits. Three positions are always written, even if there are fewer bits, because that
+ * costs less than branches that are mispredicted. */
 static uint32_t places(const uint64_t *bits, size_t count, uint16_t *at)
 {
     uint32_t found = 0;

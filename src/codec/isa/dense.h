@@ -1,11 +1,12 @@
 /*
- * isa/dense.h - loops of the dense families (levels, trits, signs, exponents, bytes) and of draws, part of isa/kernels.h.
+ * isa/dense.h - loops of the dense families (levels, trits, signs, exponents, bytes) and of draws, part of
+ * isa/kernels.h.
  *
- * A step works on VL elements. What is left of a range goes through the same step by way of a vector filled with zeros,
- * so that an element's bits depend neither on its place nor on the set.
+ * A step works on VL elements. The rest of a range is copied to a vector padded with zeros and goes through the same
+ * step, so that the bits of an element depend neither on its position nor on the instruction set.
  *
- * Draws: Philox4x32-10 (base/rng.c) of 16 counters at once. A vector has every other counter in 64-bit lanes, of which
- * the low words count: products of 32 bits fill the lanes, and what the high words hold is never looked at.
+ * Draws: Philox4x32-10 (base/rng.c) for 16 counters at once. A vector has every other counter in its 64-bit lanes. Only
+ * the low words matter: products of 32-bit numbers need the whole lane, and the high words are never read.
  */
 
 typedef double vd __attribute__((vector_size(VL * 4))); /* VL / 2 of them */
@@ -46,7 +47,7 @@ INLINE vi v_smaller(vi a, vi b)
 }
 INLINE vi v_of_halves(const uint16_t *p) { return __builtin_convertvector(*(const vh_any *)p, vi); }
 INLINE void v_to_halves(uint16_t *p, vi v) { *(vh_any *)p = __builtin_convertvector(v, vh); }
-/* The compiler takes vectors of bytes apart. */
+/* Intrinsics, because GCC splits vectors of bytes into single elements. */
 INLINE vi v_of_bytes(const uint8_t *p)
 {
 #if defined __AVX512F__ && VL == 16
@@ -107,7 +108,8 @@ INLINE void philox_lanes(vw c[4], const vw keys[PHILOX_ROUNDS][2])
     }
 }
 
-/* 16 counters from counter[0] on for each group: row h of its 128 numbers is half-word h of each. */
+/* Each group of 128 numbers takes 16 counters, from counter[0] on; row h of the group is half-word h of each
+ * counter. */
 static void draws(const uint32_t key[2], const uint32_t counter[4], size_t groups, uint16_t *out)
 {
     vw keys[PHILOX_ROUNDS][2], even = {0};
@@ -132,7 +134,7 @@ static void draws(const uint32_t key[2], const uint32_t counter[4], size_t group
         }
 }
 
-/* u = (r + 1/2) / 65536 of each. */
+/* u = (r + 1/2) / 65536 for each random number. */
 INLINE vf v_chance(const uint16_t *draw)
 {
     return __builtin_convertvector(v_of_halves(draw), vf) * 0x1p-16f + 0x1p-17f;
@@ -161,7 +163,7 @@ INLINE double sum_lanes(const float *v, size_t count, bool square)
 static double squares(const float *v, size_t count) { return sum_lanes(v, count, true); }
 static double magnitudes(const float *v, size_t count) { return sum_lanes(v, count, false); }
 
-/* ---- levels: floor(|v| inverse + u), at most s, with the sign of v, and s more ---- */
+/* ---- levels: s + sign(v) min(s, floor(|v| inverse + u)) ---- */
 
 INLINE void levels_step(vf v, const uint16_t *draw, float inverse, int32_t s, uint16_t *codes)
 {
@@ -287,7 +289,7 @@ static void trit_values(const uint8_t *in, size_t count, float scale, float *out
     if (i < count) v_give_part(out + i, trit_value(in + i, scale), count - i, add);
 }
 
-/* Byte j of `bytes`: trits j, j + bytes, .. j + 4 bytes, the first times 1, the last times 81. */
+/* Byte j of `bytes` bytes has trits j, j + bytes, .. j + 4 bytes; the first has weight 1, the last 81. */
 static void trit_pack(const uint8_t *restrict in, size_t bytes, uint8_t *restrict out)
 {
     for (size_t j = 0; j < bytes; j++) {
@@ -301,14 +303,14 @@ static void trit_unpack(const uint8_t *restrict in, size_t bytes, uint8_t *restr
     for (size_t j = 0; j < bytes; j++) {
         uint16_t rest = in[j];
         for (size_t i = 0; i < 5; i++) {
-            uint16_t third = (uint16_t)((uint16_t)(rest * 171) >> 9); /* of what is at most 255 */
+            uint16_t third = (uint16_t)((uint16_t)(rest * 171) >> 9); /* rest / 3, exact up to 255 */
             out[j + i * bytes] = (uint8_t)(rest - 3 * third);
             rest = third;
         }
     }
 }
 
-/* Whether all bytes, their bits `flip` turned over, are at most so much. */
+/* Whether all bytes, after exclusive or with `flip`, are at most `most`. */
 static bool bytes_within(const uint8_t *in, size_t count, uint8_t flip, uint8_t most)
 {
     uint8_t found = 0;
@@ -367,7 +369,8 @@ static void sign_values(const uint8_t *in, size_t count, float scale, float *out
     }
 }
 
-/* ---- exponents: a magnitude rounded by chance to a power of two, 2^-108 to 2^18, in 7 bits behind the sign ---- */
+/* ---- exponents: a magnitude rounded stochastically to a power of two, 2^-108 to 2^18, in 7 bits below the sign
+ * ---- */
 
 INLINE vi exponent_of(vf v, const uint16_t *draw)
 {
@@ -399,7 +402,7 @@ static void exponent_values(const uint8_t *in, size_t count, float *out, bool ad
 
 /* ---- bytes: v inverse to the nearest whole number, -127 to 127 ---- */
 
-/* 1.5 * 2^23 more has steps of 1, and whole numbers in its low bits. */
+/* Floats near 1.5 * 2^23 have steps of 1, so adding that rounds, and the low bits are the whole number. */
 INLINE vi byte_of(vf v, float inverse) { return (vi)(v * inverse + 0x1.8p23f); }
 static void bytes(const float *v, size_t count, float inverse, uint8_t *out)
 {

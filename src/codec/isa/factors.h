@@ -1,13 +1,13 @@
 /*
- * isa/factors.h - a matrix times thin ones (powersgd), for isa/kernels.h.
+ * isa/factors.h - products of a matrix with few vectors (powersgd), part of isa/kernels.h.
  *
- * m has `rows` rows of `columns` floats; p and q are `rank` vectors of as many floats as m has rows, or columns. m is read
- * from memory once for every FEW vectors. Sums over columns are made in 16 lanes that are added in order, those over rows
- * in the order of rows: the same bits in every width.
+ * m has `rows` rows of `columns` floats. p is `rank` vectors with a float for each row of m; q is `rank` vectors with a
+ * float for each column. m is read from memory once for every FEW vectors. Sums over columns use 16 lanes that are
+ * added in order; sums over rows go in the order of rows. So every vector width gives the same bits.
  */
 enum { LANES = 16, WIDE = LANES / VL, FEW = 4, STRIP = 1024 };
 
-/* One row times `few` vectors; few is a constant where this is inlined. */
+/* One row times `few` vectors; `few` is a constant after inlining. */
 INLINE void times_row(const float *m, size_t columns, const float *q, int few, float *p, size_t rows)
 {
     vf sum[FEW][WIDE] = {{{0}}};
@@ -44,7 +44,7 @@ static void times(const float *m, size_t rows, size_t columns, const float *q, i
             }
 }
 
-/* q += m' p of some columns, which stay in a cache while rows go by, four at a time. */
+/* q += m' p for `count` columns of q, which stay in a cache; four rows at a time. */
 INLINE void times_strip(const float *restrict m, size_t rows, size_t columns, size_t count, const float *restrict p,
                         float *restrict q)
 {
@@ -60,7 +60,7 @@ INLINE void times_strip(const float *restrict m, size_t rows, size_t columns, si
 
 static void times_transposed(const float *m, size_t rows, size_t columns, const float *p, int rank, float *q)
 {
-    enum { SLAB = 16 }; /* rows of a strip that stay in a cache for all vectors */
+    enum { SLAB = 16 }; /* rows of a strip, which stay in a cache while all vectors use them */
     memset(q, 0, (size_t)rank * columns * sizeof *q);
     for (size_t at = 0; at < columns; at += STRIP) {
         size_t count = columns - at < STRIP ? columns - at : STRIP;
@@ -90,7 +90,7 @@ static void product(const float *p, size_t rows, const float *q, size_t columns,
     }
 }
 
-/* In double: element i in lane i % 16, lanes in order. */
+/* In double: element i is added to lane i % 16; then the lanes are added in order. */
 static double dot(const float *a, const float *b, size_t count)
 {
     double lanes[LANES] = {0}, sum = 0;

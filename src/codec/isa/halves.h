@@ -1,18 +1,17 @@
 /*
- * isa/halves.h - floats to numbers of 16 bits and back (kernels.h says how they round), part of isa/kernels.h.
+ * isa/halves.h - floats to fp16 and bf16 and back (kernels.h says how they are rounded), part of isa/kernels.h.
  *
- * A block function converts a vector of HALVES numbers. LOOPS makes the loops of a format around its block functions; the
- * last, partial block goes through the same function by way of a buffer, so that a number's bits do not depend on its
- * place.
+ * A block function converts a vector of HALVES numbers. LOOPS makes a format's loops from its block functions. The
+ * last, partial block is copied to a buffer and goes through the same function, so that the bits of a number do not
+ * depend on its position.
  *
- * f16 from a float of magnitude m (its bits without the sign), after m is clamped to 65504, where there are no
- * instructions for it:
+ * Where the set has no instruction, f16 is computed from m, the bits of the float without the sign, clamped to 65504:
  *   m >= 2^-14   (m + 0xfff + lowest bit that stays) >> 13, exponent moved by 112: rounds to even, may carry
  *   m <  2^-14   m + 0.5 in f32 has steps of 2^-24 there, those of f16's subnormals, and rounds to them
  */
 
 #if VL == 4
-enum { HALVES = 8 }; /* as many as fill a vector of theirs */
+enum { HALVES = 8 }; /* as many as fill a vector of 16-bit numbers */
 #else
 enum { HALVES = VL };
 #endif
@@ -34,7 +33,7 @@ INLINE void bf16_decode_block(const void *in, hf *out)
     *out = (hf)(__builtin_convertvector(*(const hh_any *)in, hu) << 16);
 }
 
-/* min and max return their second operand if one is NaN; so NaNs pass. */
+/* min and max return their second operand if one of the two is NaN; so NaNs are kept. */
 #if defined __AVX512F__ && VL == 16
 INLINE void f16_encode_block(const hf *in, void *out)
 {
@@ -56,8 +55,8 @@ INLINE void f16_encode_block(const hf *in, void *out)
 }
 INLINE void f16_decode_block(const void *in, hf *out) { *out = (hf)_mm256_cvtph_ps(_mm_loadu_si128(in)); }
 #else
-/* Four at a time: with eight, GCC takes vectors apart into single numbers where the set has four. The low halves of two
- * times four words are what is stored. */
+/* Four at a time, because GCC splits vectors of eight into single numbers where the set has vectors of four. The block
+ * function stores the low halves of two results. */
 INLINE vu f16_encode_four(vf x)
 {
     const int32_t infinity = 0x7f800000, most = 0x477fe000 /* 65504 */, least_normal = 0x38800000 /* 2^-14 */;
@@ -81,7 +80,7 @@ INLINE vf f16_decode_four(vu h)
 {
     vi m = (vi)h & 0x7fff, sign = (vi)((h & 0x8000u) << 16);
     vi is_small = m<0x400, is_special = m >= 0x7c00, is_nan = m> 0x7c00;
-    /* A special exponent, 31, becomes 255 by twice the shift of the others; NaNs are made quiet. */
+    /* The exponent 31 (infinity, NaN) becomes 255 by adding twice the usual shift; NaNs are made quiet. */
     vi number = (m << 13) + (112 << 23) + (is_special & (112 << 23));
     number |= is_nan & 0x400000;
     vi subnormal = (vi)(__builtin_convertvector(m, vf) * 0x1p-24f);

@@ -4,8 +4,8 @@
  * Included once by each isa/<set>.c, after it has defined
  *   VL       floats in a vector: 4, 8, 16
  *   SET      the set's name, as a word
- *   USABLE   an expression: whether this machine has it
- * Vectors are GCC's; what is left of a range goes through scalar loops that do the same operations in the same order.
+ *   USABLE   an expression: whether this machine has the set
+ * Vectors are GCC's. The rest of a range goes through scalar loops with the same operations in the same order.
  */
 #include "base/cpu.h"
 #include "codec/kernels.h"
@@ -68,7 +68,7 @@ static void subtract(float *v, const float *d, size_t count)
 
 static uint32_t largest(const float *v, size_t count)
 {
-    vi most = {0}, next = {0}; /* two, since each waits for the one before */
+    vi most = {0}, next = {0}; /* two, to halve the chain of dependent operations */
     uint32_t all = 0;
     size_t i = 0;
     for (; i + 2 * VL <= count; i += 2 * VL) {
