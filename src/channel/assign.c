@@ -13,7 +13,7 @@ bool nw_assign_compresses(const nw_assign_options *o)
     return some;
 }
 
-/* Which codec a tensor has: the index of a rule, -1: that of all, -2: none. */
+/* Which codec a tensor has: the index of a rule of --codec-for, OF_ALL (that of --method), or DENSE (none). */
 enum { OF_ALL = -1, DENSE = -2 };
 static int find_rule(const nw_assign_options *o, const nw_segment *s)
 {
@@ -23,14 +23,14 @@ static int find_rule(const nw_assign_options *o, const nw_segment *s)
     return dense ? DENSE : OF_ALL;
 }
 
-/* Whether two choices mean the same codec. All else is the same for all tensors of a run. */
+/* Whether two sets of options mean the same codec. Options that are not compared are equal for all tensors of a run. */
 static bool is_same(const nw_codec_options *a, const nw_codec_options *b)
 {
     return strcmp(a->name, b->name) == 0 && a->ratio == b->ratio && a->counting == b->counting &&
            a->threshold == b->threshold && a->levels == b->levels && a->rank == b->rank;
 }
 
-/* The codec with these options, made if there is none yet. Each rule may have one, and all tensors together. */
+/* Finds the codec with these options, or creates it. */
 static nw_status find_codec(nw_assignment *c, const nw_codec_options *o, const nw_codec **codec)
 {
     for (int i = 0; i < c->codec_count; i++) {
@@ -43,7 +43,7 @@ static nw_status find_codec(nw_assignment *c, const nw_codec_options *o, const n
     return NW_OK;
 }
 
-/* Some codecs are not for all tensors: low-rank factors of a small matrix are longer than half of it. */
+/* Whether the codec makes this tensor smaller: low-rank factors of a small matrix would not. */
 static bool is_for(const nw_codec *codec, nw_scope scope, const nw_segment *s)
 {
     size_t rows = s->dims > 1 ? (size_t)s->shape[0] : 1;

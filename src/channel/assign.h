@@ -1,11 +1,12 @@
 /*
- * assign.h - which codec each tensor has.
+ * assign.h - which codec each tensor has (--method, --dense-below, --codec-for).
  *
- * All tensors have one codec, but for those that are sent as they are: smaller than so many floats; vectors, where the
- * method leaves batch norm and biases alone (DGC); matrices of which low-rank factors would save nothing (PowerSGD). Above all these stand rules by name: shell patterns, of which the last that matches a tensor says what
- * it has.
+ * All tensors have the codec of --method, except those that are sent uncompressed: tensors below a size; vectors (batch
+ * norm and biases), if the method excludes them (DGC); matrices that low-rank factors would not make smaller
+ * (PowerSGD). Rules by name override all of this: a rule is a shell pattern with a codec, and the last rule that
+ * matches a tensor's name decides.
  *
- * Codecs with the same options are one object, so that tensors that share a codec can share buckets.
+ * Codecs with the same options are one object, so that their tensors can share buckets.
  */
 #ifndef NW_CHANNEL_ASSIGN_H
 #define NW_CHANNEL_ASSIGN_H
@@ -16,38 +17,38 @@
 #include <stdio.h>
 
 typedef struct nw_assign_rule {
-    const char *pattern; /* of fnmatch(3), for names of tensors */
+    const char *pattern; /* for names of tensors, as in fnmatch(3) */
     nw_codec_options codec;
 } nw_assign_rule;
 
 typedef struct nw_assign_options {
-    nw_codec_options codec; /* of all tensors, but for those below; without name: none */
-    int64_t dense_below;    /* floats */
-    bool dense_vectors;     /* tensors of one dimension */
-    nw_assign_rule *rules;  /* outlive the assignment */
+    nw_codec_options codec; /* the codec of all other tensors; no name: none */
+    int64_t dense_below;    /* tensors of fewer floats are not compressed */
+    bool dense_vectors;     /* tensors of one dimension are not compressed */
+    nw_assign_rule *rules;  /* must outlive the assignment */
     int rule_count;
     nw_scope scope;
     nw_collective collective;
-    nw_memory_options memory; /* of what is not delivered, where tensors are not dense */
+    nw_memory_options memory; /* the error memory of compressed tensors */
 } nw_assign_options;
 
 typedef struct nw_assignment {
-    nw_codec **codecs; /* that there are; [0] is none */
+    nw_codec **codecs; /* all codecs in use; [0] is the codec none */
     int codec_count;
-    const nw_codec **of; /* by segment */
+    const nw_codec **of; /* the codec of each segment */
 } nw_assignment;
 
-/* NW_E_ARGUMENT: a rule that no tensor matches, or options that the codec refuses. */
+/* NW_E_ARGUMENT: a rule matches no tensor, or a codec refuses its options. */
 nw_status nw_assign_make(nw_assignment *assignment, const nw_assign_options *options, const nw_segments *segments);
 void nw_assign_free(nw_assignment *assignment);
-/* The codecs, scope and collective of a layout. */
+/* Fills in the codecs, scope and collective of a layout. */
 void nw_assign_fill(const nw_assignment *assignment, const nw_assign_options *options, nw_layout_options *layout);
 
-/* Whether anything but floats as they are travels. */
+/* Whether any tensor is compressed. */
 bool nw_assign_compresses(const nw_assign_options *options);
-/* As the user spells it: "topk 0.01", "qsgd 255 levels", "none". */
+/* A codec with its main option, for people: "topk 0.01", "qsgd 255 levels", "none". */
 void nw_assign_name(const nw_codec *codec, char *text, size_t size);
-/* A table of all tensors, each line behind `before`. */
+/* Prints a table of all tensors with their codecs; each line begins with `before`. */
 void nw_assign_print(const nw_assignment *assignment, const nw_segments *segments, const char *before, FILE *out);
 
 #endif

@@ -39,7 +39,7 @@ static void drop_messages(nw_message **by_cut, int count)
     }
 }
 
-/* Messages as long as the first half of the encoding says. */
+/* Allocates the messages; the first half of the encoding has computed their sizes. */
 static nw_status take_messages(nw_channel *c, nw_actions *actions, const nw_encoding *e, int skip, nw_message **by_cut)
 {
     const nw_block *b = e->block;
@@ -72,7 +72,7 @@ static nw_encoding encoding(nw_channel *c, int bucket, nw_moment when, const flo
                          .encoded = c->encoded};
 }
 
-/* Numbers that are not finite: whose they are, if the codec says that it found some. */
+/* If the encoding failed because of NaN or infinity, fails with a sentence that names the tensor. */
 static nw_status name_tensor(const nw_channel *c, const nw_encoding *e, nw_status status)
 {
     const nw_segments *s = c->o.layout->segments;
@@ -80,8 +80,8 @@ static nw_status name_tensor(const nw_channel *c, const nw_encoding *e, nw_statu
     int i = 0;
     while (i + 1 < s->count && s->at[i + 1].offset <= e->broken->first) i++;
     return NW_FAIL(NW_E_NUMERIC,
-                   "what member %d would send of %s in step %" PRIu64
-                   " is not finite, and codec %s cannot send that; lower --lr, or choose --clip-norm",
+                   "the gradient of member %d for %s in step %" PRIu64
+                   " is not finite, and codec %s cannot send it; lower --lr, or set --clip-norm",
                    c->o.member, s->at[i].name, e->key.step, e->codec->ops->name);
 }
 
@@ -95,7 +95,8 @@ nw_status nw_channel_encode(nw_channel *c, nw_actions *actions, int bucket, nw_m
         e.codec = &nw_codec_plain;
         e.memory = NULL;
     }
-    for (int i = 0; i < b->cut_count; i++) c->out[i] = i == skip ? NULL : (uint8_t *)b; /* who will get something */
+    for (int i = 0; i < b->cut_count; i++)
+        c->out[i] = i == skip ? NULL : (uint8_t *)b; /* not NULL: this cut will be sent */
     NW_TRY(name_tensor(c, &e, nw_codec_begin(&e, c->o.pool)));
     NW_TRY(take_messages(c, actions, &e, skip, by_cut));
     NW_TRY_OR(name_tensor(c, &e, nw_codec_end(&e, c->o.pool)), drop_messages(by_cut, b->cut_count));
@@ -172,11 +173,14 @@ nw_status nw_channel_check(const nw_channel *c, const nw_header *h)
 {
     const nw_layout *l = c->o.layout;
     NW_FAIL_IF(h->bucket >= (uint32_t)l->count || h->part >= l->at[h->bucket].block.cut_count, NW_E_MESSAGE,
-               "rank %u sent part %u of bucket %u, and there are %d buckets", h->from, h->part, h->bucket, l->count);
+               "rank %u sent part %u of bucket %u, which does not exist; there are %d buckets", h->from, h->part,
+               h->bucket, l->count);
     const nw_block *b = nw_channel_block(c, h);
     NW_FAIL_IF(h->codec != b->codec->ops->id && h->codec != NW_CODEC_NONE, NW_E_MESSAGE,
-               "rank %u encodes bucket %u of step %" PRIu64 " with codec %u, this rank with %d (%s)", h->from,
-               h->bucket, h->step, h->codec, (int)b->codec->ops->id, b->codec->ops->name);
+               "rank %u encodes bucket %u of step %" PRIu64
+               " with codec %u, but this rank with %d (%s); give all ranks "
+               "the same options",
+               h->from, h->bucket, h->step, h->codec, (int)b->codec->ops->id, b->codec->ops->name);
     size_t floats = b->cut_floats[h->part];
     NW_FAIL_IF(h->count != floats || floats == 0, NW_E_MESSAGE,
                "rank %u sent %u values for part %u of bucket %u, which has %zu", h->from, h->count, h->part, h->bucket,
@@ -245,7 +249,7 @@ nw_status nw_channel_undo(nw_channel *c, nw_actions *actions, const nw_message *
 
 /* ---- state and life ---------------------------------------------------------------------------------------------- */
 
-/* What one cut's memory keeps: runs of the vector, each under the same name. */
+/* Lists the memory of a single cut: contiguous ranges of the vector, all under one name. */
 static void list_part(nw_channel *c, const nw_block *b, nw_state *s)
 {
     for (int t = 0, next; t < b->tile_count; t = next) {
@@ -257,7 +261,7 @@ static void list_part(nw_channel *c, const nw_block *b, nw_state *s)
     }
 }
 
-/* What rounds keep of the items of a bucket, which is the same on all members. */
+/* Lists the state of codecs with rounds for the items of a bucket; it is equal on all members. */
 static void list_kept(nw_channel *c, int bucket, nw_state *s)
 {
     const nw_block *b = &c->o.layout->at[bucket].block;
@@ -283,8 +287,8 @@ static bool is_dense(const nw_layout *l, size_t first)
     return false;
 }
 
-/* Momentum of compressed items is each member's own. That of dense ones is the same everywhere: it is listed again, so
- * that in another world it is read last. */
+/* The momentum of compressed items differs from member to member; that of dense items is equal. The dense ones are
+ * listed a second time, as state that all members share, so that it is read last in a world of another size. */
 static void list_momentum(nw_channel *c, nw_state *s)
 {
     const nw_segments *segments = c->o.layout->segments;
@@ -304,7 +308,8 @@ static void list_momentum(nw_channel *c, nw_state *s)
     }
 }
 
-/* What receivers think of each member's gradient, and the mean of that, which begins all of them in another world. */
+/* The receivers' estimate of each member's gradient, and their mean, with which all start in a world of another
+ * size. */
 static void list_estimates(nw_channel *c, nw_state *s)
 {
     char name[NW_STATE_NAME];
@@ -339,14 +344,15 @@ static nw_status make_parts(nw_channel *c, size_t *floats)
     NW_NEW(c->parts, l->count + 1, "%d buckets", l->count);
     *floats = 0;
     for (int b = 0; b < l->count; b++) {
-        if (l->at[b].gathered || l->at[b].summed) continue; /* nobody owns a part of it */
+        if (l->at[b].gathered || l->at[b].summed) continue; /* such buckets have no owners */
         NW_TRY(nw_block_make_part(&c->parts[b], &l->at[b].block, c->o.only, *floats));
         *floats += c->parts[b].floats;
     }
     return NW_OK;
 }
 
-/* Of a bucket whose codec adds floats: what it keeps of each item, behind a list of where that is. */
+/* Allocates the state that a codec with rounds keeps for each item of a bucket: a list of addresses, then the
+ * floats. */
 static nw_status make_kept(nw_channel *c, int bucket)
 {
     const nw_block *b = &c->o.layout->at[bucket].block;
@@ -354,7 +360,7 @@ static nw_status make_kept(nw_channel *c, int bucket)
     size_t floats = 0;
     for (int i = 0; i < b->item_count; i++) floats += r->keeps(b, i);
     float **at = calloc(1, (size_t)(b->item_count + 1) * sizeof *at + floats * sizeof(float));
-    NW_FAIL_IF(!at, NW_E_MEMORY, "no memory for what %s keeps", b->codec->ops->name);
+    NW_FAIL_IF(!at, NW_E_MEMORY, "no memory for the state of codec %s", b->codec->ops->name);
     float *next = (float *)(at + b->item_count + 1);
     c->kept[bucket] = at;
     for (int i = 0; i < b->item_count; i++) {

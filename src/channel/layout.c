@@ -11,10 +11,10 @@ enum { USUAL_BUCKET = 4 << 20, PART_ALIGN = 16 };
 typedef struct making {
     const nw_layout_options *o;
     nw_layout *layout;
-    int *bucket_of; /* by segment */
+    int *bucket_of; /* the bucket of each segment */
     nw_extent *extents;
     size_t *cuts;
-    uint32_t items; /* so far */
+    uint32_t items; /* number of items so far */
 } making;
 
 static uint32_t rows_of(const nw_layout_options *o, int segment)
@@ -30,7 +30,8 @@ static const nw_codec *codec_of(const nw_layout_options *o, int segment)
     return fits ? codec : o->dense ? o->dense : &nw_codec_plain;
 }
 
-/* Puts segments into buckets, from the last to the first. Each codec has at most one bucket that is not full. */
+/* Assigns segments to buckets, from the last segment to the first. Each codec has at most one bucket that is not
+ * full. */
 static nw_status assign(making *m)
 {
     const nw_segments *s = m->o->segments;
@@ -41,13 +42,14 @@ static nw_status assign(making *m)
         const nw_codec *codec = codec_of(m->o, i);
         bool whole = m->o->scope == NW_SCOPE_MODEL && !codec->exact && codec != m->o->dense;
         size_t count = s->at[i].count;
-        NW_FAIL_IF(count > most, NW_E_SHAPE, "%s has %zu parameters; at most %zu can travel together", s->at[i].name,
+        NW_FAIL_IF(count > most, NW_E_SHAPE, "%s has %zu parameters; a message can have at most %zu", s->at[i].name,
                    count, most);
         int b = l->count - 1;
         while (b >= 0 && l->at[b].block.codec != codec) b--;
         bool full = b >= 0 && !whole && l->at[b].block.floats >= least;
         NW_FAIL_IF(b >= 0 && whole && l->at[b].block.floats + count > most, NW_E_SHAPE,
-                   "an entire model of more than %zu parameters cannot travel together; choose --compress layerwise",
+                   "an entire model of more than %zu parameters does not fit into one message; choose --compress "
+                   "layerwise",
                    most);
         if (b < 0 || full || l->at[b].block.floats + count > most) {
             b = l->count++;
@@ -67,7 +69,7 @@ static int by_first(const void *a, const void *b)
     return (p < q) - (p > q);
 }
 
-/* In the order in which they become final: how many do so before bucket b. */
+/* The number of buckets that become final before bucket b. */
 static int place_of(const nw_layout *l, int b)
 {
     int before = 0;
@@ -87,7 +89,7 @@ size_t nw_layout_part(size_t count, int parts, int i)
     return i >= parts ? count : count * (size_t)i / (size_t)parts / PART_ALIGN * PART_ALIGN;
 }
 
-/* Element of a bucket at which part `cut` begins. */
+/* The element of a bucket at which cut number `cut` begins. */
 static size_t cut_begin(const making *m, const nw_extent *extents, int count, size_t floats, int cut, int cuts)
 {
     size_t at = 0;
@@ -99,7 +101,7 @@ static size_t cut_begin(const making *m, const nw_extent *extents, int count, si
     return at;
 }
 
-/* Of all items, each counted for itself. */
+/* The number of entries sent of a bucket: the sum over its items. */
 static uint64_t count_entries(const nw_codec *codec, const nw_extent *extents, int count)
 {
     uint64_t entries = 0;
@@ -158,8 +160,7 @@ static nw_status check_scope(const nw_layout_options *o)
     for (int i = 0; i < o->segments->count && o->scope != NW_SCOPE_LAYER; i++) {
         const nw_codec *codec = o->codecs ? o->codecs[i] : o->codec;
         NW_FAIL_IF(codec->ops->gains, NW_E_ARGUMENT,
-                   "codec %s is for matrices, which only layers are; choose --compress "
-                   "layerwise",
+                   "codec %s needs matrices, so it works on single tensors only; choose --compress layerwise",
                    codec->ops->name);
     }
     return NW_OK;

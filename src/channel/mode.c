@@ -46,7 +46,7 @@ uint64_t nw_mode_entries(const nw_codec *codec, uint64_t n)
     return family == NW_FAMILY_SPARSE ? n / 100 + (n < 100) : n;
 }
 
-/* Bits of one float of a dense family, without scales. */
+/* Bits for one float in a dense family, without scales. */
 static uint64_t bits_of_family(const nw_codec *codec)
 {
     switch (codec->ops->family) {
@@ -65,7 +65,7 @@ static uint64_t bits_of_family(const nw_codec *codec)
     }
 }
 
-/* Floats that scales take. */
+/* The number of scales in a message of n floats. */
 static uint64_t scales_of(const nw_codec *codec, uint64_t n, uint64_t items)
 {
     uint64_t shared = codec->ops->family == NW_FAMILY_SIGN    ? 1024

@@ -10,33 +10,32 @@ enum { CONTRIBUTION = 1, MEAN };
 
 /* One bucket in one round. */
 typedef struct bucket_round {
-    nw_message *
-        *held;  /* by member: contributions to this member's part, or to a gathered bucket, that were not added */
-    bool *here; /* by member: the mean of its part has come, or is empty */
-    int added;  /* contributions that were added, in the order of members */
-    int parts;  /* that are here */
-    bool given; /* this member has contributed: its own range may be written over */
+    nw_message **held; /* by member: contributions to this member's part (or to a gathered bucket), not yet added */
+    bool *here;        /* by member: the mean of its part has arrived, or the part is empty */
+    int added;         /* contributions added so far, in the order of members */
+    int parts;         /* number of `here` */
+    bool given;        /* this member has contributed, so that its own range may be overwritten */
 } bucket_round;
 
 typedef struct round {
     bucket_round *buckets;
-    int done; /* buckets that are complete */
+    int done; /* number of complete buckets */
 } round;
 
 struct nw_reduce {
     nw_reduce_options o;
     int members, me;
-    nw_channel up, down; /* contributions; means of this member's parts */
-    nw_summed *summed;   /* buckets whose codecs add floats; NULL: there are none */
+    nw_channel up, down; /* up: contributions; down: means of this member's parts */
+    nw_summed *summed;   /* buckets whose codecs have rounds; NULL: there are none */
     nw_message **by_cut;
-    float *aside;     /* sums of members before this one, for this member's parts; NULL if there are fewer than two */
+    float *aside; /* sums of the members before this one, for this member's parts; NULL if those are fewer than two */
     size_t *aside_at; /* by bucket: where its part is in `aside` */
     round *rounds;
-    int64_t next;      /* the round that is being given */
-    int64_t clocks[2]; /* of even and of odd rounds */
-    int given;         /* buckets of it */
-    int64_t completed; /* rounds whose means are all here */
-    int64_t until;     /* 0: nothing is said */
+    int64_t next;      /* the round to which this member contributes now */
+    int64_t clocks[2]; /* the batches of even and of odd rounds */
+    int given;         /* buckets of round `next` to which it has contributed */
+    int64_t completed; /* rounds whose means are complete */
+    int64_t until;     /* where the run ends, for messages; 0: unknown */
 };
 
 static int bucket_count(const nw_reduce *r) { return r->o.layout->count; }
@@ -82,14 +81,14 @@ static nw_status part_is_here(nw_reduce *r, nw_actions *actions, int64_t number,
     return ++br->parts == r->members ? bucket_is_done(r, actions, number, bucket) : NW_OK;
 }
 
-/* ---- contributions are added ------------------------------------------------------------------------------------- */
+/* ---- adding contributions ---------------------------------------------------------------------------------------- */
 
 static void say_until(const nw_reduce *r, nw_header *h)
 {
     if (r->until > 0) h->until = (uint32_t)(r->until - (int64_t)h->step);
 }
 
-/* The sum of a cut becomes the mean. */
+/* Divides the sum of a cut by the number of members. */
 static void scale_cut(const nw_reduce *r, nw_actions *actions, const nw_block *b, int cut, float *vector)
 {
     float share = 1.0f / (float)r->members;
@@ -101,7 +100,7 @@ static void scale_cut(const nw_reduce *r, nw_actions *actions, const nw_block *b
     actions->touched += b->cut_floats[cut] * sizeof(float);
 }
 
-/* All contributions to this member's part have been added: the mean, and everybody gets it. */
+/* All contributions to this member's part have been added: computes the mean and sends it to all. */
 static nw_status finish_part(nw_reduce *r, nw_actions *actions, int64_t number, int bucket)
 {
     const nw_block *b = &bucket_at(r, bucket)->block;
@@ -113,7 +112,7 @@ static nw_status finish_part(nw_reduce *r, nw_actions *actions, int64_t number, 
         NW_TRY(nw_channel_encode(&r->down, actions, bucket, when, vector, -1, NW_CODED, &m));
         m->header->kind = MEAN;
         say_until(r, m->header);
-        for (int q = 1; q < r->members; q++) /* each starts with its neighbour, so that none is flooded */
+        for (int q = 1; q < r->members; q++) /* each owner starts with its neighbour, to spread the load */
             nw_machine_send(r->o.machine, actions, r->o.channel, (r->me + q) % r->members, nw_message_hold(m));
         nw_status status =
             b->codec->exact ? NW_OK : nw_channel_decode(&r->down, actions, m, r->me, vector, NW_AT_FIRST, false);
@@ -123,7 +122,7 @@ static nw_status finish_part(nw_reduce *r, nw_actions *actions, int64_t number, 
     return part_is_here(r, actions, number, bucket, r->me);
 }
 
-/* Adds what was summed aside to this member's own contribution. */
+/* Adds the sums of the members before this one to its own contribution. */
 static void add_aside(nw_reduce *r, nw_actions *actions, int bucket, float *vector)
 {
     const nw_block *b = &bucket_at(r, bucket)->block;
@@ -137,7 +136,7 @@ static void add_aside(nw_reduce *r, nw_actions *actions, int bucket, float *vect
     actions->touched += 2 * b->cut_floats[r->me] * sizeof(float);
 }
 
-/* Adds the contribution of a member, whose turn it is. */
+/* Adds the contribution of a member; callers keep to the order of members. */
 static nw_status add_contribution(nw_reduce *r, nw_actions *actions, const nw_message *m, int64_t number, int bucket,
                                   int from)
 {
@@ -149,7 +148,7 @@ static nw_status add_contribution(nw_reduce *r, nw_actions *actions, const nw_me
     return NW_OK;
 }
 
-/* Adds what has come, as far as the order of members allows. */
+/* Adds the contributions that have arrived, as far as the order of members allows. */
 static nw_status add_contributions(nw_reduce *r, nw_actions *actions, int64_t number, int bucket)
 {
     const nw_bucket *b = bucket_at(r, bucket);
@@ -157,7 +156,7 @@ static nw_status add_contributions(nw_reduce *r, nw_actions *actions, int64_t nu
     if (!br->given || (!b->gathered && b->block.cut_floats[r->me] == 0)) return NW_OK;
     for (; br->added < r->members; br->added++) {
         nw_message *m = br->held[br->added];
-        if (r->o.in_place && br->added == r->me) continue; /* it is there already */
+        if (r->o.in_place && br->added == r->me) continue; /* its own is already in the vector */
         if (!m) return NW_OK;
         nw_status status = add_contribution(r, actions, m, number, bucket, br->added);
         br->held[br->added] = NULL;
@@ -169,7 +168,7 @@ static nw_status add_contributions(nw_reduce *r, nw_actions *actions, int64_t nu
     return bucket_is_done(r, actions, number, bucket);
 }
 
-/* ---- contributions are made -------------------------------------------------------------------------------------- */
+/* ---- contributing ------------------------------------------------------------------------------------------------ */
 
 static nw_status summed_is_done(void *reduce, nw_actions *actions, int64_t number, int bucket)
 {
@@ -218,11 +217,12 @@ nw_status nw_reduce_give(nw_reduce *r, nw_actions *actions, int64_t number, int6
 static nw_status check_message(const nw_reduce *r, const nw_header *h)
 {
     NW_FAIL_IF(h->channel != r->o.channel || (h->kind != CONTRIBUTION && h->kind != MEAN), NW_E_MESSAGE,
-               "rank %u sent a message of kind %u, which %s does not know; do all ranks run the same --exchange?",
-               h->from, h->kind, r->o.machine->ops->name);
+               "rank %u sent a message of kind %u, which %s does not know; give all ranks the same --exchange", h->from,
+               h->kind, r->o.machine->ops->name);
     NW_TRY(nw_channel_check(&r->up, h));
-    NW_FAIL_IF(bucket_at(r, (int)h->bucket)->summed, NW_E_MESSAGE, "rank %u sent bucket %u, whose codec adds floats",
-               h->from, h->bucket);
+    NW_FAIL_IF(bucket_at(r, (int)h->bucket)->summed, NW_E_MESSAGE,
+               "rank %u sent bucket %u encoded, but its codec %s exchanges floats in rounds", h->from, h->bucket,
+               bucket_at(r, (int)h->bucket)->block.codec->ops->name);
     NW_FAIL_IF(h->step < (uint64_t)r->completed || h->step >= (uint64_t)(r->completed + r->o.slots), NW_E_MESSAGE,
                "rank %u sent a message of step %" PRIu64 " while this rank is at step %" PRId64, h->from, h->step,
                r->completed);
@@ -240,15 +240,14 @@ nw_status nw_reduce_take(nw_reduce *r, nw_actions *actions, nw_message *m, int f
     bucket_round *br = bucket_of(r, number, bucket);
     if (h->kind == CONTRIBUTION) {
         NW_FAIL_IF((!gathered && part != r->me) || from < br->added || br->held[from], NW_E_MESSAGE,
-                   "rank %u sent part %d of bucket %d, step %" PRId64 ", to a rank that does not own it, or twice",
+                   "rank %u sent part %d of bucket %d, step %" PRId64 ", twice, or to a rank that does not own it",
                    h->from, part, bucket, number);
         br->held[from] = nw_message_hold(m);
         return add_contributions(r, actions, number, bucket);
     }
     NW_FAIL_IF(gathered || part != from || br->here[part] || !br->given, NW_E_MESSAGE,
                "rank %u sent the mean of part %d of bucket %d, step %" PRId64
-               ", which is not its own, or twice, or too "
-               "early",
+               ", twice, too early, or without owning that part",
                h->from, part, bucket, number);
     NW_TRY(nw_channel_decode(&r->down, actions, m, from, target(r, number), NW_AT_FIRST, false));
     return part_is_here(r, actions, number, bucket, part);
@@ -269,7 +268,7 @@ void nw_reduce_say(nw_reduce *r, int64_t until)
 void nw_reduce_clip(nw_reduce *r, float clip) { r->up.clip = clip; }
 nw_memory *nw_reduce_memory(const nw_reduce *r) { return r->up.memory; }
 
-/* Members that owe something for a bucket that is not complete; false: nobody does. */
+/* Adds the members whose messages are missing for a bucket; false: the bucket does not wait for any. */
 static bool bucket_waits(const nw_reduce *r, int b, nw_wait *wait, bool *sums)
 {
     const nw_group *group = &r->o.machine->group;
@@ -278,7 +277,7 @@ static bool bucket_waits(const nw_reduce *r, int b, nw_wait *wait, bool *sums)
     *sums = true;
     if (bucket_at(r, b)->summed) return nw_summed_waits(r->summed, b, wait);
     if (!br->given || (gathered ? br->added : br->parts) == r->members) return false;
-    *sums = gathered || !br->here[r->me]; /* contributions are missing */
+    *sums = gathered || !br->here[r->me]; /* contributions are missing, not means */
     for (int q = 0; q < r->members; q++)
         if (*sums ? q >= br->added && q != r->me && !br->held[q] : !br->here[q]) nw_wait_add(wait, group, q);
     return true;
@@ -348,7 +347,7 @@ static nw_status make_rounds(nw_reduce *r)
     return NW_OK;
 }
 
-/* Room for sums of members before this one. */
+/* Allocates the sums of members before this one. */
 static nw_status make_aside(nw_reduce *r)
 {
     size_t own = 0;
@@ -377,11 +376,11 @@ static nw_status make_reduce(nw_reduce *r)
     NW_TRY(nw_channel_make(&r->up, &c));
     if (r->o.travel && !r->o.share && r->up.memory) r->o.travel->memory = r->up.memory;
     if (r->up.memory) c.memory = (nw_memory_options){.name = r->o.share ? NULL : "error"};
-    c.restarts = r->up.memory && r->up.memory->ops->estimates; /* the mean of estimates becomes what was delivered */
+    c.restarts = r->up.memory && r->up.memory->ops->estimates; /* all then start from the mean of the estimates */
     c.share = NULL;
     c.name = "owner_memory";
     c.only = r->me;
-    c.number = r->o.channel + 1; /* draws other random numbers */
+    c.number = r->o.channel + 1; /* so that it draws other random numbers */
     NW_TRY(nw_channel_make(&r->down, &c));
     NW_TRY(make_rounds(r));
     NW_TRY(nw_summed_create(&r->summed, &r->o, &r->up, summed_is_done, r));

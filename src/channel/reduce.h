@@ -1,48 +1,48 @@
 /*
  * reduce.h - the mean of a vector over the members of a group, bucket by bucket, as its elements become final.
  *
- * A bucket is reduced in one of three ways:
+ * A bucket is reduced in one of three ways (mode.h):
  *
- *   by owners   each part of it has an owner (layout.h). A member sends each part to its owner, which adds the
- *               contributions in the order of members, whatever the order in which they came, takes the mean, and sends
- *               it to all:  mean[i] = (((g_0[i] + g_1[i]) + g_2[i]) + ...) * (1 / N), in f32, each term as its codec
- *               delivers it. Every member sends 2 (N - 1) / N of the bucket. The owner encodes the mean again, with a
- *               memory of its own, and uses it as the others see it.
- *   gathered    every member sends its bucket whole to all others, and all add them in the order of members.
- *   summed      the codec has rounds of floats whose means are taken (summed.h).
+ *   owners      each part of it has an owner (layout.h). A member sends each part to its owner. The owner adds the
+ *               contributions in the order of members, whatever the order in which they arrive, and sends the mean to
+ *               all:  mean[i] = (((g_0[i] + g_1[i]) + g_2[i]) + ...) * (1 / N), in f32, each term as its codec decodes
+ *               it. Every member sends 2 (N - 1) / N of the bucket. The owner compresses the mean again, with an error
+ *               memory of its own, and itself uses the decoded result, as the others do.
+ *   gathered    every member sends its whole bucket to all others, and all add them in the order of members.
+ *   summed      the codec exchanges means of floats in rounds (summed.h).
  *
- * When a bucket's mean is complete, and before anybody uses it, the memory hears of it (memory.h, reduced).
+ * When a bucket's mean is complete, and before it is used, the memory may change it (memory.h, reduced).
  *
- * Either way the bits depend on the contributions alone: the same over MPI, on a virtual cluster, with any timing; and
- * all members have the same.
+ * In all three ways the bits of the result depend only on the contributions: they are the same on all members, over MPI
+ * and on a virtual cluster, with any timing.
  *
- * In place: where codecs lose nothing, sums can be made in the vector that is given, and the factor 1 / N is left to
- * whoever uses them. An owner's own contribution stays where it is; what members before it contribute is summed aside
- * and then added (of two terms the order does not matter).
+ * In place: if codecs are exact, the sums are made in the contributed vector itself, and its user multiplies by 1 / N.
+ * An owner's own contribution stays where it is; the contributions of the members before it are summed in a separate
+ * vector and then added to it, which gives the same bits because addition of two terms is commutative.
  *
- * Rounds: one mean after the other. Members may be ahead of each other by less than `slots` rounds; what belongs to
- * rounds to come is held. Rounds are completed in order, since messages of a link are.
+ * A round is one mean of the whole vector. Members may be up to `slots` - 1 rounds ahead of each other; messages of
+ * later rounds are held. Rounds complete in order, because the messages of a link arrive in order.
  */
 #ifndef NW_CHANNEL_REDUCE_H
 #define NW_CHANNEL_REDUCE_H
 
 #include "channel/channel.h"
 
-/* A bucket of a round is complete, for whoever cannot wait for all. */
+/* Called when a bucket of a round is complete. */
 typedef nw_status (*nw_reduce_done)(void *context, nw_actions *actions, int64_t round, int bucket);
 
 typedef struct nw_reduce_options {
-    const nw_machine *machine; /* whose group it is */
-    int channel;               /* of its messages */
-    const nw_layout *layout;   /* cut between its members */
-    nw_memory_options memory;  /* of what is given; owners have error feedback of what they send, where there is one */
-    nw_memory *share;  /* instead: that of another reduction of the same vector; owners have none. NULL: its own */
-    nw_travel *travel; /* what is counted; NULL: nothing */
+    const nw_machine *machine; /* the exchange, for its group */
+    int channel;               /* channel number of its messages */
+    const nw_layout *layout;   /* cut into one part for each member */
+    nw_memory_options memory;  /* memory of contributions; if there is one, owners have error feedback for means */
+    nw_memory *share; /* uses the memory of another reduction of the same vector, without memories of owners; or NULL */
+    nw_travel *travel; /* counts the cost of encoding; may be NULL */
     nw_pool *pool;
     int slots;
-    bool in_place;       /* codecs are exact, memories leave means alone; targets are what is given */
-    float *targets[2];   /* where means of even and of odd rounds go */
-    nw_reduce_done done; /* or NULL */
+    bool in_place;       /* requires exact codecs, memories that do not change means, and targets = contributions */
+    float *targets[2];   /* where the means of even and of odd rounds go */
+    nw_reduce_done done; /* may be NULL */
     void *context;
 } nw_reduce_options;
 
@@ -51,22 +51,22 @@ typedef struct nw_reduce nw_reduce;
 nw_status nw_reduce_create(nw_reduce **reduce, const nw_reduce_options *options);
 void nw_reduce_free(nw_reduce *reduce);
 
-/* Gives the buckets of a round, one after the last, that lie at `first` and behind it and were not given; `clock`: the
- * batch that it belongs to. What is given stays as it is until the round is complete. */
+/* Contributes the buckets of a round that lie at or after element `first` and were not contributed yet; `clock` is the
+ * number of its batch. The vector must not change until the round is complete. Rounds follow each other. */
 nw_status nw_reduce_give(nw_reduce *reduce, nw_actions *actions, int64_t round, int64_t clock, size_t first,
                          const float *vector);
-/* The same of one bucket, in any order. */
+/* Contributes one bucket; buckets may come in any order. */
 nw_status nw_reduce_give_bucket(nw_reduce *reduce, nw_actions *actions, int64_t round, int64_t clock, int bucket,
                                 const float *vector);
-/* A message of its channel, or of those of codecs' rounds, of member `from`. */
+/* Handles a message from member `from`, of the reduction's channel or of the channels of codecs' rounds. */
 nw_status nw_reduce_take(nw_reduce *reduce, nw_actions *actions, nw_message *message, int from);
-/* Rounds whose means are all here. */
+/* The number of rounds whose means are complete. */
 int64_t nw_reduce_completed(const nw_reduce *reduce);
-/* Goes on from there, when quiescent. */
+/* Continues with that round; only when quiescent. */
 void nw_reduce_begin_at(nw_reduce *reduce, int64_t round);
-/* What its messages say in header.until from now on: the run ends so many rounds after their own; 0: nothing. */
+/* From now on its messages announce (header.until) that the run ends with round `until`; 0: they announce nothing. */
 void nw_reduce_say(nw_reduce *reduce, int64_t until);
-/* What is given from now on is multiplied with this first, but for dense buckets. */
+/* From now on contributions to compressed buckets are multiplied by this factor (gradient clipping). */
 void nw_reduce_clip(nw_reduce *reduce, float clip);
 nw_memory *nw_reduce_memory(const nw_reduce *reduce); /* NULL: none */
 void nw_reduce_waits(const nw_reduce *reduce, nw_wait *wait);

@@ -5,16 +5,16 @@
 
 enum { ROUNDS_MOST = 2 };
 
-/* A bucket; `index` is its number among those that are summed. */
+/* A bucket. `number` is its number in the layout, `index` its number among the summed buckets. */
 typedef struct bucket {
     int number, index;
     int round;
     bool under_way;
     nw_moment when, next;
-    const float *vector, *next_vector; /* next_vector: of a step that waits; NULL: none */
+    const float *vector, *next_vector; /* next_vector: contribution of the next step, which waits; NULL: none */
 } bucket;
 
-/* Round r of all buckets: what is given, one after the other, and its mean. */
+/* One round of all buckets: the contributions, one after the other, and their means. */
 typedef struct round {
     nw_summed *summed;
     nw_segments segments;
@@ -34,7 +34,7 @@ struct nw_summed {
 };
 
 static const nw_block *block_of(const nw_summed *s, const bucket *b) { return &s->o.layout->at[b->number].block; }
-/* Layouts begin with the last of a vector. */
+/* The bucket of the round's layout; layouts number buckets from the end of the vector. */
 static int place_of(const nw_summed *s, const bucket *b) { return s->count - 1 - b->index; }
 static size_t first_of(const round *r, const bucket *b) { return r->segments.at[b->index].offset; }
 
@@ -45,7 +45,7 @@ static nw_status contribute(nw_summed *s, nw_actions *actions, bucket *b)
     return nw_reduce_give_bucket(r->reduce, actions, b->when.step, b->when.clock, place_of(s, b), r->given);
 }
 
-/* A round of a bucket is over: the next, or the end of the step and what waited for it. */
+/* A round of a bucket is complete: starts the next round; after the last, ends the step and starts one that waits. */
 static nw_status round_done(void *context, nw_actions *actions, int64_t step, int place)
 {
     round *r = context;
@@ -133,7 +133,8 @@ static nw_status make_round(nw_summed *s, int index)
     for (int i = 0; i < s->count; i++) {
         const nw_block *b = block_of(s, &s->buckets[i]);
         bool has = index < b->codec->ops->rounds->count;
-        int floats = has ? (int)nw_codec_round_floats(b, index) : 1, ignored; /* a bucket that has no such round */
+        int floats = has ? (int)nw_codec_round_floats(b, index) : 1,
+            ignored; /* 1 for a bucket that has no such round */
         NW_TRY(nw_segments_add(&r->segments, "round", NW_ROLE_LINEAR, 0, 1, 1, &floats, &ignored));
     }
     NW_NEW(r->given, r->segments.floats + 1, "rounds of %zu floats", r->segments.floats);
@@ -177,6 +178,6 @@ nw_status nw_summed_create(nw_summed **out, const nw_reduce_options *o, nw_chann
     nw_summed *s = calloc(1, sizeof *s);
     NW_FAIL_IF(!s, NW_E_MEMORY, "no memory for a reduction");
     *s = (nw_summed){.o = *o, .channel = channel, .done = done, .context = context};
-    *out = s; /* whoever asked frees it, also where it is half made */
+    *out = s; /* the caller frees it, also after a failure */
     return make_summed(s);
 }

@@ -1,9 +1,9 @@
 /*
- * travel.h - what encoding cost and saved, counted where it happens, for tables and summaries: it decides nothing.
+ * travel.h - counters of what compression costs and saves, for tables and summaries. Nothing is decided from them.
  *
- * Every channel of a rank adds to the same counts. Bytes are those of encoded payloads, once for each, however many
- * members get it; times are those of this process's clock, also on a virtual cluster. Of sparse sets it is known how many
- * bits their places need at least, log2 of n choose k, and what plain lists of them would have taken.
+ * All channels of a rank add to the same counters. The bytes of an encoded payload count once, however many members get
+ * it. Times are measured with this process's clock, also on a virtual cluster. For sparse sets the lower bound of the
+ * bits for positions, log2 of n choose k, is counted, too.
  */
 #ifndef NW_CHANNEL_TRAVEL_H
 #define NW_CHANNEL_TRAVEL_H
@@ -12,19 +12,19 @@
 
 typedef struct nw_travel {
     int64_t encode_ns, decode_ns;
-    int64_t floats;       /* that were encoded; not of dense buckets, as all below */
-    int64_t bytes;        /* what became of them */
-    int64_t index_bytes;  /* of these, for places */
-    int64_t entries;      /* of sparse sets */
-    double bound_bits;    /* that their places need at least */
-    int64_t sent_floats;  /* a server's: floats that messages stood for, dense ones too, once for each receiver */
-    double memory_square; /* filled when it is read: the squared norm of what was not delivered */
+    int64_t floats;       /* floats that were compressed; this and the next four leave out dense buckets */
+    int64_t bytes;        /* bytes of the encoded payloads */
+    int64_t index_bytes;  /* of these, for positions */
+    int64_t entries;      /* entries of sparse sets */
+    double bound_bits;    /* lower bound of the bits for their positions */
+    int64_t sent_floats;  /* of a server: floats in all messages, dense ones too, once for each receiver */
+    double memory_square; /* squared norm of the error memory; filled by nw_travel_read_memory */
     const nw_memory *memory;
 } nw_travel;
 
-/* One encoded payload of so many floats. */
+/* Counts an encoded payload of that many floats. */
 void nw_travel_add(nw_travel *travel, const nw_codec *codec, size_t floats, const uint8_t *payload, nw_encoded encoded);
-/* Adds another rank's counts. */
+/* Adds the counters of another rank. */
 void nw_travel_merge(nw_travel *to, const nw_travel *from);
 /* Fills memory_square. */
 void nw_travel_read_memory(nw_travel *travel);

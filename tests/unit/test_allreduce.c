@@ -467,7 +467,7 @@ TEST(test_malformed_messages_are_refused_and_change_nothing)
                                     {"exchanges nothing", FIELD(from), UINT16_MAX},
                                     {"exchanges nothing", FIELD(from), 0},
                                     {"does not own", FIELD(part), 1},
-                                    {"not its own", FIELD(kind), 2}};
+                                    {"without owning", FIELD(kind), 2}};
     make_three();
     compute(1);
     nw_message *good = nw_message_hold(w.links[1][0].at[0]);
