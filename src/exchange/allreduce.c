@@ -1,29 +1,30 @@
 /*
  * allreduce.c - all replicas apply the mean of all gradients, synchronously.
  *
- * As soon as a part of the gradient is final it goes into a reduction (reduce.h), whose bits depend on the gradients
- * and the number of members alone. Where the codec loses nothing and there is no delay, sums are made in the gradient
- * itself, and the factor 1 / N is left to the update.
+ * As soon as a part of the gradient is final, it is contributed to a reduction (channel/reduce.h), whose result depends
+ * only on the gradients and the number of members, bit for bit. If codecs are exact and there is no delay, the sums are
+ * made in the gradient vector itself, and the update multiplies by 1 / N.
  *
  * Delay 0: step t computes g_t at w_t and applies its mean before step t + 1 begins. Delay 1: step t computes g_t at
- * w_t while the mean of g_(t-1) travels, then applies that one: w_(t+1) = w_t - U(mean g_(t-1)). The exchange has a
- * whole step of time. A run that drains applies the last one too, and so does delay 0 where a checkpoint of delay 1
- * brings one.
+ * w_t while the mean of g_(t-1) is exchanged, then applies that mean: w_(t+1) = w_t - U(mean g_(t-1)). So the exchange
+ * may take as long as a step. A run that drains applies the last mean at its end. A run with delay 0 that resumes from
+ * a checkpoint of delay 1 applies the mean that the checkpoint holds.
  *
- * Plain epochs (warm_up.h): a second reduction, of the same buckets but with compressed items as they are, which shares
- * the first one's memory: so what was kept back is delivered in the first step of such an epoch, and momentum goes on
- * (memory.h). What owners kept back stays with the first until it is used again. The change is made at the first gradient
- * of an epoch, when all means of the other reduction are here; with delay 1 that gradient waits for them, once.
+ * Plain epochs (channel/warm_up.h) use a second reduction with the same buckets, but uncompressed. It shares the memory
+ * of the first, so that the first step of such an epoch also sends what the memory held back, and momentum continues
+ * (memory.h). The memories of owners stay with the first reduction until it is used again. The change takes place at
+ * the first gradient of an epoch, when all means of the other reduction are complete; with delay 1 that gradient waits
+ * for them once.
  *
- * Clipping (warm_up.h) needs the norm of the whole gradient, so that nothing is given before all of it is final.
+ * Clipping (channel/warm_up.h) needs the norm of the whole gradient, so then nothing is sent before all of it is final.
  *
- * Stopping. A member that is asked to stop before it begins gradient t says so in its contributions to t, and owners
- * pass it on with the mean: the run ends after t + 1 + delay gradients. All know in time, since none begins that
- * gradient before it has all means of t.
+ * Stopping. A member that is asked to stop before it begins gradient t announces this in its contributions to t, and
+ * owners pass it on with the means: the run ends after t + 1 + delay gradients. All members know this in time, because
+ * none begins that gradient before it has all means of t.
  *
- * How far another rank may be ahead: while this rank lacks a mean of step c, from one slow link, it has contributed
- * steps up to c + delay, so others may have all means of these, and begin step c + 2 delay + 1. So there are 2 (delay +
- * 1) rounds under way at most.
+ * How far ahead another rank can be: while this rank lacks a mean of step c, because of one slow link, it has
+ * contributed steps up to c + delay; so others may have all means of these, and begin step c + 2 delay + 1. So at most
+ * 2 (delay + 1) rounds are in progress.
  */
 #include "exchange/exchange.h"
 #include "codec/kernels.h"
@@ -37,30 +38,30 @@ typedef struct allreduce {
     nw_machine base;
     const nw_params *params;
     nw_layout layout, plain_layout;
-    nw_reduce *reduce;        /* one of these: that of the last gradient */
-    nw_reduce *coded, *plain; /* plain: of epochs that are not compressed; NULL: there are none */
+    nw_reduce *coded, *plain; /* plain: for uncompressed epochs; NULL: there are none */
+    nw_reduce *reduce;        /* the one of these two that the last gradient used */
     int delay;
-    bool in_place;    /* sums are made in the gradient */
-    bool postponed;   /* a gradient is there and waits for means of the other reduction */
-    double clip_norm; /* 0: none */
-    int64_t freeze;   /* batches that are exchanged plainly before momentum travels */
+    bool in_place;    /* sums are made in the gradient vector */
+    bool postponed;   /* a complete gradient waits for means of the other reduction */
+    double clip_norm; /* 0: no clipping */
+    int64_t freeze;   /* memory momentum: gradients are exchanged uncompressed in the first `freeze` batches */
     double *norm_parts;
-    int64_t clipped; /* gradients whose norm was looked at */
+    int64_t clipped; /* gradients whose norm was computed */
     nw_pool *pool;
     float *delayed[2];   /* delay 1: means of even and of odd steps */
-    float *carried;      /* delay 0: a mean that a checkpoint with delay 1 held back, until it is applied */
+    float *carried;      /* delay 0: a mean from a checkpoint of delay 1, until it is applied */
     int64_t step;        /* gradients computed */
     int64_t applied;     /* updates made */
-    int64_t clocks[2];   /* of even and of odd steps: the batch of their learning rate */
-    int64_t held, clock; /* for checkpoints: means that are not applied, and the batch of their learning rate */
+    int64_t clocks[2];   /* batch numbers of even and of odd steps, for their learning rates */
+    int64_t held, clock; /* for checkpoints: means that are not applied yet, and their batch number */
     nw_go go;
-    bool asked; /* for the next gradient */
+    bool asked; /* the next gradient was requested */
     bool applying;
     const void *report;
     nw_count count;
 } allreduce;
 
-enum { PLAIN_CHANNEL = NW_CHANNEL_EXCHANGE + 4 }; /* behind those of rounds of floats */
+enum { PLAIN_CHANNEL = NW_CHANNEL_EXCHANGE + 4 }; /* the numbers before are used by codecs with rounds (summed.h) */
 
 static void say_until(const allreduce *a, int64_t until)
 {
@@ -68,7 +69,7 @@ static void say_until(const allreduce *a, int64_t until)
     if (a->plain) nw_reduce_say(a->plain, until);
 }
 
-/* The run ends earlier than it should, and goes on from there later as if it had not. */
+/* Ends the run early; a later run continues exactly from there. */
 static void stop_at(allreduce *a, int64_t until)
 {
     if (until >= a->go.until) return;
@@ -81,16 +82,16 @@ static nw_status take_message(allreduce *a, nw_actions *actions, nw_message *m)
 {
     int from;
     NW_TRY(nw_machine_sender(&a->base, m, &from));
-    if (m->header->until > 0) stop_at(a, (int64_t)m->header->step + m->header->until); /* a mean that follows says so */
+    if (m->header->until > 0) stop_at(a, (int64_t)m->header->step + m->header->until); /* stop was announced */
     bool plain = a->plain && m->header->channel == PLAIN_CHANNEL;
     NW_TRY(nw_reduce_take(plain ? a->plain : a->coded, actions, m, from));
     if (a->plain) nw_reduce_begin_at(a->reduce == a->plain ? a->coded : a->plain, nw_reduce_completed(a->reduce));
     return NW_OK;
 }
 
-/* ---- gradients are given ----------------------------------------------------------------------------------------- */
+/* ---- contributing gradients -------------------------------------------------------------------------------------- */
 
-/* Shortens the gradient if it is too long: where there is a memory, when it is taken there; else here. */
+/* Computes the clipping factor. The memory applies it to compressed items; here it is applied to all others. */
 static void clip_gradient(allreduce *a, nw_actions *actions)
 {
     float *g = a->params->gradients;
@@ -109,8 +110,8 @@ static void clip_gradient(allreduce *a, nw_actions *actions)
     }
 }
 
-/* Gives what lies at `first` and behind it. False: nothing was given, since means of what came before a
- * change are missing. */
+/* Contributes what lies at or after element `first`. *given is false if nothing was contributed, because the other
+ * reduction is to be used from now on and means of the present one are missing. */
 static nw_status give_gradient(allreduce *a, nw_actions *actions, int64_t clock, size_t first, bool *given)
 {
     nw_memory *memory = nw_reduce_memory(a->coded);
@@ -140,11 +141,11 @@ static nw_status give_rest(allreduce *a, nw_actions *actions, int64_t clock)
 
 /* ---- the state machine ------------------------------------------------------------------------------------------- */
 
-/* What is applied next, if not the gradient vector itself. */
+/* The vector that is applied next; NULL: the gradient vector. */
 static float *held_back(const allreduce *a) { return a->delay ? a->delayed[a->applied & 1] : a->carried; }
 
-/* Gradients that may stay without their update: those that a delay holds back, unless the run drains and is at its
- * end. */
+/* The number of gradients that need not be applied before the next one begins: the delay, but 0 at the end of a run
+ * that drains. */
 static int64_t may_wait(const allreduce *a)
 {
     bool at_end = a->step >= a->go.until && !a->asked;
@@ -164,7 +165,7 @@ static void update(allreduce *a, nw_actions *actions)
     a->applying = true;
 }
 
-/* All that is due for the gradients so far is done. */
+/* Counts a step when everything that is due for its gradient is done. */
 static void count_step(allreduce *a, nw_actions *actions)
 {
     static const int first = 0;
@@ -177,7 +178,7 @@ static void count_step(allreduce *a, nw_actions *actions)
     if (a->base.group.me == 0) nw_actions_add(actions, (nw_action){.kind = NW_ACTION_COUNT, .count = &a->count});
 }
 
-/* What comes next, if anything can. */
+/* Starts the next task, if one can start. */
 static nw_status go_on(allreduce *a, nw_actions *actions)
 {
     if (a->applying || a->asked) return NW_OK;
@@ -264,8 +265,8 @@ static nw_status loaded(nw_machine *m)
     allreduce *a = (allreduce *)m;
     NW_FAIL_IF(m->updates < a->held || m->updates > INT64_MAX / 2 || a->held < 0 || a->held > 1 || a->clock < 0,
                NW_E_FILE,
-               "the checkpoint holds an allreduce after %" PRId64 " gradients, %" PRId64
-               " of them not applied, which is impossible; use an earlier checkpoint",
+               "the checkpoint's state of allreduce is impossible: %" PRId64 " gradients, of which %" PRId64
+               " are not applied; use an earlier checkpoint",
                m->updates, a->held);
     a->step = m->updates;
     a->clipped = a->step;
@@ -283,7 +284,7 @@ static nw_status loaded(nw_machine *m)
 static void allreduce_free(nw_machine *m)
 {
     allreduce *a = (allreduce *)m;
-    nw_reduce_free(a->plain); /* shares a memory */
+    nw_reduce_free(a->plain); /* first, because it uses the other's memory */
     nw_reduce_free(a->coded);
     nw_layout_free(&a->plain_layout);
     nw_layout_free(&a->layout);
@@ -310,8 +311,8 @@ static nw_status find_reduced(const nw_memory_options *o, int delay, bool *reduc
     NW_TRY(nw_memory_find(o->name, &ops));
     NW_FAIL_IF(
         ops->common && delay, NW_E_ARGUMENT,
-        "memory %s begins with the mean of the last gradients, which is not there yet where updates are delayed; "
-        "choose --delay 0",
+        "memory %s needs the mean of the previous gradients, which is not yet there with delayed updates; choose "
+        "--delay 0",
         ops->name);
     *reduced = ops->reduced != NULL;
     return NW_OK;

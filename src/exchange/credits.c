@@ -7,7 +7,7 @@
 static int words_of(const nw_credits *c) { return (c->holders + 63) / 64; }
 static uint64_t *ready_at(const nw_credits *c, int count) { return c->ready + (size_t)count * (size_t)words_of(c); }
 
-/* Takes note of how many a holder has. */
+/* Sets a holder's number of credits. */
 static void set_count(nw_credits *c, int holder, int count)
 {
     uint64_t bit = (uint64_t)1 << (holder % 64);
@@ -20,7 +20,7 @@ static void set_count(nw_credits *c, int holder, int count)
 
 /* ---- the order --------------------------------------------------------------------------------------------------- */
 
-/* Credits before one of that version and holder. */
+/* The number of credits that are sorted before one of that version and holder. */
 static int place_of(const nw_credits *c, int64_t version, int holder)
 {
     int low = 0, high = c->sorted_count;
@@ -37,7 +37,7 @@ static int place_of(const nw_credits *c, int64_t version, int holder)
 
 static void insert(nw_credits *c, int holder, int64_t version)
 {
-    int at = place_of(c, version, holder + 1); /* behind others of its own */
+    int at = place_of(c, version, holder + 1); /* after the holder's others of this version */
     memmove(c->sorted + at + 1, c->sorted + at, (size_t)(c->sorted_count - at) * sizeof *c->sorted);
     c->sorted[at] = (nw_credit){version, holder};
     c->sorted_count++;
@@ -54,7 +54,7 @@ int nw_credits_usable(const nw_credits *c, int64_t version, int64_t bound)
 {
     int i = 0;
     while (i < c->sorted_count && bound - (version + i - c->sorted[i].version) >= 1) i++;
-    return i + 1; /* all before it have slack */
+    return i + 1; /* that one, too: all before it have slack */
 }
 
 int nw_credits_place(const nw_credits *c, int holder) { return place_of(c, c->given[holder * c->most], holder); }
@@ -96,7 +96,7 @@ int nw_credits_next(const nw_credits *c, int first, int count)
 {
     const uint64_t *ready = ready_at(c, count);
     int words = words_of(c);
-    for (int i = 0; i <= words; i++) { /* the first word twice: its upper bits, and at last all */
+    for (int i = 0; i <= words; i++) { /* the first word is read twice: first its upper bits, at the end all */
         int word = (first / 64 + i) % words;
         uint64_t bits = ready[word];
         if (i == 0) bits &= ~(uint64_t)0 << (first % 64);

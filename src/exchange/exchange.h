@@ -1,10 +1,10 @@
 /*
  * Folder src/exchange: how replicas agree: state machines without I/O (none, allreduce, server) and the pipeline below
- * them. They hear events and answer with actions; they call no MPI, read no clock and know no optimizer. May include:
+ * them. They receive events and return actions; they call no MPI, read no clock and know no optimizer. May include:
  * base, param, codec, net, channel.
  *
- * exchange.h - how replicas agree: the exchanges there are, and the pipelines below them. net/machine.h says what they
- * are.
+ * exchange.h - the exchanges (--exchange), the pipeline below them, and their options. net/machine.h defines the
+ * interface.
  *
  *   name        replicas   how                                                                       file
  *   none        1          every gradient is applied at once                                         none.c
@@ -20,55 +20,55 @@
 #include "channel/travel.h"
 #include "net/machine.h"
 
-/* What a server does with a gradient that is older than it should be. */
+/* What a server does about gradients older than max_staleness. */
 typedef enum nw_staleness { NW_STALE_WAIT, NW_STALE_DROP, NW_STALE_WEIGHT } nw_staleness;
-/* What it does against the age of any. */
+/* How it corrects gradients of any age (--server-correction). */
 typedef enum nw_correction { NW_CORRECT_NONE, NW_CORRECT_INVERSE, NW_CORRECT_DC } nw_correction;
 
 typedef struct nw_exchange_options {
     const char *name;
-    nw_group group;          /* who exchanges */
-    const nw_params *params; /* whose gradients are exchanged; outlives the exchange */
+    nw_group group;          /* the members */
+    const nw_params *params; /* this replica's parameters and gradients; must outlive the exchange */
     nw_layout_options
         layout; /* what travels: codecs, scope, bucket_bytes, collective; the exchange fills in the rest */
-    nw_memory_options memory; /* of what codecs do not deliver */
-    nw_pool *pool;            /* encodes and decodes; outlives the exchange. NULL: the calling thread does */
-    int delay;                /* allreduce: 0, or 1 */
+    nw_memory_options memory; /* error memory of compressed tensors */
+    nw_pool *pool;            /* encodes and decodes; must outlive the exchange. NULL: the calling thread does */
+    int delay;                /* allreduce: 0 or 1 steps */
     /* server: */
-    int accumulation;      /* batches that make a gradient: what learning rates are counted in */
-    bool sync;             /* updates are made of one gradient of each worker */
-    int servers;           /* ranks that own parameters, from rank 0 on; 0: 1 */
-    bool server_computes;  /* these ranks are workers as well; always in a world of one */
-    int in_flight;         /* gradients of a worker that are not applied yet, at most; 0: 2, with sync 1 */
-    int64_t max_staleness; /* updates that a gradient may miss; -1: any number */
+    int accumulation;      /* batches per gradient; learning rates depend on the number of batches */
+    bool sync;             /* an update uses one gradient of each worker */
+    int servers;           /* number of ranks that own parameters: ranks 0, 1, ...; 0: 1 */
+    bool server_computes;  /* these ranks are workers, too; always true in a world of one */
+    int in_flight;         /* limit of a worker's gradients that are not applied yet; 0: 2, or 1 with sync */
+    int64_t max_staleness; /* limit of the updates that a gradient may miss; -1: none */
     nw_staleness staleness;
     nw_correction correction;
     double dc_lambda;
-    size_t memory_bytes; /* of gradients that a server holds at most, but for one, which always fits; 0: any number */
-    int64_t deadline_ns; /* after which a worker that says nothing is dropped; 0: never */
-    nw_travel *travel;   /* what encoding costs; outlives the exchange; NULL: nothing is counted */
-    const void *report;  /* of this rank's last gradient, filled by whoever computes; goes where the world is counted */
+    size_t memory_bytes; /* limit of the gradients that a server holds; one gradient always fits; 0: no limit */
+    int64_t deadline_ns; /* a worker that sends nothing for longer is dropped; 0: never */
+    nw_travel *travel;   /* counts the cost of encoding; must outlive the exchange; may be NULL */
+    const void *report;  /* numbers about this rank's last gradient (loss, ...), filled by the worker; sent to rank 0 */
     size_t report_bytes;
 } nw_exchange_options;
 
-/* NW_E_UNKNOWN names the nearest; NW_E_ARGUMENT if the world is not one for it. */
+/* NW_E_UNKNOWN: no exchange has that name. NW_E_ARGUMENT: the options, or the number of ranks, do not fit. */
 nw_status nw_exchange_create(nw_machine **exchange, const nw_exchange_options *options);
-void nw_exchange_free(nw_machine *machine); /* also of a pipeline, with the exchange above it */
+void nw_exchange_free(nw_machine *machine); /* a pipeline is freed with the exchange above it */
 
 /* The exchanges, one file each. */
 nw_status nw_none_create(nw_machine **exchange, const nw_exchange_options *options);
 nw_status nw_allreduce_create(nw_machine **exchange, const nw_exchange_options *options);
 nw_status nw_server_create(nw_machine **exchange, const nw_exchange_options *options);
 
-/* The pipeline of a rank that has all stages (passes.c). Takes over the exchange. */
+/* The pipeline of a rank that has all stages (passes.c). It owns the exchange from now on. */
 nw_status nw_passes_create(nw_machine **pipeline, nw_machine *exchange, const nw_params *params, int accumulation);
 
-/* Of a group with servers: how many members compute, how many serve, and the bytes of gradients that each of these may
- * come to hold of so many parameters. */
+/* For a group with servers: the number of workers, the number of servers, and the most bytes of gradients that a server
+ * can hold for a model of that many floats. */
 int nw_server_workers(const nw_exchange_options *options);
 int nw_server_servers(const nw_exchange_options *options);
 size_t nw_server_holds(const nw_exchange_options *options, size_t floats);
-/* ... and of what workers have of these, where codecs lose something of differences (server_shadows.c). */
+/* The bytes of a server's copies of what each worker has (server_shadows.c); 0 if they are not needed. */
 size_t nw_server_shadow_bytes(const nw_exchange_options *options, const nw_segments *segments);
 
 #endif

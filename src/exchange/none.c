@@ -1,5 +1,5 @@
 /*
- * none.c - a replica alone: gradient, update, gradient, ... What a gradient is averaged with is nothing.
+ * none.c - a single replica: gradient, update, gradient, ... Nothing is exchanged.
  */
 #include "exchange/exchange.h"
 
@@ -11,10 +11,10 @@ typedef struct none {
     const void *report;
     nw_count count;
     nw_go go;
-    bool asked; /* a task is under way */
+    bool asked; /* a task is in progress */
 } none;
 
-/* What comes next, if anything can. */
+/* Starts the next gradient, if one is due. */
 static void go_on(none *n, nw_actions *actions)
 {
     if (n->asked || n->base.updates >= n->go.until) return;
@@ -63,7 +63,8 @@ static nw_status handle(nw_machine *m, const nw_event *event, nw_actions *action
             n->go.until = n->base.updates;
         break;
     case NW_EVENT_MESSAGE:
-        return NW_FAIL(NW_E_MESSAGE, "a message came from rank %u, but replicas do not exchange anything here",
+        return NW_FAIL(NW_E_MESSAGE,
+                       "rank %u sent a message, but --exchange none expects none; give all ranks the same options",
                        event->message->header->from);
     default:
         return NW_OK;
@@ -82,8 +83,7 @@ static const nw_machine_ops ops = {"none", handle, is_quiescent, waits, state, n
 nw_status nw_none_create(nw_machine **out, const nw_exchange_options *o)
 {
     NW_FAIL_IF(o->group.count != 1, NW_E_ARGUMENT,
-               "%d replicas would train apart from each other: choose how they agree with --exchange, for example "
-               "--exchange allreduce",
+               "%d replicas would train without each other; choose how they agree, for example --exchange allreduce",
                o->group.count);
     none *n = calloc(1, sizeof *n);
     NW_FAIL_IF(!n, NW_E_MEMORY, "no memory for an exchange");

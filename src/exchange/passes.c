@@ -2,13 +2,13 @@
  * passes.c - the pipeline of a rank that has all stages: a gradient is `accumulation` passes, forward and backward, one
  * after the other.
  *
- * It stands between the exchange and the driver, hears every event first and hands on what concerns the exchange: of a
- * gradient's passes only the last one's FINAL, and one DONE for the gradient. A gradient that is asked for becomes
- * passes here.
+ * It stands between the exchange and the driver. It turns each gradient that the exchange requests into passes. It
+ * receives every event first, and passes on those that concern the exchange: FINAL of a gradient's last pass only, and
+ * one DONE for the whole gradient.
  *
- * Where ranks go in lockstep, GO says how many batches this rank computes in the run. If these are no multiple of
- * `accumulation` the exchange is told to go one update further, so that it begins one gradient more, and is told when
- * the batches are used up that it is not complete; the next run goes on with it.
+ * If ranks run in lockstep, GO says how many batches this rank computes in the run. If that is not a multiple of
+ * `accumulation`, the exchange is told to go one update further, so that it begins one more gradient. When the batches
+ * are used up, it is told that this gradient is incomplete; the next run continues it.
  */
 #include "exchange/exchange.h"
 
@@ -17,13 +17,13 @@
 
 typedef struct passes {
     nw_machine base;
-    nw_machine_ops ops; /* under the exchange's name */
+    nw_machine_ops ops; /* with the exchange's name */
     nw_machine *exchange;
     const nw_params *params;
     int64_t accumulation;
-    int64_t pending;  /* batches in the gradient that is there and not complete */
-    int64_t left;     /* batches of this run that have not been begun */
-    nw_task gradient; /* that was asked for */
+    int64_t pending;  /* batches in the incomplete gradient */
+    int64_t left;     /* batches of this run that have not begun */
+    nw_task gradient; /* the gradient that was requested */
     bool asked;
 } passes;
 
@@ -42,7 +42,7 @@ static void pass(passes *p, nw_actions *actions)
     if (p->left != INT64_MAX) p->left--;
 }
 
-/* Tells the exchange, and makes passes of a gradient that it asks for. */
+/* Passes an event to the exchange, and replaces a gradient that it requests by its first pass. */
 static nw_status tell_exchange(passes *p, const nw_event *event, nw_actions *actions)
 {
     int kept = actions->count, from = kept;
@@ -52,12 +52,12 @@ static nw_status tell_exchange(passes *p, const nw_event *event, nw_actions *act
         nw_action *a = &actions->at[i];
         if (a->kind == NW_ACTION_TASK && a->task.kind == NW_TASK_GRADIENT) {
             NW_FAIL_IF(p->asked || begins || p->left == 0, NW_E_INTERNAL,
-                       "%s asks for gradient %" PRId64 " while another is under way, or behind the last of the run",
+                       "%s requests gradient %" PRId64 " while another is in progress, or after the last of the run",
                        p->exchange->ops->name, a->task.number);
             p->gradient = a->task;
             begins = true;
-            pass(p, actions);                                    /* behind all others, */
-            actions->at[kept++] = actions->at[--actions->count]; /* and to its place in the order */
+            pass(p, actions);                                    /* appends the action, */
+            actions->at[kept++] = actions->at[--actions->count]; /* which moves to the place of the request */
         } else {
             actions->at[kept++] = *a;
         }
@@ -78,7 +78,8 @@ static nw_status go(passes *p, const nw_event *event, nw_actions *actions)
     return tell_exchange(p, &e, actions);
 }
 
-/* A pass is done: the gradient is, or its next pass is due, or the batches of the run are used up. */
+/* A pass is done: starts the gradient's next pass, or reports that the gradient is done (or that batches are used
+ * up). */
 static nw_status pass_done(passes *p, const nw_event *event, nw_actions *actions)
 {
     bool complete = event->task->completes;
@@ -104,15 +105,15 @@ static nw_status handle(nw_machine *m, const nw_event *event, nw_actions *action
         return go(p, event, actions);
     case NW_EVENT_DONE:
         return event->task->kind == NW_TASK_PASS ? pass_done(p, event, actions) : tell_exchange(p, event, actions);
-    case NW_EVENT_FINAL: /* announced by the pass that completes a gradient only */
+    case NW_EVENT_FINAL: /* comes only from the pass that completes a gradient */
     case NW_EVENT_STOP:
     case NW_EVENT_TIMER:
         return tell_exchange(p, event, actions);
     case NW_EVENT_MESSAGE:
-        NW_FAIL_IF(event->message->header->channel < NW_CHANNEL_EXCHANGE, NW_E_MESSAGE,
-                   "rank %u sent a message of a pipeline to a rank that has all stages; do all ranks have the same "
-                   "options?",
-                   event->message->header->from);
+        NW_FAIL_IF(
+            event->message->header->channel < NW_CHANNEL_EXCHANGE, NW_E_MESSAGE,
+            "rank %u sent a message of a pipeline to a rank that has all stages; give all ranks the same options",
+            event->message->header->from);
         return tell_exchange(p, event, actions);
     default:
         return NW_FAIL(NW_E_INTERNAL, "a pass through all stages sends nothing up or down");
@@ -142,8 +143,8 @@ static nw_status loaded(nw_machine *m)
 {
     passes *p = (passes *)m;
     NW_FAIL_IF(p->pending < 0 || p->pending >= p->accumulation, NW_E_FILE,
-               "the checkpoint holds a gradient of %" PRId64 " batches that is not complete, but %" PRId64
-               " make one; give the same --accumulation-steps",
+               "the checkpoint holds an incomplete gradient of %" PRId64
+               " batches, but --accumulation-steps is %" PRId64 "; give the value of the run that wrote the checkpoint",
                p->pending, p->accumulation);
     if (p->exchange->ops->loaded) NW_TRY(p->exchange->ops->loaded(p->exchange));
     p->base.updates = p->exchange->updates;
@@ -161,7 +162,7 @@ nw_status nw_passes_create(nw_machine **out, nw_machine *exchange, const nw_para
     passes *p = calloc(1, sizeof *p);
     *out = NULL;
     NW_FAIL_IF(!p, NW_E_MEMORY, "no memory for a pipeline");
-    p->base = *exchange; /* what the driver and the run may know of it */
+    p->base = *exchange; /* the properties that the driver and the run read */
     p->ops = (nw_machine_ops){exchange->ops->name, handle, is_quiescent, waits, state, passes_free, loaded};
     p->base.ops = &p->ops;
     p->exchange = exchange;
