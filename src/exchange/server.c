@@ -1,35 +1,36 @@
 /*
- * server.c - ranks that own the parameters, and workers that compute gradients for them without waiting for each other.
+ * server.c - the parameter server: ranks that own the parameters, and workers that compute gradients for them without
+ * waiting for each other.
  *
- * Asynchronously (APAM's Algorithm 1, from the master's view), for k = 1, 2, ...: a gradient g of some worker comes,
+ * Asynchronous (APAM's Algorithm 1, from the master's view), for k = 1, 2, ...: a gradient g arrives from any worker,
  * computed from parameters of an earlier version, and
  *
  *   x(k + 1) = U(x(k), c g)          c = 1, or less for old gradients (below)
  *
- * where U is whatever the optimizer does. Then that worker gets x(k + 1), and a credit for one more gradient. With two
- * credits (`in_flight`) it computes the next one while the last travels. Synchronously an update is made of the mean of
- * one gradient of each worker, added in the order of ranks.
+ * where U is the optimizer's update. Then that worker gets x(k + 1) and a credit for one more gradient. With two
+ * credits (`in_flight`) it computes the next gradient while the last one is being sent. Synchronous: an update uses the
+ * mean of one gradient of each worker, added in the order of ranks.
  *
- * The server gives credits, so that exactly as many updates are made as were asked for, without surplus gradients
- * and without a barrier anywhere: workers that are done early get more to do. At the end of a run, when every credit
- * has been used, all workers get the last parameters, so that all replicas are equal when quiescent, bit for bit.
+ * The server gives exactly as many credits as the remaining updates need, so that there are no surplus gradients and no
+ * barriers: fast workers get more to do. At the end of a run, when every credit has been used, all workers get the last
+ * parameters. So when quiescent all replicas are equal, bit for bit.
  *
- * Messages carry versions: the delay of a gradient is the number of updates since its parameters.
+ * Messages carry versions. The delay of a gradient is the number of updates made since its parameters.
  *
- *   max_staleness N, wait     no update is made that would let another gradient miss more than N: see credits.h
- *   max_staleness N, drop     a gradient that missed more is thrown away, and its credit given anew
+ *   max_staleness N, wait     no update is made that would make another gradient miss more than N: see credits.h
+ *   max_staleness N, drop     a gradient that missed more is discarded, and its credit is given again
  *   max_staleness N, weight   c = (N + 1) / (delay + 1) for a gradient that missed more
  *   correction inverse        c = 1 / (delay + 1)
  *   correction dc             g + lambda g g (x - x_old): delay compensation (Zheng et al. 2017)
- *   memory_bytes B            no more credits than gradients that fit: see server_clients.c
+ *   memory_bytes B            no more credits are outstanding than gradients fit: see server_clients.c
  *
- * Several servers own one range of the parameters each; server 0 gives the credits and says in which order gradients
- * are applied, so that all ranges have one history (server_turns.c). Where copies of all parameters are asked for, they
- * come together at server 0 while all go on: see server_copies.c. A server may be a worker, too: then its own gradients
- * pass the same ways, but not the driver.
+ * If there are several servers, each owns a range of the parameters; server 0 gives the credits and decides in which
+ * order gradients are applied, so that all ranges have the same history (server_updates.c). Snapshots of all parameters
+ * are collected at server 0 while training goes on (server_copies.c). A server may be a worker, too: then its own
+ * messages go through the same functions, but not through the driver.
  *
- * A worker that says nothing for `deadline_ns`, although it has something to do, is dropped, and its work goes to
- * others; it may come back (server_clients.c).
+ * A worker that has something to do and sends nothing for `deadline_ns` is dropped, and its work goes to others; it may
+ * join again (server_clients.c).
  *
  * server_private.h lists messages and state.
  */
@@ -161,15 +162,15 @@ nw_status nw_server_decode_all(server *s, nw_actions *actions, const shards *fro
     return NW_OK;
 }
 
-/* ---- messages that come ------------------------------------------------------------------------------------------ */
+/* ---- received messages ------------------------------------------------------------------------------------------- */
 
-/* What a worker hears; all else is for servers. */
+/* Whether a kind of message is for workers; all others are for servers. */
 static bool is_for_worker(int kind)
 {
     return kind == MODEL || kind == CREDIT || kind == OVER || kind == DROPPED || kind == REFUSED;
 }
 
-/* Who sends what: workers, the first server alone, any server, any member. */
+/* Who may send a kind of message: workers, server 0 only, any server, any member. */
 typedef enum sender { OF_WORKER, OF_FIRST, OF_SERVER, OF_ANY } sender;
 static sender sender_of(int kind)
 {
@@ -190,7 +191,7 @@ static sender sender_of(int kind)
     }
 }
 
-/* Whether a member may send such a message to this one. */
+/* Checks that the sender's and the receiver's roles fit the kind of message. */
 static nw_status check_roles(const server *s, const nw_header *h, int from)
 {
     static const char *const names[] = {"worker", "first server", "server", "member"};
@@ -201,41 +202,42 @@ static nw_status check_roles(const server *s, const nw_header *h, int from)
                                   : true;
     bool to_worker = is_for_worker(h->kind);
     NW_FAIL_IF(!(to_worker ? s->hears : s->serves), NW_E_MESSAGE,
-               "rank %u sent a message of kind %u to rank %d, which is no %s", h->from, h->kind,
+               "rank %u sent a message of kind %u to rank %d, which is not a %s", h->from, h->kind,
                s->base.group.ranks[s->base.group.me], to_worker ? "worker" : "server");
-    NW_FAIL_IF(!may, NW_E_MESSAGE, "rank %u sent a message of kind %u, but is no %s", h->from, h->kind, names[who]);
+    NW_FAIL_IF(!may, NW_E_MESSAGE, "rank %u sent a message of kind %u, but is not a %s", h->from, h->kind, names[who]);
     return NW_OK;
 }
 
 static nw_status check_message(const server *s, const nw_header *h, int from)
 {
     NW_FAIL_IF(h->channel != CHANNEL || h->kind < GRADIENT || h->kind >= KINDS, NW_E_MESSAGE,
-               "rank %u sent a message of kind %u, which a parameter server does not know; do all ranks run the same "
-               "--exchange?",
+               "rank %u sent a message of kind %u, which a parameter server does not know; give all ranks the same "
+               "--exchange",
                h->from, h->kind);
     NW_TRY(check_roles(s, h, from));
     NW_FAIL_IF(h->version > (uint64_t)INT64_MAX / 2 || h->step > (uint64_t)INT64_MAX / 2, NW_E_MESSAGE,
-               "rank %u sent a message of version %" PRIu64 ", step %" PRIu64 ", which cannot be", h->from, h->version,
-               h->step);
+               "rank %u sent a message with impossible numbers: version %" PRIu64 ", step %" PRIu64, h->from,
+               h->version, h->step);
     if (!has_values(h->kind)) return NW_OK;
     NW_TRY(nw_channel_check(&s->up, h));
     NW_FAIL_IF((int)h->part != (h->kind == GRADIENT ? s->base.group.me : from), NW_E_MESSAGE,
-               "rank %u sent part %u of bucket %u, which is not %s", h->from, h->part, h->bucket,
-               h->kind == GRADIENT ? "of this server" : "its own");
+               "rank %u sent part %u of bucket %u, which does not belong to %s", h->from, h->part, h->bucket,
+               h->kind == GRADIENT ? "this server" : "the sender");
     return NW_OK;
 }
 
 static nw_status take_message(server *s, nw_actions *actions, nw_message *m, int from)
 {
     NW_TRY(check_message(s, m->header, from));
-    return is_for_worker(m->header->kind) ? nw_worker_take(s, actions, m, from) : nw_turns_take(s, actions, m, from);
+    return is_for_worker(m->header->kind) ? nw_worker_receive(s, actions, m, from)
+                                          : nw_updates_receive(s, actions, m, from);
 }
 
 /* ---- the state machine ------------------------------------------------------------------------------------------- */
 
 static nw_status go_on(server *s, nw_actions *actions)
 {
-    if (s->serves) NW_TRY(nw_turns_go_on(s, actions));
+    if (s->serves) NW_TRY(nw_updates_go_on(s, actions));
     return s->works ? nw_worker_go_on(s, actions) : NW_OK;
 }
 
@@ -243,18 +245,18 @@ static nw_status go(server *s, nw_actions *actions, const nw_go *go)
 {
     s->snapshots = go->snapshots;
     s->snapshot_count = go->snapshot_count;
-    if (s->hears) { /* before the servers, who may hand out work at once */
+    if (s->hears) { /* before the server's side, which may give work at once */
         s->worker.active = true;
         for (int i = 0; i < s->servers; i++) s->worker.from[i].over = !s->works && i == s->base.group.me;
     }
-    return s->serves ? nw_turns_go(s, actions, go->until) : NW_OK;
+    return s->serves ? nw_updates_go(s, actions, go->until) : NW_OK;
 }
 
-/* Server 0 alone decides how far the run goes. */
+/* Only server 0 decides where the run ends. */
 static nw_status stop(server *s, nw_actions *actions)
 {
     if (s->base.group.me == 0) {
-        nw_turns_stop(s);
+        nw_updates_stop(s);
         return NW_OK;
     }
     return s->hears && s->worker.active ? nw_server_tell(s, actions, 0, STOP, 0, 0) : NW_OK;
@@ -262,7 +264,7 @@ static nw_status stop(server *s, nw_actions *actions)
 
 static nw_status task_done(server *s, nw_actions *actions, const nw_task *task)
 {
-    return task->kind == NW_TASK_GRADIENT ? nw_worker_computed(s, actions) : nw_turns_applied(s, actions);
+    return task->kind == NW_TASK_GRADIENT ? nw_worker_computed(s, actions) : nw_updates_applied(s, actions);
 }
 
 static nw_status take_event(server *s, const nw_event *event, nw_actions *actions)
@@ -274,14 +276,14 @@ static nw_status take_event(server *s, const nw_event *event, nw_actions *action
     case NW_EVENT_STOP:
         return stop(s, actions);
     case NW_EVENT_FINAL:
-        return nw_worker_give(s, actions, event->first);
+        return nw_worker_send(s, actions, event->first);
     case NW_EVENT_DONE:
         return task_done(s, actions, event->task);
     case NW_EVENT_MESSAGE:
         NW_TRY(nw_machine_sender(&s->base, event->message, &from));
         return take_message(s, actions, event->message, from);
     case NW_EVENT_TIMER:
-        return nw_clients_rang(s, actions);
+        return nw_clients_timed_out(s, actions);
     default:
         return NW_OK;
     }
@@ -319,11 +321,11 @@ static void waits(const nw_machine *m, nw_wait *wait)
     }
     for (int i = 0; i < s->servers; i++)
         if (i != s->base.group.me && !s->worker.from[i].over) nw_wait_add(wait, &s->base.group, i);
-    snprintf(wait->what, sizeof wait->what, "parameters after %" PRId64 " gradients, or the end of the run",
+    snprintf(wait->what, sizeof wait->what, "their parameters (this rank has begun %" PRId64 " gradients)",
              s->worker.begun);
 }
 
-/* The number of updates is all that outlives a run, and how many gradients a worker has computed. */
+/* Between runs only these counters and the error memory need to be kept. */
 static void state(nw_machine *m, nw_state *out)
 {
     server *s = (server *)m;
@@ -338,8 +340,8 @@ static nw_status loaded(nw_machine *m)
     server *s = (server *)m;
     int64_t version = m->updates;
     NW_FAIL_IF(version < 0 || version > INT64_MAX / 4, NW_E_FILE,
-               "the checkpoint holds a parameter server after %" PRId64
-               " updates, which is impossible; use an earlier one",
+               "the checkpoint's state of the parameter server is impossible: %" PRId64
+               " updates; use an earlier checkpoint",
                version);
     for (int i = 0; s->hears && i < s->servers; i++) s->worker.from[i].version = version;
     s->master.version = s->master.serial = version;
@@ -352,7 +354,7 @@ static void server_free(nw_machine *m)
 {
     server *s = (server *)m;
     nw_worker_free(s);
-    if (s->serves) nw_turns_free(s);
+    if (s->serves) nw_updates_free(s);
     nw_shadows_free(s);
     nw_clients_free(s);
     nw_channel_free(&s->up);
@@ -385,35 +387,36 @@ static nw_status check_options(const nw_exchange_options *o)
 {
     int servers = nw_server_servers(o);
     NW_FAIL_IF(servers > o->group.count || nw_server_workers(o) < 1, NW_E_ARGUMENT,
-               "%d servers in a world of %d ranks leave nobody to compute; use fewer, or --server-computes", servers,
+               "%d servers in a world of %d ranks leave no worker; use fewer servers, or --server-computes", servers,
                o->group.count);
     NW_FAIL_IF(o->in_flight < 0 || o->in_flight > IN_FLIGHT_MOST, NW_E_ARGUMENT,
-               "%d gradients of a worker under way: there can be 1 to %d", o->in_flight, IN_FLIGHT_MOST);
-    NW_FAIL_IF(
-        o->sync && o->in_flight > 1, NW_E_ARGUMENT,
-        "a synchronous server has one gradient of a worker under way; leave out --in-flight, or use --communication async");
+               "--in-flight is %d; a worker can have 1 to %d gradients in flight", o->in_flight, IN_FLIGHT_MOST);
+    NW_FAIL_IF(o->sync && o->in_flight > 1, NW_E_ARGUMENT,
+               "with a synchronous server each worker has one gradient in flight; leave out --in-flight, or use "
+               "--communication async");
     NW_FAIL_IF(o->sync && (o->max_staleness >= 0 || o->correction != NW_CORRECT_NONE), NW_E_ARGUMENT,
                "with a synchronous server no gradient is stale; --max-staleness and --server-correction are for "
                "--communication async");
     return NW_OK;
 }
 
-/* There are no means over all workers here: momentum of dense items, which allreduce takes from these, is taken on each
- * worker. */
+/* A server makes no means over all workers. So the momentum of dense items, which allreduce computes from means, is
+ * computed by each worker. */
 static nw_status choose_memory(server *s, nw_layout_options *o)
 {
     const nw_memory_ops *ops;
     if (!s->o.memory.name) return NW_OK;
     NW_TRY(nw_memory_find(s->o.memory.name, &ops));
     NW_FAIL_IF(ops->estimates || ops->common, NW_E_ARGUMENT,
-               "memory %s needs means over all ranks, which a server does not make; choose --memory error", ops->name);
+               "memory %s needs means over all ranks, which a server does not compute; choose --memory error",
+               ops->name);
     NW_FAIL_IF(s->o.memory.clip_norm > 0, NW_E_ARGUMENT,
                "--memory-clip-norm is for --exchange allreduce; choose --clip-norm");
     o->remembers = ops->reduced != NULL;
     return NW_OK;
 }
 
-/* Each server's range of the vector, and the buckets, cut where ranges begin. */
+/* Computes each server's range of the vector, and the buckets, which are cut at the bounds of these ranges. */
 static nw_status make_layout(server *s)
 {
     size_t floats = s->params->learned.floats;
@@ -430,7 +433,7 @@ static nw_status make_layout(server *s)
     NW_TRY(nw_layout_check_memory(&s->layout, &s->o.memory));
     for (int b = 0; b < s->layout.count; b++)
         NW_FAIL_IF(s->layout.at[b].summed, NW_E_ARGUMENT,
-                   "codec %s needs means over all ranks, which a server does not make; choose --exchange allreduce",
+                   "codec %s needs means over all ranks, which a server does not compute; choose --exchange allreduce",
                    s->layout.at[b].block.codec->ops->name);
     s->exact = true;
     for (int b = 0; b < s->layout.count; b++) s->exact &= s->layout.at[b].block.codec->exact;
@@ -446,14 +449,14 @@ static nw_status count_shards(server *s)
     s->shard_count = s->layout.count * s->servers;
     for (int i = 0; i < s->shard_count; i++) s->of_server[server_of(s, i)] += floats_of(s, i) > 0;
     for (int i = 0; i < s->servers; i++) {
-        NW_FAIL_IF(s->of_server[i] == 0, NW_E_ARGUMENT, "%zu parameters are too few for %d servers; use fewer of them",
+        NW_FAIL_IF(s->of_server[i] == 0, NW_E_ARGUMENT, "%zu parameters are too few for %d servers; use fewer servers",
                    s->params->learned.floats, s->servers);
         s->present += s->of_server[i];
     }
     return NW_OK;
 }
 
-/* How many gradients of a worker fit what a server may hold, as they are without a codec. */
+/* Computes how many uncompressed gradients fit into the memory that a server may use. */
 static void find_room(server *s)
 {
     size_t most = 0, slots = (size_t)s->workers * (size_t)s->o.in_flight * (s->servers > 1 ? 2 : 1);
@@ -492,7 +495,7 @@ static nw_status make_server(server *s)
     NW_TRY(make_channels(s));
     if (s->serves) NW_TRY(nw_clients_make(s));
     if (s->serves) NW_TRY(nw_shadows_make(s));
-    if (s->serves) NW_TRY(nw_turns_make(s));
+    if (s->serves) NW_TRY(nw_updates_make(s));
     return s->hears ? nw_worker_make(s) : NW_OK;
 }
 

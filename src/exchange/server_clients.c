@@ -1,22 +1,23 @@
 /*
  * server_clients.c - workers as a server sees them: the parameters and credits that they get, and what happens when one
- * is silent and when it comes back. See server.c and server_private.h.
+ * does not answer, and when it comes back. See server.c and server_private.h.
  *
- * Credits (server 0 alone). With V updates made, P credits out and U updates asked for, one more is given while V + P <
- * U: so exactly U updates are made, whatever is thrown away or dropped on the way.
+ * Credits (server 0 only). With V updates made, P credits outstanding and U updates wanted, one more credit is given
+ * while V + P < U. So exactly U updates are made, however many gradients are discarded or workers dropped.
  *
- * Room. A credit is a promise to hold the gradient that comes of it. So where memory is bounded, the gradients that
- * credits are out for, and those that the slowest of the other servers still holds, are never more than there is room
- * for; workers take turns then, each gets its credit behind all others. Synchronously, an update is made of several turns:
- * gradients of as many workers as there is room for are added, and then the next ones are asked for, in the order of
- * ranks, so that sums have the same bits. One gradient always fits, and nothing but a gradient makes room: nobody waits
- * for ever. (Other servers may hold gradients of a dropped worker on top, until it is back or the run is over.)
+ * Bounded memory. A credit is a promise to store the gradient that is computed for it. So the number of outstanding
+ * credits, plus the gradients that the slowest of the other servers still holds, never exceeds what fits into memory;
+ * workers then get their credits in rotation. Synchronous: the gradients of as many workers as fit are added, then the
+ * next workers get credits, in the order of ranks, so that the sum has the same bits as without the bound. One gradient
+ * always fits, and every gradient that is used makes room for another, so no worker waits for ever. (Other servers may
+ * hold gradients of a dropped worker in addition, until it joins again or the run is over.)
  *
- * Silence. A worker that has a credit and says nothing for `deadline_ns` of the server's own time is dropped: its
- * credits are given to others, nobody waits for it, and what it sends is ignored. Other servers are told, since a turn
- * may lack its shards. When it says something again it is told so, forgets what it had, and joins as one that has
- * nothing. Joining takes effect at once, or, between two runs, when the next one begins. A server cannot be dropped: if
- * workers are silent because another server is, the run fails and names it.
+ * Timeouts. A worker that has a credit and sends nothing for `deadline_ns` (measured while the server itself runs) is
+ * dropped: its credits go to others, nobody waits for it, and what it sends is ignored. The other servers are told,
+ * because an order UPDATE may name a gradient whose shards they will never get. When the worker sends something again,
+ * it is told that it was dropped; it forgets its work and joins again like a new worker, at once, or, between two runs,
+ * when the next one begins. A server cannot be dropped: if workers are silent because another server is, the run fails
+ * and names that server.
  */
 #include "exchange/server_private.h"
 
@@ -28,9 +29,9 @@
 
 static int rank_of(const server *s, int member) { return s->base.group.ranks[member]; }
 
-/* ---- parameters go out ------------------------------------------------------------------------------------------- */
+/* ---- sending parameters ------------------------------------------------------------------------------------------ */
 
-/* The present parameters as messages, which all who get this version share. */
+/* Encodes the present parameters once; all workers that get this version share the messages. */
 static nw_status encode_model(server *s, nw_actions *actions, nw_plain plain)
 {
     master *m = &s->master;
@@ -45,7 +46,7 @@ static nw_status send_model(server *s, nw_actions *actions, int to)
     return NW_OK;
 }
 
-/* Keeps what the worker computes from. */
+/* For dc-asgd: keeps the parameters that the worker computes from. */
 static nw_status keep_backup(server *s, nw_actions *actions, client *c)
 {
     master *m = &s->master;
@@ -82,8 +83,8 @@ nw_status nw_clients_update(server *s, nw_actions *actions, client *c)
 {
     if (c->has == s->master.version && c->backup_count > 0) return NW_OK;
     bool sends = c->has != s->master.version && !is_own(s, c);
-    if (sends && s->shadowed) NW_TRY(nw_shadows_send(s, actions, c)); /* what it has then is what is backed up */
-    if (!is_own(s, c)) NW_TRY(keep_backup(s, actions, c));            /* of its own role when that begins to compute */
+    if (sends && s->shadowed) NW_TRY(nw_shadows_send(s, actions, c)); /* first, because the backup is the new shadow */
+    if (!is_own(s, c)) NW_TRY(keep_backup(s, actions, c));            /* for the own role: nw_clients_own_begins */
     c->has = sends ? s->master.version : c->has;
     if (!sends || s->shadowed) return NW_OK;
     NW_TRY(encode_model(s, actions, NW_CODED));
@@ -96,10 +97,10 @@ nw_status nw_clients_own_begins(server *s, nw_actions *actions)
     return keep_backup(s, actions, client_of(s, s->base.group.me));
 }
 
-/* ---- work goes out ----------------------------------------------------------------------------------------------- */
+/* ---- giving credits ---------------------------------------------------------------------------------------------- */
 
-/* A header for each of the other servers. */
-static nw_status tell_fellows(server *s, nw_actions *actions, int kind, int member, int64_t step)
+/* Sends an order about a worker to each of the other servers. */
+static nw_status tell_peers(server *s, nw_actions *actions, int kind, int member, int64_t step)
 {
     for (int i = 1; i < s->servers; i++) {
         nw_message *message;
@@ -110,14 +111,14 @@ static nw_status tell_fellows(server *s, nw_actions *actions, int kind, int memb
     return NW_OK;
 }
 
-/* Whether every server can hold one gradient more. */
+/* Whether every server can store one more gradient. */
 static bool has_room(const server *s)
 {
     const master *m = &s->master;
     int64_t behind = 0;
     if (s->room == INT_MAX) return true;
     for (int i = 1; i < s->servers; i++)
-        if (m->done - m->fellows[i].taken > behind) behind = m->done - m->fellows[i].taken;
+        if (m->done - m->peers[i].taken > behind) behind = m->done - m->peers[i].taken;
     return m->credits.out + behind < s->room;
 }
 
@@ -132,7 +133,7 @@ static bool may_give_credit(const server *s)
 static nw_status give_credit(server *s, nw_actions *actions, client *c)
 {
     master *m = &s->master;
-    NW_TRY(tell_fellows(s, actions, GIVE, c->member, m->serial));
+    NW_TRY(tell_peers(s, actions, PUSH, c->member, m->serial));
     NW_TRY(nw_clients_update(s, actions, c));
     if (credits_of(s, c) == c->waiting) c->heard_ns = s->now_ns;
     nw_credits_give(&m->credits, number_of(s, c), m->version);
@@ -140,7 +141,7 @@ static nw_status give_credit(server *s, nw_actions *actions, client *c)
     return nw_server_tell(s, actions, c->member, CREDIT, m->serial++, m->version);
 }
 
-/* The next worker that has had no credit for this update; -1: there is none. */
+/* The next worker that has had no credit for this update yet; -1: there is none. */
 static int next_together(const server *s)
 {
     int next = nw_credits_next(&s->master.credits, s->master.next, 0);
@@ -152,7 +153,7 @@ bool nw_clients_more(const server *s)
     return s->room < INT_MAX && s->master.next < s->workers && next_together(s) >= 0;
 }
 
-/* If it is synchronous, all begin together, or as many as there is room for. */
+/* Synchronous: all workers get a credit at the same time, or as many as gradients fit. */
 static nw_status give_credits_together(server *s, nw_actions *actions)
 {
     master *m = &s->master;
@@ -166,15 +167,15 @@ static nw_status give_credits_together(server *s, nw_actions *actions)
     return NW_OK;
 }
 
-/* One each, then the next one each, as long as there is something to do. */
+/* Every worker gets its first credit before any gets a second one, and so on. */
 nw_status nw_clients_give_credits(server *s, nw_actions *actions)
 {
     master *m = &s->master;
-    bool changing = actions->running && actions->running->kind == NW_TASK_UPDATE; /* what would be sent */
+    bool changing = actions->running && actions->running->kind == NW_TASK_UPDATE; /* the parameters */
     if (changing || m->told) return NW_OK;
     if (s->sync) return give_credits_together(s, actions);
     for (int round = 0; round < s->o.in_flight && may_give_credit(s);) {
-        int next = nw_credits_next(&m->credits, m->turn, round);
+        int next = nw_credits_next(&m->credits, m->first_served, round);
         if (next < 0)
             round++;
         else
@@ -183,7 +184,7 @@ nw_status nw_clients_give_credits(server *s, nw_actions *actions)
     return NW_OK;
 }
 
-/* ---- runs begin and end ------------------------------------------------------------------------------------------ */
+/* ---- begin and end of a run -------------------------------------------------------------------------------------- */
 
 nw_status nw_clients_go(server *s, nw_actions *actions)
 {
@@ -197,11 +198,11 @@ nw_status nw_clients_go(server *s, nw_actions *actions)
         if (!is_own(s, c)) NW_TRY(keep_backup(s, actions, c));
     }
     for (int i = 1; i < s->servers && is_first(s); i++)
-        m->fellows[i] = (fellow){.version = m->version, .heard_ns = s->now_ns};
+        m->peers[i] = (peer){.version = m->version, .heard_ns = s->now_ns};
     return NW_OK;
 }
 
-/* With the members that are dropped. */
+/* Sends OVER with the list of dropped members. */
 static nw_status send_over(server *s, nw_actions *actions, int to)
 {
     master *m = &s->master;
@@ -218,7 +219,7 @@ static nw_status send_over(server *s, nw_actions *actions, int to)
     return nw_server_send(s, actions, to, message);
 }
 
-/* The last parameters, exactly, so that all are equal when quiescent. */
+/* Sends the exact last parameters, so that all replicas are equal when quiescent. */
 static nw_status send_last(server *s, nw_actions *actions, client *c)
 {
     master *m = &s->master;
@@ -239,11 +240,11 @@ nw_status nw_clients_end_run(server *s, nw_actions *actions)
     if (!s->exact) nw_shards_drop(&m->model, s->shard_count);
     for (int i = 0; i < s->workers; i++) {
         if (m->clients[i].dropped)
-            nw_turns_purge(s, &m->clients[i]);
+            nw_updates_purge(s, &m->clients[i]);
         else
             NW_TRY(send_last(s, actions, &m->clients[i]));
     }
-    for (int i = 0; s->first_worker > 0 && i < s->servers; i++) { /* those who do not work have had nothing yet */
+    for (int i = 0; s->first_worker > 0 && i < s->servers; i++) { /* servers that are not workers */
         if (i == s->base.group.me) continue;
         NW_TRY(encode_model(s, actions, NW_PLAINLY));
         NW_TRY(send_model(s, actions, i));
@@ -255,9 +256,9 @@ nw_status nw_clients_end_run(server *s, nw_actions *actions)
     return NW_OK;
 }
 
-/* ---- silence and return ------------------------------------------------------------------------------------------ */
+/* ---- dropping workers, and their return -------------------------------------------------------------------------- */
 
-/* What it was asked for and what came of it half. */
+/* Frees the gradient that is being received. */
 static void forget_work(server *s, client *c)
 {
     nw_shards_drop(&c->coming.shards, s->shard_count);
@@ -283,7 +284,7 @@ nw_status nw_clients_forget(server *s, nw_actions *actions, client *c)
 
 nw_status nw_clients_join(server *s, nw_actions *actions, client *c, int64_t least)
 {
-    nw_turns_purge(s, c);
+    nw_updates_purge(s, c);
     set_dropped(s, c, false);
     c->joins = false;
     if (is_first(s)) nw_credits_open(&s->master.credits, number_of(s, c));
@@ -299,7 +300,7 @@ nw_status nw_clients_join(server *s, nw_actions *actions, client *c, int64_t lea
 nw_status nw_clients_return(server *s, nw_actions *actions, client *c, bool joins)
 {
     master *m = &s->master;
-    if (joins && !m->active) { /* when the next run begins */
+    if (joins && !m->active) { /* between two runs: it joins when the next one begins */
         c->joins = true;
         return NW_OK;
     }
@@ -308,55 +309,53 @@ nw_status nw_clients_return(server *s, nw_actions *actions, client *c, bool join
         c->told = true;
         return nw_server_tell(s, actions, c->member, DROPPED, c->came, 0);
     }
-    NW_TRY(tell_fellows(s, actions, JOINED, c->member, m->serial));
+    NW_TRY(tell_peers(s, actions, JOINED, c->member, m->serial));
     return nw_clients_join(s, actions, c, m->serial);
 }
 
-/* A worker is silent. */
+/* Drops a worker whose deadline has passed. */
 static nw_status drop_worker(server *s, nw_actions *actions, client *c)
 {
     master *m = &s->master;
     m->owed -= credits_of(s, c) - c->waiting;
-    nw_credits_close(&m->credits, number_of(s, c), c->waiting); /* what is here is still applied */
+    nw_credits_close(&m->credits, number_of(s, c), c->waiting); /* gradients in the queue are still applied */
     NW_TRY(nw_clients_forget(s, actions, c));
-    NW_TRY(tell_fellows(s, actions, CANCEL, c->member, 0));
+    NW_TRY(tell_peers(s, actions, CANCEL, c->member, 0));
     NW_FAIL_IF(m->dropped_count == s->workers, NW_E_PEER,
-               "rank %d, the last worker, has been silent for %.1f s; --timeout sets how long it may be",
-               rank_of(s, c->member), (double)(s->now_ns - c->heard_ns) * 1e-9);
+               "rank %d, the last worker, has sent nothing for %.1f s; --timeout sets the limit", rank_of(s, c->member),
+               (double)(s->now_ns - c->heard_ns) * 1e-9);
     return NW_OK;
 }
 
-/* Another server that has not made so many updates yet; of several, the one that was silent longest. 0: there is
- * none. */
+/* Another server that has made fewer than `version` updates; of several, the one that was silent longest. 0: none. */
 static int server_behind(const server *s, int64_t version)
 {
     const master *m = &s->master;
     int found = 0;
     for (int i = 1; is_first(s) && i < s->servers; i++)
-        if (m->fellows[i].version < version && (!found || m->fellows[i].heard_ns < m->fellows[found].heard_ns))
-            found = i;
+        if (m->peers[i].version < version && (!found || m->peers[i].heard_ns < m->peers[found].heard_ns)) found = i;
     return found;
 }
 
-/* When a worker has been silent for too long. One that cannot have its model yet is excused, and that server has to say
- * something instead. */
+/* The time at which a worker is dropped. If the worker still waits for parameters of a slower server, *server_index is
+ * that server, and the deadline is the server's. */
 static int64_t deadline_of(const server *s, const client *c, int *server_index)
 {
     if (c->dropped || is_own(s, c) || credits_of(s, c) == c->waiting) return NW_NO_TIMER;
     *server_index = server_behind(s, nw_credits_last(&s->master.credits, number_of(s, c)));
-    return s->o.deadline_ns + (*server_index ? s->master.fellows[*server_index].heard_ns : c->heard_ns);
+    return s->o.deadline_ns + (*server_index ? s->master.peers[*server_index].heard_ns : c->heard_ns);
 }
 
 void nw_clients_hear_server(server *s, int server_index, int64_t version, int64_t taken)
 {
     master *m = &s->master;
-    int64_t before = m->fellows[server_index].version;
-    m->fellows[server_index] = (fellow){.version = version, .taken = taken, .heard_ns = s->now_ns};
+    int64_t before = m->peers[server_index].version;
+    m->peers[server_index] = (peer){.version = version, .taken = taken, .heard_ns = s->now_ns};
     for (int i = nw_credits_since(&m->credits, before); i < m->credits.sorted_count; i++)
-        m->clients[m->credits.sorted[i].holder].heard_ns = s->now_ns; /* who waited for it has its time from now on */
+        m->clients[m->credits.sorted[i].holder].heard_ns = s->now_ns; /* it waited for that server until now */
 }
 
-nw_status nw_clients_rang(server *s, nw_actions *actions)
+nw_status nw_clients_timed_out(server *s, nw_actions *actions)
 {
     master *m = &s->master;
     m->timer = NW_NO_TIMER;
@@ -366,28 +365,28 @@ nw_status nw_clients_rang(server *s, nw_actions *actions)
         if (deadline_of(s, c, &behind) > s->now_ns) continue;
         NW_FAIL_IF(
             behind, NW_E_PEER,
-            "rank %d, a server, has said nothing for %.1f s, and a server cannot be replaced; --timeout sets how "
-            "long",
-            rank_of(s, behind), (double)(s->now_ns - m->fellows[behind].heard_ns) * 1e-9);
+            "rank %d, a server, has sent nothing for %.1f s, and a server cannot be replaced; --timeout sets the limit",
+            rank_of(s, behind), (double)(s->now_ns - m->peers[behind].heard_ns) * 1e-9);
         NW_TRY(drop_worker(s, actions, c));
     }
     return NW_OK;
 }
 
-/* Before this no other server's silence can be too long. */
+/* The earliest deadline of another server. */
 static int64_t servers_deadline(const server *s)
 {
     int64_t first = NW_NO_TIMER;
     for (int i = 1; i < s->servers; i++) {
-        const fellow *f = &s->master.fellows[i];
+        const peer *f = &s->master.peers[i];
         if (f->version < s->master.version && s->o.deadline_ns + f->heard_ns < first)
             first = s->o.deadline_ns + f->heard_ns;
     }
     return first;
 }
 
-/* Workers' deadlines only move on: a timer that is set rings early enough, and then they are looked at again. Those of
- * other servers may be nearer, if a credit was given since that waits for one. */
+/* Sets the timer to the earliest deadline. Deadlines of workers only move later, so a timer that is set never fires too
+ * late; when it fires, deadlines are computed again. A deadline of another server can become earlier, when a credit was
+ * given that waits for that server. */
 void nw_clients_set_timer(server *s, nw_actions *actions)
 {
     master *m = &s->master;
@@ -415,7 +414,7 @@ void nw_clients_waits(const server *s, nw_wait *wait)
     if (!is_first(s) && m->active && !m->orders) nw_wait_add(wait, &s->base.group, 0);
     if (behind) nw_wait_add(wait, &s->base.group, behind);
     for (int i = 1; is_first(s) && !behind && !has_room(s) && i < s->servers; i++)
-        if (m->fellows[i].taken < m->done) nw_wait_add(wait, &s->base.group, i); /* it has to make room */
+        if (m->peers[i].taken < m->done) nw_wait_add(wait, &s->base.group, i); /* it has to make room */
     for (int i = 0; m->active && wait->count == 0 && i < s->workers; i++) {
         const client *c = &m->clients[i];
         bool owes = is_first(s) ? credits_of(s, c) > c->waiting : c->waiting == 0;
@@ -431,7 +430,7 @@ nw_status nw_clients_make(server *s)
     master *m = &s->master;
     m->timer = NW_NO_TIMER;
     NW_NEW(m->clients, s->workers, "%d workers", s->workers);
-    NW_NEW(m->fellows, s->servers, "%d workers", s->workers);
+    NW_NEW(m->peers, s->servers, "%d workers", s->workers);
     NW_TRY(nw_credits_make(&m->credits, s->workers, s->o.in_flight));
     NW_TRY(nw_shards_make(&m->model, s->shard_count));
     for (int i = 0; i < s->workers; i++) {
@@ -456,5 +455,5 @@ void nw_clients_free(server *s)
     nw_shards_free(&m->model, s->shard_count);
     nw_credits_free(&m->credits);
     free(m->clients);
-    free(m->fellows);
+    free(m->peers);
 }

@@ -1,19 +1,19 @@
 /*
- * server_copies.c - all parameters as they were after N updates, brought together at rank 0 while several servers go
- * on. See server.c and server_private.h.
+ * server_copies.c - snapshots of all parameters after N updates, collected at rank 0 while several servers go on. See
+ * server.c and server_private.h.
  *
- * Every server counts the updates of its range, and knows beforehand after which of them a copy is due
- * (nw_go.snapshots). Then it sends its range to rank 0, exactly, behind the answer to the worker, and goes on. Rank 0
- * puts the ranges together, its own among them. When all are there it hands them over (SNAPSHOT) and tells the servers
- * (TAKEN). One server has all parameters anyway. So a copy is the parameters after N updates.
+ * Every server counts the updates of its range, and knows beforehand after which of them a snapshot is due
+ * (nw_go.snapshots). After such an update it answers the worker, sends its exact range to rank 0 (COPY), and goes on.
+ * Rank 0 collects the ranges and its own. When all have arrived, it emits SNAPSHOT and confirms it to the servers
+ * (TAKEN). With a single server nothing needs to be collected.
  *
- * Bound. A server makes no update behind which a copy is due while COPIES_MOST of its copies are not taken. Messages
- * from one rank to another keep their order, so copies are completed in theirs, and all that are under way are among
- * the COPIES_MOST that follow the last complete one: rank 0 needs as many vectors, which it takes when they are first
- * used. Nobody waits for ever: whoever waits has made more updates than the first copy that is not taken needs, and the
- * gradients of these went to all servers.
+ * Bounded memory. A server does not make an update after which a snapshot is due while COPIES_MOST of its snapshots are
+ * not confirmed. Messages between two ranks keep their order, so snapshots are completed in order, and those in
+ * progress are among the COPIES_MOST that follow the last complete one: rank 0 needs that many vectors, which it
+ * allocates when they are first used. No server waits for ever: a server that waits has made all updates that the first
+ * unconfirmed snapshot needs, and their gradients went to all servers.
  *
- * When quiescent no copy is under way: a server is not idle until its copies are taken.
+ * When quiescent, no snapshot is in progress, because a server is not quiescent until its snapshots are confirmed.
  */
 #include "exchange/server_private.h"
 
@@ -35,7 +35,7 @@ static bool is_due(const server *s, int64_t updates)
     return low < s->snapshot_count && s->snapshots[low] == updates;
 }
 
-/* Of one server: the count, and the snapshot that belongs to it. */
+/* Emits COUNT, and, if there is only one server, the snapshot that is due. */
 nw_status nw_copies_count(server *s, nw_actions *actions)
 {
     const master *m = &s->master;
@@ -49,7 +49,7 @@ bool nw_copies_hold(const server *s) { return s->master.copying == COPIES_MOST &
 
 /* ---- at rank 0 --------------------------------------------------------------------------------------------------- */
 
-/* Whether a server can be that far by now: workers have at most `in_flight` gradients that only some have applied. */
+/* Whether another server can have made that many updates: it can be ahead by the gradients in flight only. */
 static bool is_expected(const server *s, int64_t version)
 {
     const master *m = &s->master;
@@ -64,7 +64,7 @@ static nw_status make_room(const server *s, copy *c)
     return NW_OK;
 }
 
-/* The copy of that version; with its first shard it begins. */
+/* Finds the snapshot of that version, or begins it. */
 static nw_status find(server *s, uint32_t from, int64_t version, copy **found)
 {
     *found = NULL;
@@ -75,14 +75,13 @@ static nw_status find(server *s, uint32_t from, int64_t version, copy **found)
         if (is_it) return NW_OK;
     }
     NW_FAIL_IF(!*found || !is_expected(s, version), NW_E_MESSAGE,
-               "rank %u sent a copy of its parameters after %" PRId64 " updates that nobody asked it for", from,
-               version);
+               "rank %u sent a snapshot of its parameters after %" PRId64 " updates, which is not due", from, version);
     NW_TRY(make_room(s, *found));
     (*found)->version = version;
     return NW_OK;
 }
 
-/* A shard is in its place. */
+/* Counts a shard that has arrived; the last one completes the snapshot. */
 static nw_status count_shard(server *s, nw_actions *actions, copy *c, int index)
 {
     master *m = &s->master;
@@ -121,10 +120,11 @@ static nw_status take_shard(server *s, nw_actions *actions, const nw_message *me
     int index = shard_of(s, h->bucket, h->part);
     copy *c;
     NW_FAIL_IF(s->base.group.me != 0 || from == 0, NW_E_MESSAGE,
-               "rank %u sent a copy of its parameters to server %d; copies go to the first", h->from, s->base.group.me);
+               "rank %u sent a snapshot of its parameters to server %d; only server 0 collects them", h->from,
+               s->base.group.me);
     NW_TRY(find(s, h->from, (int64_t)h->version, &c));
     NW_FAIL_IF(c->has[index] || h->codec != NW_CODEC_NONE, NW_E_MESSAGE,
-               "rank %u sent bucket %u of its copy of version %" PRIu64 " twice, or not exactly", h->from, h->bucket,
+               "rank %u sent bucket %u of the snapshot of version %" PRIu64 " twice, or compressed", h->from, h->bucket,
                h->version);
     NW_TRY(nw_server_decode(s, actions, message, c->values, NW_AT_FIRST, false));
     return count_shard(s, actions, c, index);
@@ -132,7 +132,7 @@ static nw_status take_shard(server *s, nw_actions *actions, const nw_message *me
 
 /* ---- at every server --------------------------------------------------------------------------------------------- */
 
-nw_status nw_copies_give(server *s, nw_actions *actions)
+nw_status nw_copies_send(server *s, nw_actions *actions)
 {
     master *m = &s->master;
     if (s->servers == 1 || !is_due(s, m->version)) return NW_OK;
@@ -146,12 +146,12 @@ nw_status nw_copies_give(server *s, nw_actions *actions)
     return NW_OK;
 }
 
-nw_status nw_copies_take(server *s, nw_actions *actions, const nw_message *message, int from)
+nw_status nw_copies_receive(server *s, nw_actions *actions, const nw_message *message, int from)
 {
     const nw_header *h = message->header;
     if (h->kind == COPY) return take_shard(s, actions, message, from);
     NW_FAIL_IF(s->base.group.me == 0 || from != 0 || s->master.copying == 0, NW_E_MESSAGE,
-               "rank %u has taken a copy of version %" PRIu64 " that server %d did not give", h->from, h->version,
+               "rank %u confirmed a snapshot of version %" PRIu64 " that server %d did not send", h->from, h->version,
                s->base.group.me);
     s->master.copying--;
     return NW_OK;
@@ -160,7 +160,7 @@ nw_status nw_copies_take(server *s, nw_actions *actions, const nw_message *messa
 void nw_copies_waits(const server *s, nw_wait *wait)
 {
     const master *m = &s->master;
-    const copy *c = NULL; /* the oldest */
+    const copy *c = NULL; /* the oldest in progress */
     for (int i = 0; i < COPIES_MOST; i++)
         if (m->all[i].here > 0 && (!c || m->all[i].version < c->version)) c = &m->all[i];
     if (s->base.group.me != 0) nw_wait_add(wait, &s->base.group, 0);
@@ -170,8 +170,7 @@ void nw_copies_waits(const server *s, nw_wait *wait)
             missing += server_of(s, i) == rank && floats_of(s, i) > 0 && !c->has[i];
         if (missing > 0) nw_wait_add(wait, &s->base.group, rank);
     }
-    snprintf(wait->what, sizeof wait->what, "copies of the parameters for rank 0, after %" PRId64 " updates",
-             m->version);
+    snprintf(wait->what, sizeof wait->what, "a snapshot of the parameters, after %" PRId64 " updates", m->version);
 }
 
 void nw_copies_free(server *s)

@@ -1,23 +1,23 @@
 /*
- * server_shadows.c - what each worker has of the parameters, as its server knows it, where codecs lose something on the
- * way down. See server.c and server_private.h.
+ * server_shadows.c - sends parameters to workers as compressed differences. For each worker the server keeps a shadow:
+ * the parameters as that worker has them. See server.c and server_private.h.
  *
- * Codecs that choose among values, or take their scale from the largest, make little of parameters, but much of how they
- * changed. So a server keeps a shadow of what each worker has, w, and sends the coded difference from its x:
+ * Sparsifying and quantising codecs would destroy parameters, but they suit the changes of parameters. So a server
+ * keeps the shadow w of each worker and sends the compressed difference from its parameters x:
  *
  *   d = C(x - w),   w := w + d   on both sides, in the same f32 operations, so that both are equal bit for bit.
  *
- * What C loses is in x - w the next time: it needs no memory (this is EF21, Richtarik et al. 2021). Buckets of none, fp16
- * and bf16 are sent as they are. When quiescent all have x exactly: shadows are not saved. A worker that comes back gets
- * x exactly, and its shadow is that.
+ * What C loses is part of x - w the next time, so no error memory is needed (this is EF21, Richtarik et al. 2021).
+ * Buckets of the codecs none, fp16 and bf16 are sent directly. When quiescent all workers have x exactly, so shadows
+ * are not saved. A worker that joins again gets x exactly, and its shadow is set to x.
  *
- * Memory: one range of the parameters for each worker, which nw_server_shadow_bytes tells before it is taken.
+ * Memory: one range of the parameters for each worker; nw_server_shadow_bytes computes it before it is allocated.
  */
 #include "exchange/server_private.h"
 
 #include <stdlib.h>
 
-/* Whether a bucket goes down as a difference. */
+/* Whether a bucket is sent to workers as a difference. */
 static bool is_difference(const server *s, int bucket)
 {
     const nw_codec *codec = s->layout.at[bucket].block.codec;
@@ -40,7 +40,7 @@ nw_status nw_shadows_make(server *s)
     NW_NEW(m->difference, s->params->learned.floats, "%zu parameters", s->params->learned.floats);
     for (int i = 0; i < s->workers; i++)
         if (!is_own(s, &m->clients[i]))
-            NW_NEW(m->clients[i].shadow, floats, "%zu parameters as worker %d of %d has them", floats, i, s->workers);
+            NW_NEW(m->clients[i].shadow, floats, "a copy of %zu parameters for worker %d of %d", floats, i, s->workers);
     return NW_OK;
 }
 
@@ -50,7 +50,7 @@ void nw_shadows_free(server *s)
     free(s->master.difference);
 }
 
-/* The worker has the parameters exactly. */
+/* Sets the worker's shadow to the parameters. */
 void nw_shadows_are_exact(server *s, nw_actions *actions, client *c)
 {
     for (int b = 0; c->shadow && b < s->layout.count; b++) {
@@ -65,7 +65,7 @@ void nw_shadows_are_exact(server *s, nw_actions *actions, client *c)
     }
 }
 
-/* Into `difference`, where tiles lie in the vector: x - w, or w itself. */
+/* Writes x - w, or w itself, to `difference`, which is indexed as the parameters. */
 static void fill(const server *s, const nw_block *part, const client *c, bool itself)
 {
     for (int t = 0; t < part->tile_count; t++) {
@@ -76,7 +76,7 @@ static void fill(const server *s, const nw_block *part, const client *c, bool it
     }
 }
 
-/* One bucket of what brings a worker up to date, and its shadow. */
+/* Encodes the difference of one bucket, and updates the worker's shadow. */
 static nw_status encode_difference(server *s, nw_actions *actions, client *c, int bucket, nw_message **out)
 {
     const nw_block *part = &s->down.parts[bucket];

@@ -1,10 +1,10 @@
 /*
  * server_worker.c - a rank that computes gradients for a parameter server. See server_private.h.
  *
- * It computes whenever it has a credit, and starts with the newest parameters that have come from all servers, of one
- * version. Shards of the gradient leave as soon as they are final. Parameters that come while it computes wait: a
- * gradient is taken at one version from its beginning to its end. A rank that is a server, too, has its own range in
- * place, as new as it is.
+ * It computes a gradient whenever it has a credit, from the newest version of the parameters that it has from all
+ * servers. Shards of the gradient are sent as soon as they are final. Parameters that arrive during the computation
+ * wait until its end, so that a gradient uses one version throughout. A rank that is also a server uses its own range
+ * in place.
  */
 #include "exchange/server_private.h"
 
@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- parameters that come ---------------------------------------------------------------------------------------- */
+/* ---- receiving parameters ---------------------------------------------------------------------------------------- */
 
-/* Forgets the models that are not newer than a version, which has become the one in place. */
+/* Releases the models that are not newer than the version in use. */
 static void drop_ready(server *s, source *from, int64_t version)
 {
     while (from->ready_count > 0 && from->ready[0].version <= version) {
@@ -25,7 +25,7 @@ static void drop_ready(server *s, source *from, int64_t version)
     }
 }
 
-/* Whether a model says how the parameters differ from those before it, in any of its shards. */
+/* Whether any shard of a model is a difference from the model before it. */
 static bool has_differences(const server *s, const shards *model)
 {
     for (int i = 0; i < s->shard_count; i++)
@@ -33,7 +33,7 @@ static bool has_differences(const server *s, const shards *model)
     return false;
 }
 
-/* Shards that are differences are added, others take the place of what was there. */
+/* Writes a model to the parameters: differences are added, other shards replace the range. */
 static nw_status decode_model(server *s, nw_actions *actions, const shards *model)
 {
     for (int i = 0; i < s->shard_count; i++) {
@@ -61,13 +61,13 @@ static bool has_version(const source *from, int64_t version)
     return has;
 }
 
-/* The newest version that has come from all servers but this rank itself; -1: there is none. */
+/* The newest version that has arrived from all other servers; -1: there is none. */
 static int64_t newest_version(const server *s)
 {
     const worker *w = &s->worker;
-    int first = s->base.group.me == 0 && s->servers > 1 ? 1 : 0; /* any server that is not this rank */
+    int first = s->base.group.me == 0 && s->servers > 1 ? 1 : 0; /* a server that is not this rank */
     const source *from = &w->from[first];
-    if (first == s->base.group.me) return s->master.version; /* there is no other */
+    if (first == s->base.group.me) return s->master.version; /* there is no other server */
     for (int r = from->ready_count; r >= 0; r--) {
         int64_t version = r > 0 ? from->ready[r - 1].version : from->version;
         bool all = true;
@@ -84,7 +84,8 @@ static nw_status put_all_in_place(server *s, nw_actions *actions, int64_t versio
     return NW_OK;
 }
 
-/* A model is complete: it waits for the computation under way. One that nobody can use any more makes room. */
+/* Receives a shard. A complete model waits until the present computation ends; if too many wait, the oldest is
+ * released. */
 static nw_status take_shard(server *s, nw_message *m, int server_index)
 {
     const nw_header *h = m->header;
@@ -93,7 +94,7 @@ static nw_status take_shard(server *s, nw_message *m, int server_index)
     if (from->coming.here < s->of_server[server_index]) return NW_OK;
     if (from->ready_count == READY_MOST) {
         NW_FAIL_IF(s->shadowed && has_differences(s, &from->coming), NW_E_MESSAGE,
-                   "rank %u sent more than %d models that wait for each other", h->from, READY_MOST);
+                   "rank %u sent more than %d models before this rank could use them", h->from, READY_MOST);
         drop_ready(s, from, from->ready[0].version);
     }
     shards empty = from->ready[from->ready_count];
@@ -104,15 +105,15 @@ static nw_status take_shard(server *s, nw_message *m, int server_index)
 
 /* ---- the end of a run -------------------------------------------------------------------------------------------- */
 
-/* The first server says who is dropped; all others are here, or back. */
+/* Server 0 sends the list of dropped workers; all others are present, or present again. */
 static nw_status hear_of_dropped(server *s, nw_actions *actions, const nw_message *m)
 {
     size_t count = m->header->bytes / sizeof(uint32_t), k = 0;
-    if (count == 0 && s->worker.lost == 0) return NW_OK; /* as before */
+    if (count == 0 && s->worker.lost == 0) return NW_OK; /* unchanged */
     s->worker.lost = (int)count;
     for (int i = 0; i < s->workers; i++) {
         int member = s->first_worker + i;
-        uint32_t dropped = UINT32_MAX; /* the next that is: they are in order */
+        uint32_t dropped = UINT32_MAX; /* the next dropped member; the list is sorted */
         if (k < count) memcpy(&dropped, m->payload + k * sizeof dropped, sizeof dropped);
         bool is_dropped = dropped == (uint32_t)member;
         k += is_dropped;
@@ -128,14 +129,15 @@ static nw_status run_over(server *s, nw_actions *actions, const nw_message *m, i
     worker *w = &s->worker;
     source *from = &w->from[server_index];
     NW_FAIL_IF(w->computing || w->credit_count > 0, NW_E_MESSAGE,
-               "rank %u ends the run while this rank still computes for it", m->header->from);
+               "rank %u ends the run while this rank still computes a gradient", m->header->from);
     if (server_index != s->base.group.me) NW_TRY(put_in_place(s, actions, from, (int64_t)m->header->version));
     if (server_index == 0 && s->base.group.me != 0) NW_TRY(hear_of_dropped(s, actions, m));
     from->version = (int64_t)m->header->version;
     from->over = true;
     for (int i = 0; i < s->servers; i++)
         if (!w->from[i].over) return NW_OK;
-    for (int i = 0; w->held && i < s->o.in_flight; i++) nw_shards_drop(&w->held[i], s->shard_count); /* all were used */
+    for (int i = 0; w->held && i < s->o.in_flight; i++)
+        nw_shards_drop(&w->held[i], s->shard_count); /* all were answered */
     w->active = false;
     return NW_OK;
 }
@@ -144,16 +146,16 @@ static nw_status run_over(server *s, nw_actions *actions, const nw_message *m, i
 
 static nw_status take_credit(worker *w, const nw_header *h)
 {
-    NW_FAIL_IF(w->credit_count == IN_FLIGHT_MOST, NW_E_MESSAGE, "rank %u asks for more than %d gradients at a time",
-               h->from, IN_FLIGHT_MOST);
+    NW_FAIL_IF(w->credit_count == IN_FLIGHT_MOST, NW_E_MESSAGE, "rank %u gave more than %d credits at a time", h->from,
+               IN_FLIGHT_MOST);
     w->credits[w->credit_count++] = (credit){(int64_t)h->step, (int64_t)h->version};
     return NW_OK;
 }
 
-/* ---- gradients that were not used ---- */
+/* ---- refused gradients ---- */
 
-/* What a gradient held goes back into the memory. */
-static nw_status take_back(server *s, nw_actions *actions, shards *held)
+/* Puts the content of a refused gradient back into the error memory. */
+static nw_status put_back_shards(server *s, nw_actions *actions, shards *held)
 {
     bool kept;
     for (int i = 0; i < s->shard_count; i++)
@@ -162,35 +164,35 @@ static nw_status take_back(server *s, nw_actions *actions, shards *held)
     return NW_OK;
 }
 
-/* Of the credit with this number, or with this and later ones. */
-static nw_status take_back_from(server *s, nw_actions *actions, int64_t number, bool later)
+/* Does so for the credit with this number, or for this and all later ones. */
+static nw_status put_back_from(server *s, nw_actions *actions, int64_t number, bool later)
 {
     for (int i = 0; s->returns && i < s->o.in_flight; i++) {
         shards *held = &s->worker.held[i];
         if (held->here > 0 && (held->version == number || (later && held->version > number)))
-            NW_TRY(take_back(s, actions, held));
+            NW_TRY(put_back_shards(s, actions, held));
     }
     return NW_OK;
 }
 
-/* Where the gradient under way is kept until it is surely answered. A credit for one more says that the one that was
- * begun `in_flight` before it is: what was refused of it has been taken back. */
+/* Where the gradient in progress is kept until the server has surely answered it. A new credit proves that the gradient
+ * begun `in_flight` gradients before it was answered: it was used, or refused and put back. */
 static shards *held_of(server *s) { return &s->worker.held[(s->worker.begun - 1) % s->o.in_flight]; }
 
-/* This rank was silent for too long, perhaps because it was suspended: what it had to do, others do. What did not come
- * is taken back. */
+/* This rank was dropped, perhaps because it was suspended; others do its work. Gradients that did not arrive are put
+ * back into the error memory. */
 static nw_status join_again(server *s, nw_actions *actions, int64_t came)
 {
     worker *w = &s->worker;
-    NW_TRY(take_back_from(s, actions, came, true));
+    NW_TRY(put_back_from(s, actions, came, true));
     w->credit_count = 0;
     w->dropped = w->computing;
     return nw_server_tell(s, actions, 0, JOIN, 0, 0);
 }
 
-nw_status nw_worker_take(server *s, nw_actions *actions, nw_message *m, int from)
+nw_status nw_worker_receive(server *s, nw_actions *actions, nw_message *m, int from)
 {
-    NW_FAIL_IF(!s->worker.active, NW_E_MESSAGE, "rank %u sent work to rank %u between two runs", m->header->from,
+    NW_FAIL_IF(!s->worker.active, NW_E_MESSAGE, "rank %u sent a message to worker %u between two runs", m->header->from,
                s->base.group.ranks[s->base.group.me]);
     switch (m->header->kind) {
     case MODEL:
@@ -200,14 +202,14 @@ nw_status nw_worker_take(server *s, nw_actions *actions, nw_message *m, int from
     case OVER:
         return run_over(s, actions, m, from);
     case REFUSED:
-        return take_back_from(s, actions, (int64_t)m->header->step, false);
+        return put_back_from(s, actions, (int64_t)m->header->step, false);
     default:
         return join_again(s, actions, (int64_t)m->header->step);
     }
 }
 
-/* Buckets leave as a whole, since codecs look at whole items; each server gets its part. */
-static nw_status give_bucket(server *s, nw_actions *actions, int bucket)
+/* Encodes a bucket as a whole, because codecs see whole items, and sends each server its part. */
+static nw_status send_bucket(server *s, nw_actions *actions, int bucket)
 {
     const worker *w = &s->worker;
     nw_moment when = {.step = w->number, .clock = w->number * s->o.accumulation};
@@ -228,15 +230,15 @@ static nw_status give_bucket(server *s, nw_actions *actions, int bucket)
     return NW_OK;
 }
 
-nw_status nw_worker_give(server *s, nw_actions *actions, size_t first)
+nw_status nw_worker_send(server *s, nw_actions *actions, size_t first)
 {
     worker *w = &s->worker;
-    for (; !w->dropped && w->given < s->layout.count && s->layout.at[w->given].first >= first; w->given++)
-        NW_TRY(give_bucket(s, actions, w->given));
+    for (; !w->dropped && w->sent < s->layout.count && s->layout.at[w->sent].first >= first; w->sent++)
+        NW_TRY(send_bucket(s, actions, w->sent));
     return NW_OK;
 }
 
-/* What is to be told of the batch; the gradient is complete with it. */
+/* Sends the numbers about the batch; with them the gradient is complete. */
 static nw_status send_report(server *s, nw_actions *actions)
 {
     nw_message *m;
@@ -249,9 +251,9 @@ static nw_status send_report(server *s, nw_actions *actions)
 nw_status nw_worker_computed(server *s, nw_actions *actions)
 {
     worker *w = &s->worker;
-    NW_TRY(nw_worker_give(s, actions, 0));
+    NW_TRY(nw_worker_send(s, actions, 0));
     if (!w->dropped) NW_TRY(send_report(s, actions));
-    w->given = 0;
+    w->sent = 0;
     w->computing = w->dropped = false;
     return NW_OK;
 }
@@ -261,7 +263,7 @@ nw_status nw_worker_go_on(server *s, nw_actions *actions)
     worker *w = &s->worker;
     if (!w->active || w->computing || w->credit_count == 0) return NW_OK;
     if (s->serves && (s->master.applying || s->master.version < w->credits[0].version))
-        return NW_OK; /* its own range */
+        return NW_OK; /* this rank's own range is being updated, or is too old */
     int64_t version = newest_version(s);
     if (version < w->credits[0].version) return NW_OK;
     NW_TRY(put_all_in_place(s, actions, version));

@@ -192,7 +192,7 @@ void nw_run_dropped(void *context, int rank, bool back)
     char text[160];
     snprintf(text, sizeof text,
              back ? "rank %d is back"
-                  : "rank %d has said nothing for too long and is dropped; the others go on without it (--timeout)",
+                  : "rank %d has sent nothing for too long and is dropped; the others go on without it (--timeout)",
              rank);
     if (!leads(r)) return;
     nw_run_tell_fault(r, "peer", text);

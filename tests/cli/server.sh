@@ -189,14 +189,14 @@ faults:
   - {kind: die, rank: 2, at: step 3}
 END
 run 0 "$NOWAIT" train $common --run-dir "$runs/dead" $serve async --virtual 5 --timeout 5 --faults "$work/dies.yaml"
-err_has 'rank 2 has said nothing for too long and is dropped'
+err_has 'rank 2 has sent nothing for too long and is dropped'
 equal "updates without rank 2" 40 "$(number dead steps)"
 run 0 "$NOWAIT" train --quiet --resume "$runs/dead" --max-epoch 3 --faults '' # and goes on with all five
 equal "updates after that" 60 "$(number dead steps)"
 run 0 "$NOWAIT" train $common --quiet --run-dir "$runs/dead-sync" $serve sync --virtual 5 --timeout 5 --faults "$work/dies.yaml"
 run 0 "$NOWAIT" train $common --run-dir "$runs/dead-several" $serve async --servers 2 --virtual 6 --timeout 5 \
     --faults "$work/dies.yaml"
-err_has 'rank 2 has said nothing for too long and is dropped'
+err_has 'rank 2 has sent nothing for too long and is dropped'
 equal "updates of two servers without rank 2" 40 "$(number dead-several steps)"
 sed 's/rank: 2/rank: 1/; s/step 3/20 ms/' "$work/dies.yaml" >"$work/server-dies.yaml"
 run 5 "$NOWAIT" train $common --quiet --run-dir "$runs/dead-server" $serve async --servers 2 --virtual 6 --timeout 5 \
@@ -221,7 +221,7 @@ refuses 'add --exchange server' --communication async
 refuses 'add --exchange server' --in-flight 2
 refuses 'add --exchange server' --server-memory 1000000
 refuses 'nobody to compute' $serve async --servers 3 --virtual 3
-refuses 'one gradient of a worker under way' $serve sync --in-flight 2 --virtual 3
+refuses 'each worker has one gradient in flight' $serve sync --in-flight 2 --virtual 3
 refuses 'no gradient is stale' $serve sync --max-staleness 2 --virtual 3
 refuses '--optimizer lars' $serve async --optimizer lars --servers 2 --virtual 4
 refuses '--clip-norm' $serve async --clip-norm 1 --servers 2 --virtual 4

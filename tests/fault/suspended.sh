@@ -69,12 +69,12 @@ goes_on() {
 is_back() { # RANK...
     for rank in "$@"; do
         until_file "rank $rank is back" "$work/err"
-        err_has "rank $rank has said nothing for too long"
+        err_has "rank $rank has sent nothing for too long"
         err_has "rank $rank is back"
     done
 }
 steps_are() { equal "updates" "$1" "$(sed -n 's/^  "steps": \([0-9]*\),$/\1/p' "$dir/summary.json")"; }
-named() { err_has "^nowait: .*waited [0-9.]+ s for ranks? ([0-9]+(, | and ))*$1(,|:| and)|^nowait: .*rank $1, a server, has said nothing for"; }
+named() { err_has "^nowait: .*waited [0-9.]+ s for ranks? ([0-9]+(, | and ))*$1(,|:| and)|^nowait: .*rank $1, a server, has sent nothing for"; }
 
 trial=0
 while [ "$trial" -lt "$trials" ]; do

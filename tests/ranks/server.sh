@@ -121,7 +121,7 @@ faults:
   - {kind: stop, rank: 2, at: step 4}
 END
 run 0 timeout 60 mpirun -np 4 "$NOWAIT" train $common --run-dir "$runs/silent" $serve async --timeout 3 --faults "$work/stops.yaml"
-err_has 'rank 2 has said nothing for too long and is dropped'
+err_has 'rank 2 has sent nothing for too long and is dropped'
 equal "updates without rank 2" 40 "$(value silent steps)"
 
 # A server that dies ends the job, and is named. Its launcher does not see it: what it started lives on.
@@ -139,7 +139,7 @@ if mpirun --version | grep -q 'Open MPI'; then
         kill -s KILL "$(process_of "$dir" "$server")"
         wait $job
         equal "exit code" 5 $?
-        err_has "^nowait: .*(waited [0-9.]+ s for rank $server:|rank $server, a server, has said nothing for)"
+        err_has "^nowait: .*(waited [0-9.]+ s for rank $server:|rank $server, a server, has sent nothing for)"
         [ -z "$(process_of "$dir" 2)" ] || complain "processes are left"
     done
 fi

@@ -367,7 +367,7 @@ static void waits_for(int server, int whom)
     m->ops->waits(m, &wait);
     assert_int_equal(wait.count, 1);
     assert_int_equal(wait.ranks[0], whom);
-    assert_non_null(strstr(wait.what, "copies of the parameters"));
+    assert_non_null(strstr(wait.what, "a snapshot of the parameters"));
 }
 
 TEST(test_waiting_for_copies)

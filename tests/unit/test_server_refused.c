@@ -33,7 +33,7 @@ TEST(test_options)
 {
     nw_exchange_options o = ASYNC;
     o.servers = 3;
-    refused_options(3, o, "nobody to compute");
+    refused_options(3, o, "leave no worker");
     o.server_computes = true;
     refused_options(3, o, "too few for 3 servers");
     o = SYNC;
@@ -92,11 +92,11 @@ TEST(test_messages)
     bad_message(FIELD(codec), NW_CODEC_BF16, "with codec 3");
     bad_message(FIELD(bucket), 1000, "buckets");
     bad_message(FIELD(count), more, "values for part");
-    bad_message(FIELD(version), UINT64_MAX, "cannot be");
-    bad_message(FIELD(step), UINT64_MAX, "cannot be");
+    bad_message(FIELD(version), UINT64_MAX, "impossible numbers");
+    bad_message(FIELD(step), UINT64_MAX, "impossible numbers");
     bad_message(FIELD(from), 0, "exchanges nothing");
     bad_message(FIELD(from), 9, "exchanges nothing");
-    bad_message(FIELD(kind), 3, "which is no worker");
+    bad_message(FIELD(kind), 3, "which is not a worker");
 }
 
 /* A gradient of parameters that there are not yet, or of several. */
@@ -113,7 +113,7 @@ TEST(test_versions)
         for (status = world_hand(&w, 0, m); status == NW_OK;) status = world_deliver(&w, 1, 0);
         assert_int_equal(status, NW_E_MESSAGE);
         assert_non_null(
-            strstr(nw_error_message(), all ? "of version 7, and there are 0" : "in the middle of version 7"));
+            strstr(nw_error_message(), all ? "of version 7, but only 0" : "in the middle of version 7"));
         nw_message_drop(m);
         world_free(&w);
     }
@@ -134,12 +134,12 @@ static void bad_copy(size_t at, size_t bytes, uint64_t value, int to, bool again
 
 TEST(test_bad_copies)
 {
-    bad_copy(FIELD(version), 3, 0, false, "nobody asked");
-    bad_copy(FIELD(version), 102, 0, false, "nobody asked");
-    bad_copy(FIELD(codec), NW_CODEC_BF16, 0, false, "not exactly");
+    bad_copy(FIELD(version), 3, 0, false, "not due");
+    bad_copy(FIELD(version), 102, 0, false, "not due");
+    bad_copy(FIELD(codec), NW_CODEC_BF16, 0, false, "or compressed");
     bad_copy(0, 0, 0, 0, true, "twice");
-    bad_copy(FIELD(from), 0, 1, false, "not its own");
-    bad_copy(FIELD(kind), TAKEN, 0, false, "no first server");
+    bad_copy(FIELD(from), 0, 1, false, "does not belong");
+    bad_copy(FIELD(kind), TAKEN, 0, false, "not a first server");
 }
 
 int main(void)

@@ -1,12 +1,12 @@
 /*
- * server_turns.c - gradients come in, and are applied one after the other. See server.c and server_private.h.
+ * server_updates.c - receives gradients and applies them one after the other. See server.c and server_private.h.
  *
- * Server 0 chooses which gradient is next. The others hear of it (TURN) and do the same in the same order, each in its
- * range: a turn waits until all shards of its gradients are there. So all ranges have one history, and "after n
- * updates" means the same everywhere; a worker's next model, too, is given in this order (GIVE) and is of one version
- * in all ranges.
+ * Server 0 chooses which gradient is applied next. It tells the other servers (UPDATE), which do the same in the same
+ * order, each in its range; an update waits until all shards of its gradients have arrived. So all ranges have the same
+ * history, and "after n updates" means the same on all servers. Parameters are sent to workers in the same order
+ * (PUSH), so that a worker gets one version from all servers.
  *
- * Where old gradients are waited for (staleness wait), credits.h says which may be applied.
+ * With staleness wait, credits.h says which gradients may be applied.
  */
 #include "exchange/server_private.h"
 
@@ -18,13 +18,13 @@
 
 static int own_shards(const server *s) { return s->of_server[s->base.group.me]; }
 
-/* Gradients of one worker that may wait here. Another server than the first may not have heard yet that all of them
- * were thrown away, and credits for as many given. */
+/* The most gradients of one worker that can be in the queue. Other servers than 0 need twice as many: server 0 may have
+ * discarded all of them and given new credits, and they have not been told yet. */
 static int most_waiting(const server *s) { return is_first(s) ? s->o.in_flight : 2 * s->o.in_flight; }
 
-/* ---- gradients come in ------------------------------------------------------------------------------------------- */
+/* ---- receiving gradients ----------------------------------------------------------------------------------------- */
 
-/* The oldest of a worker's gradients, out of the queue. There is one. */
+/* Removes the oldest of a worker's gradients from the queue; there must be one. */
 static gradient *take_oldest(master *m, client *c)
 {
     gradient *g = c->oldest;
@@ -35,7 +35,7 @@ static gradient *take_oldest(master *m, client *c)
     return g;
 }
 
-/* A used gradient's messages go, its list waits for the next one. */
+/* Releases the messages of a used gradient, and keeps its list for the next one. */
 static void put_back(server *s, gradient *g)
 {
     nw_shards_drop(&g->shards, s->shard_count);
@@ -44,7 +44,7 @@ static void put_back(server *s, gradient *g)
     s->master.spare = g;
 }
 
-/* The whole gradient is here: it waits in the queue, and the client gets another list for the next one. */
+/* Puts a complete gradient into the queue, and gives the client a spare list for its next one. */
 static void enqueue(server *s, client *c)
 {
     master *m = &s->master;
@@ -63,7 +63,7 @@ static void enqueue(server *s, client *c)
     c->waiting++;
 }
 
-void nw_turns_purge(server *s, client *c)
+void nw_updates_purge(server *s, client *c)
 {
     master *m = &s->master;
     while (c->oldest) put_back(s, take_oldest(m, c));
@@ -78,9 +78,9 @@ static nw_status take_gradient(server *s, nw_actions *actions, nw_message *messa
     client *c = client_of(s, from);
     gradient *g = &c->coming;
     if (c->dropped) return is_first(s) ? nw_clients_return(s, actions, c, false) : NW_OK;
-    if ((int64_t)h->step < c->least) return NW_OK; /* of before it was dropped */
+    if ((int64_t)h->step < c->least) return NW_OK; /* from before it was dropped */
     NW_FAIL_IF(!s->master.active || c->waiting == most_waiting(s) || (is_first(s) && credits_of(s, c) == c->waiting),
-               NW_E_MESSAGE, "rank %u sent a gradient of version %" PRIu64 " that nobody asked it for", h->from,
+               NW_E_MESSAGE, "rank %u sent a gradient of version %" PRIu64 " for which it has no credit", h->from,
                h->version);
     c->heard_ns = s->now_ns;
     if (h->kind == GRADIENT) NW_TRY(nw_shards_add(&g->shards, shard_of(s, h->bucket, h->part), message));
@@ -93,23 +93,23 @@ static nw_status take_gradient(server *s, nw_actions *actions, nw_message *messa
     g->from = c->member;
     bool complete = g->shards.here == own_shards(s) && (!is_first(s) || g->report);
     NW_FAIL_IF(complete && g->shards.version > s->master.version, NW_E_MESSAGE,
-               "rank %u sent a gradient of version %" PRId64 ", and there are %" PRId64, h->from, g->shards.version,
-               s->master.version);
+               "rank %u sent a gradient of version %" PRId64 ", but only %" PRId64 " updates were made", h->from,
+               g->shards.version, s->master.version);
     if (!complete) return NW_OK;
     c->came = g->number + 1;
     enqueue(s, c);
     return NW_OK;
 }
 
-/* What the first server says of a worker, or in which order updates are made. */
+/* Receives an order of server 0: CANCEL takes effect at once, the others wait in a list. */
 static nw_status take_order(server *s, nw_actions *actions, nw_message *message)
 {
     master *m = &s->master;
     const nw_header *h = message->header;
-    bool of_worker = h->kind == GIVE || h->kind == CANCEL || h->kind == JOINED;
+    bool of_worker = h->kind == PUSH || h->kind == CANCEL || h->kind == JOINED;
     NW_FAIL_IF(is_first(s) || (of_worker && (h->part < s->first_worker || h->part >= s->first_worker + s->workers)),
-               NW_E_MESSAGE, "rank %u sent an order of kind %u, worker %u, that this server cannot take", h->from,
-               h->kind, h->part);
+               NW_E_MESSAGE, "rank %u sent an order of kind %u for worker %u, which this server cannot carry out",
+               h->from, h->kind, h->part);
     if (h->kind == CANCEL) return nw_clients_forget(s, actions, client_of(s, h->part));
     message->next = NULL;
     *m->last_order = nw_message_hold(message);
@@ -117,32 +117,32 @@ static nw_status take_order(server *s, nw_actions *actions, nw_message *message)
     return NW_OK;
 }
 
-/* Another server is as far as that. */
+/* Another server reports its progress (APPLIED). */
 static nw_status take_progress(server *s, const nw_header *h, int from)
 {
-    const fellow *f = &s->master.fellows[from];
+    const peer *f = &s->master.peers[from];
     int64_t version = (int64_t)h->version, taken = (int64_t)h->step;
     bool goes_on = is_first(s) && version >= f->version && taken >= f->taken && version + taken > f->version + f->taken;
     NW_FAIL_IF(!goes_on || version > s->master.version + 1 || taken > s->master.done + s->workers, NW_E_MESSAGE,
-               "rank %u has made %" PRIu64 " updates of %" PRIu64 " gradients, which cannot be", h->from, h->version,
-               h->step);
+               "rank %u reports an impossible progress: %" PRIu64 " updates, %" PRIu64 " gradients", h->from,
+               h->version, h->step);
     nw_clients_hear_server(s, from, version, taken);
     return NW_OK;
 }
 
-nw_status nw_turns_take(server *s, nw_actions *actions, nw_message *message, int from)
+nw_status nw_updates_receive(server *s, nw_actions *actions, nw_message *message, int from)
 {
     const nw_header *h = message->header;
     switch (h->kind) {
     case COPY:
     case TAKEN:
-        return nw_copies_take(s, actions, message, from);
+        return nw_copies_receive(s, actions, message, from);
     case STOP:
-        nw_turns_stop(s);
+        nw_updates_stop(s);
         return NW_OK;
     case JOIN:
         NW_FAIL_IF(!is_first(s) || from < s->first_worker || !client_of(s, from)->dropped, NW_E_MESSAGE,
-                   "rank %u joins, but is no worker that was dropped", h->from);
+                   "rank %u wants to join again, but is not a dropped worker", h->from);
         return nw_clients_return(s, actions, client_of(s, from), true);
     case APPLIED:
         return take_progress(s, h, from);
@@ -163,7 +163,7 @@ static void compensate_tile(const server *s, const nw_tile *tile, float lambda)
     for (uint32_t k = 0; k < tile->count; k++) sum[k] += lambda * sum[k] * sum[k] * (now[k] - was[k]);
 }
 
-/* Where a gradient of one worker is not like the last one that it was computed from. */
+/* Delay compensation: adds lambda g g (x - x_old), x_old being the parameters from which the gradient was computed. */
 static nw_status compensate(server *s, nw_actions *actions, const gradient *g)
 {
     client *c = client_of(s, g->from);
@@ -171,7 +171,7 @@ static nw_status compensate(server *s, nw_actions *actions, const gradient *g)
     float lambda = (float)s->o.dc_lambda;
     for (int i = 0; i < c->backup_count; i++)
         if (c->backups[i].version == g->shards.version) old = &c->backups[i];
-    NW_FAIL_IF(!old, NW_E_MESSAGE, "member %d sent a gradient of version %" PRId64 ", which it was not given", g->from,
+    NW_FAIL_IF(!old, NW_E_MESSAGE, "member %d sent a gradient of version %" PRId64 ", which it was never sent", g->from,
                g->shards.version);
     for (int i = 0; i < s->shard_count; i++) {
         const nw_block *b = block_of(s, i);
@@ -199,7 +199,7 @@ static void use_credit(server *s, client *c)
     if (is_first(s)) nw_credits_use(&s->master.credits, number_of(s, c));
 }
 
-/* Asynchronously: the first in the queue that may be applied now. */
+/* Asynchronous: the first gradient in the queue that may be applied now. */
 static gradient *find_next(const server *s)
 {
     const master *m = &s->master;
@@ -210,8 +210,8 @@ static gradient *find_next(const server *s)
     return NULL;
 }
 
-/* The next gradients that make an update, out of the queue, in the order of members; none: taken_count stays 0. */
-static void choose(server *s)
+/* Takes the gradients of the next update out of the queue, in the order of members; taken_count is 0 if none is due. */
+static void choose_gradients(server *s)
 {
     master *m = &s->master;
     m->taken_count = 0;
@@ -220,7 +220,8 @@ static void choose(server *s)
         if (next) m->taken[m->taken_count++] = take_oldest(m, client_of(s, next->from));
         return;
     }
-    if (m->queue_count < m->credits.out) return; /* one each; who has come back waits for the next */
+    if (m->queue_count < m->credits.out)
+        return; /* one of each; a worker that has just joined waits for the next update */
     for (int i = 0; m->queue_count > 0; i++)
         if (m->clients[i].oldest) m->taken[m->taken_count++] = take_oldest(m, &m->clients[i]);
 }
@@ -228,7 +229,7 @@ static void choose(server *s)
 /* Which half of counted_from, counted_reports and reports belongs to the next update. */
 static size_t side_of(const server *s) { return (size_t)(s->master.version & 1) * (size_t)s->workers; }
 
-/* Adds the taken gradients, and notes whose they are. */
+/* Adds the taken gradients to the sum, and records whose they are. */
 static nw_status add_taken(server *s, nw_actions *actions)
 {
     master *m = &s->master;
@@ -244,7 +245,7 @@ static nw_status add_taken(server *s, nw_actions *actions)
     return NW_OK;
 }
 
-/* Asks for the update that the taken gradients make, with those that were added before. */
+/* Requests the update with the taken gradients and those that were added before. */
 static nw_status apply(server *s, nw_actions *actions, int64_t delay)
 {
     master *m = &s->master;
@@ -284,7 +285,7 @@ static void finish(server *s)
     m->taken_count = 0;
 }
 
-nw_status nw_turns_applied(server *s, nw_actions *actions)
+nw_status nw_updates_applied(server *s, nw_actions *actions)
 {
     master *m = &s->master;
     const int *from = m->counted[m->version & 1].from;
@@ -292,11 +293,11 @@ nw_status nw_turns_applied(server *s, nw_actions *actions)
     m->version++;
     if (is_first(s)) NW_TRY(nw_copies_count(s, actions));
     nw_shards_drop(&m->model, s->shard_count);
-    m->turn = (from[0] - s->first_worker + (s->room < INT_MAX)) % s->workers;
+    m->first_served = (from[0] - s->first_worker + (s->room < INT_MAX)) % s->workers;
     m->summed = 0;
     finish(s);
     if (!is_first(s)) NW_TRY(nw_server_tell(s, actions, 0, APPLIED, m->done, m->version));
-    return nw_copies_give(s, actions); /* behind the answer, for which a worker waits */
+    return nw_copies_send(s, actions); /* after the answer, for which a worker waits */
 }
 
 /* ---- the first server chooses ------------------------------------------------------------------------------------ */
@@ -307,38 +308,39 @@ static bool is_too_old(const server *s, const gradient *g)
            s->master.version - g->shards.version > s->o.max_staleness;
 }
 
-/* Tells the other servers what it has taken. */
-static nw_status tell_turn(server *s, nw_actions *actions, int64_t delay, int flags)
+/* Tells the other servers which gradients it has taken. */
+static nw_status tell_update(server *s, nw_actions *actions, int64_t delay, int flags)
 {
     master *m = &s->master;
     for (int i = 1; i < s->servers; i++) {
         nw_message *message;
         size_t bytes = (size_t)m->taken_count * sizeof(uint32_t);
-        NW_TRY(nw_server_make_message(s, actions, TURN, bytes, m->version, delay, &message));
+        NW_TRY(nw_server_make_message(s, actions, UPDATE, bytes, m->version, delay, &message));
         message->header->flags = (uint8_t)flags;
         for (int t = 0; t < m->taken_count; t++) {
             uint32_t member = (uint32_t)m->taken[t]->from;
             memcpy(message->payload + (size_t)t * sizeof member, &member, sizeof member);
         }
-        if (m->fellows[i].version == m->version) m->fellows[i].heard_ns = s->now_ns; /* it has had nothing to say */
+        if (m->peers[i].version == m->version) m->peers[i].heard_ns = s->now_ns; /* it had nothing to do until now */
         NW_TRY(nw_server_send(s, actions, i, message));
     }
     return NW_OK;
 }
 
-/* *chosen: the others are to be told, behind the credits that are given with the parameters as they are before this
- * update. */
+/* *chosen: an update was requested; the caller must tell the other servers, after the credits that are given with the
+ * parameters before this update. */
 static nw_status choose_next(server *s, nw_actions *actions, bool *chosen)
 {
     master *m = &s->master;
     *chosen = false;
     while (!m->applying && !nw_copies_hold(s)) {
-        choose(s);
+        choose_gradients(s);
         bool partial = s->sync && nw_clients_more(s);
-        bool complete = !partial && m->summed > 0 && m->credits.out == 0; /* whoever was to add to it is dropped */
+        bool complete =
+            !partial && m->summed > 0 && m->credits.out == 0; /* all workers that were to add to it are dropped */
         if (m->taken_count == 0 && !complete) return NW_OK;
         if (partial) {
-            NW_TRY(tell_turn(s, actions, 0, PARTIAL));
+            NW_TRY(tell_update(s, actions, 0, PARTIAL));
             NW_TRY(add_taken(s, actions));
             finish(s);
             return NW_OK;
@@ -346,7 +348,7 @@ static nw_status choose_next(server *s, nw_actions *actions, bool *chosen)
         int64_t delay = s->sync ? 0 : m->version - m->taken[0]->shards.version;
         *chosen = s->sync || !is_too_old(s, m->taken[0]);
         if (*chosen) return apply(s, actions, delay);
-        NW_TRY(tell_turn(s, actions, delay, THROWN_AWAY));
+        NW_TRY(tell_update(s, actions, delay, DISCARD));
         if (s->returns) NW_TRY(nw_server_tell(s, actions, m->taken[0]->from, REFUSED, m->taken[0]->number, m->version));
         m->thrown_away++;
         finish(s);
@@ -354,17 +356,17 @@ static nw_status choose_next(server *s, nw_actions *actions, bool *chosen)
     return NW_OK;
 }
 
-/* ---- the others follow ------------------------------------------------------------------------------------------- */
+/* ---- the other servers follow ------------------------------------------------------------------------------------ */
 
-/* Takes the gradients of a turn out of the queue, if all are there that will come. */
-static nw_status take_turn(server *s, const nw_message *order, bool *there)
+/* Takes the gradients of an order UPDATE out of the queue, if all have arrived that will arrive. */
+static nw_status take_ordered(server *s, const nw_message *order, bool *there)
 {
     master *m = &s->master;
     size_t count = order->header->bytes / sizeof(uint32_t);
     size_t least = s->sync && s->room < INT_MAX ? 0 : 1;
     NW_FAIL_IF(count < least || count > (size_t)s->workers - (size_t)m->summed ||
                    (int64_t)order->header->step != m->version,
-               NW_E_MESSAGE, "rank %u orders update %" PRIu64 " of %zu gradients, and %" PRId64 " were made",
+               NW_E_MESSAGE, "rank %u orders update %" PRIu64 " with %zu gradients, but %" PRId64 " updates were made",
                order->header->from, order->header->step, count, m->version);
     *there = true;
     m->ordered = (int)count;
@@ -382,7 +384,7 @@ static nw_status take_turn(server *s, const nw_message *order, bool *there)
     return NW_OK;
 }
 
-/* An update of which nothing came here: it counts, and changes nothing. */
+/* An update whose gradients never arrived here: it is counted, but changes nothing. */
 static nw_status skip_update(server *s, nw_actions *actions)
 {
     master *m = &s->master;
@@ -390,18 +392,18 @@ static nw_status skip_update(server *s, nw_actions *actions)
     finish(s);
     nw_shards_drop(&m->model, s->shard_count);
     NW_TRY(nw_server_tell(s, actions, 0, APPLIED, m->done, m->version));
-    return nw_copies_give(s, actions);
+    return nw_copies_send(s, actions);
 }
 
-/* *heeded false: it has to wait. */
-static nw_status heed_turn(server *s, nw_actions *actions, const nw_message *order, bool *heeded)
+/* *done is false if the order has to wait. */
+static nw_status carry_out_update(server *s, nw_actions *actions, const nw_message *order, bool *done)
 {
     master *m = &s->master;
     int flags = order->header->flags;
-    *heeded = false;
+    *done = false;
     if (flags == 0 && nw_copies_hold(s)) return NW_OK;
-    NW_TRY(take_turn(s, order, heeded));
-    if (!*heeded) return NW_OK;
+    NW_TRY(take_ordered(s, order, done));
+    if (!*done) return NW_OK;
     if (flags == PARTIAL) NW_TRY(add_taken(s, actions));
     if (flags != 0) {
         finish(s);
@@ -411,33 +413,33 @@ static nw_status heed_turn(server *s, nw_actions *actions, const nw_message *ord
                                           : skip_update(s, actions);
 }
 
-static nw_status heed(server *s, nw_actions *actions, const nw_message *order, bool *heeded)
+static nw_status carry_out(server *s, nw_actions *actions, const nw_message *order, bool *done)
 {
     const nw_header *h = order->header;
-    *heeded = true;
+    *done = true;
     switch (h->kind) {
-    case GIVE:
+    case PUSH:
         return client_of(s, h->part)->dropped ? NW_OK : nw_clients_update(s, actions, client_of(s, h->part));
     case JOINED:
         return nw_clients_join(s, actions, client_of(s, h->part), (int64_t)h->step);
     case CLOSE:
         NW_FAIL_IF((int64_t)h->version != s->master.version, NW_E_MESSAGE,
-                   "rank %u ends the run after %" PRIu64 " updates, and %" PRId64 " were made", h->from, h->version,
+                   "rank %u ends the run after %" PRIu64 " updates, but %" PRId64 " were made", h->from, h->version,
                    s->master.version);
         return nw_clients_end_run(s, actions);
     default:
-        return heed_turn(s, actions, order, heeded);
+        return carry_out_update(s, actions, order, done);
     }
 }
 
-static nw_status follow(server *s, nw_actions *actions)
+static nw_status carry_out_orders(server *s, nw_actions *actions)
 {
     master *m = &s->master;
-    bool heeded = true;
-    while (heeded && m->active && !m->applying && m->orders) {
+    bool done = true;
+    while (done && m->active && !m->applying && m->orders) {
         nw_message *order = m->orders;
-        nw_status status = heed(s, actions, order, &heeded);
-        if (heeded || status != NW_OK) {
+        nw_status status = carry_out(s, actions, order, &done);
+        if (done || status != NW_OK) {
             m->orders = order->next;
             if (!m->orders) m->last_order = &m->orders;
             nw_message_drop(order);
@@ -447,17 +449,17 @@ static nw_status follow(server *s, nw_actions *actions)
     return NW_OK;
 }
 
-/* ---- the pace ---------------------------------------------------------------------------------------------------- */
+/* ---- begin, progress and end of a run ---------------------------------------------------------------------------- */
 
-nw_status nw_turns_go_on(server *s, nw_actions *actions)
+nw_status nw_updates_go_on(server *s, nw_actions *actions)
 {
     master *m = &s->master;
     if (!m->active) return NW_OK;
-    if (!is_first(s)) return follow(s, actions);
+    if (!is_first(s)) return carry_out_orders(s, actions);
     bool chosen;
     NW_TRY(choose_next(s, actions, &chosen));
     NW_TRY(nw_clients_give_credits(s, actions));
-    if (chosen) NW_TRY(tell_turn(s, actions, m->counted[m->version & 1].delay, 0));
+    if (chosen) NW_TRY(tell_update(s, actions, m->counted[m->version & 1].delay, 0));
     if (chosen) m->told = s->servers > 1;
     bool over = !m->applying && m->queue_count == 0 && m->credits.out == 0 && m->version >= m->until;
     if (over) return nw_clients_end_run(s, actions);
@@ -465,7 +467,7 @@ nw_status nw_turns_go_on(server *s, nw_actions *actions)
     return NW_OK;
 }
 
-nw_status nw_turns_go(server *s, nw_actions *actions, int64_t until)
+nw_status nw_updates_go(server *s, nw_actions *actions, int64_t until)
 {
     master *m = &s->master;
     NW_FAIL_IF(m->active, NW_E_INTERNAL, "a run began before the last one was over");
@@ -476,7 +478,7 @@ nw_status nw_turns_go(server *s, nw_actions *actions, int64_t until)
     return nw_clients_go(s, actions);
 }
 
-void nw_turns_stop(server *s)
+void nw_updates_stop(server *s)
 {
     master *m = &s->master;
     int64_t least = m->version + (s->sync ? m->credits.out > 0 || m->summed > 0 : m->credits.out);
@@ -485,7 +487,7 @@ void nw_turns_stop(server *s)
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
-nw_status nw_turns_make(server *s)
+nw_status nw_updates_make(server *s)
 {
     master *m = &s->master;
     size_t workers = (size_t)s->workers, slots = workers * (size_t)most_waiting(s), most = 0;
@@ -506,7 +508,7 @@ nw_status nw_turns_make(server *s)
     return NW_OK;
 }
 
-void nw_turns_free(server *s)
+void nw_updates_free(server *s)
 {
     master *m = &s->master;
     int slots = m->slots ? s->workers * most_waiting(s) : 0;
