@@ -181,7 +181,7 @@ nw_state_owner nw_rank_state(nw_rank *r) { return (nw_state_owner){r, list_state
 nw_status nw_rank_tell(nw_driver *d, nw_rank *r, nw_event event)
 {
     int before = d->actions.count;
-    const nw_taps *hooks = &d->options.hooks;
+    const nw_driver_hooks *hooks = &d->options.hooks;
     if (hooks->event) hooks->event(hooks->context, r->index, &event);
     nw_recorder_event(d->options.recorder, r->index, &event);
     d->actions.running = r->busy ? &r->task : NULL;
@@ -242,7 +242,7 @@ bool nw_driver_shall_stop(nw_driver *d)
 
 void nw_driver_drop(nw_driver *d, int by, int rank, bool back)
 {
-    const nw_taps *hooks = &d->options.hooks;
+    const nw_driver_hooks *hooks = &d->options.hooks;
     if (d->dropped[rank] != back) return;
     d->dropped[rank] = !back;
     if (hooks->dropped) hooks->dropped(hooks->context, by, rank, back);
@@ -254,14 +254,14 @@ void nw_driver_stamp(nw_driver *d, int from, int to, nw_message *m)
 {
     if (m->header->sequence == 0) name_message(d, from, m, ++d->sequence);
     if (d->options.ledger) nw_ledger_sent(d->options.ledger, from, to, m->header);
-    const nw_taps *hooks = &d->options.hooks;
+    const nw_driver_hooks *hooks = &d->options.hooks;
     if (hooks->sent) hooks->sent(hooks->context, from, to, m->header, nw_driver_now(d, from));
 }
 
 void nw_driver_accept(nw_driver *d, int from, int to, const nw_message *m)
 {
     if (d->options.ledger) nw_ledger_received(d->options.ledger, from, to, m->header);
-    const nw_taps *hooks = &d->options.hooks;
+    const nw_driver_hooks *hooks = &d->options.hooks;
     if (hooks->received) hooks->received(hooks->context, from, to, m->header, nw_driver_now(d, to));
 }
 

@@ -3,19 +3,20 @@
  * (local, MPI); also roles, state lists, the event log's writer and the ledger of bytes. It knows no kind of exchange,
  * stage or model. May include: base.
  *
- * driver.h - who moves events: a driver runs the ranks of this process until all of them are quiescent.
+ * driver.h - the interface of drivers. A driver passes events and messages to the ranks of this process until all of
+ * them are quiescent.
  *
- * A world has `size` ranks; this process holds `count` of them, from `first` on: one under MPI, all of a virtual
- * cluster. nw_driver_run tells each how far to go and goes on until every one of them is quiescent (machine.h). What
- * has to happen between (evaluation, checkpoints, comparing replicas) is written once, as loops over the local ranks
- * with nw_driver_allgather where ranks must know of each other.
+ * A world has `size` ranks; this process holds `count` of them, from `first` on: one under MPI, all in a virtual
+ * cluster. nw_driver_run tells each rank how far to go, and returns when all of them are quiescent (machine.h). What
+ * happens between two runs (evaluation, checkpoints, comparing replicas) is a loop over the local ranks, with
+ * nw_driver_allgather where ranks need numbers from each other.
  *
- * Nothing waits for ever: a rank that hears nothing of one it waits for within `timeout_ns` fails with NW_E_PEER, names
- * them and what they last did, and, where a directory for dumps is given, every living rank writes what it knows
- * to it (docs/running.md). A rank that fails tells the others first.
+ * Timeouts: a rank that needs another one and receives nothing from it within `timeout_ns` fails with NW_E_PEER; the
+ * sentence names that rank and its last message. If a directory for dumps is given, every living rank writes its state
+ * there (docs/running.md). A rank that fails tells the others first.
  *
- * Stopping: when *stop becomes non-zero, or whoever runs it wants the ranks quiescent (`pauses`), the machines of this
- * process hear STOP, once in a run; that others must know is theirs to say.
+ * Stopping: when *stop becomes non-zero, or the run sets `pauses`, the machines of this process receive STOP, once in a
+ * run. Telling other ranks is the machines' task.
  *
  * Threads: a driver, its ranks and its pool belong to one thread.
  */
@@ -31,27 +32,27 @@
 
 typedef struct nw_driver nw_driver;
 
-/* Taps on the wall: what a driver tells those who draw or log. All may be NULL. */
+/* Hooks for traces and logs, called by the driver. All may be NULL. */
 typedef enum nw_span { NW_SPAN_COMPUTE, NW_SPAN_UPDATE, NW_SPAN_HANDLE, NW_SPAN_WAIT } nw_span;
-typedef struct nw_taps {
+typedef struct nw_driver_hooks {
     void *context;
     void (*span)(void *context, int rank, nw_span span, int64_t begin_ns, int64_t end_ns, int64_t step);
     void (*sent)(void *context, int from, int to, const nw_header *header, int64_t now_ns);
     void (*received)(void *context, int from, int to, const nw_header *header, int64_t now_ns);
-    /* An event is about to be handed to a rank. */
+    /* An event is about to be passed to a rank. */
     void (*event)(void *context, int rank, const nw_event *event);
-    /* Rank `by` does not wait for `rank` any more, or does so again. */
+    /* Rank `by` no longer waits for `rank`, or (back) does so again. */
     void (*dropped)(void *context, int by, int rank, bool back);
-} nw_taps;
+} nw_driver_hooks;
 
 typedef struct nw_driver_options {
-    int64_t timeout_ns; /* 0: for ever */
+    int64_t timeout_ns; /* 0: no limit */
     const volatile sig_atomic_t *stop;
-    const char *dump_dir; /* made when needed; NULL: no dumps */
+    const char *dump_dir; /* created when needed; NULL: no dumps */
     nw_ledger *ledger;    /* may be NULL */
-    nw_taps hooks;
-    nw_recorder *recorder; /* may be NULL: writes down what a replay needs */
-    /* What machines of this process tell the run: COUNT and SNAPSHOT. May be NULL. */
+    nw_driver_hooks hooks;
+    nw_recorder *recorder; /* records what a replay needs; may be NULL */
+    /* Called for COUNT and SNAPSHOT actions of machines of this process. May be NULL. */
     nw_status (*counted)(void *context, const nw_count *count);
     nw_status (*snapshot)(void *context, const nw_snapshot *snapshot);
     void *context;
@@ -60,20 +61,20 @@ typedef struct nw_driver_options {
 typedef struct nw_driver_ops {
     const char *name;
     nw_status (*run)(nw_driver *driver, const nw_go *go);
-    /* Between runs: a few bytes to another rank, and the next of one, which must be so many; then until all are sent.
-     * NULL where all ranks are in this process. */
+    /* Between runs: sends a few bytes to a rank; receives the next bytes of a rank, which must be exactly that many;
+     * waits until all are sent. NULL where all ranks are in this process. */
     nw_status (*say)(nw_driver *driver, int to, const void *data, size_t bytes);
     nw_status (*hear)(nw_driver *driver, int from, void *data, size_t bytes);
     nw_status (*finish)(nw_driver *driver);
     void (*fail)(nw_driver *driver, nw_status status, const char *reason);
     void (*reset)(nw_driver *driver); /* may be NULL */
     int64_t (*now)(nw_driver *driver, int rank);
-    /* The last that was heard of a rank, for dumps; false: nothing. May be NULL. */
+    /* The last message received from a rank, for dumps; false: there was none. May be NULL. */
     bool (*heard)(nw_driver *driver, int rank, int64_t *ago_ns, nw_header *said);
-    /* What the driver itself knows between runs, for checkpoints: numbers, to be freed. NULL: nothing. */
+    /* The driver's own state between runs, for checkpoints: a list of integers, to be freed. NULL: it has none. */
     nw_status (*save)(nw_driver *driver, int64_t **state, size_t *count);
     nw_status (*load)(nw_driver *driver, const int64_t *state, size_t count);
-    void (*free)(nw_driver *driver); /* its own; the base's follows */
+    void (*free)(nw_driver *driver); /* frees what the driver's own struct has beyond the base */
 } nw_driver_ops;
 
 /* The first member of every driver's own struct. */
@@ -81,38 +82,39 @@ struct nw_driver {
     const nw_driver_ops *ops;
     nw_driver_options options;
     int size, first, count;
-    nw_rank *ranks; /* of the last run; NULL before the first */
+    nw_rank *ranks; /* those of the last run; NULL before the first */
     nw_message_pool *pool;
     nw_actions actions;
-    uint64_t sequence;   /* messages of the driver's own so far */
-    uint16_t generation; /* of nw_driver_reset */
-    bool *dropped;       /* by rank: nobody waits for it */
-    bool pauses;         /* set by the run, in COUNT or SNAPSHOT: this run shall end soon */
+    uint64_t sequence;   /* number of the driver's own messages so far */
+    uint16_t generation; /* number of calls of nw_driver_reset */
+    bool *dropped;       /* by rank: no other rank waits for it */
+    bool pauses;         /* set by the run, during COUNT or SNAPSHOT: this run shall end soon */
     bool stopping;       /* the machines were told to stop in this run */
-    bool in_turn;        /* between runs: all ranks are heard, one after the other */
-    bool over;           /* there is nothing more to run: a log has ended */
-    int64_t waited_ns;   /* that local ranks had nothing to do but wait */
+    bool in_turn;        /* between runs: messages are received from one rank after the other, from all of them */
+    bool over;           /* replay: the log has ended */
+    int64_t waited_ns;   /* time in which local ranks had nothing to do */
 };
 
-/* Runs the local ranks (`count` of them) until all are quiescent. Before the next run all must have met
- * (nw_driver_allgather), or a rank that is still in this one may hear what belongs to the next. */
+/* Runs the local ranks (`count` of them) until all are quiescent. Before the next run all ranks must synchronise
+ * (nw_driver_allgather); otherwise a rank that is still in this run could receive messages of the next. */
 nw_status nw_driver_run(nw_driver *driver, nw_rank *ranks, const nw_go *go);
 
-/* Every rank gives `bytes`, at most NW_SHARE_MOST; all get those of all ranks in the order of ranks, zeros of dropped
- * ones elsewhere. `mine` holds those of the local ranks. Between runs only, as the next two. */
+/* Every rank contributes `bytes`, at most NW_SHARE_MOST; all get the bytes of all ranks, in the order of ranks (zeros
+ * for dropped ones of other processes). `mine` has those of the local ranks. To be called between runs only, as the
+ * next two. */
 enum { NW_SHARE_MOST = 256 };
 nw_status nw_driver_allgather(nw_driver *driver, const void *mine, size_t bytes, void *all);
-/* Brings data of rank `from` to rank 0, in place: on `from` it is read, on rank 0 written (in one process: nothing to
- * do, and `data` is what it is). Both call it; others may. */
+/* Copies `data` from rank `from` to rank 0. Both must call it; others may. If both are in one process, nothing is
+ * done. */
 nw_status nw_driver_gather(nw_driver *driver, int from, void *data, size_t bytes);
-/* Makes the vectors of all ranks the mean over those that give (by rank; the same on all), added in the order of ranks:
- * the same bits by every driver. `vectors` are those of the local ranks. Each rank owns a part: it gets the others'
- * contributions to it, and sends the mean to all. */
+/* Sets the vectors of all ranks to the mean over the ranks in `gives` (which must be equal on all ranks), added in the
+ * order of ranks, so that every driver computes the same bits. `vectors` are those of the local ranks. Each rank owns a
+ * part, for which it receives the others' contributions and sends the mean to all. */
 nw_status nw_driver_mean(nw_driver *driver, float *const *vectors, size_t floats, const bool *gives);
-/* Tells the others that this process fails, and why. They fail with the same status where it is
- * NW_E_NUMERIC, so that all can go back to a checkpoint, or NW_E_MISMATCH; otherwise with NW_E_PEER. */
+/* Tells the other ranks that this process fails, and why. They fail with the same status if it is NW_E_NUMERIC (all
+ * then go back to a checkpoint) or NW_E_MISMATCH; otherwise with NW_E_PEER. */
 void nw_driver_fail(nw_driver *driver, nw_status status, const char *reason);
-/* After a failure that all ranks share: forgets everything that is under way. The machines are to be made anew. */
+/* After a failure of all ranks: discards all messages and tasks. The machines must be created anew. */
 void nw_driver_reset(nw_driver *driver);
 int64_t nw_driver_now(nw_driver *driver, int rank);
 void nw_driver_free(nw_driver *driver);
@@ -125,36 +127,37 @@ nw_status nw_local_create(nw_driver **driver, const nw_driver_options *options);
 
 /* ---- for drivers ------------------------------------------------------------------------------------------------- */
 
-/* A driver whose own struct has `bytes`, all of it zero but for the base. */
+/* Allocates a driver whose own struct has `bytes`; all but the base is zero. */
 nw_status nw_driver_create(nw_driver **driver, size_t bytes, const nw_driver_ops *ops, const nw_driver_options *options,
                            int size, int first, int count);
-/* Hands an event to a rank's machines. Tasks go to its queue, counts and snapshots to whoever wants them; the others
- * stay in driver->actions for the driver, which empties it. Messages get their numbers here, so that these depend on
- * what the rank was told and on nothing else. */
+/* Passes an event to a rank's machines. Tasks in the answer go to the rank's queue, counts and snapshots to the run;
+ * the other actions stay in driver->actions, which the driver must empty. Messages get their sequence numbers here, so
+ * that these depend only on the events that the rank received. */
 nw_status nw_rank_tell(nw_driver *driver, nw_rank *rank, nw_event event);
-/* Takes the next task, which is under way then; false: there is none, or one is under way already. */
+/* Starts the next task of the queue; false: there is none, or one is running already. */
 bool nw_rank_next(nw_driver *driver, nw_rank *rank);
-/* Lets the worker do the task under way, whole: before anybody can move what it reads. */
+/* Lets the worker do the running task completely, so that the parameters that it reads cannot change meanwhile. */
 nw_status nw_rank_do(nw_rank *rank, nw_announce *announce);
-/* The task under way is done. */
+/* The running task is done. */
 nw_status nw_rank_done(nw_driver *driver, nw_rank *rank, int64_t now_ns);
-/* The task under way has announced that its gradient is final from there on. */
+/* The running task has announced that its gradient is final from `first` on. */
 nw_status nw_rank_final(nw_driver *driver, nw_rank *rank, size_t first, int64_t now_ns);
-/* Whether the machines are to be told that there shall be no more, and were not. */
+/* Whether a stop was requested and the machines have not been told yet. */
 bool nw_driver_is_asked(const nw_driver *driver);
-/* The same, once in a run. */
+/* The same; it returns true at most once in a run. */
 bool nw_driver_shall_stop(nw_driver *driver);
-/* A message is about to leave: fills the driver's fields of its header, and counts it. */
+/* To be called before a message is sent: fills the driver's fields of its header, and counts it. */
 void nw_driver_stamp(nw_driver *driver, int from, int to, nw_message *message);
-/* A message that was checked has come: counts it. */
+/* To be called when a message has arrived and was checked: counts it. */
 void nw_driver_accept(nw_driver *driver, int from, int to, const nw_message *message);
-/* DROP and BACK: a machine of rank `by` does not wait for `rank` any more, or does so again. */
+/* DROP and BACK: a machine of rank `by` no longer waits for `rank`, or does so again. */
 void nw_driver_drop(nw_driver *driver, int by, int rank, bool back);
-/* Whether a rank that has had nothing to do since `idle_ns` waits for one that it has not heard for too long;
- * `heard_ns` is by rank. All in its own time. Timers are no news: those of an exchange may ring for ever. */
+/* Whether a rank, idle since `idle_ns`, waits for a rank from which it has received nothing for too long. `heard_ns` is
+ * indexed by rank; all times are the rank's own. Timers do not count as news, because an exchange may set them for
+ * ever. */
 bool nw_rank_is_late(const nw_driver *driver, const nw_rank *rank, int64_t now_ns, int64_t idle_ns,
                      const int64_t *heard_ns);
-/* NW_E_PEER: `waited_ns` have passed, and the rank still waits. */
+/* Return NW_E_PEER with a sentence: the rank has waited for `waited_ns`. */
 nw_status nw_driver_timed_out(const nw_rank *rank, int64_t waited_ns);
 nw_status nw_wait_failed(const nw_wait *wait, int rank, int64_t waited_ns);
 void nw_dump_write(nw_driver *driver, const nw_rank *rank, const char *reason, FILE *out);

@@ -1,17 +1,18 @@
 /*
- * event_log.h - the log of decisions of a run with several ranks: what each rank heard and did, in which order, and
- * what time it was told. Together with the run's options it repeats the run bit for bit in one process (replay.h).
+ * event_log.h - the event log of a run with several ranks: which events each rank received and which tasks it began, in
+ * order, with times. With the log and the run's options, a replay repeats the run bit for bit in one process
+ * (replay.h).
  *
  * Every process that trains writes its own file, so that nothing has to be merged or cut:
  *
  *   RUN/event-log/<first step>/config.yaml      its options, by rank 0
  *   RUN/event-log/<first step>/rank<r>.log      of an MPI rank; rank0.log holds all ranks of a virtual cluster
  *
- * A run that resumes at step S drops what lies at S and behind it and begins a part S; the part before ends where it
- * says that the checkpoint of S was saved. Records of a rank:
+ * A run that resumes at step S removes the parts that begin at S or later, and begins a part S; the part before it ends
+ * where it says that the checkpoint of S was saved. Records of a rank:
  *
  *   RUN      nw_driver_run begins: the updates and the rank's messages so far
- *   an event what nw_rank_tell hands to its machines: kind, now_ns; FINAL: first; GO: until; MESSAGE: from, sequence
+ *   an event that nw_rank_tell passes to its machines: kind, now_ns; FINAL: first; GO: until; MESSAGE: from, sequence
  *   PASS, UPDATE   a task begins
  *   QUIESCENT   nw_driver_run is done, and the rank is quiescent after so many updates
  *   SAVED    a checkpoint was written: step, epoch
@@ -21,9 +22,9 @@
  * makes it smaller, with its sizes and a hash before it (event_log_format.h). The first holds nw_log_header as it
  * lies in memory, the others entries of 24 bytes, those of all ranks of the process in the order of their making.
  *
- * Recording takes no memory after nw_recorder_open: entries gather in a buffer, which is written when it is full and at
- * every quiescent point. So what a kill leaves is complete up to the last one before it; a torn last block is noticed
- * and left out.
+ * Recording allocates nothing after nw_recorder_open: entries are collected in a buffer, which is written when it is
+ * full and at every quiescent point. So after a kill the log is complete up to the last quiescent point before it; a
+ * torn last block is detected and ignored.
  *
  * Threads: a recorder and a recording belong to one thread.
  */
@@ -43,7 +44,7 @@ typedef struct nw_log_header {
     int world, first_rank, ranks, unused; /* ranks: in this file, from first_rank on */
     int64_t first_step, first_epoch;
     uint64_t seed;
-    double lr_factor; /* on what the schedule of learning rates says: below 1 where a run went back; not 0 */
+    double lr_factor; /* factor of the learning rates: below 1 if the run went back after a divergence; not 0 */
     char exchange[64], codec[64], isa[32], precision[16], version[32], commit[64];
     char config_sha256[72]; /* of config.yaml; "": there is none */
 } nw_log_header;
@@ -82,15 +83,15 @@ nw_status nw_log_cut(const char *run_dir, int64_t first_step, int rank);
 /* Begins the part of the header's first step, with the text of config.yaml where rank 0 is here (or NULL). A process
  * that goes back to a checkpoint opens it again; the part before stays without END. */
 nw_status nw_recorder_open(nw_recorder *recorder, const char *run_dir, const nw_log_header *header, const char *config);
-/* What could not be written ends the recording, and nw_recorder_close tells; training goes on. `finished`: the process
- * ends quiescent. NULL is ignored by all of these. */
+/* If writing fails, the recording ends and training goes on; nw_recorder_close returns the failure. `finished`: the
+ * process ends quiescent. All of these functions ignore a recorder of NULL. */
 nw_status nw_recorder_close(nw_recorder *recorder, bool finished);
 void nw_recorder_free(nw_recorder *recorder);
 
 void nw_recorder_run(nw_recorder *recorder, int rank, int64_t step, uint64_t sequence);
 void nw_recorder_event(nw_recorder *recorder, int rank, const nw_event *event);
 void nw_recorder_begins(nw_recorder *recorder, int rank, nw_task_kind kind);
-/* What is recorded of this rank is in the file afterwards. */
+/* Afterwards the rank's records so far are in the file. */
 void nw_recorder_quiescent(nw_recorder *recorder, int rank, int64_t step);
 void nw_recorder_saved(nw_recorder *recorder, int64_t step, int64_t epoch); /* of all ranks here; the same */
 

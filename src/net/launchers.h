@@ -1,7 +1,6 @@
 /*
- * launchers.h - what mpirun and srun say to the processes that they start, in environment variables: how many there
- * are, and which one this is. The one table of these variables; preflight.c compares what they promise with what MPI
- * says.
+ * launchers.h - reads the environment variables in which mpirun and srun tell their processes how many ranks there are
+ * and which one this is. preflight.c compares these numbers with those of MPI.
  */
 #ifndef NW_NET_LAUNCHERS_H
 #define NW_NET_LAUNCHERS_H
@@ -13,17 +12,17 @@ typedef enum nw_mpi_family { NW_MPI_UNKNOWN, NW_MPI_OPEN, NW_MPI_MPICH } nw_mpi_
 
 typedef struct nw_promise {
     int size, rank;        /* -1: not said */
-    const char *variable;  /* that says the size; NULL: none does */
-    nw_mpi_family starter; /* whose mpirun */
-    bool slurm;            /* said by SLURM, of a step */
+    const char *variable;  /* the variable with the size; NULL: there is none */
+    nw_mpi_family starter; /* whose mpirun started the process */
+    bool slurm;            /* the numbers come from SLURM, for a job step */
 } nw_promise;
 
 /* An environment variable, or NULL. A function of NULL stands for getenv. */
 typedef const char *(*nw_environment)(void *context, const char *name);
 
-/* What the nearest starter of this process promised. */
+/* The numbers that the launcher of this process has set (the nearest one, if several are nested). */
 nw_promise nw_launchers_promise(nw_environment get, void *context);
-/* A variable's number from 0 on; -1 where there is none, or something else. */
+/* The value of a variable as a number >= 0; -1 if it is not set or is not such a number. */
 int nw_launchers_number(nw_environment get, void *context, const char *name);
 
 #endif

@@ -1,22 +1,22 @@
 /*
- * ledger.h - who owns every byte that ranks send each other.
+ * ledger.h - counts every byte that ranks send each other, by what it is for (its owner).
  *
  *   owner     what
  *   values    payload that is neither index nor scale
  *   indices   header.index_bytes of the payload
  *   scales    header.scale_bytes of the payload
  *   headers   the 64 bytes before a payload
- *   control   messages of the drivers (channel 0), headers included; and collective small talk
+ *   control   messages of the drivers (channel 0) with their headers; collective operations
  *
- * A message of b payload bytes costs 64 + b, and its owners' shares add up to that, always. They are counted for the
- * whole process, per link (from, to), per segment and per step, with the number of messages. The driver tells a second,
- * independent count, what its transport was asked to move; nw_ledger_check compares the two.
+ * A message of b payload bytes costs 64 + b bytes, and its owners' shares always add up to that. Bytes and messages are
+ * counted for the whole process, for each link (from, to), each segment and each step. The driver keeps a second,
+ * independent count of the bytes that its transport was asked to move; nw_ledger_check compares the two.
  *
- * A process keeps the rows of its own ranks: all of them in a virtual cluster, one under MPI. So memory is fixed by
- * (ranks here, world, segments). At the end rank 0 makes a ledger of the whole world and adds what the others counted;
- * then what one rank sent and what another received can be compared, too (nw_ledger_check_links).
+ * A process keeps the rows of its own ranks: all ranks of a virtual cluster, one rank under MPI. So the memory depends
+ * on (ranks here, world, segments) only. At the end rank 0 makes a ledger of the whole world by adding the counts of
+ * all ranks; then the bytes sent and received on each link can be compared, too (nw_ledger_check_links).
  *
- * Counting never fails and allocates nothing. A rank that is not the ledger's is a bug and aborts.
+ * Counting never fails and allocates nothing. Counting for a rank of another process is a bug and aborts.
  *
  *   nw_ledger_sent(ledger, from, to, message->header);
  *   nw_ledger_transport(ledger, NW_SENT, nw_message_size(message));       where the transport takes it
@@ -57,7 +57,7 @@ enum {
 typedef struct nw_ledger_options {
     int world;
     int first_rank, ranks;            /* those whose traffic this process counts */
-    int segments;                     /* ids in exchanges' headers; all else is counted together as "other" */
+    int segments;                     /* number of segment ids; all other traffic is counted as "other" */
     const char *const *segment_names; /* copied; NULL, or NULL in it: "segment 3" */
 } nw_ledger_options;
 
@@ -72,14 +72,14 @@ void nw_ledger_free(nw_ledger *ledger);
 void nw_ledger_sent(nw_ledger *ledger, int from, int to, const nw_header *header);
 void nw_ledger_received(nw_ledger *ledger, int from, int to, const nw_header *header);
 
-/* What the transport was asked to move, by its own count. */
+/* Bytes that the transport was asked to move: the independent count. */
 void nw_ledger_transport(nw_ledger *ledger, nw_traffic direction, uint64_t bytes);
 
-/* What travelled on the links of a rank that was dropped counts in the totals alone from now on, since nobody knows
- * what of it arrived. */
+/* From now on the links of a dropped rank count in the totals only, because it is unknown what of their traffic
+ * arrived. */
 void nw_ledger_forget_links(nw_ledger *ledger, int rank);
 
-/* What was sent since the last call, or the start. */
+/* The traffic sent since the last call, or since the start. */
 nw_account nw_ledger_take_step(nw_ledger *ledger);
 
 /* ---- Reading ---- */
@@ -97,10 +97,10 @@ nw_account nw_ledger_segment(const nw_ledger *ledger, int segment);
 
 uint64_t nw_ledger_transported(const nw_ledger *ledger, nw_traffic direction);
 
-/* NW_E_INTERNAL names direction, both counts and their difference, if owners and transport do not agree. */
+/* NW_E_INTERNAL, with direction, both counts and their difference, if the owners' and the transport's counts differ. */
 nw_status nw_ledger_check(const nw_ledger *ledger);
-/* For a ledger of the whole world, when nothing is under way any more: what was sent on each link was received there.
- * NW_E_PEER names the first link where it was not. `lost`: ranks that were dropped, by rank; NULL: none. */
+/* For a ledger of the whole world, when no message is in flight: checks that what was sent on each link was received.
+ * NW_E_PEER names the first link where this is not so. `lost`: dropped ranks, by rank; NULL: none. */
 nw_status nw_ledger_check_links(const nw_ledger *ledger, const bool *lost);
 
 /* ---- Across processes, and over checkpoints ---- */
@@ -118,18 +118,19 @@ nw_status nw_ledger_check_links(const nw_ledger *ledger, const bool *lost);
 enum { NW_LEDGER_COLUMNS = 3 + 1 + NW_OWNERS };
 nw_status nw_ledger_save(const nw_ledger *ledger, int64_t **rows, size_t *count);
 
-/* Adds such a table of ranks whose rows this ledger holds, of the same world and segments. The numbers may be
- * anything: NW_E_MESSAGE says what is wrong with them, and the ledger is of no use then. `source` is for messages:
- * "rank 3", a path.
+/* Adds such a table, for ranks whose rows this ledger holds, of the same world and segments. The numbers are not
+ * trusted: NW_E_MESSAGE says what is wrong with them; the ledger must not be used then. `source` names the origin in
+ * that sentence: "rank 3", a path.
  *
- * resumes: for a run that continues, perhaps with another world or other buckets: counts that have no place here are
- * added to the totals alone, which so stay those of the whole run. Under MPI, rank 0 keeps the table of the world
- * that a checkpoint holds, and adds it where it adds the ranks': in the next checkpoint, and at the end. */
+ * resumes: for a run that continues, perhaps with another world or other buckets. Counts that have no row here are
+ * added to the totals only, so that these stay the totals of the whole run. Under MPI, rank 0 keeps the table of the
+ * world that a checkpoint holds, and adds it together with those of the ranks: in the next checkpoint, and at the
+ * end. */
 nw_status nw_ledger_add(nw_ledger *ledger, const int64_t *rows, size_t count, bool resumes, const char *source);
 
 /* ---- For people and scripts ---- */
 
-/* The steps and images that the counts are divided by; 0: not known. */
+/* The steps and images by which the counts are divided; 0: unknown. */
 typedef struct nw_ledger_run {
     int64_t steps, images;
 } nw_ledger_run;

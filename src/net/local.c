@@ -38,7 +38,7 @@ static nw_status tell_machine(nw_driver *d, nw_event event)
 
 static nw_status do_task(nw_driver *d, nw_rank *r)
 {
-    const nw_taps *hooks = &d->options.hooks;
+    const nw_driver_hooks *hooks = &d->options.hooks;
     int64_t begin = nw_now_ns();
     NW_TRY(r->work->run(r->worker, &r->task, NULL));
     int64_t end = nw_now_ns();

@@ -2,39 +2,38 @@
  * machine.h - a rank as its driver sees it: a state machine that decides, and a worker that does tasks.
  *
  * A rank is one stack: an exchange (how replicas agree) over a pipeline (how a gradient is made of passes; with one
- * stage a rank, exchange/passes.c) over a worker (task.h). Exchange and pipeline are machines: they hear events and
- * answer with actions. They never wait, never ask for the time and never talk to the network: a driver does, and there
- * are several: one for a process alone (local.c), one for processes joined by MPI (mpi.c), one that simulates a cluster
- * on a clock of its own (virtual.c), one that repeats a recorded run (replay.c). So the same code runs, is simulated,
- * is replayed bit for bit, is saved between runs (its state is data, not a C stack), and is driven through every order
- * of events by tests.
+ * stage a rank, exchange/passes.c) over a worker (task.h). Exchange and pipeline are machines: they receive events and
+ * return actions. They never wait, never read a clock and never use the network; drivers do that: one for a single
+ * process (local.c), one for processes joined by MPI (mpi.c), one that simulates a cluster with a virtual clock
+ * (virtual.c), one that repeats a recorded run (replay.c). So the same code runs, is simulated, is replayed bit for
+ * bit, is saved between runs (its state is data, not a C stack), and is tested with every order of events.
  *
- *   event      what has happened                                       who cares
+ *   event      what has happened                                       who handles it
  *   GO         a run begins: how far it goes                           all; an exchange also when its pipeline drains
  *   STOP       this rank was asked to stop; once in a run              all: the run ends as soon as it can
  *   MESSAGE    `message` of member `from` has arrived                  the machine that owns its channel
- *   TIMER      the time asked for has come                             who asked
- *   FINAL      the task under way touches the gradient from `first` on no more
- *   OUT        the task under way sends `message` up or down           the pipeline
- *   DONE       `task` is done                                          who asked for it
+ *   TIMER      the requested time has come                             the machine that requested it
+ *   FINAL      the running task will not change the gradient from `first` on
+ *   OUT        the running task sends `message` up or down             the pipeline
+ *   DONE       `task` is done                                          the machine that requested it
  *
  *   action     what shall be done
- *   TASK       `task`, behind those that were asked for before; a pass that goes on with a gradient, before them
- *   SEND       `message` to rank `to`; the action's reference goes with it
- *   TIMER      a TIMER event at `at_ns`, instead of the one asked for before; NW_NO_TIMER: none
- *   DROP       nobody waits for rank `to` any more; it may come back
+ *   TASK       do `task` after those that were requested before; a pass that continues a gradient goes before them
+ *   SEND       send `message` to rank `to`; the action's reference is used up
+ *   TIMER      set the timer to `at_ns`, instead of the time requested before; NW_NO_TIMER: none
+ *   DROP       do not wait for rank `to` any more; it may come back
  *   BACK       rank `to`, which was dropped, is back
- *   COUNT      the world has made `count->updates` updates: told once for each, where the world is counted
- *   SNAPSHOT   parameters of the world after so many updates, to be looked at, not to train with
+ *   COUNT      the world has made `count->updates` updates; emitted once for each update, by one rank
+ *   SNAPSHOT   the parameters of the world after that many updates, for evaluation
  *
- * A rank does one task at a time, in the order in which they were asked for. Messages are handled between tasks, and
- * between the layers of a running one or the parts of an update (but of simulated ranks, after it); all other actions
- * are immediate. Messages from one rank to another arrive in the order in which they were sent.
+ * A rank does one task at a time, in the order in which tasks were requested. Messages are handled between tasks, and
+ * between the layers of a running task or the parts of an update (simulated ranks handle them after the task); all
+ * other actions are immediate. Messages from one rank to another arrive in the order in which they were sent.
  *
- * Pace. GO says how many updates the world shall have made when the run ends (`until`), and a machine stops by itself;
- * it is quiescent when nobody can need this rank before the next GO and nothing of its own is on the wire. Then
- * everything can be saved. All ranks of the world are quiescent before any of them begins the next run: those who run a
- * driver again let them agree first (nw_driver_allgather), since a STOP is about one run.
+ * Runs. GO says how many updates the world shall have made when the run ends (`until`); a machine stops by itself. A
+ * rank is quiescent when no other rank can need it before the next GO and no message of its own is in flight; then
+ * everything can be saved. All ranks of the world must be quiescent before any of them begins the next run, so the
+ * caller synchronises them first (nw_driver_allgather); a STOP applies to one run only.
  *
  * Groups. A machine sees the members of its group and its own index among them, never ranks of the world:
  * nw_machine_send and event.from translate.
@@ -44,17 +43,17 @@
 
 #include "net/task.h"
 
-/* Members in ascending order of their ranks; `ranks` outlives the machine. */
+/* Members in ascending order of their ranks; `ranks` must outlive the machine. */
 typedef struct nw_group {
     const uint16_t *ranks;
     int count, me;
 } nw_group;
-int nw_group_find(const nw_group *group, int rank); /* -1: it is no member */
+int nw_group_find(const nw_group *group, int rank); /* -1: the rank is not a member */
 
 typedef struct nw_go {
-    int64_t until;            /* updates of the world, all runs together */
-    int64_t batches;          /* that this rank computes in this run, in lockstep; else INT64_MAX */
-    bool drain;               /* apply what is held back */
+    int64_t until;            /* updates of the world, counted over all runs */
+    int64_t batches;          /* in lockstep: batches that this rank computes in this run; else INT64_MAX */
+    bool drain;               /* apply updates that a delay holds back */
     const int64_t *snapshots; /* due after these updates, ascending; valid until the run ends */
     int snapshot_count;
 } nw_go;
@@ -72,7 +71,7 @@ typedef enum nw_event_kind {
 
 typedef struct nw_event {
     nw_event_kind kind;
-    int64_t now_ns;      /* the rank's own elapsed time: in which it ran, simulated, or recorded */
+    int64_t now_ns;      /* the rank's own time: the time in which it ran, or simulated, or recorded time */
     nw_message *message; /* MESSAGE, OUT; hold it to keep it after the call */
     size_t first;        /* FINAL */
     const nw_task *task; /* FINAL, DONE; its `clock` is known */
@@ -81,18 +80,18 @@ typedef struct nw_event {
 
 /* An update of the world. */
 typedef struct nw_count {
-    int64_t updates;      /* with this one */
-    int64_t delay;        /* updates since the parameters that its gradient was computed from */
-    int64_t clock;        /* the batch whose learning rate it had */
-    int64_t thrown_away;  /* gradients so far that were too old to be applied */
-    int from_count;       /* members whose reports are here ... */
-    const int *from;      /* ... in ascending order ... */
-    const void **reports; /* ... and what each said of its batches: nw_exchange_options.report_bytes */
+    int64_t updates;      /* number of updates, including this one */
+    int64_t delay;        /* updates made since the parameters from which its gradient was computed */
+    int64_t clock;        /* the batch number that determined its learning rate */
+    int64_t thrown_away;  /* number of gradients so far that were discarded because they were too old */
+    int from_count;       /* number of members that contributed */
+    const int *from;      /* these members, ascending */
+    const void **reports; /* the report of each about its batches: nw_exchange_options.report_bytes */
 } nw_count;
 
 typedef struct nw_snapshot {
     int64_t updates;
-    const float *values; /* all parameters, until the call returns */
+    const float *values; /* all parameters; valid until the call returns */
 } nw_snapshot;
 
 typedef enum nw_action_kind {
@@ -116,32 +115,33 @@ typedef struct nw_action {
     nw_snapshot snapshot;  /* SNAPSHOT */
 } nw_action;
 
-/* What a machine answers to one event. */
+/* The answer of a machine to one event. */
 typedef struct nw_actions {
     nw_action *at;
     int count, capacity;
-    size_t touched; /* bytes that handling it read and wrote, from which a virtual cluster knows how long it took */
-    nw_message_pool *pool;  /* what messages are made of */
-    nw_status status;       /* of the first that failed */
-    const nw_task *running; /* the task under way, or NULL, and ... */
-    size_t final;           /* ... from where on its gradient is final: what handlers must not touch */
+    size_t touched; /* bytes that the handler read and wrote; a virtual cluster computes its duration from them */
+    nw_message_pool *pool;  /* for new messages */
+    nw_status status;       /* of the first action that could not be added */
+    const nw_task *running; /* the running task, or NULL */
+    size_t final;           /* its gradient is final from here on; handlers must not touch what lies before */
 } nw_actions;
 
 void nw_actions_add(nw_actions *actions, nw_action action);
-void nw_actions_clear(nw_actions *actions); /* drops messages that were not sent; the room stays */
+void nw_actions_clear(nw_actions *actions); /* drops messages that were not sent; keeps the memory */
 void nw_actions_free(nw_actions *actions);
-/* A handler reads or writes `count` floats at `at`. What the task under way owns is an internal error. */
+/* Reports that a handler reads or writes `count` floats at `at`. Touching what the running task owns is an internal
+ * error. */
 void nw_actions_touch(nw_actions *actions, const float *at, size_t count, bool write);
 static inline void nw_actions_task(nw_actions *actions, nw_task task)
 {
     nw_actions_add(actions, (nw_action){.kind = NW_ACTION_TASK, .task = task});
 }
 
-/* Whom a rank waits for, for people: ranks of the world in ascending order, and what they owe. */
+/* For messages to the user: the ranks for which a rank waits, ascending, and what they have to send. */
 enum { NW_WAIT_MOST = 64 };
 typedef struct nw_wait {
     int ranks[NW_WAIT_MOST];
-    int count; /* may be greater than NW_WAIT_MOST: then only the first are listed */
+    int count; /* if greater than NW_WAIT_MOST, only the first ones are listed */
     char what[160];
 } nw_wait;
 void nw_wait_add(nw_wait *wait, const nw_group *group, int member);
@@ -153,13 +153,15 @@ typedef struct nw_machine nw_machine;
 typedef struct nw_machine_ops {
     const char *name;
     nw_status (*handle)(nw_machine *machine, const nw_event *event, nw_actions *actions);
-    /* Whether nobody can need this rank before the next GO, and nothing of ours is on the wire or expected. */
+    /* Whether no other rank can need this rank before the next GO, and no message of its own is in flight or
+     * expected. */
     bool (*quiescent)(const nw_machine *machine);
     void (*waits)(const nw_machine *machine, nw_wait *wait);
-    /* Of a quiescent machine: adds to a list (state.h). */
+    /* When quiescent: adds the machine's state to a list (state.h). */
     void (*state)(nw_machine *machine, nw_state *state);
     void (*free)(nw_machine *machine);
-    /* After its numbers were loaded: NW_E_FILE if they make no sense, or else what the tensors need. NULL: nothing. */
+    /* Called after the single numbers of the state were loaded: checks them (NW_E_FILE), and allocates what the tensors
+     * of the state need. May be NULL. */
     nw_status (*loaded)(nw_machine *machine);
 } nw_machine_ops;
 
@@ -167,21 +169,21 @@ typedef struct nw_machine_ops {
 struct nw_machine {
     const nw_machine_ops *ops;
     nw_group group;
-    int64_t updates; /* of the world, as far as this member knows; when quiescent all know the same */
+    int64_t updates; /* updates of the world that this member knows of; equal on all members when quiescent */
     bool equal;      /* replicas are equal when quiescent, bit for bit */
     bool lockstep;   /* all members compute the same number of gradients */
-    bool moves;      /* it moves parameters while gradients are computed: a pass reads a copy */
-    bool drops; /* it has timers and drops members that are silent, so its driver waits twice as long before it fails */
-    size_t first, count; /* the range whose optimizer state is this rank's alone; count 0: none */
+    bool moves;      /* it changes parameters while gradients are computed, so a pass reads a copy */
+    bool drops;      /* it drops silent members by its own timers, so the driver waits twice as long before it fails */
+    size_t first, count; /* the range whose optimizer state only this rank has; count 0: none */
 };
 
-/* Sends a message to a member. Takes over the reference. */
+/* Sends a message to a member. The caller's reference is used up. */
 static inline void nw_machine_send(const nw_machine *m, nw_actions *actions, int channel, int to, nw_message *message)
 {
     message->header->channel = (uint8_t)channel;
     nw_actions_add(actions, (nw_action){.kind = NW_ACTION_SEND, .to = m->group.ranks[to], .message = message});
 }
-/* The member that a message came from; NW_E_MESSAGE where its rank is no member. */
+/* The member that sent a message; NW_E_MESSAGE if its rank is not a member. */
 nw_status nw_machine_sender(const nw_machine *machine, const nw_message *message, int *from);
 
 enum { NW_RANK_QUEUE = 8 };
@@ -189,22 +191,23 @@ enum { NW_RANK_QUEUE = 8 };
 /* A rank of this process. */
 typedef struct nw_rank {
     int index;           /* in the world */
-    nw_machine *machine; /* the lowest of its stack, which hears everything first */
+    nw_machine *machine; /* the lowest machine of its stack (the pipeline), which receives all events first */
     void *worker;
     const nw_worker_ops *work;
-    /* The driver's: */
-    nw_task queue[NW_RANK_QUEUE]; /* that wait for their turn */
+    /* For the driver: */
+    nw_task queue[NW_RANK_QUEUE]; /* tasks that wait */
     int queued;
-    nw_task task; /* under way, if busy */
+    nw_task task; /* the running task, if busy */
     size_t final; /* its gradient is final from here on */
     bool busy;
-    int64_t step;       /* gradients begun */
-    int64_t elapsed_ns; /* its own time when the last run ended, where the next goes on; not of virtual clusters */
-    uint64_t sequence;  /* messages made by its machines in this process */
+    int64_t step; /* number of gradients begun */
+    int64_t
+        elapsed_ns; /* its own time at the end of the last run, with which the next begins; not in virtual clusters */
+    uint64_t sequence; /* number of messages of its machines in this process */
 } nw_rank;
 
-/* What there is to save and load of a rank: of its machines, under names that begin with "exchange.", of its worker,
- * and its own elapsed time. */
+/* The state of a rank, for saving and loading: that of its machines, under names that begin with "exchange.", that of
+ * its worker, and its own time. */
 nw_state_owner nw_rank_state(nw_rank *rank);
 
 static inline bool nw_rank_is_quiescent(const nw_rank *r)

@@ -84,7 +84,7 @@ static nw_message *mail_take(mail *m)
 
 static void hook(mpi_driver *m, nw_span span, int64_t begin)
 {
-    const nw_taps *hooks = &m->base.options.hooks;
+    const nw_driver_hooks *hooks = &m->base.options.hooks;
     if (hooks->span) hooks->span(hooks->context, m->base.first, span, begin, nw_now_ns(), m->rank ? m->rank->step : 0);
 }
 

@@ -14,8 +14,8 @@ typedef struct nw_mpi_state {
     int64_t timeout_ns; /* of the start; 0: for ever */
     bool started;
     bool running; /* there was a driver */
-    bool echoes;  /* another rank has said what is wrong */
-    bool fewer;   /* ranks were dropped: not all will come to the end */
+    bool echoes;  /* another rank prints what is wrong */
+    bool fewer;   /* ranks were dropped, so not all will end together */
 } nw_mpi_state;
 extern nw_mpi_state nw_mpi_process;
 
@@ -26,7 +26,7 @@ nw_status nw_mpi_failed(int code, const char *what);
         if (mpi_code_ != MPI_SUCCESS) return nw_mpi_failed(mpi_code_, (what)); \
     } while (0)
 
-/* A communicator of all ranks, within the time of the start. */
+/* Makes a communicator of all ranks; fails after the time limit of the start. */
 nw_status nw_mpi_duplicate(MPI_Comm *comm);
 
 /* Yields first, then sleeps longer and longer, at most half a millisecond. */

@@ -1,6 +1,5 @@
 /*
- * roles.h - who does what in a world: R replicas of P stages each, S ranks that only serve parameters, and E that only
- * evaluate.
+ * roles.h - the roles of ranks: R replicas of P stages each, S dedicated servers, and E evaluation ranks.
  *
  *   rank              what it does
  *   0 .. S - 1        serves; S / P ranks own the parameters of each stage, those of stage 0 first
@@ -13,8 +12,8 @@
  *   replica 1         9            10           11
  *                     a column: one stage, whose exchange makes its replicas agree
  *
- * With one stage a rank has all of them, a row is one rank, and the column all that do not evaluate. Where servers
- * compute as well, S is 0, and the first members of each column serve besides.
+ * If P is 1, a rank has all stages, a row is one rank, and the column has all ranks that do not evaluate. If servers
+ * compute gradients, too, S is 0, and the first members of each column are servers in addition.
  *
  * Threads: nothing changes after nw_roles_make.
  */
@@ -29,19 +28,20 @@ typedef struct nw_roles {
     uint16_t *columns; /* the ranks of column 0, those of column 1, ... */
 } nw_roles;
 
-/* NW_E_ARGUMENT where nobody computes, or stages cannot have equally many servers. */
+/* NW_E_ARGUMENT: there is no worker, or the servers cannot be divided equally among the stages. */
 nw_status nw_roles_make(nw_roles *roles, int servers, int replicas, int stages, int evaluators);
 void nw_roles_free(nw_roles *roles);
 static inline int nw_roles_world(const nw_roles *r) { return r->servers + r->replicas * r->stages + r->evaluators; }
 
-/* What a rank does: numbers from 0 on, -1 for what it does not. A server has the stage that it serves. */
+/* The roles of a rank: numbers from 0 on, -1 for roles that it does not have. `stage` of a server is the one it
+ * serves. */
 typedef struct nw_duty {
     int server, replica, stage, evaluator;
 } nw_duty;
 nw_duty nw_roles_of(const nw_roles *roles, int rank);
 
-/* The groups of a rank, which last as long as the roles: its pipeline's and its exchange's. Whoever has none gets an
- * empty one. */
+/* The groups of a rank: that of its pipeline and that of its exchange; empty if it has none. They are valid as long as
+ * the roles. */
 nw_group nw_roles_row(const nw_roles *roles, int rank);
 nw_group nw_roles_column(const nw_roles *roles, int rank);
 

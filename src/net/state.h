@@ -1,25 +1,26 @@
 /*
- * state.h - what machines and workers keep between runs, for checkpoints: named tensors, and what becomes of each in a
+ * state.h - the state of machines and workers between runs, for checkpoints: named tensors, each with a rule for a
  * world of another size.
  *
- * Whoever has state lists it: a name, a type, a shape, where it lies, and a rule. The list is made anew each time it is
- * needed. Loading fills single numbers first, tells the owner (`loaded`), and asks for the list again, since which
- * tensors there are may depend on them.
+ * Every owner of state lists it: a name, a type, a shape, an address, and a rule. The list is made anew each time it is
+ * needed. Loading fills single numbers first, tells the owner (`loaded`), and asks for the list again, because its
+ * tensors may depend on these numbers.
  *
- *   rule        who has it              in a world of another size, N before and M now
- *   KEPT        all have the same       the same; member 0's is saved
- *   RANGE       elements of a vector    whoever has these elements now reads them
- *   DELIVERED   each its own            what will be delivered stays the same: old member j's is added to new member
- *                                       j mod M's; where means are delivered, times M / N
- *   LIKE        each its own            new member j begins as old member j mod N was
- *   FOLLOWS     each its own            all begin with what is KEPT under the same name
- *   OWN         each its own            lost, and the user is told
- *   REFUSED     each its own            cannot be continued
+ *   rule        values                  in a world of another size, N members before and M now
+ *   KEPT        equal on all members    unchanged; that of member 0 is saved
+ *   RANGE       a range of a vector     each member reads the range that it has now
+ *   DELIVERED   differ                  the total still to be sent is unchanged: that of old member j is added to
+ *                                       that of new member j mod M; if receivers take means, times M / N
+ *   LIKE        differ                  new member j starts with that of old member j mod N
+ *   FOLLOWS     differ                  all start with the KEPT tensor of the same name
+ *   OWN         differ                  lost, and the user is told
+ *   REFUSED     differ                  the run cannot be continued
  *
- * A member of which nothing was saved, since it had been dropped, begins as in another world.
+ * A member whose state was not saved, because it had been dropped, starts by the same rules.
  *
- * A vector runs along the parameters, or along batch norm's running statistics: `first` says with which element of them
- * it begins, and checkpoints keep it under their names, so that they do not depend on how a world was cut.
+ * A vector is parallel to the parameters, or to batch norm's running statistics; `first` is the element with which it
+ * begins. Checkpoints store it under the names of these parameters, so that they do not depend on how a world was
+ * divided.
  *
  * Threads: a list belongs to one thread.
  */
@@ -40,9 +41,9 @@ typedef enum nw_state_rule {
 
 typedef enum nw_state_type { NW_STATE_F32, NW_STATE_F64, NW_STATE_I64, NW_STATE_U8 } nw_state_type;
 enum { NW_STATE_NAME = 96, NW_STATE_DIMS = 4 };
-#define NW_STATE_EXCHANGE "exchange." /* begins the names of what machines have */
+#define NW_STATE_EXCHANGE "exchange." /* prefix of the names of machines' tensors */
 
-/* What a vector runs parallel to. */
+/* To what a vector is parallel. */
 typedef enum nw_state_along { NW_ALONG_NOTHING, NW_ALONG_PARAMETERS, NW_ALONG_STATISTICS } nw_state_along;
 
 typedef struct nw_state_entry {
@@ -54,15 +55,15 @@ typedef struct nw_state_entry {
     void *data;
     nw_state_along along; /* a vector: F32, one dimension, ... */
     size_t first;         /* ... beginning with this element */
-    bool mean;            /* DELIVERED: in a mean over members, not in a sum */
-    bool optional;        /* where the checkpoint lacks it, it stays as it is */
-    const char *remedy;   /* what the user can do where the checkpoint lacks it; NULL: give the options of its run */
+    bool mean;            /* DELIVERED: receivers take the mean over members, not the sum */
+    bool optional;        /* if the checkpoint lacks it, it stays as it is */
+    const char *remedy;   /* what the user can do if the checkpoint lacks it; NULL: "give the options of its run" */
 } nw_state_entry;
 
 typedef struct nw_state {
     nw_state_entry *at;
     int count;
-    nw_status status; /* of the last that failed */
+    nw_status status; /* the last failure */
 } nw_state;
 
 size_t nw_state_type_bytes(nw_state_type type);
@@ -84,33 +85,33 @@ void nw_state_vector(nw_state *state, const char *name, nw_state_rule rule, floa
 void nw_state_statistics(nw_state *state, const char *name, nw_state_rule rule, float *data, size_t count);
 /* The entry of that name; NULL: there is none. */
 nw_state_entry *nw_state_find(const nw_state *state, const char *name);
-/* NW_E_MESSAGE where an entry that rank `from` sent makes no sense, in a world of so many parameters and running
- * statistics. What it says of `data` and `remedy` is not looked at. */
+/* Checks an entry that rank `from` sent, for a model with that many parameters and running statistics; NW_E_MESSAGE
+ * says what is wrong. `data` and `remedy` are ignored. */
 nw_status nw_state_check(const nw_state_entry *entry, int from, size_t parameters, size_t statistics);
 void nw_state_free(nw_state *state);
 
 /* ---- loading ----------------------------------------------------------------------------------------------------- */
 
-/* Whose state it is. */
+/* The owner of a state. */
 typedef struct nw_state_owner {
     void *whose;
     void (*list)(void *whose, nw_state *state);
-    nw_status (*loaded)(void *whose); /* NW_E_FILE where the numbers make no sense */
+    nw_status (*loaded)(void *whose); /* NW_E_FILE: the loaded numbers are invalid */
 } nw_state_owner;
 
-/* Where saved state is read from. */
+/* From where saved state is read. */
 typedef struct nw_state_source {
     void *context;
-    int members; /* of the world that was saved */
-    /* The tensor of that name, type and shape that old member `member` saved; of KEPT and RANGE, what all had in
-     * common. *there is false where there is none, and nothing is written then. */
+    int members; /* number of members of the saved world */
+    /* Reads the tensor of that name, type and shape that old member `member` saved (KEPT and RANGE: that of all
+     * members). *there is false if there is none; then nothing is written. */
     nw_status (*read)(void *context, int member, const nw_state_entry *entry, void *out, bool *there);
-    bool (*has)(void *context, int member); /* whether anything of that member was saved; NULL: of all */
-    bool (*skips)(void *context, const nw_state_entry *entry); /* what stays as it is; NULL: nothing */
+    bool (*has)(void *context, int member); /* whether that member's state was saved; NULL: all members' was */
+    bool (*skips)(void *context, const nw_state_entry *entry); /* whether an entry must not be loaded; NULL: all are */
 } nw_state_source;
 
-/* Loads the state of member `me` of `members`. What is lost is added to `lost`, a list of names for people, as long as
- * there is room: tensors, and numbers that were not 0. */
+/* Loads the state of member `me` of `members`. The names of lost tensors, and of lost numbers that were not 0, are
+ * added to `lost`, a list for the user, as long as there is room. */
 nw_status nw_state_load(const nw_state_owner *owner, const nw_state_source *source, int me, int members, char *lost,
                         size_t lost_size);
 

@@ -118,7 +118,7 @@ static int64_t own_time(const virtual_driver *v, int rank, int64_t time)
 
 static void hook(virtual_driver *v, int rank, nw_span span, int64_t begin, int64_t end)
 {
-    const nw_taps *hooks = &v->base.options.hooks;
+    const nw_driver_hooks *hooks = &v->base.options.hooks;
     if (hooks->span && end > begin) hooks->span(hooks->context, rank, span, begin, end, v->base.ranks[rank].step);
 }
 

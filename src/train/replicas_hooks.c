@@ -48,7 +48,7 @@ static void dropped(void *context, int by, int rank, bool back)
     t->dropped(t->context, rank, back);
 }
 
-nw_status nw_replicas_hooks_open(nw_replicas_hooks *t, const nw_replicas_hooks_options *o, nw_taps *hooks)
+nw_status nw_replicas_hooks_open(nw_replicas_hooks *t, const nw_replicas_hooks_options *o, nw_driver_hooks *hooks)
 {
     *t = (nw_replicas_hooks){.dropped = o->dropped, .context = o->context};
     if (o->dropped) hooks->dropped = dropped;

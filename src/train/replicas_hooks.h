@@ -24,7 +24,8 @@ typedef struct nw_replicas_hooks {
 } nw_replicas_hooks;
 
 /* Opens them and fills `hooks` for a driver. */
-nw_status nw_replicas_hooks_open(nw_replicas_hooks *self, const nw_replicas_hooks_options *options, nw_taps *hooks);
+nw_status nw_replicas_hooks_open(nw_replicas_hooks *self, const nw_replicas_hooks_options *options,
+                                 nw_driver_hooks *hooks);
 /* Draws a curve of the loss beside rank 0. */
 void nw_replicas_hooks_loss(nw_replicas_hooks *self, int64_t step, int64_t now_ns, double loss);
 void nw_replicas_hooks_close(nw_replicas_hooks *self);

@@ -210,7 +210,7 @@ static inline void open_stage(stage *s, int ranks)
     s->update = 70;
     s->touch = 1e9;
     s->ready = 10;
-    s->options.hooks = (nw_taps){.context = s, .event = note_event};
+    s->options.hooks = (nw_driver_hooks){.context = s, .event = note_event};
     for (int r = 0; r < ranks; r++) s->workers[r] = (toy_worker){.stage = s, .rank = r, .stop_at = -1};
 }
 

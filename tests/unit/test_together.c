@@ -204,7 +204,7 @@ static void test_groups_keep_to_themselves(void **state)
         assert_memory_not_equal(alone[0], alone[1], sizeof alone[0]);
         open_stage(&s, 6);
         s.ready = SEGMENT_FLOATS;
-        s.options.hooks = (nw_taps){.context = sent, .sent = note_crossing};
+        s.options.hooks = (nw_driver_hooks){.context = sent, .sent = note_crossing};
         s.options.counted = count_updates;
         s.options.context = &counted;
         make_virtual(&s);
