@@ -1,6 +1,6 @@
 /*
  * Folder src/config: words into settings: the option table, YAML, recipes, files of clusters and faults. It only reads
- * and checks; settings become objects in src/setup. May include: base, net, sim, train.
+ * and checks; settings become objects in src/setup. May include: base, codec, net, sim, train.
  *
  * options.h - what options say, by purpose, and how their values come from the command line, files and defaults.
  *

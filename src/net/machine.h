@@ -42,6 +42,7 @@
 #ifndef NW_NET_MACHINE_H
 #define NW_NET_MACHINE_H
 
+#include "net/factors.h"
 #include "net/task.h"
 
 /* Members in ascending order of their ranks; `ranks` outlives the machine. */
@@ -125,6 +126,7 @@ typedef struct nw_actions {
     nw_status status;       /* of the first that failed */
     const nw_task *running; /* the task under way, or NULL, and ... */
     size_t final;           /* ... from where on its gradient is final: what handlers must not touch */
+    const nw_factors *factors; /* what codecs take where time is simulated, or NULL */
 } nw_actions;
 
 void nw_actions_add(nw_actions *actions, nw_action action);

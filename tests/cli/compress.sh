@@ -66,6 +66,22 @@ out_has 'it (paid|did not pay)|it pays on links below'
 grep -q '"collective":"owners [0-9]* B, gather [0-9]* B"' "$runs/named/metrics.jsonl" || complain "the run record lacks what travels how"
 grep -q '"compression_ratio":0.01' "$runs/named/metrics.jsonl" || complain "the ratio of an epoch is missing"
 
+# ---- what codecs cost on virtual clusters ----
+for n in 0 1 2; do
+    printf 'world: 2\nmemory: 1 GB/s\nnic: 1 Gbit/s\n' >"$work/cost$n.yaml"
+done
+echo 'codecs: {topk: {error: 500x}, sign: {encode: 500x}}' >>"$work/cost1.yaml"
+echo 'codecs: {topk: {encode: 500x, decode: 500x}, sign: {encode: 500x}}' >>"$work/cost2.yaml"
+for n in 0 1 2; do
+    train "cost$n" --cluster "$work/cost$n.yaml" --exchange allreduce --max-steps 3 --method topk --ratio 0.05 --memory error
+    train "plain$n" --cluster "$work/cost$n.yaml" --exchange allreduce --max-steps 3 --method fp16
+done
+seconds() { number "$1" virtual_seconds; }
+is "$(seconds cost1) > 2 * $(seconds cost0)" "a memory's own factor counts"
+is "$(seconds cost2) > 1.5 * $(seconds cost1)" "a memory that is not listed costs what encoding does, and decoding counts"
+equal "the weights are the same" "$(weights cost0)" "$(weights cost2)"
+equal "other codecs' factors change nothing" "$(seconds plain0)" "$(seconds plain2)"
+
 # ---- refusals ----
 refused 'share that is sent: above 0' --method topk --ratio 0
 refused 'must be 0 to 1' --method topk --ratio 1.5
