@@ -90,7 +90,6 @@ typedef struct nw_codec_options {
     int levels;           /* qsgd: 1 to 32767 */
     int bucket;           /* qsgd: elements that share a norm, 16 and more; 0: an item */
     bool max_norm;        /* qsgd: the largest of them instead of their Euclidean norm */
-    bool pack_small;      /* qsgd, terngrad: as a sparse set where that is shorter */
     int rank;             /* powersgd */
 } nw_codec_options;
 nw_codec_options nw_codec_options_default(const char *name);

@@ -47,7 +47,7 @@ typedef struct nw_memory_options {
     double momentum;  /* dgc, momentum: in [0, 1) */
     bool nesterov, masking;
     double clip_norm; /* of a member's whole gradient, at most this / sqrt(members); 0: any. See channel/warm_up.h */
-    int64_t freeze;   /* momentum: so many batches come first in which gradients travel, as they are */
+    int64_t freeze;   /* momentum: so many gradients come first that travel as they are */
 } nw_memory_options;
 
 typedef struct nw_memory_ops {

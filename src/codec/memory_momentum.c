@@ -1,7 +1,7 @@
 /*
  * memory_momentum.c - what is exchanged is momentum, not gradients (Tang et al., 1-bit Adam, ICML 2021). See memory.h.
  *
- * In the first `freeze` batches (early) gradients travel as they are, Adam works as usual, and m follows it:
+ * In the first `freeze` steps (early) gradients travel as they are, Adam works as usual, and m follows it:
  * m = b m + (1 - b) G. From then on Adam's variance stays as it is, and each member sends what it would make of the common
  * momentum, m_i = b m + (1 - b) c g_i, with error feedback; owners send its mean, with theirs; and all have m = mean, which
  * is what the update divides by the variance (optim/adam.c). Dense items get the momentum of their mean.

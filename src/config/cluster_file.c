@@ -462,7 +462,7 @@ static nw_status check_codec(reader *r, const nw_yaml *item)
         if (strcmp(names[count++], item->key) == 0) return NW_OK;
     }
     return NW_YAML_FAIL(r->file, item, "there is no codec '%.40s'%s", item->key,
-                        nw_suggest(item->key, names, count, "'nowait help codec' lists them").text);
+                        nw_suggest(item->key, names, count, "'nowait train --help codec' lists them").text);
 }
 
 static nw_status read_factors(reader *r, const nw_yaml *root)

@@ -43,7 +43,7 @@ typedef struct allreduce {
     bool in_place;    /* sums are made in the gradient */
     bool postponed;   /* a gradient is there and waits for means of the other reduction */
     double clip_norm; /* 0: none */
-    int64_t freeze;   /* batches that are exchanged plainly before momentum travels */
+    int64_t freeze;   /* gradients that are exchanged plainly before momentum travels */
     double *norm_parts;
     int64_t clipped; /* gradients whose norm was looked at */
     nw_pool *pool;
@@ -114,7 +114,7 @@ static void clip_gradient(allreduce *a, nw_actions *actions)
 static nw_status give_gradient(allreduce *a, nw_actions *actions, int64_t clock, size_t first, bool *given)
 {
     nw_memory *memory = nw_reduce_memory(a->coded);
-    bool early = clock < a->freeze;
+    bool early = a->step < a->freeze;
     bool plain = a->plain && (early || nw_warm_up_is_plain(&a->layout, a->base.group.count, clock));
     nw_reduce *wanted = plain ? a->plain : a->coded;
     bool same = wanted == a->reduce && (!memory || memory->early == early);
