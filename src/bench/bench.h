@@ -1,6 +1,6 @@
 /*
  * Folder src/bench: what `nowait bench` measures, and the calibration of virtual clusters. Nothing here changes what it
- * measures. May include: base, compute, data, nn, codec, net, train, config, setup.
+ * measures. May include: base, compute, data, nn, codec, net, channel, train, config, setup.
  *
  * bench.h - what the benchmarks share: the machine's state around a measurement, and order statistics.
  */

@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "base/machine.h"
 #include "bench/bench.h"
+#include "bench/factors.h"
 #include "config/cluster_file.h"
 #include "codec/run.h"
 #include "net/mpi.h"
@@ -164,10 +165,11 @@ static nw_status measure_times(const nw_world *w, nw_synthetic *d, nw_measured *
     return NW_OK;
 }
 
-static nw_status fill_measured(const nw_world *w, nw_synthetic *d, nw_measured *c)
+static nw_status fill_measured(const nw_train_options *s, const nw_world *w, nw_synthetic *d, nw_measured *c)
 {
     NW_TRY(measure_times(w, d, c));
     NW_TRY(measure_touch(&c->memory_bytes_per_second));
+    NW_TRY(nw_bench_factors(s, d, c->memory_bytes_per_second, &c->codecs));
     return w->mode == NW_REPLICAS_MPI ? measure_link(c) : NW_OK;
 }
 
@@ -213,9 +215,11 @@ nw_status nw_calibrate(const nw_train_options *s, const nw_world *w, const nw_ne
                      .stages = stages,
                      .stage = stage};
     nw_machine_cpu_name(m.machine, sizeof m.machine);
-    NW_TRY(fill_measured(w, &d, &m));
-    if (!nw_world_leads(w)) return NW_OK;
-    NW_TRY(nw_file_replace_by(s->world.calibrate, fill_file, &m));
-    if (!s->all.quiet) say(&m, s->world.calibrate);
-    return NW_OK;
+    nw_status status = fill_measured(s, w, &d, &m);
+    if (status == NW_OK && nw_world_leads(w)) {
+        status = nw_file_replace_by(s->world.calibrate, fill_file, &m);
+        if (status == NW_OK && !s->all.quiet) say(&m, s->world.calibrate);
+    }
+    free(m.codecs.at);
+    return status;
 }

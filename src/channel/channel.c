@@ -55,6 +55,18 @@ static nw_status take_messages(nw_channel *c, nw_actions *actions, const nw_enco
     return status;
 }
 
+/* What was touched since `before` was for a codec, which takes longer than reading and writing, or shorter. */
+static void charge(nw_actions *actions, size_t before, const nw_codec *codec, const char *what)
+{
+    actions->touched =
+        before + nw_factors_apply(actions->factors, codec->ops->name, what, actions->touched - before);
+}
+
+static const char *what_encodes(const nw_encoding *e)
+{
+    return e->memory ? e->memory->ops->name : NW_FACTOR_ENCODE;
+}
+
 static nw_encoding encoding(nw_channel *c, int bucket, nw_moment when, const float *vector)
 {
     const nw_block *b = c->parts ? &c->parts[bucket] : &c->o.layout->at[bucket].block;
@@ -89,6 +101,7 @@ nw_status nw_channel_encode(nw_channel *c, nw_actions *actions, int bucket, nw_m
                             int skip, nw_plain plain, nw_message **by_cut)
 {
     int64_t began_ns = nw_now_ns();
+    size_t before = actions->touched;
     nw_encoding e = encoding(c, bucket, when, vector);
     const nw_block *b = e.block;
     if (plain) {
@@ -109,6 +122,7 @@ nw_status nw_channel_encode(nw_channel *c, nw_actions *actions, int bucket, nw_m
         actions->touched += e.encoded[i].bytes;
         if (e.memory) actions->touched += 2 * b->cut_floats[i] * sizeof(float);
     }
+    charge(actions, before, e.codec, what_encodes(&e));
     if (c->o.travel) c->o.travel->encode_ns += nw_now_ns() - began_ns;
     return NW_OK;
 }
@@ -116,6 +130,7 @@ nw_status nw_channel_encode(nw_channel *c, nw_actions *actions, int bucket, nw_m
 nw_status nw_channel_give(nw_channel *c, nw_actions *actions, int bucket, nw_moment when, const float *vector,
                           int round, float *out)
 {
+    size_t before = actions->touched;
     nw_encoding e = encoding(c, bucket, when, c->copy ? c->copy : vector);
     for (int t = 0; t < e.block->tile_count && c->copy && round == 0; t++) {
         const nw_tile *tile = &e.block->tiles[t];
@@ -125,18 +140,20 @@ nw_status nw_channel_give(nw_channel *c, nw_actions *actions, int bucket, nw_mom
     if (round == 0) nw_channel_touch(actions, e.block, 0, vector, false);
     if (e.memory || c->copy) actions->touched += (round == 0 ? 2 : 1) * e.block->floats * sizeof(float);
     actions->touched += nw_codec_round_floats(e.block, round) * sizeof(float);
+    charge(actions, before, e.codec, what_encodes(&e));
     return NW_OK;
 }
 
 void nw_channel_turn(nw_channel *c, nw_actions *actions, int bucket, nw_moment when, const float *vector, int round,
                      const float *mean, float *target)
 {
+    size_t before = actions->touched;
     nw_encoding e = encoding(c, bucket, when, c->copy ? c->copy : vector);
     nw_codec_turn(&e, round, mean, target, c->o.pool);
     actions->touched += nw_codec_round_floats(e.block, round) * sizeof(float);
-    if (!target) return;
-    nw_channel_touch(actions, e.block, 0, target, true);
-    if (e.memory) actions->touched += 2 * e.block->floats * sizeof(float);
+    if (target) nw_channel_touch(actions, e.block, 0, target, true);
+    if (target && e.memory) actions->touched += 2 * e.block->floats * sizeof(float);
+    charge(actions, before, e.codec, NW_FACTOR_DECODE);
 }
 
 typedef struct reduced_job {
@@ -205,12 +222,14 @@ nw_status nw_channel_decode(nw_channel *c, nw_actions *actions, const nw_message
 {
     const nw_header *h = m->header;
     const nw_block *b = nw_channel_block(c, h);
+    size_t before = actions->touched;
     nw_decoding d = decoding(c, m, from, b, h->part);
     if (where == NW_AT_FIRST)
         nw_channel_touch(actions, b, h->part, out, true);
     else
         nw_actions_touch(actions, out, h->count, true);
     actions->touched += h->bytes + (add ? h->count * sizeof(float) : 0);
+    charge(actions, before, d.codec, NW_FACTOR_DECODE);
     int64_t began_ns = nw_now_ns();
     nw_status status = nw_codec_decode(&d, out, where, add, c->o.pool);
     if (c->o.travel) c->o.travel->decode_ns += nw_now_ns() - began_ns;
@@ -221,7 +240,9 @@ nw_status nw_channel_decode_own(nw_channel *c, nw_actions *actions, const nw_mes
 {
     const nw_header *h = m->header;
     nw_decoding d = decoding(c, m, c->o.member, &c->parts[h->bucket], 0);
+    size_t before = actions->touched;
     actions->touched += h->bytes + (add ? 2 : 1) * h->count * sizeof(float);
+    charge(actions, before, d.codec, NW_FACTOR_DECODE);
     return nw_codec_decode(&d, out, NW_AT_KEPT, add, c->o.pool);
 }
 
@@ -239,7 +260,9 @@ nw_status nw_channel_undo(nw_channel *c, nw_actions *actions, const nw_message *
     *kept = c->memory != NULL && !c->o.layout->at[h->bucket].dense && h->codec == (uint8_t)b->codec->ops->id;
     if (!*kept) return NW_OK;
     nw_decoding d = decoding(c, m, c->o.member, b, c->parts ? 0 : h->part);
+    size_t before = actions->touched;
     actions->touched += h->bytes + 2 * h->count * sizeof(float);
+    charge(actions, before, d.codec, NW_FACTOR_DECODE);
     if (!c->memory->ops->estimates) return nw_codec_decode(&d, c->memory->v, NW_AT_KEPT, true, c->o.pool);
     negate(c->memory->u, b, d.cut);
     nw_status status = nw_codec_decode(&d, c->memory->u, NW_AT_KEPT, true, c->o.pool);

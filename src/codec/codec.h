@@ -94,7 +94,6 @@ typedef struct nw_codec_options {
     int levels;           /* qsgd: 1 to 32767 */
     int bucket;           /* qsgd: elements that share a norm, 16 or more; 0: all elements of an item */
     bool max_norm;        /* qsgd: scales by the largest magnitude instead of the Euclidean norm */
-    bool pack_small;      /* qsgd, terngrad: sends a sparse set where that is shorter */
     int rank;             /* powersgd */
 } nw_codec_options;
 nw_codec_options nw_codec_options_default(const char *name);

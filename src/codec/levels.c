@@ -35,13 +35,6 @@ static const nw_codec_ops by_buckets; /* qsgd with buckets: each bucket has its 
 
 static const levels_codec *of(const nw_codec *codec) { return (const levels_codec *)codec; }
 
-static nw_status refuse_small(const nw_codec *codec)
-{
-    NW_FAIL_IF(codec->options.pack_small, NW_E_ARGUMENT,
-               "codec %s cannot send sparse sets in this version; leave out --pack small", codec->ops->name);
-    return NW_OK;
-}
-
 static nw_status init_qsgd(nw_codec *codec)
 {
     levels_codec *q = (levels_codec *)codec;
@@ -56,7 +49,7 @@ static nw_status init_qsgd(nw_codec *codec)
     q->bucket = (size_t)o->bucket;
     q->max_norm = o->max_norm;
     while (1 << q->width < 2 * q->levels + 1) q->width++;
-    return refuse_small(codec);
+    return NW_OK;
 }
 
 static nw_status init_terngrad(nw_codec *codec)
@@ -64,7 +57,7 @@ static nw_status init_terngrad(nw_codec *codec)
     levels_codec *q = (levels_codec *)codec;
     q->levels = 1;
     q->max_norm = true;
-    return refuse_small(codec);
+    return NW_OK;
 }
 
 /* 1 minus the variance relative to |v|^2: Alistarh et al., lemma 3.1. If R is the largest magnitude, the root mean

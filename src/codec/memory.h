@@ -50,7 +50,7 @@ typedef struct nw_memory_options {
     double momentum;  /* dgc, momentum: in [0, 1) */
     bool nesterov, masking;
     double clip_norm; /* largest norm of a member's gradient, times sqrt(members); 0: any (channel/warm_up.h) */
-    int64_t freeze;   /* momentum: in the first `freeze` batches gradients are exchanged, uncompressed */
+    int64_t freeze;   /* momentum: the first `freeze` gradients are exchanged uncompressed */
 } nw_memory_options;
 
 typedef struct nw_memory_ops {

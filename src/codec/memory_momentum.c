@@ -2,7 +2,7 @@
  * memory_momentum.c - members exchange momentum instead of gradients (Tang et al., 1-bit Adam, ICML 2021). See
  * memory.h.
  *
- * In the first `freeze` batches (early) gradients are exchanged, Adam works as usual, and m follows its momentum: m = b
+ * In the first `freeze` steps (early) gradients are exchanged, Adam works as usual, and m follows its momentum: m = b
  * m + (1 - b) G. From then on Adam's variance is frozen. Each member computes its own momentum from the common one, m_i
  * = b m + (1 - b) c g_i, and sends it compressed, with error feedback; owners send the mean compressed, with error
  * feedback of their own; and all members set m to that mean, which the update divides by the root of the variance

@@ -18,7 +18,7 @@ nw_status nw_scratch_make(nw_scratch *s, const nw_block *const *blocks, int coun
         if (b->codec->ops->family <= NW_FAMILY_BF16 || b->codec->ops->family == NW_FAMILY_FACTORS) continue;
         if ((size_t)b->tile_count > s->tiles) s->tiles = (size_t)b->tile_count;
         if (scales_of(b) > s->scale_count) s->scale_count = scales_of(b);
-        if (b->codec->ops->family > NW_FAMILY_CHOSEN && !b->codec->options.pack_small) continue;
+        if (b->codec->ops->family > NW_FAMILY_CHOSEN) continue;
         chooses = true;
         if (b->floats > s->floats) s->floats = b->floats;
     }

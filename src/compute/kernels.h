@@ -177,6 +177,7 @@ typedef struct nw_update_rule {
     bool nesterov;  /* sgd, dgc */
     float beta1, fresh1, beta2, fresh2, root, eps; /* adam and apam; root: sqrt(1 - beta2^t), or 1 */
     bool amsgrad;
+    bool frozen;     /* adam: v stays, and what never had a gradient does not move */
     float low, high; /* apam-paper: the box; infinite: none */
 } nw_update_rule;
 

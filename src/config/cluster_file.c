@@ -9,6 +9,8 @@
 #include "config/cluster_file.h"
 
 #include "base/file.h"
+#include "base/suggest.h"
+#include "codec/memory.h"
 #include "config/recipe.h"
 #include "config/yaml_get.h"
 
@@ -437,6 +439,57 @@ static nw_status read_compute(reader *r, const nw_yaml *map)
     return NW_OK;
 }
 
+/* ---- codecs ---- */
+
+/* A codec's keys: what encoding with no memory and decoding take, and encoding with each memory. */
+enum { FACTORS_MOST = 16 };
+static int list_factors(const char *names[FACTORS_MOST])
+{
+    int count = 0;
+    names[count++] = NW_FACTOR_ENCODE;
+    names[count++] = NW_FACTOR_DECODE;
+    for (int i = 0; i < nw_memory_kinds() && count < FACTORS_MOST; i++)
+        if (nw_memory_at(i)->vectors > 0) names[count++] = nw_memory_at(i)->name;
+    return count;
+}
+
+static nw_status check_codec(reader *r, const nw_yaml *item)
+{
+    const char *names[64];
+    int count = 0;
+    while (count < nw_codec_kinds() && count < COUNT(names)) {
+        names[count] = nw_codec_at(count)->name;
+        if (strcmp(names[count++], item->key) == 0) return NW_OK;
+    }
+    return NW_YAML_FAIL(r->file, item, "there is no codec '%.40s'%s", item->key,
+                        nw_suggest(item->key, names, count, "'nowait train --help codec' lists them").text);
+}
+
+static nw_status read_factors(reader *r, const nw_yaml *root)
+{
+    const nw_yaml *codecs = nw_yaml_find(root, "codecs");
+    nw_factors *f = &r->cluster->codecs;
+    const char *names[FACTORS_MOST];
+    int count = list_factors(names);
+    if (!codecs) return NW_OK;
+    NW_YAML_FAIL_IF(codecs->kind != NW_YAML_MAP, r->file, codecs,
+                    "'codecs' is a map, as 'codecs: {topk: {encode: 1.5x, decode: 0.5x}}'");
+    NW_NEW(f->at, codecs->count * count + 1, "the times of %d codecs", codecs->count);
+    for (const nw_yaml *item = codecs->first; item; item = item->next) {
+        NW_TRY(check_codec(r, item));
+        NW_TRY(nw_yaml_check_map(r->file, item, "a codec", names, count));
+        for (int i = 0; i < count; i++) {
+            nw_factor *at = &f->at[f->count];
+            if (!nw_yaml_find(item, names[i])) continue;
+            NW_TRY(nw_yaml_get_factor(r->file, item, names[i], &at->times));
+            snprintf(at->codec, sizeof at->codec, "%s", item->key);
+            snprintf(at->what, sizeof at->what, "%s", names[i]);
+            f->count++;
+        }
+    }
+    return NW_OK;
+}
+
 /* ---- the whole ---- */
 
 static nw_status read_network(reader *r, const nw_yaml *root, const nw_yaml *switches, const nw_yaml *rules)
@@ -449,6 +502,7 @@ static nw_status read_network(reader *r, const nw_yaml *root, const nw_yaml *swi
     NW_TRY(read_inside(r, root));
     const nw_yaml *compute = nw_yaml_find(root, "compute");
     if (compute) NW_TRY(read_compute(r, compute));
+    NW_TRY(read_factors(r, root));
     for (const nw_yaml *item = rules ? rules->first : NULL; item; item = item->next) NW_TRY(read_rule(r, item));
     return NW_OK;
 }
@@ -468,7 +522,8 @@ static nw_status read_cluster(reader *r, const nw_yaml *root, int wanted, uint64
 {
     static const char *const keys[] = {"about",    "world",  "seed",   "ranks_per_node", "slowdown",
                                        "noise",    "memory", "nic",    "nodes",          "ranks",
-                                       "switches", "link",   "inside", "links",          "compute"};
+                                       "switches", "link",   "inside", "links",          "compute",
+                                       "codecs"};
     const nw_yaml *switches, *rules;
     int64_t own_seed = -1;
     int world = 0, nodes = 0;
@@ -538,6 +593,20 @@ nw_status nw_cluster_load(nw_cluster **cluster, const char *name, int world, uin
 
 /* ---- writing ---- */
 
+/* Factors of a codec follow one another. */
+static void print_factors(const nw_factors *f, FILE *out)
+{
+    if (f->count > 0)
+        fprintf(out, "\n# Encoding and decoding, in times of reading and writing their bytes at the rate of 'memory'.\n"
+                     "codecs:\n");
+    for (int i = 0; i < f->count; i++) {
+        bool first = i == 0 || strcmp(f->at[i].codec, f->at[i - 1].codec) != 0;
+        bool last = i + 1 == f->count || strcmp(f->at[i].codec, f->at[i + 1].codec) != 0;
+        if (first) fprintf(out, "  %s: {", f->at[i].codec);
+        fprintf(out, "%s: %.3fx%s", f->at[i].what, f->at[i].times, last ? "}\n" : ", ");
+    }
+}
+
 void nw_measured_print(const nw_measured *m, FILE *out)
 {
     fprintf(out, "# Measured by nowait %s, commit %s, on %s (%s): %s in %s, batches of %d, %d %s of %d %s at once.\n",
@@ -555,6 +624,7 @@ void nw_measured_print(const nw_measured *m, FILE *out)
             fprintf(out, "    - %lld ns # %s\n", (long long)(pass ? m->stage[i].backward_ns : m->stage[i].forward_ns),
                     m->stage[i].name);
     }
+    print_factors(&m->codecs, out);
     if (m->link_bytes_per_second > 0)
         fprintf(out, "\ninside:\n  latency: %lld ns\n  bandwidth: %.0f B/s\n  copied: true\n",
                 (long long)m->link_latency_ns, m->link_bytes_per_second);

@@ -44,6 +44,7 @@ typedef struct nw_measured {
     double memory_bytes_per_second; /* adding received values to a vector */
     int64_t link_latency_ns;        /* between two ranks of this machine; */
     double link_bytes_per_second;   /* both 0 where only one rank was measured */
+    nw_factors codecs;              /* those of a codec one after the other */
 } nw_measured;
 
 /* The cluster file of what was measured. */

@@ -223,6 +223,8 @@ const nw_option nw_option_rows[] = {
      "adam, apam: added to the denominator"},
     {"amsgrad", "use-amsgrad", 0, SWITCH, NULL, "auto", AT(update.amsgrad), 0, 0, RUNS, IN(OPTIMIZER), LIVE,
      "adam, apam: use the largest mean square so far; auto: apam only"},
+    {"freeze-variance", NULL, 0, INT64, "N", "0", AT(update.freeze_variance), 0, 1e15, RUNS, IN(OPTIMIZER), LIVE,
+     "adam with --method onebit: keep the mean square after N updates; 0: never"},
     {"weight-decay", "wd", 0, NUMBER, "W", "5e-4", AT(update.weight_decay), 0, 1e6, RUNS, IN(OPTIMIZER), MAIN,
      "W times the weight is added to the gradient"},
     {"decay-filter", NULL, 0, CHOICE, "all|no-norm-bias|no-1d|no-norm", "all", AT(update.decay_filter), 0, 0, RUNS,

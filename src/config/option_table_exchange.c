@@ -127,7 +127,7 @@ const nw_option nw_option_more_rows[] = {
     /* what travels */
     {"method", NULL, 0, CHOICE,
      "none|fp16|bf16|topk|randomk|thresholdv=threshold|adaptivethreshold|terngrad|qsgd=randomdithering|sign|natural|"
-     "int8|powersgd|dgc",
+     "int8|powersgd|dgc|onebit",
      "none", ACTS(codec.method, 0, 0, CODEC), "the compressor of gradients"},
     {"compress", NULL, 'c', CHOICE, "none|layerwise|bucket|entiremodel", "none", ACTS(codec.compress, 0, 0, CODEC),
      "at once: a tensor, what travels together, all of the model"},
@@ -147,12 +147,10 @@ const nw_option nw_option_more_rows[] = {
      "randomk: values times n/k, which makes it unbiased"},
     {"values", NULL, 0, CHOICE, "f32|fp16|bf16|2|3|4|5|6|7|8", "f32", ACTS(codec.values, 0, 0, CODEC),
      "topk, thresholds, randomk, dgc: of entries; a number: bits"},
-    {"pack", NULL, 0, CHOICE, "fixed|small", "fixed", ACTS(codec.pack, 0, 0, CODEC),
-     "qsgd, terngrad: codes of one width, or a sparse set if shorter"},
     {"selection", NULL, 0, CHOICE, "exact|sampled", "exact", ACTS(codec.selection, 0, 0, CODEC),
      "topk, dgc: exactly the largest, or by the threshold of a sample"},
-    {"memory", NULL, 0, CHOICE, "none|error|ef21", "none", ACTS(codec.memory, 0, 0, CODEC),
-     "of what was not sent: error feedback, EF21; dgc has its own"},
+    {"memory", NULL, 0, CHOICE, "none|error|ef21|momentum", "none", ACTS(codec.memory, 0, 0, CODEC),
+     "of what was not sent; dgc and onebit have their own"},
     {"dense-below", NULL, 0, INT64, "N", "0", ACTS(codec.dense_below, 0, 9e15, CODEC),
      "tensors of fewer elements are sent as they are"},
     {"codec-for", NULL, 0, TEXTS, "PATTERN=METHOD[:RATIO]...", "", ACTS(codec.codec_for, 1, 0, CODEC),

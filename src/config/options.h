@@ -1,6 +1,6 @@
 /*
  * Folder src/config: words into settings: the option table, YAML, recipes, files of clusters and faults. It only reads
- * and checks; settings become objects in src/setup. May include: base, net, sim, train.
+ * and checks; settings become objects in src/setup. May include: base, codec, net, sim, train.
  *
  * options.h - what options say, by purpose, and how their values come from the command line, files and defaults.
  *
@@ -156,6 +156,7 @@ typedef struct nw_optimizer_settings {
     double lr, momentum, dampening, beta1, beta2, eps, weight_decay, clip_norm, clip_value; /* clips: 0 is none */
     bool nesterov;
     int amsgrad; /* nw_switch; auto: the rule's own */
+    int64_t freeze_variance; /* adam: after so many updates; 0: never */
     double lars_trust, lars_eps;
     bool lars_clip;
     nw_number_list box; /* apam-paper: least and greatest weight; empty: none */
@@ -187,15 +188,14 @@ typedef struct nw_exchange_settings {
 
 /* What travels between them; bench exchange has these too. */
 typedef struct nw_codec_settings {
-    const char *method;       /* one of codec.h, or dgc: topk, with a memory and an optimizer of its own */
+    const char *method;       /* one of codec.h; dgc: topk with memory dgc; onebit: sign with memory momentum */
     const char *compress;     /* none, layerwise, bucket, entiremodel */
     const char *collective;   /* auto, gather, owners */
-    const char *memory;       /* none, error, ef21 */
+    const char *memory;       /* none, error, ef21, momentum */
     const char *values;       /* f32, fp16, bf16, or a number of bits */
     const char *selection;    /* exact, sampled */
     const char *norm;         /* l2, max */
     const char *randomk_seed; /* shared, private */
-    const char *pack;         /* fixed, small */
     nw_text_list codec_for;   /* "layer1.*=topk:0.1" */
     double ratio, threshold, randk;
     int qstates, bucket, powersgd_rank;

@@ -44,7 +44,7 @@ typedef struct allreduce {
     bool in_place;    /* sums are made in the gradient vector */
     bool postponed;   /* a complete gradient waits for means of the other reduction */
     double clip_norm; /* 0: no clipping */
-    int64_t freeze;   /* memory momentum: gradients are exchanged uncompressed in the first `freeze` batches */
+    int64_t freeze;   /* memory momentum: the first `freeze` gradients are exchanged uncompressed */
     double *norm_parts;
     int64_t clipped; /* gradients whose norm was computed */
     nw_pool *pool;
@@ -115,7 +115,7 @@ static void clip_gradient(allreduce *a, nw_actions *actions)
 static nw_status give_gradient(allreduce *a, nw_actions *actions, int64_t clock, size_t first, bool *given)
 {
     nw_memory *memory = nw_reduce_memory(a->coded);
-    bool early = clock < a->freeze;
+    bool early = a->step < a->freeze;
     bool plain = a->plain && (early || nw_warm_up_is_plain(&a->layout, a->base.group.count, clock));
     nw_reduce *wanted = plain ? a->plain : a->coded;
     bool same = wanted == a->reduce && (!memory || memory->early == early);

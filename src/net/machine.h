@@ -41,6 +41,7 @@
 #ifndef NW_NET_MACHINE_H
 #define NW_NET_MACHINE_H
 
+#include "net/factors.h"
 #include "net/task.h"
 
 /* Members in ascending order of their ranks; `ranks` must outlive the machine. */
@@ -120,10 +121,11 @@ typedef struct nw_actions {
     nw_action *at;
     int count, capacity;
     size_t touched; /* bytes that the handler read and wrote; a virtual cluster computes its duration from them */
-    nw_message_pool *pool;  /* for new messages */
-    nw_status status;       /* of the first action that could not be added */
-    const nw_task *running; /* the running task, or NULL */
-    size_t final;           /* its gradient is final from here on; handlers must not touch what lies before */
+    nw_message_pool *pool;     /* for new messages */
+    nw_status status;          /* of the first action that could not be added */
+    const nw_task *running;    /* the running task, or NULL */
+    size_t final;              /* its gradient is final from here on; handlers must not touch what lies before */
+    const nw_factors *factors; /* what codecs cost, on a virtual cluster; or NULL */
 } nw_actions;
 
 void nw_actions_add(nw_actions *actions, nw_action action);

@@ -5,7 +5,8 @@
  *   w -= lr / c1 m / (sqrt(u) / sqrt(c2) + eps),   c1 = 1 - beta1^t, c2 = 1 - beta2^t, t the number of this update
  *
  * Frozen (1-bit Adam, Tang et al. 2021): after `freeze` updates u and c2 stay as they are, and what comes instead of g is
- * the mean momentum, which all replicas have in common: m = g + wd w. Decay has no momentum then.
+ * the mean momentum, which all replicas have in common: m = g + wd w. Decay has no momentum then. Weights whose u is 0, which
+ * had no gradient while it was learned, do not move: codecs send something of all elements, and 0 / 0 is no rate.
  */
 #include "optim/rule.h"
 
@@ -48,6 +49,7 @@ static nw_update_rule scalars(const nw_optimizer_options *o, uint64_t step, doub
     nw_update_rule rule = nw_scalars_moments(o, step, lr / (1 - pow(o->beta1, (double)step)));
     rule.root = (float)sqrt(1 - pow(o->beta2, (double)(frozen ? o->freeze : step)));
     if (!frozen) return rule;
+    rule.frozen = true;
     rule.beta1 = rule.fresh2 = 0;
     rule.fresh1 = rule.beta2 = 1;
     return rule;

@@ -148,6 +148,7 @@ static nw_status plan_optimizer(const nw_optimizer_settings *s, nw_optimizer_opt
     o->beta2 = s->beta2;
     o->eps = s->eps;
     if (s->amsgrad != NW_SWITCH_AUTO) o->amsgrad = s->amsgrad == NW_SWITCH_ON;
+    o->freeze = (uint64_t)s->freeze_variance;
     o->weight_decay = s->weight_decay;
     o->lars_trust = s->lars_trust;
     o->lars_eps = s->lars_eps;
@@ -281,7 +282,7 @@ static nw_status check_server(const nw_train_options *s)
 
 static nw_status plan_codecs(const nw_train_options *s, nw_assign_options *o)
 {
-    return nw_plan_codecs(&s->codec, is(s->world.exchange, "server"), s->update.momentum, (uint64_t)s->all.seed, o);
+    return nw_plan_codecs(&s->codec, is(s->world.exchange, "server"), &s->update, (uint64_t)s->all.seed, o);
 }
 
 static nw_status check_exchange(const nw_train_options *s)

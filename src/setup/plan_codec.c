@@ -64,16 +64,15 @@ static nw_status plan_options(const nw_codec_settings *s, bool served, uint64_t 
     o->levels = s->qstates;
     o->bucket = s->bucket;
     o->max_norm = is(s->norm, "max");
-    o->pack_small = is(s->pack, "small");
     o->rank = s->powersgd_rank;
     return plan_warm_up(s, &o->warm_up);
 }
 
-/* DGC is top-k, with as many entries as its authors count. */
+/* DGC is top-k, with as many entries as its authors count; 1-bit Adam is signs. */
 static void set_method(nw_codec_options *o, const char *method)
 {
     bool dgc = is(method, "dgc");
-    o->name = dgc ? "topk" : method;
+    o->name = dgc ? "topk" : is(method, "onebit") ? "sign" : method;
     o->counting = dgc ? NW_COUNT_CEIL : NW_COUNT_ROUND;
 }
 
@@ -116,9 +115,10 @@ static nw_status plan_rule(const nw_codec_settings *s, const char *rule, const n
     nw_option_words(option, '|', words);
     NW_FAIL_IF(!word, NW_E_ARGUMENT, "--codec-for '%s': the method is %s, not '%s'", rule, words, method);
     snprintf(method, sizeof method, "%.*s", (int)strcspn(word, "|="), word);
-    NW_FAIL_IF(is(method, "dgc") && !is(s->method, "dgc"), NW_E_ARGUMENT,
-               "--codec-for '%s': dgc has a memory and an optimizer of its own; give --method dgc, and none for others",
-               rule);
+    bool own = is(method, "dgc") || is(method, "onebit");
+    NW_FAIL_IF(own && !is(s->method, method), NW_E_ARGUMENT,
+               "--codec-for '%s': %s has a memory and an optimizer of its own; give --method %s, and none for others",
+               rule, method, method);
     char *pattern = strndup(rule, (size_t)(equals - rule));
     NW_FAIL_IF(!pattern, NW_E_MEMORY, "no memory for a pattern");
     *out = (nw_assign_rule){.pattern = pattern, .codec = *base};
@@ -150,15 +150,43 @@ static bool uses(const nw_assign_options *o, const char *codec)
     return used;
 }
 
+/* What is sent is Adam's momentum (memory.h). */
+static bool sends_momentum(const nw_codec_settings *s) { return is(s->method, "onebit") || is(s->memory, "momentum"); }
+
+static nw_status check_momentum(const nw_codec_settings *s, const nw_optimizer_settings *u)
+{
+    bool sends = sends_momentum(s), onebit = is(s->method, "onebit");
+    const char *what = onebit ? "--method onebit" : "--memory momentum";
+    NW_FAIL_IF(sends && !is(u->optimizer, "adam"), NW_E_ARGUMENT,
+               "%s sends the momentum of Adam, which --optimizer %s has not; add --optimizer adam", what, u->optimizer);
+    NW_FAIL_IF(sends && u->freeze_variance == 0, NW_E_ARGUMENT,
+               "%s needs a variance, which Adam learns from gradients that travel as they are; say from how many of them "
+               "with --freeze-variance",
+               what);
+    NW_FAIL_IF(!sends && u->freeze_variance > 0, NW_E_ARGUMENT,
+               "--freeze-variance is for gradients that travel as momentum; add --method onebit, or --memory momentum");
+    return NW_OK;
+}
+
+static nw_status check_memory(const nw_codec_settings *s, bool served, const nw_assign_options *o)
+{
+    bool own = is(s->method, "dgc") || is(s->method, "onebit");
+    NW_FAIL_IF(!is(s->memory, "none") && !nw_assign_compresses(o), NW_E_ARGUMENT,
+               "--memory %s keeps what a method does not send, and there is none; add --method", s->memory);
+    NW_FAIL_IF(own && !is(s->memory, "none"), NW_E_ARGUMENT, "--method %s has a memory of its own; leave --memory out",
+               s->method);
+    NW_FAIL_IF(served && is(s->memory, "ef21"), NW_E_ARGUMENT,
+               "--memory ef21 estimates a mean over all workers, which a server never has; use --memory error");
+    NW_FAIL_IF(served && sends_momentum(s), NW_E_ARGUMENT,
+               "momentum is that of the mean over all workers, which a server never has; use --memory error with "
+               "another method");
+    return NW_OK;
+}
+
 static nw_status check_codecs(const nw_codec_settings *s, bool served, const nw_assign_options *o)
 {
     bool dgc = is(s->method, "dgc");
-    NW_FAIL_IF(!is(s->memory, "none") && !nw_assign_compresses(o), NW_E_ARGUMENT,
-               "--memory %s keeps what a method does not send, and there is none; add --method", s->memory);
-    NW_FAIL_IF(dgc && !is(s->memory, "none"), NW_E_ARGUMENT,
-               "--method dgc has a memory of its own; leave --memory out");
-    NW_FAIL_IF(served && is(s->memory, "ef21"), NW_E_ARGUMENT,
-               "--memory ef21 estimates a mean over all workers, which a server never has; use --memory error");
+    NW_TRY(check_memory(s, served, o));
     NW_FAIL_IF(served && uses(o, "powersgd"), NW_E_ARGUMENT,
                "powersgd takes means over all workers, which come one by one to a server; use --exchange allreduce");
     NW_FAIL_IF(!dgc && (s->memory_clip_norm > 0 || s->memory_nesterov || s->memory_momentum >= 0), NW_E_ARGUMENT,
@@ -168,9 +196,13 @@ static nw_status check_codecs(const nw_codec_settings *s, bool served, const nw_
     return NW_OK;
 }
 
-/* DGC's momentum is that of the optimizer, unless it has its own. */
-static nw_memory_options plan_memory(const nw_codec_settings *s, double momentum)
+/* Momentum is that of the optimizer, unless DGC has its own. */
+static nw_memory_options plan_memory(const nw_codec_settings *s, const nw_optimizer_settings *u)
 {
+    double momentum = u ? u->momentum : 0.9;
+    if (sends_momentum(s))
+        return (nw_memory_options){
+            .name = "momentum", .momentum = u ? u->beta1 : 0.9, .freeze = u ? u->freeze_variance : 1};
     if (!is(s->method, "dgc")) return (nw_memory_options){.name = s->memory};
     return (nw_memory_options){.name = "dgc",
                                .momentum = s->memory_momentum < 0 ? momentum : s->memory_momentum,
@@ -179,7 +211,8 @@ static nw_memory_options plan_memory(const nw_codec_settings *s, double momentum
                                .clip_norm = s->memory_clip_norm};
 }
 
-nw_status nw_plan_codecs(const nw_codec_settings *s, bool served, double momentum, uint64_t seed, nw_assign_options *o)
+nw_status nw_plan_codecs(const nw_codec_settings *s, bool served, const nw_optimizer_settings *update, uint64_t seed,
+                         nw_assign_options *o)
 {
     *o = (nw_assign_options){0};
     NW_TRY(plan_options(s, served, seed, &o->codec));
@@ -192,8 +225,9 @@ nw_status nw_plan_codecs(const nw_codec_settings *s, bool served, double momentu
     o->collective = is(s->collective, "gather")   ? NW_COLLECTIVE_GATHER
                     : is(s->collective, "owners") ? NW_COLLECTIVE_OWNERS
                                                   : NW_COLLECTIVE_AUTO;
-    o->memory = plan_memory(s, momentum);
+    o->memory = plan_memory(s, update);
     NW_TRY(plan_rules(s, o));
+    if (update) NW_TRY(check_momentum(s, update));
     return check_codecs(s, served, o);
 }
 
@@ -232,6 +266,6 @@ static nw_status print_assignment(const nw_train_options *s, const nw_assign_opt
 nw_status nw_plan_codecs_print(const nw_train_options *s, FILE *out)
 {
     NW_CLEANUP(nw_plan_codecs_free) nw_assign_options o = {0};
-    NW_TRY(nw_plan_codecs(&s->codec, is(s->world.exchange, "server"), s->update.momentum, (uint64_t)s->all.seed, &o));
+    NW_TRY(nw_plan_codecs(&s->codec, is(s->world.exchange, "server"), &s->update, (uint64_t)s->all.seed, &o));
     return nw_assign_compresses(&o) ? print_assignment(s, &o, out) : NW_OK;
 }

@@ -100,6 +100,7 @@ void nw_cluster_free(nw_cluster *c)
     if (!c) return;
     free(c->compute.forward_ns);
     free(c->compute.backward_ns);
+    free(c->codecs.at);
     free(c->ranks);
     free(c->nodes);
     free(c->switches);

@@ -23,6 +23,7 @@
 #ifndef NW_SIM_CLUSTER_H
 #define NW_SIM_CLUSTER_H
 
+#include "net/factors.h"
 #include "base/status.h"
 
 enum {
@@ -98,6 +99,7 @@ typedef struct nw_cluster {
     nw_cluster_link *links;
     uint16_t *link_of; /* [from * world + to]: index of the link; the diagonal is not used */
     nw_compute_model compute;
+    nw_factors codecs; /* what they take in times of what touching their bytes takes; none: 1 */
 } nw_cluster;
 
 /* Room for everything, and values that make sense: ranks on nodes in blocks (rank r on node r * nodes / world), no

@@ -547,6 +547,7 @@ nw_status nw_virtual_create(nw_driver **out, const nw_driver_options *options, c
     virtual_driver *v = (virtual_driver *)d;
     v->cluster = *cluster;
     v->announce = (nw_announce){note_between, note_final, note_out};
+    d->actions.factors = &cluster->cluster->codecs;
     NW_NEW(v->ranks, world, "%d virtual ranks", world);
     NW_NEW(v->sent, (size_t)world * (size_t)world, "%d virtual ranks", world);
     NW_NEW(v->heard, (size_t)world * (size_t)world, "%d virtual ranks", world);

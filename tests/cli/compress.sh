@@ -66,6 +66,44 @@ out_has 'it (paid|did not pay)|it pays on links below'
 grep -q '"collective":"owners [0-9]* B, gather [0-9]* B"' "$runs/named/metrics.jsonl" || complain "the run record lacks what travels how"
 grep -q '"compression_ratio":0.01' "$runs/named/metrics.jsonl" || complain "the ratio of an epoch is missing"
 
+# ---- 1-bit Adam: gradients as they are first, then signs of momentum ----
+adam="--optimizer adam --lr 0.0001"
+for n in 2 3; do
+    train "adam$n" --max-steps 6 $adam --virtual $n --exchange allreduce
+    train "early$n" --max-steps 6 $adam --virtual $n --method onebit --freeze-variance 6
+    train "late$n" --max-steps 12 $adam --virtual $n --method onebit --freeze-variance 6 --checkpoint-every 4
+    equal "what the first steps send" "$(number adam$n payload_bytes)" "$(number early$n payload_bytes)"
+    is "$(number late$n payload_bytes) < 1.1 * $(number early$n payload_bytes)" "signs are short"
+    is "$(number late$n memory_norm) > 0" "momentum has error feedback"
+    train "stopped$n" --max-steps 4 $adam --virtual $n --method onebit --freeze-variance 6
+    run 0 "$NOWAIT" train --quiet --resume "$runs/stopped$n" --max-steps 12
+    equal "1-bit Adam goes on" "$(weights late$n)" "$(weights stopped$n)"
+done
+equal "the first steps are Adam's" "$(weights adam2)" "$(weights early2)"
+train momentum --max-steps 8 $adam --virtual 2 --method int8 --memory momentum --freeze-variance 4 --accumulation-steps 2
+refused 'add --optimizer adam' --method onebit
+refused 'with --freeze-variance' --method onebit --optimizer adam
+refused 'add --method onebit' --optimizer adam --freeze-variance 9
+refused 'of its own; leave --memory out' --method onebit --memory error --optimizer adam --freeze-variance 9
+refused 'which a server never has' --exchange server --method onebit --optimizer adam --freeze-variance 9
+refused 'give --method onebit' --codec-for 'fc1.*=onebit'
+
+# ---- what codecs cost on virtual clusters ----
+for n in 0 1 2; do
+    printf 'world: 2\nmemory: 1 GB/s\nnic: 1 Gbit/s\n' >"$work/cost$n.yaml"
+done
+echo 'codecs: {topk: {error: 500x}, sign: {encode: 500x}}' >>"$work/cost1.yaml"
+echo 'codecs: {topk: {encode: 500x, decode: 500x}, sign: {encode: 500x}}' >>"$work/cost2.yaml"
+for n in 0 1 2; do
+    train "cost$n" --cluster "$work/cost$n.yaml" --exchange allreduce --max-steps 3 --method topk --ratio 0.05 --memory error
+    train "plain$n" --cluster "$work/cost$n.yaml" --exchange allreduce --max-steps 3 --method fp16
+done
+seconds() { number "$1" virtual_seconds; }
+is "$(seconds cost1) > 2 * $(seconds cost0)" "a memory's own factor counts"
+is "$(seconds cost2) > 1.5 * $(seconds cost1)" "a memory that is not listed costs what encoding does, and decoding counts"
+equal "the weights are the same" "$(weights cost0)" "$(weights cost2)"
+equal "other codecs' factors change nothing" "$(seconds plain0)" "$(seconds plain2)"
+
 # ---- refusals ----
 refused 'share that is sent: above 0' --method topk --ratio 0
 refused 'must be 0 to 1' --method topk --ratio 1.5

@@ -327,8 +327,10 @@ static void test_documentation(void **state)
 static void test_measured(void **state)
 {
     nw_measured_stage stage[] = {{"prep", 41000000, 80000000}, {"head", 20000, 30001}};
+    nw_factor factors[] = {{"topk", "encode", 1.5}, {"topk", "dgc", 2.25}, {"sign", "decode", 0.5}};
     nw_measured m = {
-        "an \"odd\" # CPU: 3", "avx2", "f32", "resnet9", 128, 1, 2, 2, stage, 1200000, 3100000, 0.03, 2.5e9, 1800, 4e9};
+        "an \"odd\" # CPU: 3", "avx2", "f32", "resnet9", 128, 1, 2, 2, stage, 1200000, 3100000, 0.03, 2.5e9, 1800, 4e9,
+        {factors, 3}};
     static const double flops[] = {1, 1};
     const nw_workload work = {"resnet9", "f32", 128, 2, flops, flops, 1};
     nw_compute_cost cost;
@@ -340,6 +342,9 @@ static void test_measured(void **state)
     fclose(out);
     ok(nw_cluster_parse(&c, "x.yaml", text, size, 4, 0));
     free(text);
+    assert_int_equal(c->codecs.count, 3);
+    for (int i = 0; i < 3; i++)
+        assert_true(nw_factors_find(&c->codecs, factors[i].codec, factors[i].what) == factors[i].times);
     assert_true(c->compute.kind == NW_COMPUTE_GIVEN && c->node_count == 2);
     assert_true(c->ranks[3].noise.kind == NW_NOISE_LOGNORMAL && c->ranks[3].noise.scale == 0.03);
     const nw_cluster_link *inside = nw_cluster_link_between(c, 0, 1), *outside = nw_cluster_link_between(c, 0, 2);
@@ -355,14 +360,15 @@ static void test_measured(void **state)
     refused(nw_cluster_cost(c, &other, &cost), NW_E_ARGUMENT, "--model resnet18");
     tear_down(NULL);
 
-    m.ranks = 1; /* no link, no noise */
+    m.ranks = 1; /* no link, no noise, no codecs */
+    m.codecs.count = 0;
     m.link_bytes_per_second = m.noise = 0;
     out = open_memstream(&text, &size);
     nw_measured_print(&m, out);
     fclose(out);
     ok(nw_cluster_parse(&c, "x.yaml", text, size, 4, 0));
     free(text);
-    assert_true(c->node_count == 4 && c->ranks[0].noise.kind == NW_NOISE_NONE);
+    assert_true(c->node_count == 4 && c->ranks[0].noise.kind == NW_NOISE_NONE && c->codecs.count == 0);
 
     bad("calibration: k.json\n", "x.yaml:1:", "calibrate again");
     bad("{\"format\": \"nowait-calibration\", \"version\": 2}", "x.yaml:1:", "calibrate again");
@@ -380,6 +386,11 @@ static void test_bad_clusters(void **state)
     bad("- a\n", "x.yaml:1:", "a map");
     bad("a: [\n", "x.yaml:2:", "no valid YAML");
     bad("about: x\nwrld: 4\n", "x.yaml:2:", "the nearest is 'world'");
+    bad("codecs:\n  tokp: {encode: 2x}\n", "x.yaml:2:", "there is no codec 'tokp'; the nearest is 'topk'");
+    bad("codecs:\n  topk: {encod: 2x}\n", "x.yaml:2:", "the nearest is 'encode'");
+    bad("codecs:\n  topk: {encode: 0x}\n", "x.yaml:2:", "more than 0x");
+    bad("codecs: [topk]\n", "x.yaml:1:", "is a map");
+    bad("codecs: {topk: 2x}\n", "x.yaml:1:", "a map");
     bad("world:\n", "x.yaml:1:", "'world' has no value");
     bad("world: four\n", "x.yaml:1:", "not a whole number");
     bad("world: 0\n", "x.yaml:1:", "out of range");

@@ -132,7 +132,6 @@ static void test_options(void **state)
     refused((o.bucket = 15, o), "16 to 5120 elements, or 0");
     refused((o.bucket = 5121, o), "not 5121");
     o.bucket = 0;
-    refused((o.pack_small = true, o), "sparse sets");
     o = nw_codec_options_default("randomk");
     for (int i = 0; i < 3; i++) refused((o.ratio = (double[]){0, 1.01, NAN}[i], o), "a ratio in (0, 1]");
     o.ratio = 1;

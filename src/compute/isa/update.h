@@ -8,7 +8,7 @@
  *   dgc          g has momentum already. c = weight_decay w; b = momentum b + fresh c (the first time: c);
  *                w -= lr ((nesterov ? c + momentum b : b) + g). Without momentum w -= lr (c + g).
  *   adam         m = beta1 m + (1 - beta1) d; v = beta2 v + (1 - beta2) d^2; amsgrad: u = max(u, v), else u = v;
- *                w -= lr m / (sqrt(u) / root + eps)
+ *                w -= lr m / (sqrt(u) / root + eps); frozen: only where u is not 0
  *   apam-paper   m, v, u as in amsgrad; w -= lr m / sqrt(u) where u is not 0; w is cut to the box
  *
  * All of them pass once over memory: 12 bytes a weight without state, 20 with one vector, 28 with two, 36 with three.
@@ -102,22 +102,26 @@ INLINE vf moments_at(const nw_update_rule *rule, const nw_update_range *r, vf x,
     return m;
 }
 
-INLINE void adam_loop(const nw_update_rule *rule, const nw_update_range *range, const bool amsgrad)
+INLINE void adam_loop(const nw_update_rule *rule, const nw_update_range *range, const bool amsgrad, const bool frozen)
 {
     const nw_update_rule k = *rule; /* copies, so that no store to the vectors makes them be read again */
     const nw_update_range r = *range;
     const vf lr = v_splat(k.lr), root = v_splat(k.root), eps = v_splat(k.eps);
     for (size_t i = 0; i < r.count; i += VL) {
         vf x = v_load(r.w + i), u, m = moments_at(&k, &r, x, i, amsgrad, &u);
-        v_store(r.w + i, x - lr * (m / (v_sqrt(u) / root + eps)));
+        vf step = m / (v_sqrt(u) / root + eps);
+        if (frozen) step = v_keep(step, u != v_splat(0.0f));
+        v_store(r.w + i, x - lr * step);
     }
 }
 NOINLINE static void adam_vectors(const nw_update_rule *rule, const nw_update_range *r)
 {
-    if (rule->amsgrad)
-        adam_loop(rule, r, true);
+    if (rule->frozen)
+        adam_loop(rule, r, rule->amsgrad, true);
+    else if (rule->amsgrad)
+        adam_loop(rule, r, true, false);
     else
-        adam_loop(rule, r, false);
+        adam_loop(rule, r, false, false);
 }
 
 NOINLINE static void apam_paper_vectors(const nw_update_rule *rule, const nw_update_range *range)
