@@ -1,32 +1,51 @@
 /*
  * travel.h - what encoding cost and saved, counted where it happens, for tables and summaries: it decides nothing.
  *
- * Every channel of a rank adds to the same counts. Bytes are those of encoded payloads, once for each, however many
- * members get it; times are those of this process's clock, also on a virtual cluster. Of sparse sets it is known how many
- * bits their places need at least, log2 of n choose k, and what plain lists of them would have taken.
+ * Every channel of a rank adds to the same counts, one set for each codec. Bytes are those of encoded payloads, once for
+ * each, however many members get it; of codecs that add floats, those of a member's rounds. Times are those of this
+ * process's clock, also on a virtual cluster. Of sparse sets it is known how many bits their places need at least, log2 of
+ * n choose k, and what lists of values and places would have taken, as published codes send them: f32, or 16 bits where
+ * values have 16, and a place as int32 or int64.
  */
 #ifndef NW_CHANNEL_TRAVEL_H
 #define NW_CHANNEL_TRAVEL_H
 
 #include "codec/memory.h"
 
-typedef struct nw_travel {
+enum { NW_TRAVEL_CODECS = 16 }; /* at least as many as there are codecs */
+
+typedef struct nw_travel_codec {
     int64_t encode_ns, decode_ns;
-    int64_t floats;       /* that were encoded; not of dense buckets, as all below */
-    int64_t bytes;        /* what became of them */
-    int64_t index_bytes;  /* of these, for places */
-    int64_t entries;      /* of sparse sets */
-    double bound_bits;    /* that their places need at least */
+    int64_t payloads;
+    int64_t floats; /* that were encoded */
+    int64_t bytes;  /* what became of them */
+    int64_t index_bytes, scale_bytes; /* of these */
+    int64_t entries;                  /* of sparse sets */
+    int64_t listed32, listed64;       /* bytes of lists of these */
+    double bound_bits;                /* that their places need at least */
+} nw_travel_codec;
+
+typedef struct nw_travel {
+    nw_travel_codec of[NW_TRAVEL_CODECS]; /* in the registry's order; [0] is none */
     int64_t sent_floats;  /* a server's: floats that messages stood for, dense ones too, once for each receiver */
     double memory_square; /* filled when it is read: the squared norm of what was not delivered */
     const nw_memory *memory;
 } nw_travel;
 
-/* One encoded payload of so many floats. */
+/* The place of a codec among the counts. */
+int nw_travel_index(const nw_codec *codec);
+/* One encoded payload of so many floats. NULL counts nothing, here and below. */
 void nw_travel_add(nw_travel *travel, const nw_codec *codec, size_t floats, const uint8_t *payload, nw_encoded encoded);
+/* What a member gives in a round of a codec that adds floats; `floats`: that it stands for, in the first round. */
+void nw_travel_add_round(nw_travel *travel, const nw_codec *codec, size_t floats, size_t bytes);
+typedef enum nw_travel_time { NW_TRAVEL_ENCODES, NW_TRAVEL_DECODES } nw_travel_time;
+void nw_travel_add_time(nw_travel *travel, const nw_codec *codec, nw_travel_time what, int64_t ns);
+
 /* Adds another rank's counts. */
-void nw_travel_merge(nw_travel *to, const nw_travel *from);
+void nw_travel_merge(nw_travel_codec *to, const nw_travel_codec *from);
 /* Fills memory_square. */
 void nw_travel_read_memory(nw_travel *travel);
+/* All codecs together; `compressed`: without none. */
+nw_travel_codec nw_travel_total(const nw_travel *travel, bool compressed);
 
 #endif

@@ -129,9 +129,20 @@ nw_status nw_ledger_add(nw_ledger *ledger, const int64_t *rows, size_t count, bo
 
 /* ---- For people and scripts ---- */
 
+/* What a codec made of floats: bytes of all payloads of all ranks, each once, however many ranks got it. */
+typedef struct nw_ledger_codec {
+    const char *codec;
+    int64_t payloads, float_bytes, bytes, index_bytes, scale_bytes;
+    int64_t entries;                            /* of sparse sets; 0: none were sent, and the rest means nothing */
+    double index_bound_bytes;                   /* log2 of n choose k, the least that places can take */
+    int64_t int32_list_bytes, int64_list_bytes; /* what lists of values and places would have taken */
+} nw_ledger_codec;
+
 /* The steps and images that the counts are divided by; 0: not known. */
 typedef struct nw_ledger_run {
     int64_t steps, images;
+    const nw_ledger_codec *codecs;
+    int codec_count;
 } nw_ledger_run;
 
 /* docs/files.md: ledger.json. Where links are very many, the busiest ones. */
