@@ -205,6 +205,7 @@ typedef struct server {
     int *of_server;      /* by server: shards that it has */
     size_t *range;       /* by server: where its range begins; one more for the end */
     int servers, first_worker, workers;
+    int64_t saved_first, was_first; /* first_worker, for checkpoints: now, and in the world that was saved */
     bool serves, works; /* this rank's roles */
     bool hears; /* it gets parameters of other servers: as a worker, or when quiescent, as one of several servers */
     bool sync;

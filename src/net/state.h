@@ -10,7 +10,8 @@
  *   KEPT        all have the same       the same; member 0's is saved
  *   RANGE       elements of a vector    whoever has these elements now reads them
  *   DELIVERED   each its own            what will be delivered stays the same: old member j's is added to new member
- *                                       j mod M's; where means are delivered, times M / N
+ *                                       j mod M's; where means are delivered, times M / N. If only members from `from`
+ *                                       on have it (workers behind servers), these alone are counted
  *   LIKE        each its own            new member j begins as old member j mod N was
  *   FOLLOWS     each its own            all begin with what is KEPT under the same name
  *   OWN         each its own            lost, and the user is told
@@ -55,6 +56,7 @@ typedef struct nw_state_entry {
     nw_state_along along; /* a vector: F32, one dimension, ... */
     size_t first;         /* ... beginning with this element */
     bool mean;            /* DELIVERED: in a mean over members, not in a sum */
+    int from, was_from;   /* DELIVERED: the first member that has it, now and in the world that was saved */
     bool optional;        /* where the checkpoint lacks it, it stays as it is */
     const char *remedy;   /* what the user can do where the checkpoint lacks it; NULL: give the options of its run */
 } nw_state_entry;
