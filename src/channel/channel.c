@@ -123,14 +123,15 @@ nw_status nw_channel_encode(nw_channel *c, nw_actions *actions, int bucket, nw_m
         if (e.memory) actions->touched += 2 * b->cut_floats[i] * sizeof(float);
     }
     charge(actions, before, e.codec, what_encodes(&e));
-    if (c->o.travel) c->o.travel->encode_ns += nw_now_ns() - began_ns;
+    nw_travel_add_time(c->o.travel, e.codec, NW_TRAVEL_ENCODES, nw_now_ns() - began_ns);
     return NW_OK;
 }
 
 nw_status nw_channel_give(nw_channel *c, nw_actions *actions, int bucket, nw_moment when, const float *vector,
                           int round, float *out)
 {
-    size_t before = actions->touched;
+    int64_t began_ns = nw_now_ns();
+    size_t before = actions->touched, floats;
     nw_encoding e = encoding(c, bucket, when, c->copy ? c->copy : vector);
     for (int t = 0; t < e.block->tile_count && c->copy && round == 0; t++) {
         const nw_tile *tile = &e.block->tiles[t];
@@ -139,14 +140,18 @@ nw_status nw_channel_give(nw_channel *c, nw_actions *actions, int bucket, nw_mom
     NW_TRY(name_tensor(c, &e, nw_codec_give(&e, round, out, c->o.pool)));
     if (round == 0) nw_channel_touch(actions, e.block, 0, vector, false);
     if (e.memory || c->copy) actions->touched += (round == 0 ? 2 : 1) * e.block->floats * sizeof(float);
-    actions->touched += nw_codec_round_floats(e.block, round) * sizeof(float);
+    floats = nw_codec_round_floats(e.block, round);
+    actions->touched += floats * sizeof(float);
     charge(actions, before, e.codec, what_encodes(&e));
+    nw_travel_add_round(c->o.travel, e.codec, round == 0 ? e.block->floats : 0, floats * sizeof(float));
+    nw_travel_add_time(c->o.travel, e.codec, NW_TRAVEL_ENCODES, nw_now_ns() - began_ns);
     return NW_OK;
 }
 
 void nw_channel_turn(nw_channel *c, nw_actions *actions, int bucket, nw_moment when, const float *vector, int round,
                      const float *mean, float *target)
 {
+    int64_t began_ns = nw_now_ns();
     size_t before = actions->touched;
     nw_encoding e = encoding(c, bucket, when, c->copy ? c->copy : vector);
     nw_codec_turn(&e, round, mean, target, c->o.pool);
@@ -154,6 +159,7 @@ void nw_channel_turn(nw_channel *c, nw_actions *actions, int bucket, nw_moment w
     if (target) nw_channel_touch(actions, e.block, 0, target, true);
     if (target && e.memory) actions->touched += 2 * e.block->floats * sizeof(float);
     charge(actions, before, e.codec, NW_FACTOR_DECODE);
+    nw_travel_add_time(c->o.travel, e.codec, NW_TRAVEL_DECODES, nw_now_ns() - began_ns);
 }
 
 typedef struct reduced_job {
@@ -232,7 +238,7 @@ nw_status nw_channel_decode(nw_channel *c, nw_actions *actions, const nw_message
     charge(actions, before, d.codec, NW_FACTOR_DECODE);
     int64_t began_ns = nw_now_ns();
     nw_status status = nw_codec_decode(&d, out, where, add, c->o.pool);
-    if (c->o.travel) c->o.travel->decode_ns += nw_now_ns() - began_ns;
+    nw_travel_add_time(c->o.travel, d.codec, NW_TRAVEL_DECODES, nw_now_ns() - began_ns);
     return status;
 }
 

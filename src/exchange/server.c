@@ -325,14 +325,24 @@ static void waits(const nw_machine *m, nw_wait *wait)
              s->worker.begun);
 }
 
-/* Between runs only these counters and the error memory need to be kept. */
+/* What is kept between runs: the number of updates, the gradients that a worker has computed, and error memories, which
+ * only workers have: synchronous updates take the mean over workers, asynchronous ones each gradient for itself. */
 static void state(nw_machine *m, nw_state *out)
 {
     server *s = (server *)m;
+    int first = out->count;
     nw_state_integer(out, "updates", NW_STATE_KEPT, &m->updates);
     nw_state_integer(out, "thrown_away", NW_STATE_KEPT, &s->master.thrown_away);
     nw_state_integer(out, "gradients", NW_STATE_OWN, &s->worker.begun);
+    nw_state_integer(out, "first_worker", NW_STATE_KEPT, &s->saved_first);
+    if (out->count > 0) out->at[out->count - 1].optional = true;
     nw_channel_state(&s->up, out);
+    for (int i = first; i < out->count; i++) {
+        if (out->at[i].rule != NW_STATE_DELIVERED) continue;
+        out->at[i].mean = s->sync;
+        out->at[i].from = s->first_worker;
+        out->at[i].was_from = (int)s->was_first;
+    }
 }
 
 static nw_status loaded(nw_machine *m)
@@ -343,6 +353,11 @@ static nw_status loaded(nw_machine *m)
                "the checkpoint's state of the parameter server is impossible: %" PRId64
                " updates; use an earlier checkpoint",
                version);
+    NW_FAIL_IF(s->saved_first < 0 || s->saved_first > INT16_MAX, NW_E_FILE,
+               "the checkpoint holds workers from rank %" PRId64 " on, which is impossible; use an earlier one",
+               s->saved_first);
+    s->was_first = s->saved_first;
+    s->saved_first = s->first_worker;
     for (int i = 0; s->hears && i < s->servers; i++) s->worker.from[i].version = version;
     s->master.version = s->master.serial = version;
     return NW_OK;
@@ -511,6 +526,7 @@ nw_status nw_server_create(nw_machine **out, const nw_exchange_options *o)
     s->servers = nw_server_servers(o);
     s->first_worker = servers_compute(o) ? 0 : s->servers;
     s->workers = nw_server_workers(o);
+    s->was_first = s->saved_first = s->first_worker;
     s->serves = o->group.me < s->servers;
     s->works = o->group.me >= s->first_worker;
     s->hears = s->works || s->servers > 1;

@@ -203,6 +203,7 @@ typedef struct server {
     int *of_server;      /* number of shards of each server that are not empty */
     size_t *range;       /* where each server's range begins; one more for the end */
     int servers, first_worker, workers;
+    int64_t saved_first, was_first; /* first_worker, for checkpoints: now, and in the world that was saved */
     bool serves, works; /* this rank's roles */
     bool hears;         /* it receives parameters: as a worker, or at the end of a run as one of several servers */
     bool sync;

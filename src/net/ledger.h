@@ -130,9 +130,20 @@ nw_status nw_ledger_add(nw_ledger *ledger, const int64_t *rows, size_t count, bo
 
 /* ---- For people and scripts ---- */
 
+/* What a codec sent: the bytes of all payloads of all ranks, each counted once, however many ranks got it. */
+typedef struct nw_ledger_codec {
+    const char *codec;
+    int64_t payloads, float_bytes, bytes, index_bytes, scale_bytes;
+    int64_t entries;                            /* of sparse sets; 0: the fields below mean nothing */
+    double index_bound_bytes;                   /* log2 of n choose k, the lower bound for positions */
+    int64_t int32_list_bytes, int64_list_bytes; /* size of lists of values and positions */
+} nw_ledger_codec;
+
 /* The steps and images by which the counts are divided; 0: unknown. */
 typedef struct nw_ledger_run {
     int64_t steps, images;
+    const nw_ledger_codec *codecs;
+    int codec_count;
 } nw_ledger_run;
 
 /* docs/files.md: ledger.json. Where links are very many, the busiest ones. */

@@ -135,6 +135,31 @@ static void json_segments(nw_json *json, const entries *segments)
     nw_json_array_end(json);
 }
 
+static void json_codecs(nw_json *json, nw_ledger_run run)
+{
+    nw_json_put_array(json, "codecs");
+    for (int i = 0; i < run.codec_count; i++) {
+        const nw_ledger_codec *c = &run.codecs[i];
+        int64_t values = c->bytes - c->index_bytes - c->scale_bytes;
+        nw_json_object(json);
+        nw_json_put_string(json, "codec", c->codec);
+        nw_json_put_int(json, "payloads", c->payloads);
+        nw_json_put_int(json, "float_bytes", c->float_bytes);
+        nw_json_put_int(json, "bytes", c->bytes);
+        nw_json_put_int(json, "values", values);
+        nw_json_put_int(json, "indices", c->index_bytes);
+        nw_json_put_int(json, "scales", c->scale_bytes);
+        if (c->entries > 0) {
+            nw_json_put_int(json, "entries", c->entries);
+            nw_json_put_double(json, "indices_bound", c->index_bound_bytes);
+            nw_json_put_int(json, "int32_lists", c->int32_list_bytes);
+            nw_json_put_int(json, "int64_lists", c->int64_list_bytes);
+        }
+        nw_json_object_end(json);
+    }
+    nw_json_array_end(json);
+}
+
 nw_status nw_ledger_write_json(const nw_ledger *ledger, nw_ledger_run run, FILE *out)
 {
     NW_CLEANUP(free_parts) parts p = {0};
@@ -144,6 +169,7 @@ nw_status nw_ledger_write_json(const nw_ledger *ledger, nw_ledger_run run, FILE 
     json_totals(&json, ledger, run);
     json_links(&json, &p.links);
     json_segments(&json, &p.segments);
+    json_codecs(&json, run);
     nw_json_object_end(&json);
     nw_json_end(&json);
     return NW_OK;

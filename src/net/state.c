@@ -146,14 +146,18 @@ static void add_entry(const nw_state_entry *e, const void *one, double factor)
 /* Adds what several old members would have delivered. */
 static nw_status read_delivered(loading *l, const nw_state_entry *e, bool *there)
 {
-    double factor = e->mean ? (double)l->members / (double)l->source->members : 1;
+    int have = l->members - e->from, had = l->source->members - e->was_from;
+    double factor = e->mean ? (double)have / (double)had : 1;
+    NW_FAIL_IF(have < 1 || had < 1 || e->from < 0 || e->was_from < 0, NW_E_FILE,
+               "%s was saved by members from %d on of %d, which cannot be", e->name, e->was_from, l->source->members);
     NW_FAIL_IF(e->type == NW_STATE_U8 || (e->mean && e->type == NW_STATE_I64), NW_E_INTERNAL,
                "%s has a type whose sums are not delivered", e->name);
     NW_AUTOFREE void *one = malloc(nw_state_bytes(e) + 1);
     NW_FAIL_IF(!one, NW_E_MEMORY, "no memory for %zu bytes of %s", nw_state_bytes(e), e->name);
     memset(e->data, 0, nw_state_bytes(e));
     *there = true;
-    for (int j = l->me; j < l->source->members && *there; j += l->members) {
+    for (int k = l->me - e->from; k >= 0 && k < had && *there; k += have) {
+        int j = e->was_from + k;
         if (!has(l, j)) continue;
         NW_TRY(l->source->read(l->source->context, j, e, one, there));
         if (*there) add_entry(e, one, factor);
@@ -186,7 +190,7 @@ static nw_status read_entry(loading *l, const nw_state_entry *e)
                "%s was saved by %d ranks, and cannot be continued by %d; use as many, or start a new run from the "
                "weights with --init",
                e->name, s->members, l->members);
-    if (!same && e->rule == NW_STATE_DELIVERED)
+    if ((!same || e->from != e->was_from) && e->rule == NW_STATE_DELIVERED)
         NW_TRY(read_delivered(l, e, &there));
     else
         NW_TRY(s->read(s->context, like, !same && e->rule == NW_STATE_FOLLOWS ? &common : e, e->data, &there));

@@ -10,7 +10,8 @@
  *   KEPT        equal on all members    unchanged; that of member 0 is saved
  *   RANGE       a range of a vector     each member reads the range that it has now
  *   DELIVERED   differ                  the total still to be sent is unchanged: that of old member j is added to
- *                                       that of new member j mod M; if receivers take means, times M / N
+ *                                       that of new member j mod M; if receivers take means, times M / N. If only
+ *                                       members from `from` on have it (workers behind servers), N and M count these
  *   LIKE        differ                  new member j starts with that of old member j mod N
  *   FOLLOWS     differ                  all start with the KEPT tensor of the same name
  *   OWN         differ                  lost, and the user is told
@@ -56,6 +57,7 @@ typedef struct nw_state_entry {
     nw_state_along along; /* a vector: F32, one dimension, ... */
     size_t first;         /* ... beginning with this element */
     bool mean;            /* DELIVERED: receivers take the mean over members, not the sum */
+    int from, was_from;   /* DELIVERED: the first member that has it, now and in the saved world */
     bool optional;        /* if the checkpoint lacks it, it stays as it is */
     const char *remedy;   /* what the user can do if the checkpoint lacks it; NULL: "give the options of its run" */
 } nw_state_entry;

@@ -12,22 +12,66 @@
 
 static const nw_params *params_of(const nw_replicas *group) { return &nw_replicas_first(group)->net->model.params; }
 
+/* Whether this run can have counts there: the same on all ranks. */
+static bool is_used(const nw_replicas *group, int index)
+{
+    bool used = false;
+    for (int i = 0; i < group->assignment.codec_count; i++)
+        used |= nw_travel_index(group->assignment.codecs[i]) == index;
+    return used;
+}
+
+static nw_status gather_counts(nw_replicas *group, nw_travel *sum, nw_travel_codec *all)
+{
+    int world = nw_replicas_world(group);
+    for (int k = 0; k < NW_TRAVEL_CODECS; k++) {
+        nw_travel_codec mine = sum->of[k];
+        if (!is_used(group, k)) continue;
+        NW_TRY(nw_driver_allgather(group->driver, &mine, sizeof mine, all));
+        sum->of[k] = (nw_travel_codec){0};
+        for (int i = 0; i < world; i++)
+            if (!group->dropped[i]) nw_travel_merge(&sum->of[k], &all[i]);
+    }
+    return NW_OK;
+}
+
+/* What no codec has. */
+typedef struct totals {
+    int64_t sent_floats;
+    double memory_square;
+} totals;
+
+static nw_status gather_totals(nw_replicas *group, nw_travel *sum, totals *all)
+{
+    totals mine = {sum->sent_floats, sum->memory_square};
+    NW_TRY(nw_driver_allgather(group->driver, &mine, sizeof mine, all));
+    sum->sent_floats = 0;
+    sum->memory_square = 0;
+    for (int i = 0; i < nw_replicas_world(group); i++) {
+        if (group->dropped[i]) continue;
+        sum->sent_floats += all[i].sent_floats;
+        sum->memory_square += all[i].memory_square;
+    }
+    return NW_OK;
+}
+
 nw_status nw_replicas_travel(nw_replicas *group, nw_travel *sum)
 {
-    nw_travel mine = {0};
-    NW_AUTOFREE nw_travel *all = NULL;
-    for (int i = 0; i < group->count; i++) {
-        nw_travel_read_memory(&group->members[i].travel);
-        nw_travel_merge(&mine, &group->members[i].travel);
-    }
-    *sum = mine;
-    if (group->options.mode != NW_REPLICAS_MPI) return NW_OK;
-    NW_NEW(all, nw_replicas_world(group), "the counts of %d ranks", nw_replicas_world(group));
-    NW_TRY(nw_driver_allgather(group->driver, &mine, sizeof mine, all));
+    size_t world = (size_t)nw_replicas_world(group);
     *sum = (nw_travel){0};
-    for (int i = 0; i < nw_replicas_world(group); i++)
-        if (!group->dropped[i]) nw_travel_merge(sum, &all[i]);
-    return NW_OK;
+    for (int i = 0; i < group->count; i++) {
+        nw_travel *own = &group->members[i].travel;
+        nw_travel_read_memory(own);
+        for (int k = 0; k < NW_TRAVEL_CODECS; k++) nw_travel_merge(&sum->of[k], &own->of[k]);
+        sum->sent_floats += own->sent_floats;
+        sum->memory_square += own->memory_square;
+    }
+    if (group->options.mode != NW_REPLICAS_MPI) return NW_OK;
+    NW_AUTOFREE nw_travel_codec *counts = calloc(world, sizeof *counts);
+    NW_AUTOFREE totals *rest = calloc(world, sizeof *rest);
+    NW_FAIL_IF(!counts || !rest, NW_E_MEMORY, "no memory for the counts of %zu ranks", world);
+    NW_TRY(gather_totals(group, sum, rest));
+    return gather_counts(group, sum, counts);
 }
 
 /* ---- kinds of buckets -------------------------------------------------------------------------------------------- */

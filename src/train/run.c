@@ -247,7 +247,11 @@ static nw_status write_trace(run *r, bool alone)
 static nw_status tell_ledger(run *r, const nw_ledger *world)
 {
     const nw_run_options *o = r->options;
-    nw_ledger_run counts = {.steps = nw_replicas_updates(r->group), .images = images_seen(r)};
+    nw_ledger_codec codecs[NW_TRAVEL_CODECS];
+    nw_ledger_run counts = {.steps = nw_replicas_updates(r->group),
+                            .images = images_seen(r),
+                            .codecs = codecs,
+                            .codec_count = nw_run_list_codecs(r, codecs, NW_TRAVEL_CODECS)};
     NW_AUTOFREE char *path = NULL;
     r->sent = nw_ledger_total(world, NW_SENT);
     NW_TRY(nw_ledger_check_links(world, r->group->dropped));

@@ -154,5 +154,7 @@ double nw_run_compression_ratio(const run *r);
 /* What compression cost and saved, once r->travel and r->sent are known; where there is any. */
 void nw_run_fill_travel(const run *r, nw_end_record *end);
 void nw_run_print_travel(const run *r, FILE *out);
+/* What each codec made of floats since this process began, for ledger.json; returns how many there are. */
+int nw_run_list_codecs(const run *r, nw_ledger_codec *list, int most);
 
 #endif

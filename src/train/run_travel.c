@@ -43,13 +43,48 @@ void nw_run_fill_travel(const run *r, nw_end_record *end)
         (int64_t)(sent->bytes[NW_OWNER_VALUES] + sent->bytes[NW_OWNER_INDICES] + sent->bytes[NW_OWNER_SCALES]);
     end->dense_bytes = dense_bytes(r);
     if (!nw_assign_compresses(&r->group->options.codecs)) return;
-    end->encode_seconds = (double)r->travel.encode_ns * 1e-9;
-    end->decode_seconds = (double)r->travel.decode_ns * 1e-9;
+    nw_travel_codec all = nw_travel_total(&r->travel, false);
+    end->encode_seconds = (double)all.encode_ns * 1e-9;
+    end->decode_seconds = (double)all.decode_ns * 1e-9;
     if (r->group->options.codecs.memory.name && strcmp(r->group->options.codecs.memory.name, "none") != 0)
         end->memory_norm = sqrt(r->travel.memory_square);
 }
 
-static void print_places(const nw_travel *t, FILE *out)
+int nw_run_list_codecs(const run *r, nw_ledger_codec *list, int most)
+{
+    int count = 0;
+    for (int k = 0; k < nw_codec_kinds() && k < NW_TRAVEL_CODECS && count < most; k++) {
+        const nw_travel_codec *t = &r->travel.of[k];
+        if (t->payloads == 0) continue;
+        list[count++] = (nw_ledger_codec){.codec = nw_codec_at(k)->name,
+                                          .payloads = t->payloads,
+                                          .float_bytes = t->floats * (int64_t)sizeof(float),
+                                          .bytes = t->bytes,
+                                          .index_bytes = t->index_bytes,
+                                          .scale_bytes = t->scale_bytes,
+                                          .entries = t->entries,
+                                          .index_bound_bytes = t->bound_bits / 8,
+                                          .int32_list_bytes = t->listed32,
+                                          .int64_list_bytes = t->listed64};
+    }
+    return count;
+}
+
+/* Of a rank's step, each codec. */
+static void print_methods(const nw_travel *travel, double steps, FILE *out)
+{
+    fprintf(out, "  a rank's step   %12s %12s %10s %12s %12s\n", "encoding ms", "decoding ms", "payloads", "bytes",
+            "of floats");
+    for (int k = 0; k < nw_codec_kinds() && k < NW_TRAVEL_CODECS; k++) {
+        const nw_travel_codec *t = &travel->of[k];
+        if (t->payloads == 0) continue;
+        fprintf(out, "    %-13s %12.3f %12.3f %10.1f %12.0f %12.0f\n", nw_codec_at(k)->name,
+                (double)t->encode_ns / steps * 1e-6, (double)t->decode_ns / steps * 1e-6, (double)t->payloads / steps,
+                (double)t->bytes / steps, (double)t->floats * sizeof(float) / steps);
+    }
+}
+
+static void print_places(const nw_travel_codec *t, FILE *out)
 {
     double k = (double)t->entries;
     if (t->entries == 0) return;
@@ -57,18 +92,24 @@ static void print_places(const nw_travel *t, FILE *out)
         out,
         "  places of entries        %10.2f bits each; uniform sets need %.2f, lists of int32 and int64 take 32 and 64\n",
         8 * (double)t->index_bytes / k, t->bound_bits / k);
-    fprintf(out,
-            "  %.0f entries encoded in %.3f MB; values of f32 with int32 places %.3f MB, with int64 places %.3f MB\n",
-            k, (double)t->bytes * 1e-6, k * 8e-6, k * 12e-6);
+    fprintf(out, "  %.0f entries encoded in %.3f MB; lists with int32 places %.3f MB, with int64 places %.3f MB\n", k,
+            (double)t->bytes * 1e-6, (double)t->listed32 * 1e-6, (double)t->listed64 * 1e-6);
 }
+
+/* The slowest way between two ranks: their link, or a network interface on it; bytes a second, infinite without limit. */
+static double at_most(double bandwidth, double than) { return bandwidth > 0 && bandwidth < than ? bandwidth : than; }
 
 static double slowest_link(const nw_cluster *c)
 {
     double least = INFINITY;
     for (int from = 0; from < c->world; from++)
-        for (int to = 0; to < c->world; to++)
-            if (from != to && nw_cluster_link_between(c, from, to)->bandwidth > 0)
-                least = fmin(least, nw_cluster_link_between(c, from, to)->bandwidth);
+        for (int to = 0; to < c->world; to++) {
+            if (from == to) continue;
+            least = at_most(nw_cluster_link_between(c, from, to)->bandwidth, least);
+            if (c->ranks[from].node == c->ranks[to].node) continue;
+            least = at_most(c->nodes[c->ranks[from].node].egress, least);
+            least = at_most(c->nodes[c->ranks[to].node].ingress, least);
+        }
     return least;
 }
 
@@ -99,13 +140,13 @@ void nw_run_print_travel(const run *r, FILE *out)
     double payload = (double)end->payload_bytes, dense = end->dense_bytes == NW_UNKNOWN ? 0 : (double)end->dense_bytes;
     fprintf(out, "compression: %s, memory %s\n", r->options->record.method ? r->options->record.method : o->codec.name,
             o->memory.name ? o->memory.name : "none");
-    fprintf(out, "  a rank's step            %10.3f ms encoding, %.3f ms decoding\n",
-            end->encode_seconds / steps / ranks * 1e3, end->decode_seconds / steps / ranks * 1e3);
+    print_methods(&r->travel, steps * ranks, out);
     if (ranks > 1)
         fprintf(out, "  payloads                 %10.3f MB in %llu messages; floats would have taken %.3f MB\n",
                 payload * 1e-6, (unsigned long long)r->sent.messages, dense * 1e-6);
     if (payload > 0 && dense > 0) fprintf(out, "  shorter by a factor of   %10.1f\n", dense / payload);
-    print_places(&r->travel, out);
+    nw_travel_codec coded = nw_travel_total(&r->travel, true);
+    print_places(&coded, out);
     if (ranks > 1 && dense > 0)
         print_verdict(r, (dense - payload) / steps / ranks, (end->encode_seconds + end->decode_seconds) / steps / ranks,
                       out);

@@ -63,6 +63,22 @@ out_has '^topk 0.01 .*gather: a rank sends about [0-9]+ bytes a step$'
 out_has 'shorter by a factor of'
 out_has 'places of entries'
 out_has 'it (paid|did not pay)|it pays on links below'
+codec_of() { # RUN CODEC KEY: from ledger.json
+    awk -v codec="\"$2\"," -v key="\"$3\":" '$1 == "\"codec\":" { here = $2 == codec } here && $1 == key { print $2 + 0; exit }' \
+        "$runs/$1/ledger.json"
+}
+entries=$(codec_of named topk entries)
+is "$(codec_of named topk indices) >= $(codec_of named topk indices_bound)" "places take what they need at least"
+is "$(codec_of named topk indices) < 1.1 * $(codec_of named topk indices_bound) + 9 * $(codec_of named topk payloads)" "and little more"
+equal "lists of int32 places" "$((6 * entries))" "$(codec_of named topk int32_lists)"
+equal "lists of int64 places" "$((10 * entries))" "$(codec_of named topk int64_lists)"
+is "$(codec_of named topk bytes) < 0.6 * $(codec_of named topk int32_lists)" "lists are longer"
+is "$(codec_of named int8 bytes) * 3 < $(codec_of named int8 float_bytes)" "int8 is shorter than floats"
+train low-rank --max-steps 3 --virtual 2 --method powersgd --memory error --cluster 1g
+is "$(codec_of low-rank powersgd payloads) == 12 && $(codec_of low-rank powersgd bytes) > 0" "rounds of floats are counted"
+is "$(number low-rank encode_seconds) > 0 && $(number low-rank decode_seconds) > 0" "and so is their time"
+run 0 "$NOWAIT" train $tiny --run-dir "$runs/verdict" --max-steps 3 --virtual 3 --cluster 1g --method topk --ratio 0.01
+out_has 'at 940 Mbit/s a step saves .* it (paid|did not pay)$'
 grep -q '"collective":"owners [0-9]* B, gather [0-9]* B"' "$runs/named/metrics.jsonl" || complain "the run record lacks what travels how"
 grep -q '"compression_ratio":0.01' "$runs/named/metrics.jsonl" || complain "the ratio of an epoch is missing"
 

@@ -40,8 +40,8 @@ static void try(const int64_t *rows, size_t count, bool resumes)
         free(saved);
         char *text = NULL;
         FILE *out = open_memstream(&text, &length);
-        require(out != NULL && nw_ledger_write_json(ledger, (nw_ledger_run){1, 1}, out) == NW_OK);
-        require(nw_ledger_print(ledger, (nw_ledger_run){1, 1}, out) == NW_OK);
+        require(out != NULL && nw_ledger_write_json(ledger, (nw_ledger_run){.steps = 1, .images = 1}, out) == NW_OK);
+        require(nw_ledger_print(ledger, (nw_ledger_run){.steps = 1, .images = 1}, out) == NW_OK);
         fclose(out);
         free(text);
     }

@@ -331,8 +331,20 @@ TEST(test_json)
     nw_ledger *whole = play_whole();
     char *text = NULL;
     size_t size;
+    const nw_ledger_codec codecs[] = {{.codec = "none", .payloads = 2, .float_bytes = 800, .bytes = 800},
+                                      {.codec = "topk",
+                                       .payloads = 3,
+                                       .float_bytes = 4000,
+                                       .bytes = 130,
+                                       .index_bytes = 30,
+                                       .scale_bytes = 4,
+                                       .entries = 20,
+                                       .index_bound_bytes = 28.5,
+                                       .int32_list_bytes = 160,
+                                       .int64_list_bytes = 240}};
+    nw_ledger_run run = {.steps = 50, .codecs = codecs, .codec_count = 2};
     FILE *out = open_memstream(&text, &size);
-    assert_int_equal(nw_ledger_write_json(whole, (nw_ledger_run){50, 0}, out), NW_OK);
+    assert_int_equal(nw_ledger_write_json(whole, run, out), NW_OK);
     fclose(out);
     nw_json_document document;
     assert_int_equal(nw_json_parse(&document, text, size, "ledger.json"), NW_OK);
@@ -356,6 +368,17 @@ TEST(test_json)
     assert_int_equal(bytes, nw_account_bytes(&total));
     assert_int_equal(segments->count, 4);
     assert_string_equal(nw_json_find(nw_json_next(segments, nw_json_first(segments)), "name")->text, names[1]);
+    const nw_json_value *list = nw_json_find(top, "codecs"), *plain = nw_json_first(list);
+    const nw_json_value *sparse = nw_json_next(list, plain);
+    assert_int_equal(list->count, 2);
+    assert_int_equal(number(plain, "values"), 800);
+    assert_null(nw_json_find(plain, "entries"));
+    assert_string_equal(nw_json_find(sparse, "codec")->text, "topk");
+    assert_int_equal(number(sparse, "values"), 96);
+    assert_int_equal(number(sparse, "entries"), 20);
+    assert_true(nw_json_find(sparse, "indices_bound")->number == 28.5);
+    assert_int_equal(number(sparse, "int32_lists"), 160);
+    assert_int_equal(number(sparse, "int64_lists"), 240);
     nw_json_free(&document);
     free(text);
     nw_ledger_free(whole);
@@ -370,7 +393,7 @@ TEST(test_json_of_many_links)
         if (i == MANY * MANY - 1) header.bytes = 1; /* the only one that must be left out */
         move(ledger, i / MANY, i % MANY, &header);
     }
-    assert_int_equal(nw_ledger_save_json(ledger, (nw_ledger_run){1, 1}, "ledger.json"), NW_OK);
+    assert_int_equal(nw_ledger_save_json(ledger, (nw_ledger_run){.steps = 1, .images = 1}, "ledger.json"), NW_OK);
     char *text;
     size_t size;
     assert_int_equal(nw_file_read("ledger.json", NW_JSON_READ_BYTES, &text, &size), NW_OK);
@@ -399,7 +422,7 @@ TEST(test_print)
     char *text = NULL;
     size_t size;
     FILE *out = open_memstream(&text, &size);
-    assert_int_equal(nw_ledger_print(ledger, (nw_ledger_run){0, 0}, out), NW_OK);
+    assert_int_equal(nw_ledger_print(ledger, (nw_ledger_run){0}, out), NW_OK);
     fflush(out);
     assert_int_equal(size, 0);
     nw_header large = message(1, 4000000, 2000000, 0), small = message(0, 100, 0, 0), stop = {.kind = NW_KIND_CONTROL};
@@ -407,7 +430,7 @@ TEST(test_print)
     move(ledger, 0, 1, &small);
     move(ledger, 0, 1, &small);
     move(ledger, 1, 0, &stop);
-    assert_int_equal(nw_ledger_print(ledger, (nw_ledger_run){10, 4000}, out), NW_OK);
+    assert_int_equal(nw_ledger_print(ledger, (nw_ledger_run){.steps = 10, .images = 4000}, out), NW_OK);
     fclose(out);
     assert_string_equal(text, "sent                                   4.0 MB  in 4 messages\n"
                               "  values                               2.0 MB   50.0%\n"
