@@ -263,7 +263,7 @@ static nw_status go_on(virtual_driver *v, int rank)
 
 /* ---- what happens ------------------------------------------------------------------------------------------------ */
 
-/* NW_NEVER: a link that stays down. The message is lost; whoever needs it will wait. */
+/* NW_NEVER: the link stays down. The message is lost; a rank that needs it will wait until its timeout. */
 static nw_status depart(virtual_driver *v, entry *e)
 {
     uint64_t *sequence = &v->sent[(size_t)e->from * (size_t)v->base.size + (size_t)e->to];
