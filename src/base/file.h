@@ -29,7 +29,7 @@ nw_status nw_file_read(const char *path, size_t most, char **data, size_t *size)
 /* Size and SHA-256 of a file. */
 nw_status nw_file_hash(const char *path, uint64_t *bytes, char sha256[65]);
 
-/* Writes or replaces a file at one stroke: whoever looks finds the old content or the new, also after a power cut. */
+/* Writes or replaces a file atomically: a reader finds either the old content or the new, also after a power cut. */
 nw_status nw_file_replace(const char *path, const void *data, size_t size);
 /* The same for a file too large to be in memory first: `fill` writes it to `out`, whose errors need no look. If it
  * fails, the old content stays. */

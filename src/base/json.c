@@ -3,7 +3,7 @@
  *
  * Level 0 is the document, which holds exactly one value; each open object or array is one level more. Every value goes
  * through before_value and every container through open_container and close_container, so the rules of commas, keys and
- * indentation are each in one place. Write errors are the stream's: whoever closes it checks ferror.
+ * indentation are each in one place. Write errors stay in the stream: its owner checks ferror before closing it.
  */
 #define _GNU_SOURCE 1
 #include "base/json.h"

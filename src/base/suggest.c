@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST = 63 }; /* characters compared; names are shorter */
+enum { MOST = 63, LONG = 12 }; /* MOST: characters compared; names are shorter */
 
 static int least(int a, int b) { return a < b ? a : b; }
 static bool is_dash(char c) { return c == '-' || c == '_'; }
@@ -15,7 +15,8 @@ static bool same_letter(char a, char b)
     return tolower((unsigned char)a) == tolower((unsigned char)b) || (is_dash(a) && is_dash(b));
 }
 
-static int distance(const char *a, const char *b)
+/* The distance of two names; *beginning is that of `a` to the nearest beginning of `b`. */
+static int distance(const char *a, const char *b, int *beginning)
 {
     int d[MOST + 1][MOST + 1];
     int n = (int)strnlen(a, MOST), m = (int)strnlen(b, MOST);
@@ -28,6 +29,8 @@ static int distance(const char *a, const char *b)
             if (i > 1 && j > 1 && same_letter(a[i - 1], b[j - 2]) && same_letter(a[i - 2], b[j - 1]))
                 d[i][j] = least(d[i][j], d[i - 2][j - 2] + 1);
         }
+    *beginning = d[n][m];
+    for (int j = 0; j < m; j++) *beginning = least(*beginning, d[n][j]);
     return d[n][m];
 }
 
@@ -45,8 +48,8 @@ static bool begins(const char *name, const char *with, size_t length)
     return true;
 }
 
-/* A third of the letters may be wrong. A name that was cut short is one mistake, and a folder ("petra/...") that some
- * names have is no mistake. */
+/* A third of the letters may be wrong. A name that was cut short counts as one mistake, in addition to at most two
+ * others in a long name. A folder ("petra/...") that some names have is taken as it is. */
 static const char *nearest(const char *wrong, const void *rows, size_t bytes, int count)
 {
     const char *best = NULL, *slash = strchr(wrong, '/');
@@ -56,8 +59,9 @@ static const char *nearest(const char *wrong, const void *rows, size_t bytes, in
     for (int i = 0; i < count; i++) in_folder |= folder && begins(name_of(rows, bytes, i), wrong, folder);
     for (int i = 0; i < count; i++) {
         const char *name = name_of(rows, bytes, i);
-        bool cut_short = length > 2 && begins(name, wrong, (size_t)length);
-        int x = cut_short ? 1 : distance(wrong, name);
+        int beginning, whole = distance(wrong, name, &beginning);
+        bool cut_short = length > 2 && beginning <= (length < LONG ? 0 : 2);
+        int x = cut_short ? least(1 + beginning, whole) : whole;
         if (x > limit || (in_folder && !begins(name, wrong, folder))) continue;
         best = name;
         limit = x - 1;

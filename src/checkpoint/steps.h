@@ -1,5 +1,5 @@
 /*
- * steps.h - the directory `checkpoints` of a run: which steps it holds. For checkpoint*.c, and whoever
+ * steps.h - the directory `checkpoints` of a run: which steps it holds. For checkpoint*.c, and code that
  * counts them.
  */
 #ifndef NW_CHECKPOINT_STEPS_H

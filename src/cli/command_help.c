@@ -296,10 +296,24 @@ static nw_status show_completion(int argc, char **argv)
     return NW_OK;
 }
 
+static nw_status show_uses(void)
+{
+    fputs("\n"
+          "  help COMMAND [TOPIC]       options, a topic at a time\n"
+          "  help config [options]      what 'nowait train' with these options would run, and what is wrong with it\n"
+          "  help options               all options as Markdown (docs/options.md)\n"
+          "  help recipes               the names of all recipes\n"
+          "  help completion bash|zsh   a completion script for the shell\n"
+          "  help man                   a manual page\n",
+          stdout);
+    return NW_OK;
+}
+
 nw_status nw_command_help(int argc, char **argv)
 {
     const char *names[COMMANDS + 5] = {"completion", "man", "options", "recipes", "config"};
     const char *what = argc > 0 ? argv[0] : "";
+    if (strcmp(what, "--help") == 0 || strcmp(what, "-h") == 0) what = "help";
     if (strcmp(what, "completion") == 0) return show_completion(argc - 1, argv + 1);
     if (strcmp(what, "recipes") == 0) return show_recipes();
     if (strcmp(what, "config") == 0) return show_config(argc - 1, argv + 1);
@@ -315,7 +329,7 @@ nw_status nw_command_help(int argc, char **argv)
         names[i + 5] = commands[i].name;
         if (strcmp(what, commands[i].name) != 0) continue;
         if (argc < 2) printf("usage: nowait %s %s [options]   %s\n", what, commands[i].argument, commands[i].summary);
-        if (!commands[i].bits) return NW_OK; /* help itself has no options */
+        if (!commands[i].bits) return show_uses(); /* help itself has no options */
         return nw_options_help_topic(commands[i].bits, argc > 1 ? argv[1] : NULL, stdout);
     }
     return NW_FAIL(NW_E_ARGUMENT, "there is no help on '%s'%s", what,

@@ -244,9 +244,9 @@ static void print_result(const nw_run_result *r, const char *run_dir, bool quiet
 {
     const nw_end_record *e = &r->end;
     if (isfinite(r->last.test_top1))
-        printf("test top-1 %.2f %%, top-5 %.2f %%, loss %.4f after %.4g epochs, %lld steps, %.0f images/s\n",
-               r->last.test_top1, r->last.test_top5, r->last.test_loss, r->epochs, (long long)e->step,
-               e->images_per_second);
+        printf("test top-1 %.2f %%, top-5 %.2f %%, loss %.4f after %.4g epoch%s, %lld step%s, %.0f images/s\n",
+               r->last.test_top1, r->last.test_top5, r->last.test_loss, r->epochs, r->epochs == 1 ? "" : "s",
+               (long long)e->step, e->step == 1 ? "" : "s", e->images_per_second);
     if (isfinite(e->virtual_seconds))
         printf("virtual time %.3f s, %.0f images/s\n", e->virtual_seconds, (double)e->images / e->virtual_seconds);
     if (e->delays && e->delays->count > 0)

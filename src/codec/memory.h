@@ -49,7 +49,7 @@ typedef struct nw_memory_options {
     const char *name; /* NULL: none */
     double momentum;  /* dgc, momentum: in [0, 1) */
     bool nesterov, masking;
-    double clip_norm; /* largest norm of a member's gradient, times sqrt(members); 0: any (channel/warm_up.h) */
+    double clip_norm; /* largest norm of a member's gradient, times sqrt(members); 0: any (channel/clip.h) */
     int64_t freeze;   /* momentum: the first `freeze` gradients are exchanged uncompressed */
 } nw_memory_options;
 

@@ -71,6 +71,7 @@ nw_status nw_options_help_topic(unsigned command, const char *topic, FILE *out)
         print_overview(command, out);
         return NW_OK;
     }
+    if (strcmp(topic, "compression") == 0) topic = nw_topic_name(NW_TOPIC_CODEC); /* as the documentation calls it */
     for (int t = 0; t < NW_TOPICS; t++) {
         if (!has_topic(command, (nw_topic)t)) continue;
         if (strcmp(topic, nw_topic_name((nw_topic)t)) == 0) {

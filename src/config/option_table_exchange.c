@@ -313,9 +313,33 @@ static int names_of(unsigned command, const char *names[NW_OPTIONS_MOST])
     return count;
 }
 
+/* Other names of options, which are separated by spaces in the table. `text` is room for all of them. */
+static int aliases_of(unsigned command, const char *names[NW_OPTIONS_MOST], char *text, size_t size)
+{
+    int count = 0;
+    size_t used = 0;
+    for (int i = 0; i < nw_option_count(); i++) {
+        const nw_option *o = nw_option_at(i);
+        size_t length = o->aliases && (o->commands & command) ? strlen(o->aliases) + 1 : 0;
+        if (length == 0 || used + length > size) continue;
+        char *begin = memcpy(text + used, o->aliases, length), *rest = NULL;
+        used += length;
+        for (char *word = strtok_r(begin, " ", &rest); word && count < NW_OPTIONS_MOST;
+             word = strtok_r(NULL, " ", &rest))
+            names[count++] = word;
+    }
+    return count;
+}
+
 nw_suggestion nw_option_nearest(const char *wrong, unsigned command)
 {
     const char *names[NW_OPTIONS_MOST];
+    char text[8192];
+    nw_suggestion own = nw_suggest_option(wrong, names, names_of(command, names), "");
+    if (!*own.text) {
+        int count = aliases_of(command, names, text, sizeof text);
+        return nw_suggest_option(wrong, names, count, "--help lists all");
+    }
     return nw_suggest_option(wrong, names, names_of(command, names), "--help lists all");
 }
 

@@ -16,7 +16,7 @@
  * the first gradient of an epoch, when all means of the other reduction are complete; with delay 1 that gradient waits
  * for them once.
  *
- * Clipping (channel/warm_up.h) needs the norm of the whole gradient, so then nothing is sent before all of it is final.
+ * Clipping (channel/clip.h) needs the norm of the whole gradient, so then nothing is sent before all of it is final.
  *
  * Stopping. A member that is asked to stop before it begins gradient t announces this in its contributions to t, and
  * owners pass it on with the means: the run ends after t + 1 + delay gradients. All members know this in time, because
@@ -28,6 +28,7 @@
  */
 #include "exchange/exchange.h"
 #include "codec/kernels.h"
+#include "channel/clip.h"
 #include "channel/reduce.h"
 #include "channel/warm_up.h"
 

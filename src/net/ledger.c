@@ -327,7 +327,7 @@ static nw_status check_counts(const int64_t *counts, int n, size_t row, const ch
 {
     for (int i = 0; i < n; i++)
         NW_FAIL_IF(counts[i] < 0 || counts[i] >= MOST_COUNT, NW_E_MESSAGE,
-                   "the ledger of %s counts %lld in row %zu, which cannot be; it is damaged, discard it", source,
+                   "the ledger of %s has the impossible count %lld in row %zu; it is damaged, discard it", source,
                    (long long)counts[i], row);
     return NW_OK;
 }
@@ -350,7 +350,7 @@ nw_status nw_ledger_add(nw_ledger *ledger, const int64_t *rows, size_t count, bo
         NW_TRY(check_counts(row + 3, 1 + NW_OWNERS, r, source));
         if (!same && row[0] != TOTAL_ROW) continue;
         NW_FAIL_IF(account == NULL, NW_E_MESSAGE,
-                   "the ledger of %s counts in row %zu what this one has no place for (kind %lld, %lld, %lld); it is "
+                   "the ledger of %s has in row %zu an entry that does not exist here (kind %lld, %lld, %lld); it is "
                    "damaged, discard it",
                    source, r, (long long)row[0], (long long)row[1], (long long)row[2]);
         for (int owner = 0; owner < NW_OWNERS; owner++) what.bytes[owner] = (uint64_t)row[4 + owner];

@@ -509,7 +509,7 @@ static nw_status hear(nw_driver *d, int from, void *data, size_t bytes)
             if (fits) memcpy(data, message->payload, bytes);
             nw_message_drop(message);
             NW_FAIL_IF(!fits, NW_E_MESSAGE,
-                       "rank %d sent another control message than this rank expects; do all ranks run the same build?",
+                       "rank %d sent another control message than this rank expects; use the same build on all ranks",
                        from);
             return NW_OK;
         }

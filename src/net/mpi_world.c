@@ -185,7 +185,7 @@ nw_status nw_mpi_duplicate(MPI_Comm *comm)
     MPI_Request request;
     MPI_TRY(MPI_Comm_idup(MPI_COMM_WORLD, comm, &request), "make a communicator");
     NW_FAIL_IF(!complete_within(&request, nw_mpi_process.timeout_ns), NW_E_PEER,
-               "not all ranks made a communicator within %.0f s; --timeout sets how long it may take",
+               "not all ranks made a communicator within %.0f s; --timeout sets the limit",
                (double)nw_mpi_process.timeout_ns * 1e-9);
     return NW_OK;
 }
@@ -233,7 +233,7 @@ nw_status nw_mpi_allgather(const void *mine, size_t bytes, void *all)
                    MPI_SUCCESS,
                NW_E_PEER, "MPI cannot gather %zu bytes of each rank", bytes);
     NW_FAIL_IF(!complete_within(&request, nw_mpi_process.timeout_ns), NW_E_PEER,
-               "some ranks said nothing for %.0f s before the first step; look at the launcher's output for them",
+               "some ranks did not answer for %.0f s before the first step; the launcher's output may say why",
                (double)nw_mpi_process.timeout_ns * 1e-9);
     return NW_OK;
 }

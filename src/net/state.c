@@ -97,16 +97,17 @@ nw_status nw_state_check(const nw_state_entry *e, int from, size_t parameters, s
     size_t length = strnlen(e->name, sizeof e->name), most = e->along == NW_ALONG_PARAMETERS ? parameters : statistics;
     bool named = length > 0 && length < sizeof e->name;
     for (size_t i = 0; named && i < length; i++) named = e->name[i] > ' ' && e->name[i] < 127;
-    NW_FAIL_IF(!named, NW_E_MESSAGE, "rank %d lists a tensor without a name; do all ranks run the same build?", from);
+    NW_FAIL_IF(!named, NW_E_MESSAGE, "rank %d lists a tensor without a name; use the same build on all ranks", from);
     NW_FAIL_IF((unsigned)e->rule > NW_STATE_REFUSED || (unsigned)e->type > NW_STATE_U8 || e->dims < 0 ||
                    e->dims > NW_STATE_DIMS || (unsigned)e->along > NW_ALONG_STATISTICS,
                NW_E_MESSAGE, "rank %d lists %s of rule %d, type %d and %d dimensions, which does not exist", from,
                e->name, e->rule, e->type, e->dims);
     size_t count = checked_count(e);
-    NW_FAIL_IF(count > PTRDIFF_MAX / 8, NW_E_MESSAGE, "rank %d lists %s of no size", from, e->name);
+    NW_FAIL_IF(count > PTRDIFF_MAX / 8, NW_E_MESSAGE, "rank %d lists %s with an impossible size", from, e->name);
     bool vector = e->type == NW_STATE_F32 && e->dims == 1 && e->first <= most && count <= most - e->first;
     NW_FAIL_IF(e->along == NW_ALONG_NOTHING ? e->rule == NW_STATE_RANGE : !vector, NW_E_MESSAGE,
-               "rank %d lists %zu elements of %s from %zu on, and there are %zu", from, count, e->name, e->first, most);
+               "rank %d lists %zu elements of %s from %zu on, but there are only %zu", from, count, e->name, e->first,
+               most);
     return NW_OK;
 }
 

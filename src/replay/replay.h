@@ -1,18 +1,18 @@
 /*
- * Folder src/replay: reading event logs, and the driver that repeats a run from one. Whatever is recorded is written by
- * src/net; nothing here decides anything. May include: base, net.
+ * Folder src/replay: reading event logs, and the driver that repeats a run from one. src/net writes the logs. Nothing
+ * here decides what an exchange does. May include: base, net.
  *
  * replay.h - a driver that repeats one part of a recorded run (event_log.h): all ranks in this process.
  *
- * Every rank is told exactly the events that it was told then, in that order and with those times, and begins its tasks
- * where it did. A message is named by its sender and how many that one had made (nw_rank.sequence), which depends on
- * nothing but what the sender was told; a rank that needs one that does not exist yet waits, and another goes on, the
- * one that is furthest behind first. So any exchange is repeated bit for bit, also where order and time enter its
- * arithmetic, provided that what it does while a task runs does not change what that task reads: here tasks are done
- * whole when they begin, as on a virtual cluster.
+ * Every rank receives exactly the events of its log, in the same order and with the same times, and begins its tasks at
+ * the same places. A message is identified by its sender and the sender's count of messages (nw_rank.sequence), which
+ * depends only on the events that the sender received. If a rank needs a message that was not sent yet, it waits, and
+ * the rank that is furthest behind goes on. So every exchange is repeated bit for bit, even if its arithmetic depends
+ * on order and time, provided that handlers do not change what a running task reads: here tasks are computed completely
+ * when they begin, as on a virtual cluster.
  *
- * Where a rank asks for something else than it did, or needs a message that nobody sends, the run has diverged from its
- * event log, and NW_E_MISMATCH names the rank, the record and what differs.
+ * If a rank requests something else than in its log, or needs a message that is never sent, the run has diverged from
+ * its event log: NW_E_MISMATCH names the rank, the record and what differs.
  *
  * After the last run that the part counts, all ranks are quiescent, and the driver is over (nw_driver.over).
  */

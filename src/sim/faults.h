@@ -1,5 +1,5 @@
 /*
- * faults.h - what goes wrong, and when: a script that a virtual cluster obeys, and MPI ranks where they can.
+ * faults.h - scripts of faults: what goes wrong, and when. Virtual clusters simulate all of them, MPI ranks some.
  *
  *   kind       whom            at           until            virtual cluster            MPI rank
  *   slow       rank            step, time   step or time     local work x factor        sleeps after a step
@@ -9,11 +9,11 @@
  *   link_down  pair of ranks   time         time             messages wait              -
  *   link_slow  pair of ranks   time         time             bandwidth / factor         -
  *
- * Step s is the (s+1)-th batch of a rank: a fault at step s meets the rank before it begins that batch. Times are since
- * the start of the run. Windows are [at, until). Factors of windows that overlap are multiplied.
+ * Step s is the (s+1)-th batch of a rank: a fault at step s happens before the rank begins that batch. Times count from
+ * the start of the run. Windows are [at, until). Factors of overlapping windows are multiplied.
  *
- * Everything here is a pure function of the script but nw_faults_due, whose only memory is the state that it is given.
- * Threads: any number may ask.
+ * All functions here are pure functions of the script, except nw_faults_due, whose state the caller keeps. Any number
+ * of threads may call them.
  */
 #ifndef NW_SIM_FAULTS_H
 #define NW_SIM_FAULTS_H
@@ -47,25 +47,25 @@ typedef struct nw_faults {
     int count;
 } nw_faults;
 
-/* Whether a fault makes sense in a world of that size; `where` ("faults.yaml:3") is for the message, of status
- * `status`. */
+/* Checks a fault for a world of that size. It fails with `status`; the message begins with `where`
+ * ("faults.yaml:3"). */
 nw_status nw_fault_check(const nw_fault *fault, int world, nw_status status, const char *where);
 
-/* Copies, checks and sorts. NW_E_ARGUMENT says what makes no sense. */
+/* Copies, checks and sorts the list. NW_E_ARGUMENT says what is wrong. */
 nw_status nw_faults_create(nw_faults **faults, const nw_fault *list, int count, int world);
 void nw_faults_free(nw_faults *faults);
 const char *nw_fault_name(nw_fault_kind kind);
 
-/* In all queries faults may be NULL: nothing goes wrong. */
+/* In all functions below `faults` may be NULL: there are no faults. */
 
-/* When local work of `work_ns` (slowdown and noise of the cluster already in it), begun at `start_ns`, is done: slow
- * and pause windows by time stretch it, slow by step multiplies it. NW_NEVER if a pause does not end. Does not look at
- * stop and die, nor at pauses by step. */
+/* The time at which local work of `work_ns` (including the cluster's slowdown and noise) ends that began at `start_ns`.
+ * Slow and pause windows by time stretch it; slow by step multiplies it. NW_NEVER if a pause does not end. It ignores
+ * stop and die, and pauses by step. */
 int64_t nw_faults_finish(const nw_faults *faults, int rank, int64_t step, int64_t start_ns, int64_t work_ns);
-/* What the rank sleeps before it begins that step: the sum of its pauses by step. */
+/* How long the rank sleeps before it begins that step: the sum of its pauses by step. */
 int64_t nw_faults_step_pause(const nw_faults *faults, int rank, int64_t step);
 
-/* How long its pauses by time lasted until then; windows do not overlap. */
+/* How long its pauses by time have lasted until `now_ns`; time in several windows counts once. */
 int64_t nw_faults_paused(const nw_faults *faults, int rank, int64_t now_ns);
 
 /* Whether the rank has stopped or died: at a time <= now, or before a step <= step. */
@@ -74,12 +74,13 @@ nw_rank_health nw_faults_health(const nw_faults *faults, int rank, int64_t step,
 
 /* The first time >= t at which the link is up. */
 int64_t nw_faults_link_up(const nw_faults *faults, int from, int to, int64_t t);
-/* When a transfer of `work_ns`, begun at `start_ns`, is through: it stands still while the link is down. */
+/* The time at which a transfer of `work_ns` ends that began at `start_ns`; it does not progress while the link is
+ * down. */
 int64_t nw_faults_link_finish(const nw_faults *faults, int from, int to, int64_t start_ns, int64_t work_ns);
 
 /* ---- real ranks ---- */
 
-/* What a rank keeps between calls; all zero at its start. */
+/* The state of a rank between calls; all zero at its start. */
 typedef struct nw_faults_state {
     bool started;
     int64_t step, now_ns; /* of the call before */
@@ -92,11 +93,11 @@ typedef struct nw_faults_action {
     const nw_fault *cause; /* of `end`, else of the sleep; NULL: nothing to do */
 } nw_faults_action;
 
-/* What the rank has to do to itself now, before it begins `step` at `now_ns` since its start. Call it before every
- * step. Each pause, stop or die comes due once. A run that resumes behind a step meets none of the faults by step
- * before it; its time begins anew. */
+/* What the rank must do to itself before it begins `step`, `now_ns` after its start. To be called before every step.
+ * Each pause, stop or die is returned once. A run that resumes skips the faults by step before its first step, and its
+ * time starts at 0 again. */
 nw_faults_action nw_faults_due(const nw_faults *faults, int rank, int64_t step, int64_t now_ns, nw_faults_state *state);
-/* Whether the script asks for what only a virtual cluster can do (faults of links): the first such fault, or NULL. */
+/* The first fault that only a virtual cluster can simulate (a fault of a link), or NULL. */
 const nw_fault *nw_faults_virtual_only(const nw_faults *faults);
 
 #endif

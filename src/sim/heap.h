@@ -1,4 +1,4 @@
-/* heap.h - what is to come on a virtual cluster, in the order of (time, rank, sequence): a binary heap. For virtual.c. */
+/* heap.h - the future events of a virtual cluster, a binary heap ordered by (time, rank, sequence). For virtual.c. */
 #ifndef NW_SIM_HEAP_H
 #define NW_SIM_HEAP_H
 
@@ -8,26 +8,25 @@
 
 typedef enum entry_kind {
     DEPART, /* a message leaves its rank */
-    ARRIVE, /* a message is there */
-    NOTE,   /* of a pass: the gradient is final from `first` on, or it sends `message` up or down */
-    DONE,   /* the task is */
+    ARRIVE, /* a message arrives */
+    NOTE,   /* a pass announces: the gradient is final from `first` on, or `message` goes up or down */
+    DONE,   /* a task is done */
     TIMER,
-    WAKE, /* the rank is free for the first of those that it holds, whose sequence this has */
+    WAKE, /* a rank becomes free and handles the first entry that waits for it (same sequence number) */
 } entry_kind;
 
 typedef struct entry {
     int64_t time;
     int rank;
     entry_kind kind;
-    uint64_t sequence; /* of making: the order of what happens at one time on one rank */
+    uint64_t sequence; /* order of creation, which decides between events of one rank at one time */
     nw_message *message;
     int from, to;
     size_t first;
-    int64_t stolen; /* of NOTE and DONE: what messages had taken when `time` was computed */
-    int64_t asked;  /* of TIMER: for when */
+    int64_t stolen; /* NOTE, DONE: time that messages had taken from the task when `time` was computed */
+    int64_t asked;  /* TIMER: the requested time */
 } entry;
 
-/* What is to come, in order. */
 typedef struct heap {
     entry *at;
     int count, capacity;

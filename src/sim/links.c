@@ -1,11 +1,10 @@
 /*
  * links.c - messages through the queues of a virtual network; links.h has the equations.
  *
- * A resource that pairs share keeps the times for which it is taken, as disjoint intervals in order. They are what
- * makes the order of calls harmless: a sender that has ten messages queued at its own nic reserves the tenth
- * receiver's nic for later, and whoever sends there meanwhile uses the time before. What ended before `now` is
- * forgotten. A resource has room for INTERVALS of them; when it is full, the smallest gap is closed, that is, given
- * away unused.
+ * A resource that pairs share keeps the intervals of time for which it is reserved, disjoint and in order. So the order
+ * of calls matters little: a sender that has ten messages queued at its own NIC reserves the tenth receiver's NIC for a
+ * later time, and other senders to that receiver use the time before. Intervals that ended before `now` are removed. A
+ * resource has room for INTERVALS of them; when it is full, the smallest gap between two is closed, and so lost.
  */
 #include "sim/links.h"
 

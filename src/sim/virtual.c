@@ -9,18 +9,18 @@
 #include <string.h>
 
 typedef struct virtual_rank {
-    int64_t clock;   /* until then it is taken by what it has done; of a computation, by messages in between */
-    int64_t stolen;  /* from the computation under way, by messages */
-    int64_t began;   /* the task under way */
-    int64_t paused;  /* by faults of its steps */
-    int64_t waiting; /* since when it has nothing to do; -1: it has */
-    int64_t timer;   /* when it shall ring; NW_NO_TIMER: never */
-    bool computing;  /* a pass, in which messages are handled */
-    bool gone;
-    heap held; /* messages and timers whose time has come, until the rank is free; in the order of their making */
+    int64_t clock;   /* the rank is busy until then; during a computation: with messages handled in it */
+    int64_t stolen;  /* time that messages have taken from the running computation */
+    int64_t began;   /* when the running task began */
+    int64_t paused;  /* total of its pauses by step */
+    int64_t waiting; /* since when it has nothing to do; -1: it has something */
+    int64_t timer;   /* the requested time; NW_NO_TIMER: none */
+    bool computing;  /* a pass is running, during which messages are handled */
+    bool gone;       /* stopped or dead */
+    heap held;       /* messages and timers that are due and wait until the rank is free, in the order of creation */
 } virtual_rank;
 
-/* What a task announced when it was done here. */
+/* An announcement that a task made when it was computed. */
 typedef struct note {
     size_t first;
     nw_message *message;
@@ -31,23 +31,24 @@ typedef struct virtual_driver {
     nw_virtual_options cluster;
     nw_links *links;
     virtual_rank *ranks;
-    uint64_t *sent; /* messages of each pair */
-    int64_t *heard; /* [to * size + from]: own time of the last message that came */
+    uint64_t *sent; /* number of messages of each pair */
+    int64_t *heard; /* [to * size + from]: the receiver's own time of the last message */
     heap heap;
     uint64_t sequence;
-    int64_t now; /* of the event that is being handled; -1: none */
+    int64_t now; /* time of the event that is being handled; -1: none */
     nw_announce announce;
-    note *notes; /* of the task that is being done */
+    note *notes; /* announcements of the task that is being computed */
     int64_t *times;
     int note_count;
 } virtual_driver;
 
 enum { NOTES_MOST = 4096 };
 
-/* ---- what is to come ---------------------------------------------------------------------------------------------- */
+/* ---- future events
+ * ------------------------------------------------------------------------------------------------ */
 
-/* Puts an entry back, or, without a sequence, in for the first time. What would happen at NW_NEVER does not: a rank
- * whose work is never done is as good as stopped. */
+/* Adds an entry; one without a sequence number gets the next number. Entries at NW_NEVER are dropped: a rank whose work
+ * never ends counts as stopped. */
 static nw_status schedule(virtual_driver *v, entry e)
 {
     if (e.time == NW_NEVER) {
@@ -262,7 +263,7 @@ static nw_status go_on(virtual_driver *v, int rank)
 
 /* ---- what happens ------------------------------------------------------------------------------------------------ */
 
-/* NW_NEVER: a link that stays down. The message is lost; whoever needs it will wait. */
+/* NW_NEVER: the link stays down. The message is lost; a rank that needs it will wait until its timeout. */
 static nw_status depart(virtual_driver *v, entry *e)
 {
     uint64_t *sequence = &v->sent[(size_t)e->from * (size_t)v->base.size + (size_t)e->to];

@@ -2,13 +2,13 @@
  * virtual.h - a cluster in one process: real arithmetic, simulated clock and network.
  *
  * All ranks of the world are in this process. Their events are handled one by one in the order of (time, rank,
- * sequence); tasks are really done at the moment at which they begin, and take as long as the worker and the cluster
- * (cluster.h) say, whatever they took here. Messages arrive when the links say (links.h); what goes wrong is a
- * script (faults.h). Nothing depends on real time or threads, so the same cluster, seed and program give the same run,
+ * sequence). A task is computed completely when it begins; its virtual duration comes from the worker and the cluster
+ * (cluster.h), never from the time that it took here. links.h computes when messages arrive, and faults.h has the
+ * script of faults. Nothing depends on real time or threads, so the same cluster, seed and program give the same run,
  * bit for bit, and the same virtual seconds.
  *
- * How a rank spends its time: one thing after the other. Handling a message costs the bytes that it touches over the
- * rank's memory bandwidth; in the middle of a computation that much is taken from it, and it ends so much later.
+ * A rank does one thing at a time. Handling a message takes the number of bytes that it touches, divided by the rank's
+ * memory bandwidth; during a computation this time is added to the computation.
  *
  * Evaluation, checkpoints and comparisons between runs of the driver cost no virtual time.
  */
@@ -19,9 +19,9 @@
 #include "sim/links.h"
 
 typedef struct nw_virtual_options {
-    const nw_cluster *cluster;     /* these all outlive the driver */
-    const nw_faults *faults;       /* NULL: nothing goes wrong */
-    double touch_bytes_per_second; /* of a rank that handles messages; 0: free */
+    const nw_cluster *cluster;     /* must outlive the driver, as the faults */
+    const nw_faults *faults;       /* NULL: no faults */
+    double touch_bytes_per_second; /* memory bandwidth of a rank that handles messages; 0: they take no time */
 } nw_virtual_options;
 
 nw_status nw_virtual_create(nw_driver **driver, const nw_driver_options *options, const nw_virtual_options *cluster);

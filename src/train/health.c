@@ -12,7 +12,7 @@
 
 enum { CHUNK = 1 << 16 };
 
-/* A float is not finite if all bits of its exponent are set. Sixteen are looked at together. */
+/* A float is not finite if all bits of its exponent are set. Sixteen floats are tested together. */
 size_t nw_first_not_finite(const float *values, size_t count)
 {
     size_t i = 0;
@@ -94,7 +94,7 @@ static nw_status name_first(nw_net *net, double loss, size_t looked_at, int64_t 
             "may help",
             (long long)step, segment->name);
     }
-    return NW_FAIL(NW_E_INTERNAL, "step %lld: a number was not finite, but was finite when looked at again",
+    return NW_FAIL(NW_E_INTERNAL, "step %lld: a number was not finite, but a second search found none",
                    (long long)step);
 }
 

@@ -1,4 +1,4 @@
-/* net.h - the inside of nw_net, for those who drive it: replicas, benchmarks, tests. */
+/* net.h - the inside of nw_net, for replicas, benchmarks and tests. */
 #ifndef NW_TRAIN_NET_H
 #define NW_TRAIN_NET_H
 
@@ -20,28 +20,28 @@ struct nw_net {
     bool gradients_only;
     double *losses;
     float *views;     /* for evaluation with both views: mirrored images, and logits of the first view */
-    uint64_t batches; /* what dropout draws from: updates so far, unless the driver counts batches */
-    nw_net *owner;    /* the net whose activations, threads and tables this one uses; NULL: its own */
+    uint64_t batches; /* key of dropout's random numbers: updates so far, unless the caller counts batches */
+    nw_net *owner;    /* the net whose activations, threads and tables this one uses; NULL: it has its own */
 };
 
-/* What a network can be made of, beyond the public options. All zero: SGD as the options say, the machine's kernels. */
+/* Options of a network beyond the public ones. All zero: SGD with the public options, the machine's best kernels. */
 typedef struct nw_net_parts {
     const nw_kernels *kernels;
     const nw_optimizer_options *optimizer;
     double ema_decay; /* 0: no average of the weights */
     int ema_every;
-    bool gradients_only; /* it is never updated: there is no memory for the optimizer's state, and no average */
+    bool gradients_only; /* it is never updated, so it has no optimizer state and no average */
 } nw_net_parts;
 
 nw_status nw_net_create_from(nw_net **net, const nw_net_options *options, const nw_net_parts *parts);
-/* A net with parameters, buffers and optimizer of its own, in the same initial state, that computes in the memory of
- * `owner`: many replicas in one process need the activations of one. They are used in turn, each from the beginning
- * of a forward to the end of its backward pass. The owner outlives it. */
+/* A net with its own parameters, buffers and optimizer, in the same initial state, that uses the activations of
+ * `owner`: so many replicas in one process need the activations of one. Only one of them may compute at a time, from
+ * the beginning of a forward pass to the end of its backward pass. The owner must outlive it. */
 nw_status nw_net_create_sibling(nw_net **net, nw_net *owner, const nw_net_parts *parts);
 /* nw_net_create with given kernels instead of the machine's choice. */
 nw_status nw_net_create_with(nw_net **net, const nw_net_options *options, const nw_kernels *kernels);
 
-/* Who is called now and then during updates; NULL: nobody. */
+/* Sets the function that is called every few MiB during updates; NULL: none. */
 void nw_net_announce(nw_net *net, nw_announce *announce);
 static inline void nw_net_autofree(nw_net **net) { nw_net_free(*net); }
 

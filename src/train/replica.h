@@ -1,14 +1,13 @@
 /*
  * replica.h - one replica of a training run: a network with its optimizer, its data and its position in them.
  *
- * A replica does what net/task.h calls tasks: a pass, which computes the gradient of its next batch, and an update.
- * What happens between the two (nothing, when there is one replica; an exchange, when there are several) is the
- * business of whoever drives it. All that a replica knows is in its vectors and in nw_position, so it can be saved
- * between any two tasks and continues bit for bit: random numbers depend on (seed, epoch, sample, batch), never on
- * history.
+ * A replica does tasks (net/task.h): a pass computes the gradient of its next batch, an update applies one. What
+ * happens between the two (nothing with one replica, an exchange with several) is not its concern. All its state is in
+ * its vectors and in nw_position, so that it can be saved between any two tasks and continues bit for bit: random
+ * numbers depend on (seed, epoch, sample, batch), never on history.
  *
  * Accumulation: `accumulation` batches make one update, of the sum of their gradients, or of the mean with `averaging`.
- * A group that is not full at the end of an epoch goes on in the next one.
+ * An incomplete gradient at the end of an epoch is continued in the next one.
  *
  * Artificial delays: with delay.models > 1, gradients are computed at earlier parameters and applied to the newest; all
  * batches of a gradient are computed at the same ones.

@@ -321,8 +321,9 @@ static nw_status make_roles(nw_replicas *group, int world)
     return nw_roles_make(&group->roles, world - replicas, replicas, 1, 0);
 }
 
-/* Linux gives memory that it does not have, and kills whoever uses it: what many replicas and servers will need is
- * compared with what there is before it is taken. Of other replicas than the first one is here. */
+/* Linux lets programs allocate memory that it does not have, and kills them when they use it. So the needs of all
+ * replicas and servers are compared with the available memory before any of it is allocated. The first replica exists
+ * already. */
 static nw_status check_memory(const nw_replicas *group, int first)
 {
     const nw_replicas_options *o = &group->options;
@@ -384,7 +385,7 @@ nw_status nw_replicas_create(nw_replicas **out, const nw_replicas_options *optio
 void nw_replicas_free(nw_replicas *group)
 {
     if (!group) return;
-    for (int i = group->count - 1; group->members && i >= 0; i--) { /* the eldest last: the others use its memory */
+    for (int i = group->count - 1; group->members && i >= 0; i--) { /* the first one last: the others use its memory */
         nw_exchange_free(group->members[i].machine); /* drops messages, so before the driver and its pool */
         nw_replica_free(group->members[i].replica);
         free(group->members[i].report);

@@ -1,6 +1,6 @@
 /*
- * replicas_codecs.c - what travels between replicas, for people: which codec each tensor has, how buckets are reduced and
- * how many bytes that takes, and what encoding cost in the end.
+ * replicas_codecs.c - tables about compression for the user: the codec of each tensor, how buckets are reduced and how
+ * many bytes that sends, and what encoding cost in the end.
  */
 #include "train/replicas.h"
 
@@ -86,7 +86,7 @@ typedef struct kind {
 
 enum { KINDS_MOST = 64 };
 
-/* Floats of rounds are those that travel; of all others what their codec makes of them. */
+/* The bytes of a bucket: for codecs with rounds the floats of all rounds, for others the encoded size. */
 static uint64_t bytes_of(const nw_bucket *b)
 {
     const nw_codec *codec = b->block.codec;

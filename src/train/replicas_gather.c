@@ -95,7 +95,7 @@ typedef struct trace_gather {
 
 static nw_status take_trace(void *out, const void *bytes, size_t size, int rank)
 {
-    if (out && rank > 0) fwrite(bytes, 1, size, out); /* whoever closes the file looks for errors */
+    if (out && rank > 0) fwrite(bytes, 1, size, out); /* the caller checks for errors when it closes the file */
     return NW_OK;
 }
 

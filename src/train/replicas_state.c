@@ -401,15 +401,15 @@ nw_status nw_replicas_load(nw_replicas *group, nw_checkpoint *c, const char **no
     NW_TRY(nw_checkpoint_get_text(c, "exchange_has", &had));
     NW_FAIL_IF(world < 1 || world > NW_CLUSTER_RANKS, NW_E_FILE, "%s: a world of %lld ranks makes no sense",
                nw_checkpoint_path(c), (long long)world);
-    bool same = world == nw_replicas_world(group), handed;
-    NW_TRY(nw_checkpoint_has_tensor(c, SHARED_FILE, "world.epoch", &handed));
-    NW_FAIL_IF(handed == nw_replicas_lockstep(group), NW_E_ARGUMENT,
+    bool same = world == nw_replicas_world(group), served;
+    NW_TRY(nw_checkpoint_has_tensor(c, SHARED_FILE, "world.epoch", &served));
+    NW_FAIL_IF(served == nw_replicas_lockstep(group), NW_E_ARGUMENT,
                "%s was written %s a parameter server, and cannot be continued %s one; --init starts a new run from its "
                "weights",
-               nw_checkpoint_path(c), handed ? "with" : "without", handed ? "without" : "with");
+               nw_checkpoint_path(c), served ? "with" : "without", served ? "without" : "with");
     reading r = {group, c, (int)world, strcmp(kind, group->members[0].machine->ops->name) == 0};
     for (int i = 0; i < group->count; i++) NW_TRY(load_member(&r, i, lost, sizeof lost));
-    if (handed) NW_TRY(load_position(group, c, same));
+    if (served) NW_TRY(load_position(group, c, same));
     NW_TRY(note_unread(&r, had, lost, sizeof lost));
     make_note(group, same, lost);
     if (group->note[0]) *note = group->note;

@@ -1,5 +1,5 @@
 /*
- * run_checkpoint.c - what a run keeps: its checkpoints, the way back to them, and the memory of which are there.
+ * run_checkpoint.c - the checkpoints of a run: writing and loading them, and going back to one after a divergence.
  */
 #include "train/run_private.h"
 

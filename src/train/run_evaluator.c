@@ -1,11 +1,11 @@
 /*
  * run_evaluator.c - the epochs of a run without lockstep, from their end until their records are sent.
  *
- * An epoch that is over is a case: its record, and a snapshot of the parameters if it is evaluated. Cases wait in line
- * (run.cases) until their snapshot has come, then they go to the evaluator (evaluator.h). Records are sent when they
- * come back. A checkpoint keeps those that have not, so that a run may stop, or be killed, without waiting for
- * evaluations: whoever goes on makes them. Only so many wait at a time: then the ranks become quiescent, as for a
- * checkpoint, and go on when there is room.
+ * An epoch that is over becomes a case: its record, and a snapshot of the parameters if it is to be evaluated. Cases
+ * wait in a list (run.cases) until their snapshot has arrived; then they are submitted to the evaluator (evaluator.h).
+ * Records are sent when their evaluation is done. A checkpoint keeps the cases that are not done, so that a run may
+ * stop, or be killed, without waiting for evaluations: the run that resumes makes them. If too many cases wait, the
+ * ranks become quiescent, as for a checkpoint, and go on when there is room.
  */
 #include "train/run_private.h"
 

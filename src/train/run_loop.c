@@ -1,5 +1,6 @@
 /*
- * run_loop.c - how far a run goes, and what happens then. Reading order: nw_run_loop at the bottom, then what it calls.
+ * run_loop.c - the loop of a run: how far the ranks go each time, and what is done when they are quiescent (evaluation,
+ * records, checkpoints). Reading order: nw_run_loop at the bottom, then what it calls.
  *
  * Ranks are quiescent where a checkpoint is due, when the run is asked to stop, and at its end; in lockstep also at the
  * end of an epoch, when all of them evaluate it together, and where replicas are compared. Without lockstep nobody
@@ -95,7 +96,8 @@ static nw_status evaluate(run *r, nw_epoch_record *record, bool *complete)
     return NW_OK;
 }
 
-/* ---- what the group tells ----------------------------------------------------------------------------------------- */
+/* ---- what the group tells
+ * ----------------------------------------------------------------------------------------- */
 
 /* Whether an epoch, from 0, is one that is evaluated. */
 static bool is_evaluated(const run *r, int64_t epoch, bool last)

@@ -1,10 +1,10 @@
 /*
- * run_travel.c - what compression cost and saved in a run: for summary.json, and as a table at its end with one sentence
- * on whether it paid. See run_private.h.
+ * run_travel.c - what compression cost and saved in a run: for summary.json, and as a table at its end with one
+ * sentence on whether it paid. See run_private.h.
  *
- * A rank's step took so much time of encoding and decoding, and its messages were so much shorter than floats. The link
- * speed at which both are equal is the break-even: on slower links compression pays. Of a virtual cluster the speed of the
- * links is known, so that it can be said.
+ * A step costs time for encoding and decoding, and saves time because messages are shorter. The link speed at which
+ * both are equal is the break-even: on slower links compression pays. The speed of a virtual cluster's links is known,
+ * so there the sentence can say whether it paid.
  */
 #include "train/run_private.h"
 

@@ -79,6 +79,8 @@ static void test_suggestions(void **state)
     /* A folder that is there is taken at its word. */
     assert_string_equal(nw_suggest("petra/cifar10-revnet18", recipes, 4, "").text,
                         "; the nearest is 'petra/cifar10-revnet18-backprop'");
+    assert_string_equal(nw_suggest("petra/cifar10-revnet18x", recipes, 4, "").text, /* cut short and misspelt */
+                        "; the nearest is 'petra/cifar10-revnet18-backprop'");
     assert_string_equal(nw_suggest("petra/cifar10-revnt18-bckprop", recipes, 4, "").text,
                         "; the nearest is 'petra/cifar10-revnet18-backprop'");
     assert_string_equal(nw_suggest("petra/cifar10-resnet18", recipes, 1, "").text,
