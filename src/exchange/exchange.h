@@ -1,7 +1,7 @@
 /*
  * Folder src/exchange: how replicas agree: state machines without I/O (none, allreduce, server) and the pipeline below
  * them. They receive events and return actions; they call no MPI, read no clock and know no optimizer. May include:
- * base, param, codec, net, channel.
+ * base, param, codec, net, channel, topology.
  *
  * exchange.h - the exchanges (--exchange), the pipeline below them, and their options. net/machine.h defines the
  * interface.
