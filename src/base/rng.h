@@ -23,6 +23,9 @@ typedef enum nw_purpose {
 
     NW_PURPOSE_STEP_TIME = 40, /* a: step, b: rank; of a virtual cluster */
     NW_PURPOSE_JITTER = 41,    /* a: message, b: sender and receiver */
+
+    NW_PURPOSE_GRAPH = 48,    /* a: members, b: neighbours; of a random graph */
+    NW_PURPOSE_MATCHING = 49, /* a: round, b: edge; or a: tournament */
 } nw_purpose;
 
 typedef struct nw_rng {

@@ -33,6 +33,7 @@ static const struct {
     {"curl", "libcurl4-openssl-dev", "downloads of datasets", NW_HAVE_CURL},
     {"archive", "libarchive-dev", "unpacking of downloads", NW_HAVE_ARCHIVE},
     {"protobuf-c", "libprotobuf-c-dev protobuf-c-compiler", "event files for TensorBoard", NW_HAVE_PROTOBUF_C},
+    {"lapack", "liblapack-dev", "--apply-acid on graphs without a closed form", NW_HAVE_LAPACK},
 };
 
 static void show_features(void)
