@@ -128,9 +128,9 @@ static nw_status read_weight(reader *r, double *weight)
     if (size < sizeof text) memcpy(text, word, size);
     bool number = is_number(text);
     if (number) NW_TRY(nw_number_convert(text, weight));
-    /* Sums of as many weights as a file can hold stay finite, and no edge rounds to nothing beside another. */
-    if (!number || !(*weight >= 1e-6 && *weight <= 1e6))
-        return BAD(r, "'%.*s' is no weight: give a number from 1e-6 to 1e6", size < 40 ? (int)size : 40, word);
+    /* Further apart, the graph's constants would be lost in rounding. */
+    if (!number || !(*weight >= 1e-3 && *weight <= 1e3))
+        return BAD(r, "'%.*s' is no weight: give a number from 0.001 to 1000", size < 40 ? (int)size : 40, word);
     return NW_OK;
 }
 

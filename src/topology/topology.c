@@ -183,10 +183,11 @@ static void plan(nw_graph *g)
     g->matching_round = -1;
 }
 
-static nw_status make(nw_graph *g, const char *name)
+static nw_status make(nw_graph *g, const char *name, const char *text, size_t size)
 {
-    const char *number;
-    NW_TRY(find_kind(g, name, &number));
+    const char *number = NULL;
+    g->kind = NW_FILE;
+    if (!text) NW_TRY(find_kind(g, name, &number));
     NW_TRY(nw_text_copy(&g->name, name));
     NW_NEW(g->here, g->n, "a graph of %d members", g->n);
     NW_NEW(g->place, g->n, "a graph of %d members", g->n);
@@ -196,6 +197,8 @@ static nw_status make(nw_graph *g, const char *name)
         int degree;
         NW_TRY(check_degree(name, number, g->n, &degree));
         if (degree) NW_TRY(nw_edges_draw(&g->base, g->n, degree, g->seed));
+    } else if (text) {
+        NW_TRY(nw_edges_parse(&g->base, name, text, size, g->n));
     } else if (g->kind == NW_FILE) {
         NW_TRY(nw_edges_read(&g->base, name, g->n));
     } else {
@@ -207,7 +210,7 @@ static nw_status make(nw_graph *g, const char *name)
     return rows_make(&g->lists, &edges, g->n);
 }
 
-nw_status nw_graph_make(nw_graph **graph, const char *name, int n, uint64_t seed)
+nw_status nw_graph_parse(nw_graph **graph, const char *name, int n, uint64_t seed, const char *text, size_t size)
 {
     *graph = NULL;
     NW_FAIL_IF(n < 1 || n > NW_GRAPH_MOST, NW_E_ARGUMENT, "a graph has 1 to %d members, not %d", NW_GRAPH_MOST, n);
@@ -215,9 +218,14 @@ nw_status nw_graph_make(nw_graph **graph, const char *name, int n, uint64_t seed
     NW_NEW(g, 1, "a graph of %d members", n);
     g->n = n;
     g->seed = seed;
-    NW_TRY_OR(make(g, name), nw_graph_free(g));
+    NW_TRY_OR(make(g, name, text, size), nw_graph_free(g));
     *graph = g;
     return NW_OK;
+}
+
+nw_status nw_graph_make(nw_graph **graph, const char *name, int n, uint64_t seed)
+{
+    return nw_graph_parse(graph, name, n, seed, NULL, 0);
 }
 
 void nw_graph_free(nw_graph *graph)

@@ -64,6 +64,9 @@ struct nw_graph {
     int64_t matching_round; /* ... of that round, or that tournament; -1: none */
 };
 
+/* nw_graph_make of a file that is in memory; text NULL: of a name. */
+nw_status nw_graph_parse(nw_graph **graph, const char *name, int n, uint64_t seed, const char *text, size_t size);
+
 static inline bool nw_graph_computed(const nw_graph *g) { return !g->lists.first; }
 /* Whether it is made of all who are here, whoever left. */
 static inline bool nw_graph_closes(const nw_graph *g) { return g->kind == NW_COMPLETE || g->kind == NW_CYCLE; }
