@@ -11,6 +11,7 @@
 #include "config/option_table.h"
 #include "setup/plan.h"
 #include "setup/plan_codec.h"
+#include "setup/results.h"
 #include "config/recipe.h"
 #include "setup/session.h"
 
@@ -286,7 +287,7 @@ static nw_status train_in(const nw_train_options *s, const nw_dataset *d, const 
         printf("nothing to do: %s has reached the end asked for (%d epochs)\n", resume, s->all.epochs);
     else if (speaks)
         print_result(&result, run_dir, s->all.quiet);
-    return NW_OK;
+    return speaks ? nw_results_of_run(s, world, d, &result) : NW_OK;
 }
 
 static nw_status train(const nw_train_options *s)

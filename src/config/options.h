@@ -97,6 +97,7 @@ typedef struct nw_job_settings {
     bool git, tensorboard, print_config, evaluate;
     int print_freq;
     const char *metrics_file, *log_dir;   /* "": in the run directory */
+    const char *path_logs;                /* of results.csv and com_logs; "": they are not written */
     const char *resume, *name_checkpoint; /* "" none */
     int64_t checkpoint_every;             /* steps; 0: after every epoch */
     int keep;
