@@ -29,8 +29,8 @@
  * the gap. Of any other, if the rest falls apart, the neighbours of whoever left are joined in a cycle, in their order.
  * What a graph is then depends on the set of members that left alone, not on their order.
  *
- * All of it is a pure function of name (or file), n, seed and who left, so all members agree. Nothing here allocates but
- * make and drop. A graph may be used by one thread at a time: matchings are remembered in it.
+ * All of it is a pure function of name (or file), n, seed and who left, so all members agree. Only make, drop and
+ * constants take memory. A graph may be used by one thread at a time: matchings are remembered in it.
  */
 #ifndef NW_TOPOLOGY_TOPOLOGY_H
 #define NW_TOPOLOGY_TOPOLOGY_H
@@ -59,8 +59,9 @@ int nw_graph_neighbours(const nw_graph *graph, int member, int *neighbours, doub
 int nw_graph_draw(const nw_graph *graph, int member, float uniform);
 
 /* Of the graph as it is, see above. In closed form for complete, cycle, exponential, torus and star from which nobody
- * left (complete and cycle always); otherwise with LAPACK in O(n^3): ask once and hand the answer on. NW_E_UNSUPPORTED
- * where that is missing, NW_E_ARGUMENT where n > 4096 or rate <= 0. A group of one: both 1 / rate, of no consequence. */
+ * left (complete and cycle always); otherwise with LAPACK in O(n^3), seconds for 1024: ask once and hand the answer on.
+ * NW_E_UNSUPPORTED where that is missing, NW_E_ARGUMENT where n > 4096 or rate <= 0. A group of one: both 1 / rate, of no
+ * consequence. */
 nw_status nw_graph_constants(const nw_graph *graph, double rate, double *chi1, double *chi2);
 
 /* Scheduled matchings: with whom a member meets in a round (0, 1, 2, ...), -1 where it pauses. Of any i that has a
