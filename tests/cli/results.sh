@@ -37,4 +37,33 @@ train elsewhere --max-epoch 1 --max-steps 3
 run 0 "$NOWAIT" train $tiny --quiet --run-dir "$runs/alone" --resume "$runs/alone" --max-epoch 2 --path-logs "$logs"
 [ "$(wc -l <"$table")" = 2 ] || complain "a run that had ended adds no row"
 
+# ---- four workers on a ring ----
+train ring --exchange gossip --graph-topology cycle --virtual 4 --max-epoch 2 --path-logs "$logs"
+log=$logs/com_logs/$(field 2 id).txt
+equal "workers" "$(field 2 n_workers) $(field 2 n_nodes)" "4 1"
+equal "graph" "$(field 2 graph_topology)" cycle
+for worker in 0 1 2 3; do
+    field 2 worker_$worker | grep -Eqx '[0-9]+ / [0-9]+' || complain "worker_$worker: $(field 2 worker_$worker)"
+    [ -z "$(field 1 worker_$worker)" ] || complain "the run before has counts of workers"
+    equal "averagings of worker $worker" "$(field 2 worker_$worker | sed 's,.*/ ,,')" \
+        "$(awk -v row=$worker 'NR == row + 1 { for (i = 1; i <= NF; i++) sum += $i; print sum }' "$log")"
+done
+equal "gradients" "$(for w in 0 1 2 3; do field 2 worker_$w; done | awk '{ sum += $1 } END { print sum }')" "$(value ring steps)"
+awk 'NF != 4 { bad = 1 } { for (i = 1; i <= NF; i++) n[NR, i] = $i }
+    END { for (r = 1; r <= 4; r++) for (c = 1; c <= 4; c++) {
+            if (n[r, c] != n[c, r] || ((r - c) % 2 == 0) && n[r, c]) bad = 1
+            sum += n[r, c] }
+        exit bad || NR != 4 || !sum }' "$log" || complain "com_logs are not those of a ring: $(cat "$log")"
+
+# ---- the published job ----
+run 0 env SBATCH=echo RUN=runs/x "$root/scripts/cluster/acid-cifar10.sh" --data-dir /data
+out_has '^--nodes=4 --ntasks-per-node=8 .* scripts/cluster/slurm.sbatch --defaults acid '
+out_has '--path-logs runs/x --data-dir /data$'
+run 0 "$NOWAIT" train $(sed 's/.*slurm.sbatch //' "$work/out") --virtual 32 --print-config
+for line in 'exchange: gossip' 'apply_acid: true' 'graph_topology: exponential' 'rate_com: 1' 'max_epoch: 300' 'batch_size: 128' \
+    'lr: 0.1' 'momentum: 0.9' 'weight_decay: 0.0005' 'use_linear_scaling: true' 'decay_filter: no-1d' 'clip_norm: 1' \
+    'scheduler: acid' 'model: resnet18' 'sampling: replicate' 'epoch_of: all' 'path_logs: runs/x'; do
+    out_has "^$line( |$)"
+done
+
 finish
