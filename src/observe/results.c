@@ -178,7 +178,7 @@ nw_status nw_results_merge(const char *path, const char *old, size_t size, const
     NW_CLEANUP(table_free) table t = {.path = path};
     NW_AUTOFREE column *columns = NULL;
     NW_CLEANUP(nw_text_free) nw_text out = {0};
-    int count;
+    int count = 0;
     *text = NULL;
     NW_TRY(parse(&t, old, size));
     NW_TRY(join_columns(&t, row, &columns, &count));
