@@ -186,6 +186,15 @@ typedef struct nw_exchange_settings {
     bool trace, record_events;
 } nw_exchange_settings;
 
+/* Averaging in pairs. */
+typedef struct nw_gossip_settings {
+    const char *graph_topology, *pairing; /* pairing: handshake, first-come, scheduled */
+    double rate_com;
+    bool apply_acid, deterministic_coms, deterministic_neighbor;
+    nw_number_list acid_params; /* eta, alpha; empty: of the graph */
+    int64_t consensus_every;    /* updates; 0: some in an epoch */
+} nw_gossip_settings;
+
 /* What travels between them; bench exchange has these too. */
 typedef struct nw_codec_settings {
     const char *method;       /* one of codec.h, or dgc: topk, with a memory and an optimizer of its own */

@@ -58,6 +58,17 @@ static nw_status put_results(nw_result_row *row, const nw_world *w, const nw_dat
     return nw_result_row_put(row, "test_accuracy", "%.2f", r->last.test_top1);
 }
 
+/* The workers' numbers, and who averaged with whom. */
+static nw_status put_averagings(nw_result_row *row, const char *dir, const char *id, const nw_averagings *a)
+{
+    for (int i = 0; i < a->world; i++) {
+        char column[32];
+        snprintf(column, sizeof column, "worker_%d", i);
+        NW_TRY(nw_result_row_put(row, column, "%lld / %lld", (long long)a->gradients[i], (long long)a->exchanges[i]));
+    }
+    return a->world > 0 ? nw_results_save_exchanges(dir, id, a->with, a->world) : NW_OK;
+}
+
 nw_status nw_results_of_run(const nw_train_options *o, const nw_world *w, const nw_dataset *d, const nw_run_result *r)
 {
     NW_CLEANUP(nw_result_row_free) nw_result_row row = {0};
@@ -68,5 +79,6 @@ nw_status nw_results_of_run(const nw_train_options *o, const nw_world *w, const 
     NW_TRY(put_options(&row, o->settings));
     NW_TRY(nw_result_row_put(&row, "id", "%s", id));
     NW_TRY(put_results(&row, w, d, r));
+    NW_TRY(put_averagings(&row, dir, id, &r->averagings));
     return nw_results_add(dir, &row);
 }

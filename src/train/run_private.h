@@ -155,4 +155,12 @@ double nw_run_compression_ratio(const run *r);
 void nw_run_fill_travel(const run *r, nw_end_record *end);
 void nw_run_print_travel(const run *r, FILE *out);
 
+/* ---- run_averagings.c: of gossip ---- */
+
+/* Quiescent, at the end; all ranks call. What each rank has made, and with whom: the result's, and RUN/exchanges.tsv;
+ * the result's weights are the mean of all. */
+nw_status nw_run_add_averagings(run *r);
+/* After that. */
+void nw_run_fill_averagings(const run *r, nw_end_record *end);
+
 #endif
