@@ -51,6 +51,7 @@ static nw_status put_results(nw_result_row *row, const nw_world *w, const nw_dat
     NW_TRY(
         nw_result_row_put(row, "total_time", "%lld min %lld s", (long long)(seconds / 60), (long long)(seconds % 60)));
     NW_TRY(nw_result_row_put(row, "n_workers", "%d", w->size));
+    NW_TRY(nw_result_row_put(row, "n_nodes", "%d", w->nodes));
     NW_TRY(nw_result_row_put(row, "device", "%s", cpu));
     if (!isfinite(r->last.test_top1)) return NW_OK;
     NW_TRY(nw_result_row_put(row, "test_correct", "%lld / %lld", llround(r->last.test_top1 * (double)images / 100),
