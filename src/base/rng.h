@@ -23,6 +23,11 @@ typedef enum nw_purpose {
 
     NW_PURPOSE_STEP_TIME = 40, /* a: step, b: rank; of a virtual cluster */
     NW_PURPOSE_JITTER = 41,    /* a: message, b: sender and receiver */
+    NW_PURPOSE_GOSSIP_TIME = 42,    /* a: timers so far, b: member; until it asks for the next averaging */
+    NW_PURPOSE_GOSSIP_PARTNER = 43, /* a: choices so far, b: member; whom it asks */
+
+    NW_PURPOSE_GRAPH = 48,    /* a: members, b: neighbours; of a random graph */
+    NW_PURPOSE_MATCHING = 49, /* a: round, b: edge; or a: tournament */
 } nw_purpose;
 
 typedef struct nw_rng {

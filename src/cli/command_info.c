@@ -10,7 +10,7 @@
 #include "compute/self_test.h"
 #include "net/mpi.h"
 #include "nn/model.h"
-#include "observe/graph.h"
+#include "observe/drawing.h"
 #include "param/init.h"
 
 #include <string.h>
@@ -33,6 +33,7 @@ static const struct {
     {"curl", "libcurl4-openssl-dev", "downloads of datasets", NW_HAVE_CURL},
     {"archive", "libarchive-dev", "unpacking of downloads", NW_HAVE_ARCHIVE},
     {"protobuf-c", "libprotobuf-c-dev protobuf-c-compiler", "event files for TensorBoard", NW_HAVE_PROTOBUF_C},
+    {"lapack", "liblapack-dev", "--apply-acid on graphs without a closed form", NW_HAVE_LAPACK},
 };
 
 static void show_features(void)
@@ -120,10 +121,10 @@ static void print_stages(const nw_model *m, int batch)
 
 static nw_status draw_model(const nw_model *m, const char *path)
 {
-    static nw_graph_node nodes[NW_MAX_STAGES];
+    static nw_drawing_stage nodes[NW_MAX_STAGES];
     for (int i = 0; i < m->count; i++) {
         const nw_stage *stage = m->stages[i];
-        nodes[i] = (nw_graph_node){.name = stage->name,
+        nodes[i] = (nw_drawing_stage){.name = stage->name,
                                    .kind = stage->ops->kind,
                                    .shortcut = stage->shortcut,
                                    .reversible = stage->ops->inverse != NULL,
@@ -135,9 +136,9 @@ static nw_status draw_model(const nw_model *m, const char *path)
                                    .macs = stage->macs};
     }
     const nw_model_options *o = &m->options;
-    nw_graph graph = {
+    nw_drawing graph = {
         .title = o->name, .c = o->channels, .h = o->height, .w = o->width, .nodes = nodes, .count = m->count};
-    NW_TRY(nw_graph_write(&graph, path));
+    NW_TRY(nw_drawing_write(&graph, path));
     fprintf(stderr, "nowait: drew %s as %s\n", o->name, path);
     return NW_OK;
 }

@@ -93,6 +93,7 @@ static nw_status train_part(replay *r, const nw_train_options *s, const nw_datas
     o.observe =
         (nw_observe_options){.run_dir = o.run_dir, .progress = shows ? stderr : NULL, .print_every = s->job.print_freq};
     nw_status status = nw_run_train(&o, &r->result);
+    nw_averagings_free(&r->result.averagings);
     bool ends = status == NW_E_INTERRUPTED && !*nw_session_stop(); /* where the event log ends */
     return ends ? NW_OK : status;
 }

@@ -11,6 +11,8 @@
 #include "config/option_table.h"
 #include "setup/plan.h"
 #include "setup/plan_codec.h"
+#include "setup/plan_gossip.h"
+#include "setup/results.h"
 #include "config/recipe.h"
 #include "setup/session.h"
 
@@ -212,6 +214,8 @@ static void print_world(const nw_train_options *s, const nw_run_options *o, cons
     if (w->cluster) fprintf(stderr, " of cluster %s", w->cluster->name);
     if (served)
         print_servers(o);
+    else if (strcmp(s->world.exchange, "gossip") == 0)
+        nw_plan_gossip_say(s, stderr);
     else
         fprintf(stderr, ", %s%s", s->world.exchange, s->world.delay ? " one step late" : "");
     char wire[160];
@@ -253,6 +257,9 @@ static void print_result(const nw_run_result *r, const char *run_dir, bool quiet
         printf("delays mean %.2f, median %lld, nine of ten at most %lld, all at most %lld\n",
                nw_histogram_mean(e->delays), (long long)nw_histogram_quantile(e->delays, 0.5),
                (long long)nw_histogram_quantile(e->delays, 0.9), (long long)e->delays->max);
+    if (e->exchanges > 0 && e->graph)
+        printf("gossip on a %s graph: %lld averagings, consensus distance %.3g at the end, %.3g on average\n", e->graph,
+               (long long)e->exchanges, e->consensus_final, e->consensus_mean);
     if (quiet) return;
     printf("results in %s: summary.json, metrics.jsonl, logs.tsv, checkpoints/; weights %.16s...\n", run_dir,
            r->weights_sha256);
@@ -281,12 +288,14 @@ static nw_status train_in(const nw_train_options *s, const nw_dataset *d, const 
     o.observe.table = shows ? stdout : NULL;
     if (speaks) warn_of_threads(world);
     if (shows) print_start(s, &o, world, d, run_dir);
-    NW_TRY(nw_run_train(&o, &result));
+    NW_TRY_OR(nw_run_train(&o, &result), nw_averagings_free(&result.averagings));
     if (result.nothing_to_do && speaks)
         printf("nothing to do: %s has reached the end asked for (%d epochs)\n", resume, s->all.epochs);
     else if (speaks)
         print_result(&result, run_dir, s->all.quiet);
-    return NW_OK;
+    nw_status status = speaks ? nw_results_of_run(s, world, d, &result) : NW_OK;
+    nw_averagings_free(&result.averagings);
+    return status;
 }
 
 static nw_status train(const nw_train_options *s)

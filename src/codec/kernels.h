@@ -43,6 +43,13 @@ typedef struct nw_codec_kernels {
     void (*correct)(float *u, float *v, const float *g, float momentum, float factor, bool nesterov, size_t count);
     void (*momentum)(float *u, float *mean, float momentum, bool nesterov, size_t count);
     void (*scale)(float *v, float factor, size_t count); /* v *= factor; any count */
+    /* averaging in pairs (isa/mixing.h); any count, vectors that do not overlap */
+    void (*blend)(const float *x, const float *m, float b, float *out, size_t count); /* out = x + b (m - x) */
+    void (*mix)(float *x, float *m, float b, size_t count);                           /* d = b (m - x): x += d, m -= d */
+    void (*approach)(float *x, const float *mine, const float *theirs, float a, size_t count); /* x -= a (mine - theirs) */
+    /* mix, then x -= a (mine - theirs), m -= am (mine - theirs) */
+    void (*mix_and_approach)(float *x, float *m, float b, const float *mine, const float *theirs, float a, float am,
+                             size_t count);
     /* powersgd: m is a matrix, row by row; p and q are `rank` vectors, one after the other; any counts */
     void (*times)(const float *m, size_t rows, size_t columns, const float *q, int rank, float *p); /* p = m q */
     void (*times_transposed)(const float *m, size_t rows, size_t columns, const float *p, int rank, float *q);

@@ -24,6 +24,7 @@ typedef struct nw_train_options {
     nw_codec_settings codec;
     nw_server_settings server;
     nw_delay_settings delays;
+    nw_gossip_settings gossip;
     nw_settings *settings; /* that these are part of: origins, notes, config.yaml */
 } nw_train_options;
 const nw_train_options *nw_train_options_of(const nw_settings *settings);

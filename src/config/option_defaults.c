@@ -111,7 +111,7 @@ static const char of_apam[] =
     "use-gpu use-sparse master-num-threads mpi-thread-level timing debug-comm debug-sparse-outfile debug-time-outfile "
     "debug-grad-outfile";
 static const char of_acid[] =
-    "optimizer-name dataset-name n-epoch-if-1-worker normalize-grads gamma-lr-scheduler filter-bias-and-bn path-logs "
+    "optimizer-name dataset-name n-epoch-if-1-worker normalize-grads gamma-lr-scheduler filter-bias-and-bn path_logs "
     "apply_acid rate_com graph_topology deterministic_coms deterministic_neighbor non_iid_data use_linear_scaling";
 static const char of_layerwise[] = "network master-address rank local-rank phases init-bn0 no-bn-wd loss-scale "
                                    "distributed dist-url dist-backend logdir log_dir short-epoch log-all-workers ddp "

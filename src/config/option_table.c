@@ -45,7 +45,7 @@ const nw_option nw_option_rows[] = {
      "compose a run from files of options; --configs.a.b V overrides a key"},
     {"print-config", NULL, 0, FLAG, NULL, "false", AT(job.print_config), 0, 0, RUNS, IN(RUN), LIVE,
      "print the resolved options as YAML and stop"},
-    {"run-dir", "path-logs", 0, TEXT, "DIR", "", AT(all.run_dir), 0, 0, ALL, IN(RUN), MAIN,
+    {"run-dir", NULL, 0, TEXT, "DIR", "", AT(all.run_dir), 0, 0, ALL, IN(RUN), MAIN,
      "directory for the run's files; default runs/<name>"},
     {"name", NULL, 0, TEXT, "NAME", "", AT(job.name), 0, 0, RUNS, IN(RUN), LIVE,
      "name of the run; default: from recipe, files or model"},
@@ -69,6 +69,8 @@ const nw_option nw_option_rows[] = {
      "write metrics.jsonl to this file instead of the run directory"},
     {"log-dir", "logdir", 0, TEXT, "DIR", "", AT(job.log_dir), 0, 0, RUNS, IN(RUN), LIVE,
      "write logs.tsv to this folder instead of the run directory"},
+    {"path-logs", NULL, 0, TEXT, "DIR", "", AT(job.path_logs), 0, 0, RUNS, IN(RUN), LIVE,
+     "add the run to DIR/results.csv, and write who exchanged with whom to DIR/com_logs"},
     {"compat-ref", NULL, 0, FLAG, NULL, "false", AT(net.compat_ref), 0, 0, RUNS | INFO, IN(RUN), LIVE,
      "repeat the quirks of the reference codes, for comparison"},
 

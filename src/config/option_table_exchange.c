@@ -20,6 +20,8 @@
     NW_AT(field), low, high, RUNS | NW_COMMAND_BENCH_EXCHANGE, NW_TOPIC_##topic, NW_OPTION_LIVE
 #define TRAINS(field, low, high) NW_AT(field), low, high, RUNS, NW_TOPIC_SERVER, NW_OPTION_LIVE
 
+#define MEETS(field, low, high)  NW_AT(field), low, high, RUNS, NW_TOPIC_EXCHANGE, NW_OPTION_LIVE
+
 #define FLAG    NW_OPTION_FLAG
 #define INT     NW_OPTION_INT
 #define INT64   NW_OPTION_INT64
@@ -53,7 +55,7 @@ const nw_option nw_option_more_rows[] = {
     {"msg-dtype", NULL, 0, CHOICE, "f32|bf16|f16", "f32", LATER(GRADIENT), "of messages between stages"},
 
     /* several replicas */
-    {"exchange", NULL, 0, CHOICE, "none|allreduce|server|~gossip|~local", "none", ACTS(world.exchange, 0, 0, EXCHANGE),
+    {"exchange", NULL, 0, CHOICE, "none|allreduce|server|gossip|~local", "none", ACTS(world.exchange, 0, 0, EXCHANGE),
      "how replicas agree; none is for one replica"},
     {"world-size", NULL, 'w', INT, "N", "1", ACTS(world.world_size, 1, 1024, EXCHANGE),
      "expected number of ranks; a launcher or --virtual creates them"},
@@ -79,13 +81,21 @@ const nw_option nw_option_more_rows[] = {
      "events per rank in trace.json, at most"},
     {"record-events", "record-schedule", 0, FLAG, NULL, "true", ACTS(world.record_events, 0, 0, EXCHANGE),
      "several ranks: write event-log/, so that 'nowait replay' can repeat the run"},
-    {"apply-acid", NULL, 0, FLAG, NULL, "false", LATER(EXCHANGE), "gossip: continuous momentum"},
-    {"acid-params", NULL, 0, NUMBERS, "ETA,ALPHA", "", LATER(EXCHANGE), "its constants; default from the graph"},
-    {"graph-topology", NULL, 0, CHOICE, "complete|cycle=ring|exponential", "complete", LATER(EXCHANGE),
-     "gossip: who may talk to whom"},
-    {"rate-com", NULL, 0, NUMBER, "X", "1", LATER(EXCHANGE), "gossip: averagings of a worker per gradient"},
-    {"deterministic-coms", NULL, 0, FLAG, NULL, "false", LATER(EXCHANGE), "gossip: a fixed number of them"},
-    {"deterministic-neighbor", NULL, 0, FLAG, NULL, "false", LATER(EXCHANGE), "gossip: with neighbours in turn"},
+    {"graph-topology", NULL, 0, TEXT, "NAME|FILE", "complete", MEETS(gossip.graph_topology, 0, 0),
+     "gossip: who may average with whom: complete, cycle, exponential, torus, star, random-regular[:D], a file of edges"},
+    {"pairing", NULL, 0, CHOICE, "handshake|first-come|scheduled", "handshake", MEETS(gossip.pairing, 0, 0),
+     "gossip: members ask each other, rank 0 pairs who is ready, or matchings"},
+    {"rate-com", NULL, 0, NUMBER, "X", "1", MEETS(gossip.rate_com, 0, 1e4),
+     "gossip: averagings of a worker in the time of one of its gradients"},
+    {"deterministic-coms", NULL, 0, FLAG, NULL, "false", MEETS(gossip.deterministic_coms, 0, 0),
+     "gossip: so many with each gradient; else at random times"},
+    {"deterministic-neighbor", NULL, 0, FLAG, NULL, "false", MEETS(gossip.deterministic_neighbor, 0, 0),
+     "gossip: with neighbours in turn; else with random ones"},
+    {"apply-acid", NULL, 0, FLAG, NULL, "false", MEETS(gossip.apply_acid, 0, 0), "gossip: continuous momentum (A2CiD2)"},
+    {"acid-params", NULL, 0, NUMBERS, "ETA,ALPHA", "", MEETS(gossip.acid_params, 0, 1e6),
+     "apply-acid: its constants; default: those of the graph"},
+    {"consensus-every", NULL, 0, INT64, "N", "0", MEETS(gossip.consensus_every, 0, 9e15),
+     "gossip: updates between looks at how far workers are apart; 0: eight looks an epoch"},
     {"bn-sync", NULL, 0, CHOICE, "local|average|recalibrate", "average", ACTS(world.bn_sync, 0, 0, EXCHANGE),
      "batch norm in evaluation: rank 0's statistics, their mean, or measured anew"},
     {"recalibrate-batches", NULL, 0, INT, "N", "16", ACTS(world.recalibrate_batches, 1, 1 << 20, EXCHANGE),

@@ -97,6 +97,7 @@ typedef struct nw_job_settings {
     bool git, tensorboard, print_config, evaluate;
     int print_freq;
     const char *metrics_file, *log_dir;   /* "": in the run directory */
+    const char *path_logs;                /* of results.csv and com_logs; "": they are not written */
     const char *resume, *name_checkpoint; /* "" none */
     int64_t checkpoint_every;             /* steps; 0: after every epoch */
     int keep;
@@ -185,6 +186,15 @@ typedef struct nw_exchange_settings {
     double timeout; /* seconds; 0: none */
     bool trace, record_events;
 } nw_exchange_settings;
+
+/* Averaging in pairs. */
+typedef struct nw_gossip_settings {
+    const char *graph_topology, *pairing; /* pairing: handshake, first-come, scheduled */
+    double rate_com;
+    bool apply_acid, deterministic_coms, deterministic_neighbor;
+    nw_number_list acid_params; /* eta, alpha; empty: of the graph */
+    int64_t consensus_every;    /* updates; 0: some in an epoch */
+} nw_gossip_settings;
 
 /* What travels between them; bench exchange has these too. */
 typedef struct nw_codec_settings {

@@ -12,6 +12,7 @@ static const struct {
     {"none", nw_none_create},
     {"allreduce", nw_allreduce_create},
     {"server", nw_server_create},
+    {"gossip", nw_gossip_create},
 };
 enum { EXCHANGES = sizeof exchanges / sizeof exchanges[0] };
 

@@ -1,7 +1,7 @@
 /*
  * Folder src/exchange: how replicas agree: state machines without I/O (none, allreduce, server) and the pipeline below
  * them. They receive events and return actions; they call no MPI, read no clock and know no optimizer. May include:
- * base, param, codec, net, channel.
+ * base, param, codec, net, channel, topology.
  *
  * exchange.h - the exchanges (--exchange), the pipeline below them, and their options. net/machine.h defines the
  * interface.
@@ -10,6 +10,7 @@
  *   none        1          every gradient is applied at once                                         none.c
  *   allreduce   any        all apply the mean of all gradients together; delay 1: one step late  allreduce.c
  *   server      any        ranks that own the parameters apply the gradients of the others           server.c
+ *   gossip      any        each updates its own parameters, and averages them with one other's       gossip.c
  */
 #ifndef NW_EXCHANGE_EXCHANGE_H
 #define NW_EXCHANGE_EXCHANGE_H
@@ -18,6 +19,7 @@
 #include "codec/memory.h"
 #include "channel/layout.h"
 #include "channel/travel.h"
+#include "exchange/gossip.h"
 #include "net/machine.h"
 
 /* What a server does about gradients older than max_staleness. */
@@ -46,6 +48,7 @@ typedef struct nw_exchange_options {
     double dc_lambda;
     size_t memory_bytes; /* limit of the gradients that a server holds; one gradient always fits; 0: no limit */
     int64_t deadline_ns; /* a worker that sends nothing for longer is dropped; 0: never */
+    nw_gossip_options gossip;
     nw_travel *travel;   /* counts the cost of encoding; must outlive the exchange; may be NULL */
     const void *report;  /* numbers about this rank's last gradient (loss, ...), filled by the worker; sent to rank 0 */
     size_t report_bytes;
@@ -59,6 +62,7 @@ void nw_exchange_free(nw_machine *machine); /* a pipeline is freed with the exch
 nw_status nw_none_create(nw_machine **exchange, const nw_exchange_options *options);
 nw_status nw_allreduce_create(nw_machine **exchange, const nw_exchange_options *options);
 nw_status nw_server_create(nw_machine **exchange, const nw_exchange_options *options);
+nw_status nw_gossip_create(nw_machine **exchange, const nw_exchange_options *options);
 
 /* The pipeline of a rank that has all stages (passes.c). It owns the exchange from now on. */
 nw_status nw_passes_create(nw_machine **pipeline, nw_machine *exchange, const nw_params *params, int accumulation);

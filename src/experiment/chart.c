@@ -26,7 +26,7 @@ typedef struct chart {
     const nw_yaml *at, *published;
     int64_t decimals;
     double times, along_times;
-    bool speed_up, by_epoch; /* by_epoch: every run is a line */
+    bool speed_up, logarithmic, by_epoch; /* by_epoch: every run is a line */
     line *lines;
     int count;
 } chart;
@@ -68,6 +68,7 @@ static nw_status read_chart(const char *file, const nw_yaml *node, chart *c)
         {"times", NW_YAML_NUMBER, offsetof(chart, times), false},
         {"decimals", NW_YAML_INT, offsetof(chart, decimals), false},
         {"speed-up", NW_YAML_BOOL, offsetof(chart, speed_up), false},
+        {"logarithmic", NW_YAML_BOOL, offsetof(chart, logarithmic), false},
         {"source", NW_YAML_TEXT, offsetof(chart, source), false},
         {"at", NW_YAML_ITEMS, offsetof(chart, at), false},
         {"published", NW_YAML_KEYS_OF, offsetof(chart, published), false},
@@ -221,7 +222,7 @@ static void print_row(FILE *out, const chart *c, const char *name, const char *w
     for (int i = 0; i < count; i++) {
         char number[32] = "-";
         double value = nw_curve_at(curve, columns[i]);
-        if (isfinite(value)) snprintf(number, sizeof number, "%.*f", (int)c->decimals, value);
+        if (isfinite(value)) snprintf(number, sizeof number, c->logarithmic ? "%.*e" : "%.*f", (int)c->decimals, value);
         fprintf(out, " %8s", number);
     }
     fputc('\n', out);
@@ -316,7 +317,7 @@ static nw_status draw(const charts *all, const chart *c)
     nw_plot plot = {.title = c->title,
                     .note = note,
                     .x = {.label = c->x, .logarithmic = c->by_epoch}, /* most happens in the first epochs */
-                    .y = {.label = c->y},
+                    .y = {.label = c->y, .logarithmic = c->logarithmic},
                     .curves = curves};
     for (int i = 0; i < c->count; i++) {
         const line *l = &c->lines[i];

@@ -43,6 +43,7 @@
  *   times: NUMBER          a factor on what was found here
  *   decimals: N            in the table; by default 2
  *   speed-up: true         values are times: show them as speed-ups over x = 1, the published ones too
+ *   logarithmic: true      values are drawn on a logarithmic axis, and their exponents are in the table
  *   source: TEXT           of what was published:
  *   at: [X, X, ...]
  *   published: {LINE: [Y, Y, ...], ...}

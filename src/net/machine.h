@@ -93,6 +93,8 @@ typedef struct nw_count {
 typedef struct nw_snapshot {
     int64_t updates;
     const float *values; /* all parameters; valid until the call returns */
+    double spread; /* where the values are a mean over members: the sum of the members' squared distances to it */
+    bool unasked;  /* not listed in GO: only the spread is of interest */
 } nw_snapshot;
 
 typedef enum nw_action_kind {

@@ -118,7 +118,8 @@
     X(REAL, virtual_seconds, "time/virtual_seconds", "virtual_seconds")      \
     X(INT, peak_memory_bytes, "memory/peak_bytes", "peak_memory_bytes")      \
     X(INT, bytes_sent, "network/bytes_sent_total", "bytes_sent")             \
-    X(REAL, compression_ratio, "compression/ratio", NULL)
+    X(REAL, compression_ratio, "compression/ratio", NULL)                    \
+    X(REAL, consensus, "gossip/consensus", NULL)
 
 /* A checkpoint was written, and is complete on the disk. is_best: 1 or 0. */
 #define NW_CHECKPOINT_FIELDS(X) \
@@ -163,6 +164,13 @@
     X(REAL, memory_norm, NULL, "memory_norm")               \
     X(COUNTS, delays, NULL, "delays")                       \
     X(INT, thrown_away, NULL, "thrown_away")                \
+    X(INT, exchanges, NULL, "exchanges")                    \
+    X(REAL, consensus_mean, NULL, "consensus_mean")         \
+    X(REAL, consensus_final, NULL, "consensus_final")       \
+    X(REAL, idle_seconds, NULL, "idle_seconds")             \
+    X(TEXT, graph, NULL, "graph")                           \
+    X(REAL, chi1, NULL, "chi1")                             \
+    X(REAL, chi2, NULL, "chi2")                             \
     X(TEXT, weights_sha256, NULL, "weights_sha256")         \
     X(REAL, steal_percent, NULL, "steal_percent")           \
     X(REAL, load, NULL, "load")

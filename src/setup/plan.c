@@ -6,6 +6,7 @@
 #include "param/init.h"
 #include "setup/download.h"
 #include "setup/plan_codec.h"
+#include "setup/plan_gossip.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -224,7 +225,7 @@ static nw_norm_sync plan_norms(const nw_train_options *s)
 
 static nw_exchange_options plan_exchange(const nw_train_options *s, const nw_world *w)
 {
-    bool sync = is(s->server.communication, "sync");
+    bool sync = is(s->server.communication, "sync") && !is(s->world.exchange, "gossip");
     return (nw_exchange_options){.name = s->world.exchange,
                                  .group = {.count = w ? w->size : 1, .me = w ? w->rank : 0},
                                  .layout.bucket_bytes = (size_t)s->world.bucket_bytes,
@@ -288,6 +289,7 @@ static nw_status plan_codecs(const nw_train_options *s, nw_assign_options *o)
 static nw_status check_exchange(const nw_train_options *s)
 {
     const double usual_alpha = 0.3;
+    NW_TRY(nw_plan_check_gossip(s));
     NW_FAIL_IF(s->world.delay > 0 && !is(s->world.exchange, "allreduce"), NW_E_ARGUMENT,
                "--delay is how late allreduce applies gradients; add --exchange allreduce");
     NW_CLEANUP(nw_plan_codecs_free) nw_assign_options codecs = {0};
@@ -307,6 +309,7 @@ static nw_status plan_group(const nw_train_options *s, const nw_world *w, nw_rep
     o->cluster = w ? w->cluster : NULL;
     o->faults = w ? w->faults : NULL;
     o->exchange = plan_exchange(s, w);
+    nw_plan_gossip(s, o);
     o->norms = plan_norms(s);
     o->recalibrate_batches = s->world.recalibrate_batches;
     o->shared_epochs = is(s->data.epoch_of, "all");

@@ -1,6 +1,7 @@
 /*
  * Folder src/setup: settings into objects: datasets, networks, runs, the world of ranks, sessions with a checkpoint.
- * Combinations that make no sense are refused here. May include: base, compute, param, data, net, train, launch, config.
+ * Combinations that make no sense are refused here. May include: base, compute, param, data, net, observe, train,
+ * launch, config.
  *
  * plan.h - from settings, which are words and numbers, to what the library wants: datasets, models, optimizers,
  * schedules, runs. Every combination that makes no sense is refused here, in a sentence that names the options.

@@ -42,6 +42,7 @@ static nw_status open_virtual(nw_world *w, const nw_train_options *s)
     NW_TRY(nw_cluster_load(&w->cluster, s->world.cluster[0] ? s->world.cluster : "ideal", s->world.virtual_ranks,
                            (uint64_t)s->all.seed));
     w->size = w->cluster->world;
+    w->nodes = w->cluster->node_count;
     return NW_OK;
 }
 
@@ -73,7 +74,7 @@ static int threads_of_rank(const nw_train_options *s)
 
 nw_status nw_world_open(nw_world *w, const nw_train_options *s)
 {
-    *w = (nw_world){.mode = NW_REPLICAS_ALONE, .size = 1};
+    *w = (nw_world){.mode = NW_REPLICAS_ALONE, .size = 1, .nodes = 1};
     if (is_virtual(s)) {
         NW_TRY(open_virtual(w, s));
     } else if (nw_mpi_launched()) {
@@ -127,7 +128,18 @@ static nw_status fill_facts(const nw_world *w, const nw_train_options *s, const 
     return NW_OK;
 }
 
-nw_status nw_world_check(const nw_world *w, const nw_train_options *s, const nw_dataset *d)
+static int count_hosts(const nw_rank_facts *ranks, int size)
+{
+    int hosts = 0;
+    for (int i = 0; i < size; i++) {
+        int first = 0;
+        while (strcmp(ranks[first].host, ranks[i].host) != 0) first++;
+        hosts += first == i;
+    }
+    return hosts;
+}
+
+nw_status nw_world_check(nw_world *w, const nw_train_options *s, const nw_dataset *d)
 {
     if (!nw_mpi_launched() || w->mode == NW_REPLICAS_VIRTUAL) return NW_OK;
     NW_AUTOFREE nw_rank_facts *all = calloc((size_t)w->size, sizeof *all);
@@ -136,6 +148,7 @@ nw_status nw_world_check(const nw_world *w, const nw_train_options *s, const nw_
     nw_findings findings;
     NW_TRY(fill_facts(w, s, d, &mine));
     NW_TRY(nw_mpi_allgather(&mine, sizeof mine, all));
+    w->nodes = count_hosts(all, w->size);
     nw_preflight_facts facts = {.world = w->size, .library = nw_mpi_library(), .ranks = all};
     nw_preflight(&facts, &findings);
     NW_FAIL_IF(nw_findings_refuse(&findings), NW_E_ARGUMENT, "%s", findings.at[0].text);

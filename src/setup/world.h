@@ -14,6 +14,7 @@ typedef struct nw_world {
     nw_replicas_mode mode;
     int rank, size;
     int threads;         /* of a rank */
+    int nodes;           /* machines of the ranks, simulated ones of virtual ranks; of MPI after nw_world_check */
     nw_cluster *cluster; /* of a virtual one */
     nw_faults *faults;   /* NULL: none */
 } nw_world;
@@ -26,7 +27,7 @@ static inline bool nw_world_leads(const nw_world *world) { return world->rank ==
 
 /* Compares what must be equal on all ranks (build, options, data) and looks at cores and launchers. Findings go to
  * stderr of rank 0; NW_E_ARGUMENT where the job is not what was meant. */
-nw_status nw_world_check(const nw_world *world, const nw_train_options *options, const nw_dataset *dataset);
+nw_status nw_world_check(nw_world *world, const nw_train_options *options, const nw_dataset *dataset);
 
 /* Everybody gets rank 0's text, to be freed; NULL stays NULL. Rank 0's status counts for all. */
 nw_status nw_world_tell(const nw_world *world, nw_status status, char **text);

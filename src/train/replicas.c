@@ -147,7 +147,8 @@ static nw_status counted(void *context, const nw_count *count)
 static nw_status take_snapshot(void *context, const nw_snapshot *snapshot)
 {
     const nw_replicas_options *o = &((nw_replicas *)context)->options;
-    return o->snapshot ? o->snapshot(o->context, snapshot) : NW_OK;
+    if (nw_replicas_is_gossip(context)) nw_replicas_note_spread(context, snapshot->spread);
+    return o->snapshot && !snapshot->unasked ? o->snapshot(o->context, snapshot) : NW_OK;
 }
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
@@ -239,6 +240,7 @@ static nw_status make_machine(nw_replicas *group, int index, int rank)
     e.accumulation = accumulation;
     e.pool = m->replica->net->model.pass.exec.pool;
     e.travel = &m->travel;
+    NW_TRY(nw_replicas_join_gossip(m, &e.gossip));
     e.report = m->report;
     e.report_bytes = sizeof(nw_tally) + params_of(m)->running.floats * sizeof(float);
     NW_TRY(nw_exchange_create(&exchange, &e));
@@ -291,8 +293,8 @@ static nw_status make_member(nw_replicas *group, int index, int rank)
     nw_member *m = &group->members[index];
     nw_replica_options o = group->options.replica;
     int workers = group->roles.replicas, worker = nw_roles_of(&group->roles, rank).replica;
-    if (has_servers(group)) {
-        o.gradients_only = rank >= nw_server_servers(&group->options.exchange);
+    if (has_servers(group) || nw_replicas_is_gossip(group)) { /* all go through their data at their own pace */
+        o.gradients_only = has_servers(group) && rank >= nw_server_servers(&group->options.exchange);
         o.epoch_batches = group->epoch_batches = group->position_batches = find_epoch_batches(group, workers);
         int batch = group->options.global_batch;
         if (batch > 0) o.loader.batch_size = batch / workers + (worker >= 0 && worker < batch % workers);
@@ -338,6 +340,8 @@ static nw_status check_memory(const nw_replicas *group, int first)
     double held = (double)servers * (double)nw_server_holds(e, learned->floats);
     double shadows = (double)servers * (double)(servers ? nw_server_shadow_bytes(e, learned) : 0);
     all += each * (group->count - 1) + held + shadows;
+    if (nw_replicas_is_gossip(group)) /* momentum, and the messages of a pair */
+        all += group->count * (e->gossip.acid + 2.0) * (double)learned->floats * sizeof(float);
     NW_FAIL_IF(
         available > 0 && (group->count > 1 || servers > 0) && all > (double)available, NW_E_MEMORY,
         "%.0f MiB of memory are needed (%d more replicas of %.2f MiB each, %.0f MiB of gradients that may wait at "
@@ -358,6 +362,7 @@ static nw_status create(nw_replicas *group)
     NW_NEW(group->members, group->count, "%d replicas", group->count);
     NW_NEW(group->ranks, group->count, "%d replicas", group->count);
     NW_TRY(make_roles(group, world));
+    NW_TRY(nw_replicas_make_graph(group, world));
     for (int i = 0; i < group->count; i++) {
         NW_TRY(make_member(group, i, first + i));
         if (i == (group->count > 1)) NW_TRY(check_memory(group, first));
@@ -389,6 +394,7 @@ void nw_replicas_free(nw_replicas *group)
         nw_exchange_free(group->members[i].machine); /* drops messages, so before the driver and its pool */
         nw_replica_free(group->members[i].replica);
         free(group->members[i].report);
+        free(group->members[i].averaged.with);
     }
     nw_driver_free(group->driver);
     nw_ledger_free(group->ledger);
@@ -402,6 +408,7 @@ void nw_replicas_free(nw_replicas *group)
     free(group->ranks);
     nw_roles_free(&group->roles);
     free(group->owner);
+    nw_graph_free(group->graph);
     free(group);
 }
 

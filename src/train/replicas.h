@@ -13,7 +13,7 @@
  * statistics.
  *
  * Rank 0's replica is the one that is looked at; where the exchange keeps replicas equal, that is all there is to see,
- * and nw_replicas_compare finds out whether it is so.
+ * and nw_replicas_compare finds out whether it is so. Where they differ (gossip) it is their mean (replicas_gossip.c).
  *
  * Batch norm's running statistics are not exchanged with gradients. nw_replicas_sync_norms makes of them what
  * evaluation uses: local: those of rank 0; average: the mean over all ranks, in the order of ranks, on all;
@@ -31,6 +31,8 @@
 #include "checkpoint/checkpoint.h"
 #include "train/replicas_hooks.h"
 #include "train/replica.h"
+
+#include <string.h>
 
 typedef enum nw_replicas_mode {
     NW_REPLICAS_ALONE,
@@ -58,6 +60,8 @@ typedef struct nw_replicas_options {
     int world;                    /* of MPI and virtual clusters */
     int rank;                     /* of MPI: this process's */
     nw_exchange_options exchange; /* all but the group, codecs, memory and what belongs to a rank */
+    const char *graph;            /* gossip: who may talk to whom; outlives the group. Momentum has the graph's constants
+                                     where its eta is negative; looks at distances are some in an epoch where 0 */
     nw_assign_options codecs;     /* of its tensors; rules outlive the group */
     const nw_cluster *cluster;    /* VIRTUAL */
     const nw_faults *faults;      /* or NULL */
@@ -85,6 +89,7 @@ typedef struct nw_member {
     nw_machine *machine;    /* its exchange, over the pipeline */
     nw_faults_state faults; /* of a real rank */
     nw_travel travel;       /* what encoding cost */
+    nw_gossip_counts averaged;
     uint8_t *report; /* of its last gradient: an nw_tally, and, where there is no lockstep, its running statistics */
 } nw_member;
 
@@ -109,6 +114,12 @@ struct nw_replicas {
     int64_t position_batches; /* what the position is counted in: these, or, while loading, the saved ones */
     nw_histogram delays;      /* of gradients that rank 0 applied */
     int64_t thrown_away;      /* gradients that were too old */
+    nw_graph *graph;          /* gossip: who may talk to whom, and its constants */
+    double chi1, chi2;
+    float *mean;           /* of all members, while a checkpoint is written; else NULL */
+    double consensus;      /* the last that is known, and of the run so far; at rank 0 */
+    double consensus_sum;
+    int64_t consensus_count;
     float *statistics;        /* the last that each worker reported, and ... */
     bool *reported;           /* ... whether it did */
     bool *dropped;            /* by rank */
@@ -182,6 +193,37 @@ nw_status nw_replicas_read_average(nw_checkpoint *checkpoint, nw_params *params,
 /* Of nw_worker_ops, for members. */
 void nw_member_state(void *worker, nw_state *state);
 nw_status nw_member_loaded(void *worker);
+
+/* ---- gossip (replicas_gossip.c) ---- */
+
+static inline bool nw_replicas_is_gossip(const nw_replicas *group)
+{
+    return strcmp(group->options.exchange.name, "gossip") == 0;
+}
+/* The graph of so many ranks, and the constants of momentum. */
+nw_status nw_replicas_make_graph(nw_replicas *group, int world);
+/* What belongs to a member of a group's options. */
+nw_status nw_replicas_join_gossip(nw_member *member, nw_gossip_options *options);
+/* Another look at how far members are apart: the sum of their squared distances to their mean. */
+void nw_replicas_note_spread(nw_replicas *group, double spread);
+/* Quiescent; all ranks call. The mean of all members' parameters, to a vector of every rank, or NULL there; and all
+ * members get it, where this is gossip. */
+nw_status nw_replicas_mean(nw_replicas *group, float *out);
+nw_status nw_replicas_average(nw_replicas *group);
+
+/* What members have counted, by rank, on rank 0. */
+typedef struct nw_averagings {
+    int world;          /* 0: there are none */
+    int64_t *gradients; /* begins what is to be freed */
+    int64_t *exchanges, *refused, *idle_ns;
+    int64_t *with; /* [rank][partner] */
+} nw_averagings;
+nw_status nw_replicas_averagings(nw_replicas *group, nw_averagings *averagings); /* all ranks call */
+void nw_averagings_free(nw_averagings *averagings);
+
+/* Brings bytes of each rank to rank 0, one rank after the other (replicas_gather.c). All ranks of an MPI run call. */
+nw_status nw_replicas_gather(nw_replicas *group, void *mine, size_t size,
+                             nw_status (*take)(void *context, const void *bytes, size_t size, int rank), void *context);
 
 /* After NW_E_NUMERIC, which all ranks get: forgets what is under way, loads a checkpoint of this run, and begins
  * there with learning rates times `lr_factor`. */

@@ -11,10 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-typedef nw_status (*taker)(void *context, const void *bytes, size_t size, int rank);
-
-/* All ranks call. A failure of `take` does not keep the others waiting. */
-static nw_status gather(nw_replicas *group, void *mine, size_t size, taker take, void *context)
+/* A failure of `take` does not keep the others waiting. */
+nw_status nw_replicas_gather(nw_replicas *group, void *mine, size_t size,
+                             nw_status (*take)(void *context, const void *bytes, size_t size, int rank), void *context)
 {
     int64_t sizes[NW_CLUSTER_RANKS] = {0}, own = (int64_t)size;
     nw_status taken = NW_OK;
@@ -56,7 +55,7 @@ nw_status nw_replicas_world_ledger(nw_replicas *group, nw_ledger **world)
     }
     NW_TRY(nw_ledger_save(group->ledger, &rows, &count));
     if (nw_replicas_leads(group)) NW_TRY(nw_replicas_make_ledger(group, ranks, 0, ranks, world));
-    NW_TRY(gather(group, rows, count * ROW_BYTES, take_ledger, *world));
+    NW_TRY(nw_replicas_gather(group, rows, count * ROW_BYTES, take_ledger, *world));
     if (!*world || !group->earlier) return NW_OK;
     return nw_ledger_add(*world, group->earlier, group->earlier_rows, true, "the checkpoint");
 }
@@ -103,7 +102,7 @@ static nw_status gather_trace(void *context, FILE *out)
 {
     trace_gather *g = context;
     g->called = true;
-    return gather(g->group, g->mine.text, g->mine.size, take_trace, out);
+    return nw_replicas_gather(g->group, g->mine.text, g->mine.size, take_trace, out);
 }
 
 /* All ranks learn what the file is about, and how far their clocks are off; those but rank 0 print theirs into

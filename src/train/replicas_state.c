@@ -1,7 +1,7 @@
 /*
  * replicas_state.c - a whole world in a checkpoint, and back. See replicas.h, net/state.h and docs/checkpoints.md.
  *
- *   model.safetensors        rank 0's parameters and running statistics
+ *   model.safetensors        rank 0's parameters and running statistics; where ranks differ, the mean of their parameters
  *   shared.safetensors       what all ranks have in common, and vectors of which each has a range
  *   replica<r>.safetensors   what rank r has for itself
  *   state.safetensors        integers of the world: cluster, clocks and queues of a virtual one; ledger, bytes sent so
@@ -66,6 +66,10 @@ void nw_member_state(void *worker, nw_state *s)
     nw_state_integer(s, "world.epoch_batches", NW_STATE_KEPT, &m->group->position_batches);
     nw_state_tensor(s, "world.delays", NW_STATE_KEPT, NW_STATE_I64, 1, &(int64_t){NW_HISTOGRAM_INTEGERS},
                     &m->group->delays);
+    if (!nw_replicas_is_gossip(m->group)) return;
+    nw_state_real(s, "world.consensus", NW_STATE_KEPT, &m->group->consensus);
+    nw_state_real(s, "world.consensus_sum", NW_STATE_KEPT, &m->group->consensus_sum);
+    nw_state_integer(s, "world.consensus_count", NW_STATE_KEPT, &m->group->consensus_count);
 }
 
 nw_status nw_member_loaded(void *worker) { return nw_replica_loaded(((nw_member *)worker)->replica); }
@@ -240,8 +244,9 @@ nw_status nw_replicas_save(nw_replicas *group, nw_checkpoint_writer *w)
 {
     NW_CLEANUP(free_saving) saving s = {.group = group, .w = w};
     if (w) {
-        NW_TRY(nw_checkpoint_add_model(w, &nw_replicas_first(group)->net->model.params,
-                                       nw_replicas_position(group)->batches));
+        nw_params model = nw_replicas_first(group)->net->model.params;
+        if (group->mean) model.values = group->mean;
+        NW_TRY(nw_checkpoint_add_model(w, &model, nw_replicas_position(group)->batches));
         NW_TRY(nw_checkpoint_add_int(w, "world_size", nw_replicas_world(group)));
         NW_TRY(nw_checkpoint_add_text(w, "exchange", group->members[0].machine->ops->name));
     }
@@ -401,15 +406,17 @@ nw_status nw_replicas_load(nw_replicas *group, nw_checkpoint *c, const char **no
     NW_TRY(nw_checkpoint_get_text(c, "exchange_has", &had));
     NW_FAIL_IF(world < 1 || world > NW_CLUSTER_RANKS, NW_E_FILE, "%s: a world of %lld ranks makes no sense",
                nw_checkpoint_path(c), (long long)world);
-    bool same = world == nw_replicas_world(group), served;
-    NW_TRY(nw_checkpoint_has_tensor(c, SHARED_FILE, "world.epoch", &served));
-    NW_FAIL_IF(served == nw_replicas_lockstep(group), NW_E_ARGUMENT,
-               "%s was written %s a parameter server, and cannot be continued %s one; --init starts a new run from its "
-               "weights",
-               nw_checkpoint_path(c), served ? "with" : "without", served ? "without" : "with");
+    bool same = world == nw_replicas_world(group), unequal;
+    NW_TRY(nw_checkpoint_has_tensor(c, SHARED_FILE, "world.epoch", &unequal));
+    NW_FAIL_IF(
+        unequal == nw_replicas_lockstep(group), NW_E_ARGUMENT,
+        "%s was written by ranks that computed %s, and cannot be continued by ranks that compute %s; --init starts a "
+        "new run from its weights",
+        nw_checkpoint_path(c), unequal ? "each at its own pace" : "in step",
+        unequal ? "in step" : "each at its own pace");
     reading r = {group, c, (int)world, strcmp(kind, group->members[0].machine->ops->name) == 0};
     for (int i = 0; i < group->count; i++) NW_TRY(load_member(&r, i, lost, sizeof lost));
-    if (served) NW_TRY(load_position(group, c, same));
+    if (unequal) NW_TRY(load_position(group, c, same));
     NW_TRY(note_unread(&r, had, lost, sizeof lost));
     make_note(group, same, lost);
     if (group->note[0]) *note = group->note;

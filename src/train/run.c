@@ -82,7 +82,8 @@ static nw_status prepare(run *r, nw_checkpoint *c)
         replica->at.batches = nw_replica_batches_before(replica, o->start_epoch);
     }
     NW_FAIL_IF(o->start_epoch > 0 && !nw_replicas_lockstep(r->group), NW_E_ARGUMENT,
-               "a parameter server counts updates from the first; resume a run with --resume instead of --epoch");
+               "--exchange %s counts updates from the first; resume a run with --resume instead of --epoch",
+               o->group.exchange.name);
     NW_TRY(nw_run_add_images(r));
     return nw_replicas_begin(r->group);
 }
@@ -214,7 +215,7 @@ static nw_status has_summary(const char *dir, bool *has)
 static void tell_end(run *r, nw_status status)
 {
     nw_end_record *end = &r->result->end;
-    nw_net_weights_sha256(first(r)->net, r->result->weights_sha256);
+    if (!r->result->weights_sha256[0]) nw_net_weights_sha256(first(r)->net, r->result->weights_sha256);
     end->step = nw_replicas_updates(r->group);
     end->epoch = finished_epochs(r);
     end->images = images_seen(r);
@@ -223,6 +224,7 @@ static void tell_end(run *r, nw_status status)
     end->bytes_sent = (int64_t)nw_account_bytes(&r->sent);
     end->messages_sent = (int64_t)r->sent.messages;
     nw_run_fill_travel(r, end);
+    nw_run_fill_averagings(r, end);
     if (r->options->observe.table && status == NW_OK) nw_run_print_travel(r, r->options->observe.table);
     if (first(r)->history || !nw_replicas_lockstep(r->group)) {
         r->result->delays = nw_replicas_lockstep(r->group) ? *nw_history_delays(first(r)->history) : r->group->delays;
@@ -267,6 +269,7 @@ static nw_status finish_ledger_and_trace(run *r)
     nw_ledger *world;
     NW_TRY(write_trace(r, false));
     NW_TRY(nw_replicas_travel(r->group, &r->travel));
+    NW_TRY(nw_run_add_averagings(r));
     if (!r->group->ledger) return NW_OK;
     NW_TRY(nw_ledger_check(r->group->ledger));
     NW_TRY(nw_replicas_world_ledger(r->group, &world));

@@ -74,6 +74,7 @@ typedef struct nw_run_result {
     char weights_sha256[65];
     double epochs;       /* trained, with the part of one that --max-steps ended */
     nw_histogram delays; /* what end.delays points to, unless that is NULL */
+    nw_averagings averagings; /* of gossip; the caller's to free */
     bool nothing_to_do;  /* the checkpoint had already reached the end */
 } nw_run_result;
 

@@ -88,8 +88,9 @@ static nw_checkpoint_info info_of(const run *r, int64_t step, int64_t epoch, con
 
 static nw_status write_files(run *r, const char *path)
 {
-    nw_checkpoint_info info =
-        info_of(r, nw_replicas_updates(r->group), finished_epochs(r), &first(r)->net->model.params);
+    nw_params model = first(r)->net->model.params;
+    if (r->group->mean) model.values = r->group->mean;
+    nw_checkpoint_info info = info_of(r, nw_replicas_updates(r->group), finished_epochs(r), &model);
     nw_checkpoint_writer *w;
     NW_TRY(nw_checkpoint_begin(&w, path, &info));
     add_state(r, w); /* the first failure sticks, and commit returns it */
@@ -112,7 +113,15 @@ static void note_saved(run *r, int64_t step)
 /* All ranks call: rank 0 writes what the others bring. */
 static nw_status write_checkpoint(run *r, const char *path)
 {
-    NW_TRY(leads(r) ? write_files(r, path) : nw_replicas_save(r->group, NULL));
+    NW_AUTOFREE float *mean = NULL;
+    if (nw_replicas_is_gossip(r->group)) {
+        NW_NEW(mean, first(r)->net->model.params.learned.floats, "the mean of all replicas");
+        NW_TRY(nw_replicas_mean(r->group, mean));
+    }
+    r->group->mean = mean;
+    nw_status status = leads(r) ? write_files(r, path) : nw_replicas_save(r->group, NULL);
+    r->group->mean = NULL;
+    NW_TRY(status);
     nw_recorder_saved(r->recorder, nw_replicas_updates(r->group), finished_epochs(r));
     return NW_OK;
 }

@@ -5,7 +5,8 @@
  * Ranks are quiescent where a checkpoint is due, when the run is asked to stop, and at its end; in lockstep also at the
  * end of an epoch, when all of them evaluate it together, and where replicas are compared. Without lockstep nobody
  * waits for anybody at the end of an epoch: rank 0 gets a snapshot of the parameters, which is evaluated while all go
- * on (run_evaluator.c); the epoch's record follows when it is done.
+ * on (run_evaluator.c); the epoch's record follows when it is done. Replicas that differ become the mean of all at the end
+ * of the run.
  *
  * Order at the end of an epoch in lockstep: evaluate, send the epoch's record, go to the next epoch, write the
  * checkpoint. A run that is killed in between resumes before the evaluation and repeats it, so no record is missing and
@@ -275,7 +276,7 @@ static nw_status next_go(run *r, nw_go *go)
     }
     int64_t until =
         least(next_multiple(nw_replicas_updates(r->group), updates_between_checkpoints(r)), total_updates(r));
-    *go = (nw_go){.until = until, .batches = INT64_MAX, .drain = true};
+    *go = (nw_go){.until = until, .batches = INT64_MAX, .drain = until == total_updates(r)};
     return list_snapshots(r, go);
 }
 
@@ -299,6 +300,7 @@ void nw_run_fill_epoch(run *r, int64_t epoch, const nw_tally *tally, double lr, 
     record->peak_memory_bytes = (int64_t)nw_machine_peak_memory();
     record->virtual_seconds = nw_replicas_virtual_seconds(r->group);
     record->compression_ratio = nw_run_compression_ratio(r);
+    if (r->group->consensus_count > 0) record->consensus = r->group->consensus;
     if (r->group->ledger) {
         nw_account sent = nw_ledger_total(r->group->ledger, NW_SENT);
         record->bytes_sent = (int64_t)nw_account_bytes(&sent);
@@ -429,6 +431,7 @@ static nw_status train_on(run *r)
     if (!lockstep) {
         NW_TRY(nw_replicas_agree_on_position(r->group, &reached));
         NW_TRY(nw_replicas_sync_norms(r->group));
+        if (is_at_end(r)) NW_TRY(nw_replicas_average(r->group)); /* replicas that differ */
         NW_TRY(nw_replicas_compare(r->group));
         if (!reached || is_at_end(r)) return NW_OK;
         NW_TRY(nw_run_tell_evaluated(r, 0));

@@ -157,4 +157,12 @@ void nw_run_print_travel(const run *r, FILE *out);
 /* What each codec made of floats since this process began, for ledger.json; returns how many there are. */
 int nw_run_list_codecs(const run *r, nw_ledger_codec *list, int most);
 
+/* ---- run_averagings.c: of gossip ---- */
+
+/* Quiescent, at the end; all ranks call. What each rank has made, and with whom: the result's, and RUN/exchanges.tsv;
+ * the result's weights are the mean of all. */
+nw_status nw_run_add_averagings(run *r);
+/* After that. */
+void nw_run_fill_averagings(const run *r, nw_end_record *end);
+
 #endif

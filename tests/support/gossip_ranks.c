@@ -6,17 +6,32 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- settings ---------------------------------------------------------------------------------------------------- */
+
+gossip_settings gossip_use;
+gossip_done_counts gossip_done;
+static nw_graph *graph;
+
+void gossip_free_graph(void)
+{
+    nw_graph_free(graph);
+    graph = NULL;
+}
+
 /* ---- what happened ----------------------------------------------------------------------------------------------- */
 
 typedef struct happening {
-    enum { PASS, PASS_ON, UPDATE, SENT, AVERAGED } what; /* PASS_ON: goes on with a gradient */
+    enum { PASS, PASS_ON, UPDATE, MIXED, SENT, APPROACHED } what; /* PASS_ON: goes on with a gradient */
     int member, with;
     int64_t clock;
+    size_t first, count;
+    float weight;
 } happening;
 
 enum { MOST = 1 << 18 };
 static happening list[MOST];
 static int happenings;
+static bool in_pass[WORLD_MOST];
 
 static void add(happening h)
 {
@@ -24,23 +39,45 @@ static void add(happening h)
     list[happenings++] = h;
 }
 
-static void hear(int member, gossip_step step, int with)
+static void hear(void *context, const nw_gossip_note *n)
 {
-    add((happening){step == GOSSIP_SENT ? SENT : AVERAGED, member, with, 0});
+    static const int what[] = {[NW_GOSSIP_MIXED] = MIXED, [NW_GOSSIP_SENT] = SENT, [NW_GOSSIP_APPROACHED] = APPROACHED};
+    (void)context;
+    add((happening){what[n->what], n->member, n->with, 0, n->first, n->count, n->weight});
+    gossip_done.approached += n->what == NW_GOSSIP_APPROACHED;
+    gossip_done.amid += n->what == NW_GOSSIP_APPROACHED && in_pass[n->member];
 }
 
 static void hear_task(int member, const nw_task *t)
 {
-    add((happening){t->kind == NW_TASK_UPDATE ? UPDATE : t->adds ? PASS_ON : PASS, member, -1, t->clock});
+    add((happening){.what = t->kind == NW_TASK_UPDATE ? UPDATE : t->adds ? PASS_ON : PASS, .member = member, .clock = t->clock});
+    in_pass[member] = t->kind == NW_TASK_PASS;
 }
 
 void gossip_listen(void)
 {
     happenings = 0;
-    gossip_use.told = hear;
+    gossip_done = (gossip_done_counts){0};
 }
 
 void gossip_begun(const world *w, int member) { hear_task(member, &w->at[member].rank.task); }
+
+nw_gossip_options gossip_how(int members)
+{
+    nw_gossip_options how = gossip_use.how;
+    double chi1, chi2;
+    if (!graph || nw_graph_members(graph) != members || strcmp(nw_graph_name(graph), gossip_use.graph) != 0) {
+        gossip_free_graph();
+        world_ok(nw_graph_make(&graph, gossip_use.graph, members, how.seed));
+    }
+    how.graph = graph;
+    how.tap = (nw_gossip_tap){hear, NULL};
+    if (!how.acid || how.eta > 0) return how;
+    world_ok(nw_graph_constants(graph, how.rate, &chi1, &chi2));
+    how.eta = 1 / (2 * sqrt(chi1 * chi2));
+    how.alpha = 0.5 * sqrt(chi1 / chi2);
+    return how;
+}
 
 int64_t gossip_updates(int member)
 {
@@ -49,49 +86,95 @@ int64_t gossip_updates(int member)
     return updates;
 }
 
+/* ---- the twin ---- */
+
+static gossip_twin made;
+static float seen[WORLD_MOST][WORLD_FLOATS], gradients[WORLD_MOST][WORLD_FLOATS];
+static float sent[WORLD_MOST][WORLD_MOST][WORLD_FLOATS];
+
+static void update(const world *w, const happening *h)
+{
+    float *x = made.values[h->member], *o = made.other[h->member], before[WORLD_FLOATS];
+    memcpy(before, x, sizeof before);
+    world_update(x, gradients[h->member], 0, w->floats, 1.0f, h->clock);
+    for (size_t i = 0; i < w->floats; i++) {
+        float more = x[i] - before[i], other = o[i];
+        o[i] += more;
+        made.sum[i] += (double)x[i] - (double)before[i];
+        made.other_sum[i] += (double)o[i] - (double)other;
+    }
+}
+
+static void mix(const happening *h)
+{
+    for (size_t i = h->first; i < h->first + h->count; i++) {
+        float *x = &made.values[h->member][i], *o = &made.other[h->member][i], before = *x, other = *o;
+        float d = h->weight * (other - before);
+        *x = before + d;
+        *o = other - d;
+        made.sum[i] += (double)*x - (double)before;
+        made.other_sum[i] += (double)*o - (double)other;
+    }
+}
+
+static void approach(const happening *h)
+{
+    float alpha = (float)gossip_how(nw_graph_members(graph)).alpha;
+    for (size_t i = h->first; i < h->first + h->count; i++) {
+        float apart = sent[h->member][h->with][i] - sent[h->with][h->member][i];
+        made.values[h->member][i] -= 0.5f * apart;
+        made.other[h->member][i] -= alpha * apart;
+    }
+}
+
 const gossip_twin *gossip_recompute(const world *w, int members)
 {
-    static gossip_twin t;
-    static float seen[WORLD_MOST][WORLD_FLOATS], gradients[WORLD_MOST][WORLD_FLOATS];
-    static float sent[WORLD_MOST][WORLD_MOST][WORLD_FLOATS];
     int64_t batches[WORLD_MOST] = {0};
     size_t bytes = w->floats * sizeof(float);
-    for (size_t i = 0; i < w->floats; i++) t.sum[i] = members * (double)world_start(i);
+    bool acid = gossip_use.how.acid;
+    memset(&made, 0, sizeof made);
+    for (size_t i = 0; i < w->floats; i++) made.sum[i] = made.other_sum[i] = members * (double)world_start(i);
     for (int m = 0; m < members; m++)
-        for (size_t i = 0; i < w->floats; i++) t.values[m][i] = world_start(i);
+        for (size_t i = 0; i < w->floats; i++) made.values[m][i] = made.other[m][i] = world_start(i);
     for (const happening *h = list; h < list + happenings; h++) {
-        float *x = t.values[h->member], *g = gradients[h->member], before[WORLD_FLOATS];
+        float *x = made.values[h->member], *o = made.other[h->member];
         switch (h->what) {
         case PASS:
             memcpy(seen[h->member], x, bytes); /* for all batches of the gradient */
             __attribute__((fallthrough));
         case PASS_ON:
-            world_gradient(w, h->member, batches[h->member]++, seen[h->member], h->what == PASS_ON, g);
+            world_gradient(w, h->member, batches[h->member]++, seen[h->member], h->what == PASS_ON, gradients[h->member]);
             break;
         case UPDATE:
-            memcpy(before, x, bytes);
-            world_update(x, g, 0, w->floats, 1.0f, h->clock);
-            for (size_t i = 0; i < w->floats; i++) t.sum[i] -= (double)before[i] - (double)x[i];
+            update(w, h);
+            break;
+        case MIXED:
+            mix(h);
             break;
         case SENT:
-            memcpy(sent[h->member][h->with], x, bytes);
+            for (size_t i = h->first; i < h->first + h->count; i++)
+                sent[h->member][h->with][i] = acid && h->weight != 0 ? x[i] + h->weight * (o[i] - x[i]) : x[i];
             break;
-        case AVERAGED:
-            for (size_t i = 0; i < w->floats; i++)
-                x[i] -= 0.5f * (sent[h->member][h->with][i] - sent[h->with][h->member][i]);
+        case APPROACHED:
+            if (acid) mix(h);
+            approach(h);
             break;
         }
     }
-    return &t;
+    return &made;
 }
 
-double gossip_sum_error(const gossip_twin *t, const float *const values[], int members, size_t floats)
+double gossip_sum_error(const gossip_twin *twin, int members, size_t floats)
 {
     double worst = 0;
     for (size_t i = 0; i < floats; i++) {
-        double sum = 0;
-        for (int m = 0; m < members; m++) sum += (double)values[m][i];
-        worst = fmax(worst, fabs(sum - t->sum[i]));
+        double sum = 0, other = 0;
+        for (int m = 0; m < members; m++) {
+            sum += (double)twin->values[m][i];
+            other += (double)twin->other[m][i];
+        }
+        worst = fmax(worst, fabs(sum - twin->sum[i]));
+        if (gossip_use.how.acid) worst = fmax(worst, fabs(other - twin->other_sum[i]));
     }
     return worst;
 }
@@ -130,7 +213,10 @@ static nw_status do_task(void *worker, nw_task *t, nw_announce *announce)
     }
     for (size_t i = 0; i < PARTS; i++) {
         size_t first = t->count * i / PARTS, end = t->count * (i + 1) / PARTS;
+        float before[WORLD_FLOATS];
+        memcpy(before, t->values + first, (end - first) * sizeof(float));
         world_update(t->values, t->gradient, first, end - first, t->scale, t->clock);
+        for (size_t k = first; t->also && k < end; k++) t->also[k] += t->values[k] - before[k - first];
         look_around(r, t, announce);
     }
     return NW_OK;
@@ -155,6 +241,8 @@ void gossip_make(gossip_rank *r, nw_rank *rank, int members, int me, int accumul
 {
     static const uint16_t everybody[WORLD_MOST] = {0, 1, 2, 3, 4, 5, 6, 7};
     static const nw_worker_ops work = {.run = do_task, .cost = find_cost, .state = list_state};
+    static nw_codec *codec;
+    if (!codec) world_ok(nw_codec_create(&codec, &(nw_codec_options){.name = "none"}));
     memset(r, 0, sizeof *r);
     r->member = r->said.member = me;
     for (int i = 0, index; i < (int)(sizeof SEGMENTS / sizeof SEGMENTS[0]); i++) {
@@ -168,10 +256,12 @@ void gossip_make(gossip_rank *r, nw_rank *rank, int members, int me, int accumul
                              .group = {everybody, members, me},
                              .params = &r->params,
                              .accumulation = accumulation,
+                             .gossip = gossip_how(members),
+                             .layout = {.codec = codec, .bucket_bytes = 800},
                              .report = &r->said,
                              .report_bytes = sizeof r->said};
     nw_machine *exchange;
-    world_ok(gossip_create(&exchange, &o));
+    world_ok(nw_exchange_create(&exchange, &o));
     world_ok(nw_passes_create(&r->machine, exchange, &r->params, accumulation));
     *rank = (nw_rank){.index = me, .machine = r->machine, .worker = r, .work = &work};
 }

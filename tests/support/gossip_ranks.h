@@ -1,15 +1,32 @@
 /*
- * gossip_ranks.h - ranks of gossip.h for the drivers: workers with the arithmetic of world.h, their state in memory,
- * and a twin that recomputes the parameters of all members from what happened, in one plain loop.
+ * gossip_ranks.h - ranks of gossip for the drivers: workers with the arithmetic of world.h, their state in memory, and
+ * twins that recompute the vectors of all members from what happened, in one plain loop.
  *
- * What happened is a list: a pass or an update begins, parameters are sent to another member, a pair is averaged.
- * Workers and exchanges add to it in the order of handling; a world does with gossip_begun as its option.
+ * What happened is a list: a pass or an update begins, vectors are mixed, parameters are sent to another member, a pair
+ * approaches each other. Workers and exchanges add to it in the order of handling; a world does with gossip_begun as its
+ * option.
  */
 #ifndef NW_TESTS_GOSSIP_RANKS_H
 #define NW_TESTS_GOSSIP_RANKS_H
 
-#include "support/gossip.h"
 #include "support/world.h"
+
+/* Of all that are made from now on: the graph's name, and all but the graph and the tap. */
+typedef struct gossip_settings {
+    const char *graph;
+    nw_gossip_options how;
+} gossip_settings;
+extern gossip_settings gossip_use;
+/* Gossip of so many members by these settings, with the constants of the graph where there is momentum and eta is 0, and
+ * a tap that adds to the list. */
+nw_gossip_options gossip_how(int members);
+void gossip_free_graph(void); /* of the last gossip_how */
+
+/* What all have done since gossip_listen. */
+typedef struct gossip_done_counts {
+    int64_t approached, amid; /* halves of pairs, of one bucket; of these, in the middle of a pass */
+} gossip_done_counts;
+extern gossip_done_counts gossip_done;
 
 typedef struct gossip_rank {
     int member;
@@ -37,14 +54,14 @@ void gossip_listen(void);
 void gossip_begun(const world *w, int member);
 /* How many updates of a member there were. */
 int64_t gossip_updates(int member);
-/* Of all members: what they must have, and the sum that they must have, in double, where each update took away what it
- * did and pairs left the sum as it was. */
+/* Of all members: what they must have, and the sums that they must have, in double, where each update and each mixing
+ * took away what it did and pairs left them as they were. */
 typedef struct gossip_twin {
-    float values[WORLD_MOST][WORLD_FLOATS];
-    double sum[WORLD_FLOATS];
+    float values[WORLD_MOST][WORLD_FLOATS], other[WORLD_MOST][WORLD_FLOATS];
+    double sum[WORLD_FLOATS], other_sum[WORLD_FLOATS];
 } gossip_twin;
 const gossip_twin *gossip_recompute(const world *arithmetic, int members);
-/* The greatest difference between the sum of these and the twin's. */
-double gossip_sum_error(const gossip_twin *twin, const float *const values[], int members, size_t floats);
+/* The greatest difference between sums of the twin's values and what they must be: of x, and of x~. */
+double gossip_sum_error(const gossip_twin *twin, int members, size_t floats);
 
 #endif

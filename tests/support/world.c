@@ -67,6 +67,11 @@ static nw_status counted(void *context, const nw_count *c)
 static nw_status snapshot(void *context, const nw_snapshot *s)
 {
     world *w = context;
+    if (w->o.looked) {
+        w->o.looked(w, s);
+        w->taken += !s->unasked;
+        return NW_OK;
+    }
     w->taken++;
     w->ahead += w->updates - s->updates;
     if (w->o.damaged) return NW_OK;
@@ -79,7 +84,7 @@ static nw_status snapshot(void *context, const nw_snapshot *s)
 static void keep_range(world *w, world_member *m)
 {
     const nw_task *t = &m->rank.task;
-    if (w->o.every == 0 || (t->number + 1) % w->o.every != 0) return;
+    if (w->o.every == 0 || w->o.looked || (t->number + 1) % w->o.every != 0) return;
     memcpy(w->kept[(t->number + 1) / w->o.every % WORLD_KEPT] + t->first, m->params.values + t->first,
            t->count * sizeof(float));
     int under_way = ++m->given - w->taken;
@@ -188,6 +193,10 @@ static void begin(world *w, world_member *m)
         world_require(t->first + t->count <= w->floats && t->values == values);
         memcpy(m->made, values, w->floats * sizeof(float));
         world_update(m->made, t->gradient, t->first, t->count, t->scale, t->clock);
+        for (size_t i = t->first; t->also && i < t->first + t->count; i++) {
+            m->also[i] = t->also[i] + (m->made[i] - values[i]);
+            t->also[i] = NAN;
+        }
         for (size_t i = t->first; i < t->first + t->count; i++) values[i] = NAN;
         return;
     }
@@ -215,6 +224,7 @@ static nw_status finish(world *w, int member)
     if (w->o.make) return answer(w, member, nw_rank_done(w->driver, &m->rank, tick(w, member)));
     if (t->kind == NW_TASK_UPDATE) {
         memcpy(m->params.values + t->first, m->made + t->first, t->count * sizeof(float));
+        if (t->also) memcpy(t->also + t->first, m->also + t->first, t->count * sizeof(float));
         keep_range(w, m);
     } else {
         finalise(w, m, 0);
@@ -367,7 +377,7 @@ void world_check_quiescent(const world *w, int64_t updates)
         if (m->dead) continue;
         world_require(nw_rank_is_quiescent(&m->rank) && m->timer == NW_NO_TIMER && m->rank.machine->updates == updates);
         for (int to = 0; to < w->o.members; to++) world_require(w->links[i][to].first == w->links[i][to].last);
-        world_require(w->o.every == 0 || m->given == 0 || m->given == updates / w->o.every);
+        world_require(w->o.every == 0 || w->o.looked || m->given == 0 || m->given == updates / w->o.every);
     }
     world_require(w->o.every == 0 || w->taken == updates / w->o.every);
     if (w->at[0].rank.machine->equal) world_check_values(w, w->at[0].params.values);
@@ -493,11 +503,12 @@ static nw_status make_member(world *w, int member)
     }
     w->floats = m->params.learned.floats;
     world_require(w->floats <= WORLD_FLOATS);
-    m->params.values = calloc(4 * w->floats, sizeof(float));
+    m->params.values = calloc(5 * w->floats, sizeof(float));
     NW_FAIL_IF(!m->params.values, NW_E_MEMORY, "no memory for a member");
     m->params.gradients = m->params.values + w->floats;
     m->made = m->params.gradients + w->floats;
     m->seen = m->made + w->floats;
+    m->also = m->seen + w->floats;
     for (size_t i = 0; i < w->floats; i++) m->params.values[i] = world_start(i);
     m->said.member = member;
     m->rank.index = w->ranks[member];

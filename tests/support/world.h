@@ -17,7 +17,7 @@
  * here: elements of a gradient that are not final are NaN, and so is what an update is changing, so that one who reads
  * them early is found out; nobody writes what a pass reads; messages are whole, and go to other members; links hold a
  * bounded number of them; updates are counted one by one, with the reports of those whose gradients they took;
- * snapshots are what the ranges were.
+ * snapshots are what the ranges were, where the test does not look at them itself.
  *
  * The test may also make ranks of its own, with workers that do their tasks whole when they begin: then the world moves
  * what these announce, and looks at the machines alone.
@@ -66,6 +66,7 @@ typedef struct world_options {
     bool exact;            /* gradients have few bits and do not depend on the weights: f32 sums of them are exact */
     void (*begun)(const struct world *w, int member); /* is told of tasks that begin; or NULL */
     int64_t every;                                    /* a snapshot is due after so many updates; 0: never */
+    void (*looked)(const struct world *w, const nw_snapshot *s); /* is told of snapshots, which world does not check; or NULL */
     uint64_t seed;                                    /* of gradients, and of the order in which world_settle moves */
     uint64_t finals;                                  /* 0: DONE only; else what the moments of FINAL are drawn from */
     bool damaged; /* the test damages messages: members that refuse one are dead, and what is theirs is not checked */
@@ -76,6 +77,7 @@ typedef struct world_member {
     nw_params params;
     nw_task gradient;   /* bare: what was asked for, while the pass runs that stands for it */
     float *made, *seen; /* what the task under way will have written; the values that a pass reads */
+    float *also;        /* ... and what an update will have written beside its values */
     size_t finals[WORLD_FINALS];
     nw_message *outs[WORLD_FINALS]; /* or what is sent up or down instead */
     int final, final_count;

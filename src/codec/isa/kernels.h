@@ -87,6 +87,7 @@ static uint32_t largest(const float *v, size_t count)
 
 #include "codec/isa/factors.h"
 #include "codec/isa/memory.h"
+#include "codec/isa/mixing.h"
 #include "codec/isa/choose.h"
 #include "codec/isa/dense.h"
 #include "codec/isa/halves.h"
@@ -107,6 +108,10 @@ const nw_codec_kernels NAMED(SET) = {
     .correct = correct,
     .momentum = momentum,
     .scale = scale,
+    .blend = blend,
+    .mix = mix,
+    .approach = approach,
+    .mix_and_approach = mix_and_approach,
     .times = times,
     .times_transposed = times_transposed,
     .product = product,

@@ -1,10 +1,10 @@
 /*
- * graph.c - draws a network as SVG; see graph.h.
+ * drawing.c - draws a network as SVG; see drawing.h.
  *
  * Everything hangs on one vertical line: boxes of one height, one gap apart, so that the picture of any network is laid
  * out by counting.
  */
-#include "observe/graph.h"
+#include "observe/drawing.h"
 
 #include "observe/svg.h"
 
@@ -29,7 +29,7 @@ static const struct {
     {"head", "#f7dfe3", "#b5566a"},           {"", "#f6f2dc", "#a08a3c"},
 };
 
-static int colour_of(const nw_graph_node *node)
+static int colour_of(const nw_drawing_stage *node)
 {
     int i = node->reversible ? 0 : 1;
     while (*colours[i].kind && strcmp(colours[i].kind, node->kind)) i++;
@@ -56,7 +56,7 @@ static const char *grouped(size_t number, char text[32])
     return text;
 }
 
-static void draw_head(FILE *out, const nw_graph *g, int height)
+static void draw_head(FILE *out, const nw_drawing *g, int height)
 {
     char line[192], count[32];
     size_t parameters = 0;
@@ -86,7 +86,7 @@ static void draw_head(FILE *out, const nw_graph *g, int height)
 }
 
 /* The flow into the box whose top is y, and the way around it. */
-static void draw_paths(FILE *out, const nw_graph_node *node, int y, bool first)
+static void draw_paths(FILE *out, const nw_drawing_stage *node, int y, bool first)
 {
     int right = MIDDLE + BOX_WIDTH / 2 + REACH, above = y - 17, below = y + BOX_HEIGHT + 11, r = 12;
     fprintf(out, "<path class=\"flow\" d=\"M%d,%d V%d\" marker-end=\"url(#tip)\"/>\n", MIDDLE,
@@ -98,7 +98,7 @@ static void draw_paths(FILE *out, const nw_graph_node *node, int y, bool first)
     text_at(out, right + 6, y + BOX_HEIGHT / 2 + 4, "short", node->shortcut);
 }
 
-static void draw_box(FILE *out, const nw_graph_node *node, int y)
+static void draw_box(FILE *out, const nw_drawing_stage *node, int y)
 {
     int left = MIDDLE - BOX_WIDTH / 2, right = left + BOX_WIDTH, colour = colour_of(node);
     char line[96], count[32];
@@ -115,7 +115,7 @@ static void draw_box(FILE *out, const nw_graph_node *node, int y)
 
 static void draw(FILE *out, const void *drawing)
 {
-    const nw_graph *g = drawing;
+    const nw_drawing *g = drawing;
     int step = BOX_HEIGHT + GAP, height = TOP + g->count * step + 12;
     draw_head(out, g, height);
     for (int i = 0; i < g->count; i++) draw_paths(out, &g->nodes[i], TOP + i * step, i == 0);
@@ -126,4 +126,4 @@ static void draw(FILE *out, const void *drawing)
     fputs("</svg>\n", out);
 }
 
-nw_status nw_graph_write(const nw_graph *graph, const char *path) { return nw_svg_write(path, draw, graph); }
+nw_status nw_drawing_write(const nw_drawing *drawing, const char *path) { return nw_svg_write(path, draw, drawing); }

@@ -1,7 +1,6 @@
 /*
- * test_gossip_frame.c - the frame carries exchanges in which nobody waits and parameters move while gradients are
- * computed: support/gossip.h, which only tests have, in worlds that the test moves (support/world.h) and on virtual
- * clusters. tests/ranks/gossip.c is the same over MPI.
+ * test_gossip.c - gossip in worlds that the test moves (support/world.h), in every order of events, and on virtual
+ * clusters; all by the twins of support/gossip_ranks.h. tests/ranks/gossip.c is the same over MPI.
  */
 #define _GNU_SOURCE
 #include <stdarg.h>
@@ -23,17 +22,29 @@
 
 static world w;
 
-/* A link holds two messages of pairs, and to member 0 also two of updates made and a stop. */
-static world_options options(int members, uint64_t seed)
+/* Ways of pairing, with and without momentum. */
+enum { WAYS = 10 };
+static gossip_settings way(int index, uint64_t seed)
 {
-    gossip_use = (gossip_settings){.seed = seed, .rate = 1};
+    static const nw_pairing pairings[] = {NW_PAIR_HANDSHAKE, NW_PAIR_FIRST_COME, NW_PAIR_SCHEDULED};
+    static const char *const graphs[] = {"cycle", "complete", "exponential", "star", "torus"};
+    gossip_settings s = {.graph = graphs[index % 5],
+                         .how = {.seed = seed, .rate = 1 + index % 2, .pairing = pairings[index % 3], .acid = index % 2}};
+    s.how.deterministic_coms = index % 4 == 3;
+    s.how.deterministic_neighbor = index % 5 < 2 && index > 4;
+    return s;
+}
+
+/* A link holds at most the buckets of a pair, a proposal or an answer, those of a mean, and leases or what is made. */
+static world_options options(int members, int index, uint64_t seed)
+{
+    gossip_use = way(index, seed);
     gossip_listen();
-    return (world_options){.exchange.name = "gossip",
-                           .create = gossip_create,
+    return (world_options){.exchange = {.name = "gossip", .gossip = gossip_how(members), .layout.bucket_bytes = 800},
                            .members = members,
                            .rings = 1000,
                            .interrupts = true,
-                           .link_most = 5,
+                           .link_most = 24,
                            .begun = gossip_begun,
                            .seed = seed,
                            .finals = seed};
@@ -42,19 +53,17 @@ static world_options options(int members, uint64_t seed)
 /* All are quiescent, every update was counted once, all have the twin's bits, and the sum is what it must be. */
 static void check(const world *x, int64_t updates)
 {
-    const float *values[WORLD_MOST];
     int64_t sum = 0;
     world_check_quiescent(x, updates);
     const gossip_twin *t = gossip_recompute(x, x->o.members);
     for (int m = 0; m < x->o.members; m++) {
-        values[m] = x->at[m].params.values;
-        world_require(memcmp(values[m], t->values[m], x->floats * sizeof(float)) == 0);
+        world_require(memcmp(x->at[m].params.values, t->values[m], x->floats * sizeof(float)) == 0);
         world_require(x->updates_of[m] == gossip_updates(m) && x->last_said[m] == x->updates_of[m]);
         sum += x->updates_of[m];
     }
     world_require(sum == updates);
-    double error = gossip_sum_error(t, values, x->o.members, x->floats);
-    world_require(x->o.exact ? error == 0 : error < 1e-4);
+    double error = gossip_sum_error(t, x->o.members, x->floats);
+    world_require(x->o.exact && !gossip_use.how.acid ? error == 0 : error < 1e-4);
 }
 
 static int64_t updates;
@@ -69,29 +78,35 @@ TEST(test_every_order)
 {
     static const struct {
         int members, updates, rings;
-    } cases[] = {{2, 2, 3}, {2, 3, 2}, {3, 2, 2}, {3, 3, 1}};
-    gossip_done = (gossip_counts){0};
+        nw_pairing pairing;
+        bool acid;
+    } cases[] = {{2, 2, 3, NW_PAIR_HANDSHAKE, false},  {2, 3, 2, NW_PAIR_HANDSHAKE, true},
+                 {3, 2, 2, NW_PAIR_HANDSHAKE, false},  {2, 2, 3, NW_PAIR_SCHEDULED, true},
+                 {3, 2, 2, NW_PAIR_SCHEDULED, false},  {2, 2, 3, NW_PAIR_FIRST_COME, true},
+                 {3, 2, 2, NW_PAIR_FIRST_COME, false}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        world_options o = options(cases[i].members, i);
+        world_options o = options(cases[i].members, 0, i);
+        gossip_use.how.pairing = cases[i].pairing;
+        gossip_use.how.acid = cases[i].acid;
+        o.exchange.gossip = gossip_how(o.members);
         o.segments = (const int[]){3, 0};
         o.exact = true;
         o.finals = 0;
         o.rings = cases[i].rings;
         updates = cases[i].updates;
-        print_message("%d members, %lld updates, %d timers: %lld orders\n", o.members, (long long)updates, o.rings,
-                      (long long)world_every_order(&o, begin, check_order, false));
+        print_message("pairing %d, %d members, %lld updates, %d timers: %lld orders\n", (int)cases[i].pairing, o.members,
+                      (long long)updates, o.rings, (long long)world_every_order(&o, begin, check_order, false));
     }
-    const gossip_counts *c = &gossip_done;
-    assert_true(c->averaged > 1000 && c->amid > 1000 && c->busy > 100 && c->crossed > 100 && c->held > 1000);
 }
 
 /* Some starve a link or a member for long. */
 TEST(test_random_orders)
 {
     static const uint16_t some[] = {1, 3, 4, 8, 11, 12, 13};
-    for (uint64_t seed = 0; seed < 400; seed++) {
-        int members = 1 + (int)(seed % 7);
-        world_options o = options(members, seed);
+    int64_t approached[WAYS] = {0}, amid = 0;
+    for (uint64_t seed = 0; seed < 600; seed++) {
+        int members = 1 + (int)(seed % 7), index = (int)(seed % WAYS);
+        world_options o = options(members, index, seed);
         o.exchange.accumulation = 1 + (int)(seed / 7 % 2);
         o.interrupts = seed / 2 % 4 > 0;
         o.rings = (int)(seed / 3 % 3) * 60;
@@ -104,7 +119,14 @@ TEST(test_random_orders)
             check(&w, until);
         }
         world_free(&w);
+        approached[index] += gossip_done.approached;
+        amid += gossip_done.amid;
     }
+    for (int i = 0; i < WAYS; i++) {
+        print_message("way %d: %lld halves of pairs\n", i, (long long)approached[i]);
+        assert_true(approached[i] > 100);
+    }
+    assert_true(amid > 1000);
 }
 
 static void steps(world *x, uint64_t count)
@@ -118,10 +140,10 @@ TEST(test_stops_and_goes_on)
 {
     static world before;
     int early = 0;
-    for (uint64_t seed = 0; seed < 300; seed++) {
-        int members = 1 + (int)(seed % 7);
+    for (uint64_t seed = 0; seed < 400; seed++) {
+        int members = 1 + (int)(seed % 7), index = (int)(seed / 2 % WAYS);
         bool resumed = seed / 2 % 2;
-        world_options o = options(members, seed);
+        world_options o = options(members, index, seed);
         world *x = resumed ? &before : &w;
         world_ok(world_make(x, &o));
         world_ok(world_go(x, 40, 0, false));
@@ -141,33 +163,65 @@ TEST(test_stops_and_goes_on)
         check(&w, 60);
         world_free(&w);
     }
-    assert_true(early > 150);
+    assert_true(early > 200);
 }
 
-/* Whoever is suspended holds up nobody but its partner's next pair, wherever it was, and nothing is lost by it. */
+/* Whoever is suspended, the member that counts too, holds up nobody's gradients: all others use the leases that they
+ * have ahead. Nothing is lost by it. */
 TEST(test_a_member_sleeps)
 {
-    int64_t averaged = 0;
-    for (uint64_t seed = 0; seed < 200; seed++) {
-        int members = 3 + (int)(seed % 5), sleeper = 1 + (int)(seed / 5) % (members - 1);
-        world_options o = options(members, seed);
+    int64_t approached = 0, meanwhile = 0;
+    for (uint64_t seed = 0; seed < 300; seed++) {
+        int members = 3 + (int)(seed % 5), sleeper = (int)(seed / 5) % members;
+        world_options o = options(members, (int)(seed % WAYS), seed);
         world_ok(world_make(&w, &o));
-        world_ok(world_go(&w, 60, 0, false));
+        world_ok(world_go(&w, 120, 0, false));
         steps(&w, 30 + seed % 100);
-        int64_t before = gossip_done.averaged;
+        int64_t before = gossip_done.approached, made = 0;
+        for (int m = 0; m < members; m++) made -= gossip_updates(m);
         w.at[sleeper].asleep = true;
         w.o.rings = w.rings + 200;
         while (world_moves(&w) != 0) steps(&w, 1);
-        assert_true(w.updates >= 60 - 2); /* all but its leases */
-        assert_true(members < 5 || gossip_done.averaged > before);
-        averaged += gossip_done.averaged - before;
+        for (int m = 0; m < members; m++) made += gossip_updates(m);
+        assert_true(sleeper == 0 || w.updates >= 120 - 10); /* all but its leases */
+        assert_true(made >= members - 1);
+        meanwhile += sleeper == 0 ? made : 0;
+        approached += gossip_done.approached - before;
         w.at[sleeper].asleep = false;
         world_ok(world_settle(&w));
-        check(&w, 60);
+        check(&w, 120);
         world_free(&w);
     }
-    print_message("%lld halves of pairs while a member slept\n", (long long)averaged);
-    assert_true(averaged > 1000);
+    print_message("%lld halves of pairs while a member slept, %lld updates while member 0 did\n", (long long)approached,
+                  (long long)meanwhile);
+    assert_true(approached > 1000 && meanwhile > 500);
+}
+
+/* Snapshots are means of all members, near to what these have, and as many as were asked for; looks at the distances
+ * come on top. */
+static int64_t looks;
+static void look(const world *x, const nw_snapshot *s)
+{
+    world_require(isfinite(s->spread) && s->spread >= 0);
+    world_require(s->unasked ? s->updates % 7 == 0 : s->updates % 20 == 0);
+    for (size_t i = 0; i < x->floats; i++) world_require(isfinite(s->values[i]));
+    looks += s->unasked;
+}
+
+TEST(test_snapshots)
+{
+    for (uint64_t seed = 0; seed < 200; seed++) {
+        world_options o = options(1 + (int)(seed % 7), (int)(seed / 7 % WAYS), seed);
+        o.exchange.gossip.measure_every = 7;
+        o.every = 20;
+        o.looked = look;
+        world_ok(world_make(&w, &o));
+        world_ok(world_run(&w, 60));
+        check(&w, 60);
+        assert_int_equal(w.taken, 60 / 20);
+        world_free(&w);
+    }
+    assert_true(looks > 200);
 }
 
 /* ---- virtual clusters -------------------------------------------------------------------------------------------- */
@@ -181,6 +235,7 @@ static nw_cluster *cluster;
 static nw_faults *faults;
 static nw_driver *driver;
 static volatile sig_atomic_t stop;
+static bool acid;
 static int64_t counted, stop_at, counted_at[UPDATES + 1]; /* in virtual time */
 
 static void ok(nw_status status)
@@ -210,8 +265,7 @@ static void free_members(void)
 /* Members that begin anew, and nothing is counted. */
 static void begin_again(int accumulation, double rate)
 {
-    gossip_use = (gossip_settings){.seed = 3, .rate = rate};
-    gossip_done = (gossip_counts){0};
+    gossip_use = (gossip_settings){.graph = "cycle", .how = {.seed = 3, .rate = rate, .acid = acid}};
     gossip_listen();
     make_members(accumulation);
     counted = 0;
@@ -276,16 +330,14 @@ static const bits *present(void)
 static const bits *check_end(void)
 {
     const gossip_twin *t = gossip_recompute(gossip_arithmetic(), RANKS);
-    const float *values[RANKS];
     int64_t sum = 0;
     for (int i = 0; i < RANKS; i++) {
         assert_true(nw_rank_is_quiescent(&ranks[i]) && members[i].machine->updates == UPDATES);
-        values[i] = members[i].values;
-        assert_memory_equal(values[i], t->values[i], sizeof t->values[i]);
+        assert_memory_equal(members[i].values, t->values[i], sizeof t->values[i]);
         sum += gossip_updates(i);
     }
     assert_true(sum == UPDATES && (counted == UPDATES || counted == 0)); /* a replay counts for itself */
-    assert_true(gossip_sum_error(t, values, RANKS, gossip_arithmetic()->floats) < 1e-4);
+    assert_true(gossip_sum_error(t, RANKS, gossip_arithmetic()->floats) < 1e-4);
     return present();
 }
 
@@ -318,11 +370,11 @@ TEST(test_virtual_ranks_average_while_they_compute)
 {
     int64_t ended, again;
     double apart = distance(run_whole(0, &ended));
-    assert_int_equal(gossip_done.averaged, 0);
+    assert_int_equal(gossip_done.approached, 0);
     const bits *first = run_whole(1, &ended);
     print_message("%lld halves of pairs, %lld of them in the middle of a pass; distance %.3g, and %.3g without\n",
-                  (long long)gossip_done.averaged, (long long)gossip_done.amid, distance(first), apart);
-    assert_true(gossip_done.averaged > UPDATES / 2 && gossip_done.amid > UPDATES / 4);
+                  (long long)gossip_done.approached, (long long)gossip_done.amid, distance(first), apart);
+    assert_true(gossip_done.approached > UPDATES / 2 && gossip_done.amid > UPDATES / 4);
     assert_true(gossip_updates(0) > 3 * gossip_updates(SLOW) / 2); /* at their own pace */
     assert_true(distance(first) < 0.5 * apart);
     assert_memory_equal(run_whole(1, &again), first, sizeof *first);
@@ -421,7 +473,7 @@ TEST(test_a_run_is_replayed)
 {
     for (int accumulation = 1; accumulation <= 2; accumulation++) {
         const bits *recorded = record(accumulation, false);
-        gossip_counts done = gossip_done;
+        gossip_done_counts done = gossip_done;
         assert_memory_equal(replay(accumulation), recorded, sizeof *recorded);
         assert_memory_equal(&gossip_done, &done, sizeof done);
     }
@@ -477,6 +529,7 @@ int main(void)
         cmocka_unit_test(test_random_orders),
         cmocka_unit_test(test_stops_and_goes_on),
         cmocka_unit_test(test_a_member_sleeps),
+        cmocka_unit_test(test_snapshots),
         cmocka_unit_test(test_virtual_ranks_average_while_they_compute),
         cmocka_unit_test(test_virtual_ranks_stop_and_resume),
         CASE(test_a_run_is_replayed),

@@ -1,16 +1,16 @@
 /*
- * graph.h - a network drawn as one SVG file that needs nothing else.
+ * drawing.h - a network drawn as one SVG file that needs nothing else.
  *
  * One box a stage, from top to bottom, with its name, kind, output shape and parameters; a path around a box is a
  * shortcut. Colours tell the kinds apart, reversible stages have their own. The caller describes the network, so this
  * knows nothing of models.
  */
-#ifndef NW_OBSERVE_GRAPH_H
-#define NW_OBSERVE_GRAPH_H
+#ifndef NW_OBSERVE_DRAWING_H
+#define NW_OBSERVE_DRAWING_H
 
 #include "base/status.h"
 
-typedef struct nw_graph_node {
+typedef struct nw_drawing_stage {
     const char *name, *kind;
     const char *shortcut; /* what goes around the stage: "identity", ...; NULL: nothing */
     bool reversible;
@@ -18,16 +18,16 @@ typedef struct nw_graph_node {
     int c, h, w;      /* of the output */
     size_t parameters;
     double macs; /* multiply-adds of one image */
-} nw_graph_node;
+} nw_drawing_stage;
 
-typedef struct nw_graph {
+typedef struct nw_drawing {
     const char *title;
     int c, h, w; /* of an image */
-    const nw_graph_node *nodes;
+    const nw_drawing_stage *nodes;
     int count;
-} nw_graph;
+} nw_drawing;
 
 /* NW_E_SYSTEM if the file cannot be written whole; nothing is left behind then. */
-nw_status nw_graph_write(const nw_graph *graph, const char *path);
+nw_status nw_drawing_write(const nw_drawing *drawing, const char *path);
 
 #endif

@@ -1,11 +1,11 @@
-/* test_graph.c - drawings of networks: text is escaped, numbers are right, a file is whole or absent. */
+/* test_drawing.c - drawings of networks: text is escaped, numbers are right, a file is whole or absent. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "observe/graph.h"
+#include "observe/drawing.h"
 #include "support/own_folder.h"
 
 #include <stdio.h>
@@ -13,16 +13,16 @@
 #include <string.h>
 #include <unistd.h>
 
-static const nw_graph_node nodes[] = {
+static const nw_drawing_stage nodes[] = {
     {.name = "a<b>&\"c\"\n", .kind = "conv", .c = 8, .h = 4, .w = 4, .parameters = 1234567, .macs = 2.5e6},
     {.name = "block", .kind = "reversible", .shortcut = "identity", .reversible = true, .c = 8, .h = 4, .w = 4},
     {.name = "odd", .kind = "something new", .c = 10, .h = 1, .w = 1, .parameters = 12},
 };
-static const nw_graph graph = {.title = "x & y", .c = 3, .h = 8, .w = 8, .nodes = nodes, .count = 3};
+static const nw_drawing graph = {.title = "x & y", .c = 3, .h = 8, .w = 8, .nodes = nodes, .count = 3};
 
 static void draw(char *text, size_t size)
 {
-    assert_int_equal(nw_graph_write(&graph, "graph.svg"), NW_OK);
+    assert_int_equal(nw_drawing_write(&graph, "graph.svg"), NW_OK);
     FILE *file = fopen("graph.svg", "r");
     assert_non_null(file);
     size_t got = fread(text, 1, size - 1, file);
@@ -59,10 +59,10 @@ static void test_a_drawing_says_what_it_should(void **state)
 static void test_what_cannot_be_written_is_reported(void **state)
 {
     (void)state;
-    assert_int_equal(nw_graph_write(&graph, "/nonexistent/folder/x.svg"), NW_E_SYSTEM);
+    assert_int_equal(nw_drawing_write(&graph, "/nonexistent/folder/x.svg"), NW_E_SYSTEM);
     assert_non_null(strstr(nw_error_message(), "/nonexistent/folder/x.svg"));
     if (access("/dev/full", W_OK)) skip();
-    assert_int_equal(nw_graph_write(&graph, "/dev/full"), NW_E_SYSTEM);
+    assert_int_equal(nw_drawing_write(&graph, "/dev/full"), NW_E_SYSTEM);
     assert_non_null(strstr(nw_error_message(), "whole"));
     assert_int_equal(access("/dev/full", F_OK), 0); /* a device is not ours to remove */
 }

@@ -1,0 +1,311 @@
+/*
+ * gossip.c - members that update their own parameters at their own pace, and average them in pairs while they compute.
+ * The state machine: events, tasks, what is saved. gossip_private.h lists the messages, docs/gossip.md tells users.
+ *
+ * One gradient after the other, each at the parameters that were there when it began (a pass reads a copy, machine.h,
+ * `moves`); then an update of x and, with continuous momentum, of x~ by the same increment. A pair that meets meanwhile
+ * moves both members by what they sent to each other (gossip_mix.h), in the middle of a pass or between tasks; during an
+ * update it waits. So
+ *
+ *   sum of x over members, and that of x~     are changed by updates alone: what one gains by a pair the other loses
+ *   sum of x + x~                             is not changed by mixing
+ *
+ * Times in the arithmetic are of the member's own clock (machine.h), in units of its mean time for a gradient with its
+ * update. Before the first of these it mixes nothing and asks for nothing. Time between runs counts for nothing.
+ *
+ * Messages out at a time, at most: to any member the buckets of one pair, one proposal or answer, and those of one mean;
+ * to member 0 also as many reports as it may hold leases.
+ */
+#include "exchange/gossip_private.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- messages ---------------------------------------------------------------------------------------------------- */
+
+nw_status nw_gossip_tell(gossip *g, nw_actions *actions, int to, int kind, int64_t step, int64_t until)
+{
+    nw_message *m;
+    NW_TRY(nw_message_take(actions->pool, 0, &m));
+    m->header->kind = (uint8_t)kind;
+    m->header->step = (uint64_t)step;
+    m->header->until = (uint32_t)until;
+    m->header->bucket = UINT32_MAX; /* it is about no range */
+    nw_machine_send(&g->base, actions, CHANNEL, to, m);
+    return NW_OK;
+}
+
+nw_status nw_gossip_tell_all(gossip *g, nw_actions *actions, int kind)
+{
+    for (int to = 0; to < g->base.group.count; to++)
+        if (to != g->base.group.me) NW_TRY(nw_gossip_tell(g, actions, to, kind, g->base.updates, 0));
+    return NW_OK;
+}
+
+void nw_gossip_keep(mail *m, nw_message *message)
+{
+    if (!m->first) m->last = &m->first;
+    message->next = NULL;
+    *m->last = nw_message_hold(message);
+    m->last = &message->next;
+}
+
+nw_message *nw_gossip_take_first(mail *m)
+{
+    nw_message *message = m->first;
+    if (message) m->first = message->next;
+    return message;
+}
+
+void nw_gossip_forget(mail *m)
+{
+    for (nw_message *message; (message = nw_gossip_take_first(m));) nw_message_drop(message);
+}
+
+static nw_status take_message(gossip *g, nw_actions *actions, nw_message *m)
+{
+    const nw_header *h = m->header;
+    int from, kind = h->kind;
+    NW_TRY(nw_machine_sender(&g->base, m, &from));
+    bool to_counter = kind == READY || kind == ASK || kind == STOP || kind == RETURNED || kind == QUIET;
+    bool of_counter = kind == PAIR || kind == LEASE || kind == RECALL || kind == CLOSE || kind == OVER || kind == COPY;
+    NW_FAIL_IF(!g->active || kind >= KINDS || (to_counter && !counts_world(g)) || (of_counter && from != 0),
+               NW_E_MESSAGE, "member %d sent kind %d of gossip to member %d, which expects none", from, kind,
+               g->base.group.me);
+    if (kind <= PAIR) return nw_gossip_pairs_take(g, actions, m, from);
+    return kind <= OVER ? nw_gossip_pace_take(g, actions, m, from) : nw_gossip_copies_take(g, actions, m, from);
+}
+
+/* ---- mixing ------------------------------------------------------------------------------------------------------ */
+
+double nw_gossip_time(const gossip *g, int bucket)
+{
+    int64_t since = g->now - g->mixed[bucket];
+    return g->unit > 0 && since > 0 ? (double)since / (double)g->unit : 0;
+}
+
+float nw_gossip_weigh(const gossip *g, int what, int with, int bucket)
+{
+    double time = g->other ? nw_gossip_time(g, bucket) : 0;
+    nw_gossip_note note = {.what = what,
+                           .member = g->base.group.me,
+                           .with = with,
+                           .first = g->layout.at[bucket].first,
+                           .count = nw_gossip_floats(g, bucket),
+                           .now_ns = g->now,
+                           .time = time,
+                           .weight = nw_mix_weight(g->how.eta, time)};
+    if (g->how.tap.told) g->how.tap.told(g->how.tap.context, &note);
+    return note.weight;
+}
+
+/* Brings both vectors up to the present. */
+static void mix(gossip *g, nw_actions *actions)
+{
+    for (int b = 0; b < g->layout.count; b++) {
+        size_t first = g->layout.at[b].first, floats = nw_gossip_floats(g, b);
+        float weight = nw_gossip_weigh(g, NW_GOSSIP_MIXED, -1, b);
+        g->mixed[b] = g->now;
+        if (weight == 0) continue;
+        nw_actions_touch(actions, g->params->values + first, floats, true);
+        nw_actions_touch(actions, g->other + first, floats, true);
+        actions->touched += 2 * floats * sizeof(float); /* read and written */
+        nw_mix_both(g->params->values + first, g->other + first, weight, floats, g->o.pool);
+    }
+}
+
+/* ---- tasks ------------------------------------------------------------------------------------------------------- */
+
+static nw_status gradient_done(gossip *g, const nw_event *event, nw_actions *actions)
+{
+    const nw_params *p = g->params;
+    const nw_gossip_options *how = &g->how;
+    NW_FAIL_IF(!event->task->completes, NW_E_INTERNAL, "a gradient of gossip ended before it was complete");
+    if (how->acid) mix(g, actions);
+    g->updating = true;
+    nw_actions_task(actions, (nw_task){.kind = NW_TASK_UPDATE,
+                                       .number = g->made,
+                                       .clock = (g->leases[0].first + 1) * g->o.accumulation - 1,
+                                       .values = p->values,
+                                       .also = g->other,
+                                       .gradient = p->gradients,
+                                       .count = p->learned.floats,
+                                       .scale = 1});
+    return NW_OK;
+}
+
+static nw_status update_done(gossip *g, nw_actions *actions)
+{
+    int64_t took = g->now > g->begun ? g->now - g->begun : 1;
+    bool known = g->unit > 0;
+    g->computing = g->updating = false;
+    g->made++;
+    g->unit = known ? (7 * g->unit + took) / 8 : took;
+    if (g->unit == 0) g->unit = 1;
+    for (int b = 0; b < g->layout.count && !known; b++) g->mixed[b] = g->now;
+    nw_gossip_pairs_made(g);
+    nw_gossip_pairs_set_timer(g, actions);
+    return nw_gossip_pace_made(g, actions);
+}
+
+/* ---- the machine ------------------------------------------------------------------------------------------------- */
+
+static nw_status go(gossip *g, nw_actions *actions, const nw_go *run)
+{
+    g->active = true;
+    g->closed = g->stopped = g->quiet = false;
+    g->drains = run->drain;
+    if (g->other && !g->mixes) memcpy(g->other, g->params->values, g->params->learned.floats * sizeof(float));
+    g->mixes = g->other != NULL;
+    for (int b = 0; b < g->layout.count; b++) g->mixed[b] = g->now;
+    nw_gossip_pairs_go(g, actions);
+    nw_gossip_copies_go(g, run);
+    return nw_gossip_pace_go(g, actions, run);
+}
+
+static nw_status take_event(gossip *g, const nw_event *event, nw_actions *actions)
+{
+    switch (event->kind) {
+    case NW_EVENT_GO:
+        return go(g, actions, event->go);
+    case NW_EVENT_STOP:
+        return nw_gossip_pace_stop(g, actions);
+    case NW_EVENT_MESSAGE:
+        return take_message(g, actions, event->message);
+    case NW_EVENT_TIMER:
+        nw_gossip_pairs_rang(g, actions);
+        return NW_OK;
+    case NW_EVENT_DONE:
+        return event->task->kind == NW_TASK_GRADIENT ? gradient_done(g, event, actions) : update_done(g, actions);
+    default:
+        return NW_OK;
+    }
+}
+
+static nw_status handle(nw_machine *m, const nw_event *event, nw_actions *actions)
+{
+    gossip *g = (gossip *)m;
+    g->now = event->now_ns;
+    NW_TRY(take_event(g, event, actions));
+    if (!g->active) return NW_OK;
+    NW_TRY(nw_gossip_pairs_settle(g, actions));
+    NW_TRY(nw_gossip_copies_settle(g, actions));
+    return nw_gossip_pace_settle(g, actions);
+}
+
+static bool is_quiescent(const nw_machine *m) { return !((const gossip *)m)->active; }
+
+static void waits(const nw_machine *m, nw_wait *wait)
+{
+    const gossip *g = (const gossip *)m;
+    for (int i = 0; i < m->group.count; i++) {
+        bool owes = counts_world(g) ? g->counter.held[i] > 0 || g->closed || g->copies.under_way : i == 0;
+        if (i != m->group.me && (i == g->meeting.partner || owes)) nw_wait_add(wait, &m->group, i);
+    }
+    snprintf(wait->what, sizeof wait->what, "%s, after %" PRId64 " updates",
+             g->closed               ? "the end of the run"
+             : counts_world(g)       ? "gradients"
+             : g->meeting.partner >= 0 ? "leases, or its half of a pair"
+                                     : "leases",
+             g->made);
+}
+
+static void state(nw_machine *m, nw_state *s)
+{
+    gossip *g = (gossip *)m;
+    const int64_t members = m->group.count;
+    nw_state_integer(s, "updates", NW_STATE_KEPT, &m->updates);
+    nw_state_integer(s, "made", NW_STATE_LIKE, &g->made);
+    nw_state_integer(s, "gradient_ns", NW_STATE_LIKE, &g->unit);
+    nw_state_integer(s, "timers", NW_STATE_LIKE, &g->drawn);
+    nw_state_integer(s, "timer_left_ns", NW_STATE_LIKE, &g->left);
+    nw_state_integer(s, "choices", NW_STATE_LIKE, &g->choices);
+    nw_state_integer(s, "asked_for", NW_STATE_OWN, &g->asked_for);
+    nw_state_integer(s, "round", NW_STATE_OWN, &g->round);
+    nw_state_real(s, "owed", NW_STATE_LIKE, &g->owed);
+    nw_state_integer(s, "gradients", NW_STATE_DELIVERED, &g->counts->gradients);
+    nw_state_integer(s, "exchanges", NW_STATE_DELIVERED, &g->counts->exchanges);
+    nw_state_integer(s, "refused", NW_STATE_DELIVERED, &g->counts->refused);
+    nw_state_integer(s, "idle_ns", NW_STATE_DELIVERED, &g->counts->idle_ns);
+    nw_state_tensor(s, "exchanges_with", NW_STATE_OWN, NW_STATE_I64, 1, &members, g->counts->with);
+    if (counts_world(g)) nw_state_integer(s, "pairings", NW_STATE_OWN, &g->coordinator.choices);
+    if (!g->other) return;
+    nw_state_integer(s, "has_momentum", NW_STATE_LIKE, &g->mixes);
+    if (s->status == NW_OK) s->at[s->count - 1].optional = true; /* of runs without, momentum begins now */
+    if (g->mixes) nw_state_vector(s, "momentum", NW_STATE_LIKE, g->other, 0, g->params->learned.floats);
+}
+
+static nw_status loaded(nw_machine *m)
+{
+    gossip *g = (gossip *)m;
+    NW_FAIL_IF(g->made < 0 || g->unit < 0 || g->drawn < 0 || g->left < -1 || g->round < 0 || g->choices < 0 ||
+                   g->asked_for < 0 || !(g->owed >= 0 && g->owed < 1e9),
+               NW_E_FILE, "the checkpoint's numbers of gossip make no sense; take an earlier one");
+    return NW_OK;
+}
+
+static void release(nw_machine *m)
+{
+    gossip *g = (gossip *)m;
+    nw_gossip_pairs_free(g);
+    nw_gossip_copies_free(g);
+    nw_layout_free(&g->layout);
+    free(g->other);
+    free(g->mixed);
+    free(g->leases);
+    free(g->counter.held);
+    free(g->own_counts.with);
+    free(g);
+}
+
+static nw_status check(const nw_exchange_options *o)
+{
+    const nw_gossip_options *how = &o->gossip;
+    NW_FAIL_IF(o->group.count > 1 && (!how->graph || nw_graph_members(how->graph) != o->group.count), NW_E_ARGUMENT,
+               "gossip of %d members needs a graph of as many", o->group.count);
+    NW_FAIL_IF(!(how->rate >= 0) || how->rate > 1e6, NW_E_ARGUMENT,
+               "%g averagings per gradient: there can be 0 to a million", how->rate);
+    NW_FAIL_IF(how->acid && !(how->eta >= 0 && how->alpha >= 0), NW_E_ARGUMENT,
+               "continuous momentum with eta %g and alpha %g: neither can be less than 0", how->eta, how->alpha);
+    return NW_OK;
+}
+
+static nw_status make(gossip *g)
+{
+    nw_layout_options l = g->o.layout;
+    l.segments = &g->params->learned;
+    l.cuts = 1;
+    NW_TRY(nw_layout_make(&g->layout, &l));
+    for (int b = 0; b < g->layout.count; b++)
+        NW_FAIL_IF(!g->layout.at[b].block.codec->exact, NW_E_ARGUMENT,
+                   "gossip exchanges parameters as they are; codecs of gradients do not go with it");
+    NW_NEW(g->mixed, g->layout.count, "the times of %d buckets", g->layout.count);
+    NW_NEW(g->counter.held, g->base.group.count, "the leases of %d members", g->base.group.count);
+    if (g->how.acid) NW_NEW(g->other, g->params->learned.floats, "continuous momentum");
+    if (!g->how.acid) g->how.eta = 0;
+    g->counts = g->how.counts ? g->how.counts : &g->own_counts;
+    if (!g->how.counts) NW_NEW(g->own_counts.with, g->base.group.count, "the exchanges of a member");
+    NW_TRY(nw_gossip_pairs_make(g));
+    return nw_gossip_copies_make(g);
+}
+
+nw_status nw_gossip_create(nw_machine **out, const nw_exchange_options *o)
+{
+    static const nw_machine_ops ops = {"gossip", handle, is_quiescent, waits, state, release, loaded};
+    *out = NULL;
+    NW_TRY(check(o));
+    gossip *g = calloc(1, sizeof *g);
+    NW_FAIL_IF(!g, NW_E_MEMORY, "no memory for an exchange");
+    g->base = (nw_machine){.ops = &ops, .group = o->group, .moves = o->group.count > 1 && o->gossip.rate > 0};
+    g->o = *o;
+    g->how = o->gossip;
+    if (g->o.accumulation < 1) g->o.accumulation = 1;
+    g->params = o->params;
+    if (alone(g)) g->how.acid = false; /* there is nobody whom x~ could be pulled to */
+    g->idle_since = -1;
+    NW_TRY_OR(make(g), release(&g->base));
+    *out = &g->base;
+    return NW_OK;
+}

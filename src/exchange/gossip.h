@@ -1,0 +1,55 @@
+/*
+ * gossip.h - options and counts of the exchange gossip (gossip.c), part of nw_exchange_options.
+ */
+#ifndef NW_EXCHANGE_GOSSIP_H
+#define NW_EXCHANGE_GOSSIP_H
+
+#include "topology/topology.h"
+
+#include <stddef.h>
+
+/* Who decides which two members average. */
+typedef enum nw_pairing {
+    NW_PAIR_HANDSHAKE,  /* a member asks a neighbour, which accepts or is busy */
+    NW_PAIR_FIRST_COME, /* member 0 pairs members in the order in which they become available */
+    NW_PAIR_SCHEDULED   /* matchings: a pure function of seed and round */
+} nw_pairing;
+
+/* For tests and replays in other arithmetic: what a member does with a range of its vectors. */
+typedef struct nw_gossip_note {
+    enum { NW_GOSSIP_MIXED, NW_GOSSIP_SENT, NW_GOSSIP_APPROACHED } what;
+    int member, with;
+    size_t first, count;
+    int64_t now_ns;
+    double time;  /* since the last mixing of this range, in gradients */
+    float weight; /* b of that time (gossip_mix.h) */
+} nw_gossip_note;
+typedef struct nw_gossip_tap {
+    void (*told)(void *context, const nw_gossip_note *note); /* NULL: nobody listens */
+    void *context;
+} nw_gossip_tap;
+
+/* What a member has counted; saved in checkpoints. */
+typedef struct nw_gossip_counts {
+    int64_t gradients;
+    int64_t exchanges; /* averagings that it took part in */
+    int64_t refused;   /* proposals of its own that were answered BUSY */
+    int64_t idle_ns;   /* time in which it had no lease to compute with */
+    int64_t *with;     /* exchanges by partner; the owner of this struct allocates it for the group's size */
+} nw_gossip_counts;
+
+typedef struct nw_gossip_options {
+    nw_graph *graph; /* of the group's size; must outlive the exchange; a group of one needs none */
+    uint64_t seed;
+    nw_pairing pairing;
+    double rate;              /* averagings of a member per gradient of its own */
+    bool deterministic_coms;  /* exactly that many per gradient; otherwise a Poisson process */
+    bool deterministic_neighbor; /* neighbours in the order of the graph's list; otherwise random */
+    bool acid;                /* continuous momentum with these constants: */
+    double eta, alpha;
+    int64_t measure_every;    /* updates of the world between two measurements of the consensus distance; 0: none */
+    nw_gossip_counts *counts; /* must outlive the exchange; may be NULL */
+    nw_gossip_tap tap;
+} nw_gossip_options;
+
+#endif

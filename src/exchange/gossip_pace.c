@@ -1,0 +1,241 @@
+/*
+ * gossip_pace.c - how many updates gossip makes, and when a run is over: member 0 gives leases and counts.
+ *
+ * A lease is the permission to make one update, and its number g in the world, from which the learning rate follows: that
+ * of batch (g + 1) k - 1, so that all are at the same place of the schedule, however many updates each makes. Member 0
+ * gives out as many as the run has left, so that exactly so many are made, by whoever is fast.
+ *
+ * Nobody waits for a lease. Every member holds some ahead: for AHEAD_NS of its own computing, so that all go on while
+ * member 0 is suspended, but no more than a share of what is left (SHARE), so that towards the end of a run nobody waits
+ * long for one who is slow and has many.
+ *
+ * The end. Where no lease is left and all that were given are used, member 0 closes the run: no pairs begin any more,
+ * those under way end, all say so (QUIET), and it is over. A STOP makes it recall the leases that are not begun.
+ */
+#include "exchange/gossip_private.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LEAST = 2, MOST = 1 << 14 /* leases ahead */, SHARE = 4 };
+static const int64_t AHEAD_NS = 8000000000;
+
+/* ---- a member's leases ------------------------------------------------------------------------------------------- */
+
+static nw_status take_lease(gossip *g, int64_t first, int64_t count)
+{
+    if (g->lease_count == g->lease_room) {
+        int room = g->lease_room ? 2 * g->lease_room : 8;
+        lease *at = realloc(g->leases, (size_t)room * sizeof *at);
+        NW_FAIL_IF(!at, NW_E_MEMORY, "no memory for %d leases", room);
+        g->leases = at;
+        g->lease_room = room;
+    }
+    g->leases[g->lease_count++] = (lease){first, count};
+    g->held += count;
+    return NW_OK;
+}
+
+static void use_lease(gossip *g)
+{
+    lease *l = &g->leases[0];
+    l->first++;
+    g->held--;
+    if (--l->count == 0) memmove(l, l + 1, (size_t)--g->lease_count * sizeof *l);
+}
+
+/* Leaves what is begun; how many were not. */
+static int64_t give_back(gossip *g)
+{
+    int64_t keeps = g->computing, returned = g->held - keeps;
+    g->lease_count = (int)keeps;
+    if (keeps) g->leases[0].count = 1;
+    g->held = keeps;
+    return returned;
+}
+
+/* How many it would like to hold. */
+static int64_t wish(const gossip *g)
+{
+    int64_t count = g->unit > 0 ? AHEAD_NS / g->unit + 1 : LEAST;
+    return count < LEAST ? LEAST : count > MOST ? MOST : count;
+}
+
+/* ---- member 0 ---------------------------------------------------------------------------------------------------- */
+
+static int64_t left(const gossip *g) { return g->stopped ? 0 : g->counter.until - g->base.updates - g->counter.out; }
+
+/* As many more as a member wishes to hold, within its share. */
+static nw_status give(gossip *g, nw_actions *actions, int to, int64_t wish)
+{
+    counter *c = &g->counter;
+    int64_t share = left(g) / (SHARE * (int64_t)g->base.group.count), most = share > LEAST ? share : LEAST;
+    int64_t count = (wish < most ? wish : most) - c->held[to], first = g->base.updates + c->out;
+    if (count > left(g)) count = left(g);
+    if (count <= 0) return NW_OK;
+    c->held[to] += count;
+    c->out += count;
+    if (to == g->base.group.me) return take_lease(g, first, count);
+    return nw_gossip_tell(g, actions, to, LEASE, first, count);
+}
+
+/* Member `from` has made update `number`. */
+static nw_status count(gossip *g, nw_actions *actions, int from, int64_t number, int64_t delay, int64_t wishes,
+                       const void *report)
+{
+    counter *c = &g->counter;
+    NW_FAIL_IF(c->held[from] < 1, NW_E_MESSAGE, "member %d has made an update without a lease", from);
+    c->held[from]--;
+    c->out--;
+    c->from = from;
+    c->report = report;
+    c->count = (nw_count){.updates = ++g->base.updates,
+                          .delay = delay,
+                          .clock = (number + 1) * g->o.accumulation - 1,
+                          .from_count = 1,
+                          .from = &c->from,
+                          .reports = &c->report};
+    nw_actions_add(actions, (nw_action){.kind = NW_ACTION_COUNT, .count = &c->count});
+    NW_TRY(nw_gossip_copies_counted(g, actions));
+    return give(g, actions, from, wishes);
+}
+
+static nw_status take_returned(gossip *g, int from, int64_t returned)
+{
+    counter *c = &g->counter;
+    NW_FAIL_IF(returned > c->held[from] || !g->stopped, NW_E_MESSAGE,
+               "member %d gives back %" PRId64 " leases, but has %" PRId64, from, returned, c->held[from]);
+    c->held[from] -= returned;
+    c->out -= returned;
+    return NW_OK;
+}
+
+nw_status nw_gossip_pace_stop(gossip *g, nw_actions *actions)
+{
+    if (!g->active || g->closed || g->stopped) return NW_OK;
+    g->stopped = true;
+    if (!counts_world(g)) return nw_gossip_tell(g, actions, 0, STOP, 0, 0);
+    NW_TRY(take_returned(g, 0, give_back(g)));
+    return nw_gossip_tell_all(g, actions, RECALL);
+}
+
+/* ---- all --------------------------------------------------------------------------------------------------------- */
+
+nw_status nw_gossip_pace_go(gossip *g, nw_actions *actions, const nw_go *go)
+{
+    counter *c = &g->counter;
+    c->until = go->until;
+    c->quiet = 0;
+    if (!counts_world(g)) return NW_OK;
+    for (int64_t each = 1; each <= LEAST; each++) /* by turns */
+        for (int to = 0; to < g->base.group.count; to++) NW_TRY(give(g, actions, to, each));
+    return NW_OK;
+}
+
+nw_status nw_gossip_pace_made(gossip *g, nw_actions *actions)
+{
+    int64_t number = g->leases[0].first, delay = g->counts->exchanges - g->completed;
+    nw_message *m;
+    use_lease(g);
+    g->counts->gradients++;
+    if (counts_world(g)) return count(g, actions, 0, number, delay, wish(g), g->o.report);
+    NW_TRY(nw_message_take(actions->pool, g->o.report_bytes, &m));
+    m->header->kind = ASK;
+    m->header->step = (uint64_t)number;
+    m->header->version = (uint64_t)delay;
+    m->header->until = (uint32_t)wish(g);
+    m->header->bucket = UINT32_MAX;
+    memcpy(m->payload, g->o.report, g->o.report_bytes);
+    nw_machine_send(&g->base, actions, CHANNEL, 0, m);
+    return NW_OK;
+}
+
+static nw_status take_ask(gossip *g, nw_actions *actions, const nw_message *m, int from)
+{
+    const nw_header *h = m->header;
+    NW_FAIL_IF(h->bytes != g->o.report_bytes || h->step > INT64_MAX / 2 / (uint64_t)g->o.accumulation ||
+                   h->version > INT64_MAX,
+               NW_E_MESSAGE, "member %d reports %u bytes of update %" PRIu64 ", which make no sense", from, h->bytes,
+               h->step);
+    return count(g, actions, from, (int64_t)h->step, (int64_t)h->version, h->until, m->payload);
+}
+
+static void end_run(gossip *g, int64_t updates)
+{
+    if (g->idle_since >= 0) g->counts->idle_ns += g->now - g->idle_since;
+    g->idle_since = -1;
+    g->active = false;
+    g->base.updates = updates;
+    if (g->drains && updates >= g->counter.until) g->mixes = 0; /* parameters become the mean of all */
+}
+
+static nw_status close_run(gossip *g, nw_actions *actions)
+{
+    g->closed = true;
+    nw_gossip_pairs_close(g, actions);
+    return nw_gossip_pairs_settle(g, actions);
+}
+
+nw_status nw_gossip_pace_take(gossip *g, nw_actions *actions, const nw_message *m, int from)
+{
+    const nw_header *h = m->header;
+    switch (h->kind) {
+    case LEASE:
+        return take_lease(g, (int64_t)h->step, h->until);
+    case ASK:
+        return take_ask(g, actions, m, from);
+    case STOP:
+        return nw_gossip_pace_stop(g, actions);
+    case RECALL:
+        g->stopped = true;
+        return nw_gossip_tell(g, actions, 0, RETURNED, 0, give_back(g));
+    case RETURNED:
+        return take_returned(g, from, h->until);
+    case CLOSE:
+        return close_run(g, actions);
+    case QUIET:
+        g->counter.quiet++;
+        return NW_OK;
+    default: /* OVER */
+        end_run(g, (int64_t)h->step);
+        return NW_OK;
+    }
+}
+
+static nw_status close_if_over(gossip *g, nw_actions *actions)
+{
+    if (g->closed || g->counter.out > 0 || left(g) > 0 || !nw_gossip_copies_rest(g)) return NW_OK;
+    NW_TRY(nw_gossip_tell_all(g, actions, CLOSE));
+    return close_run(g, actions);
+}
+
+static void go_on(gossip *g, nw_actions *actions)
+{
+    if (g->computing) return;
+    if (g->held == 0) {
+        if (g->idle_since < 0) g->idle_since = g->now;
+        return;
+    }
+    if (g->idle_since >= 0) g->counts->idle_ns += g->now - g->idle_since;
+    g->idle_since = -1;
+    g->computing = true;
+    g->begun = g->now;
+    g->completed = g->counts->exchanges;
+    nw_actions_task(actions, (nw_task){.kind = NW_TASK_GRADIENT, .number = g->made});
+}
+
+nw_status nw_gossip_pace_settle(gossip *g, nw_actions *actions)
+{
+    go_on(g, actions);
+    if (counts_world(g)) NW_TRY(close_if_over(g, actions));
+    if (g->closed && !g->quiet && nw_gossip_pairs_rest(g)) {
+        g->quiet = true;
+        if (!counts_world(g)) return nw_gossip_tell(g, actions, 0, QUIET, 0, 0);
+        g->counter.quiet++;
+    }
+    if (!counts_world(g) || g->counter.quiet < g->base.group.count) return NW_OK;
+    NW_TRY(nw_gossip_tell_all(g, actions, OVER));
+    end_run(g, g->base.updates);
+    return NW_OK;
+}

@@ -1,0 +1,437 @@
+/*
+ * gossip_pairs.c - when a member averages, with whom, and how.
+ *
+ * When. Averagings that are due are `owed`: one more whenever a timer rings, whose times are exponential with a mean of
+ * the member's own gradient time over the rate (a Poisson process); or, counted (deterministic_coms), `rate` more with
+ * each of its updates. One that is due is asked for as soon as the member is in no pair. If the neighbour is busy it stays
+ * owed, until the timer rings again or the next pair ends. More than some are forgotten, so that who was away does not come
+ * back with a burst.
+ *
+ * A pair is an averaging of two. By handshakes and matchings the member that asks pays for it and the other does not, so
+ * that timers have half the rate. Where member 0 pairs those who are available, or averagings are counted, both pay, and
+ * who owes nothing is not available.
+ *
+ * With whom. Handshake: i PROPOSEs to a neighbour drawn by weight (or the next of its list, deterministic_neighbor), which
+ * answers with its VALUES or BUSY; i sends its own. Two proposals that cross accept each other. Nobody waits for anybody in
+ * a circle, since who has asked is BUSY for all others.
+ *
+ * First come: who owes says READY to member 0, which pairs it with a neighbour that is ready, or lets it wait.
+ *
+ * Scheduled: the partner in round r is a pure function. Rounds without partner are passed over. A proposal for a later
+ * round than one's own waits, so that the least round of all can always go on. Members may be rounds apart, but whose
+ * partner stands still stands still as well, in averaging alone.
+ *
+ * How. Each sends its values as they are then (mixed to the present), in buckets, and moves by the difference of what was
+ * sent as the other's come. What a message holds is what send_bucket and take_bucket say, and nothing else knows.
+ */
+#include "exchange/gossip_private.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double OWED_MOST = 4; /* and twice the rate */
+
+static bool is(const gossip *g, nw_pairing pairing) { return g->how.pairing == pairing; }
+static bool both_pay(const gossip *g) { return is(g, NW_PAIR_FIRST_COME) || g->how.deterministic_coms; }
+
+/* ---- values ------------------------------------------------------------------------------------------------------ */
+
+static nw_status send_bucket(gossip *g, nw_actions *actions, int bucket, int to)
+{
+    size_t first = g->layout.at[bucket].first, floats = nw_gossip_floats(g, bucket);
+    const float *x = g->params->values + first, *other = g->other ? g->other + first : NULL;
+    float weight = nw_gossip_weigh(g, NW_GOSSIP_SENT, to, bucket);
+    nw_message *m;
+    NW_TRY(nw_message_take(actions->pool, floats * sizeof(float), &m));
+    nw_actions_touch(actions, x, floats, false);
+    if (other) nw_actions_touch(actions, other, floats, false);
+    actions->touched += floats * sizeof(float);
+    nw_mix_send(x, other, weight, (float *)(void *)m->payload, floats, g->o.pool);
+    m->header->kind = VALUES;
+    m->header->bucket = (uint32_t)bucket;
+    m->header->count = (uint32_t)floats;
+    m->header->step = (uint64_t)g->made;
+    g->meeting.sent[bucket] = nw_message_hold(m);
+    nw_machine_send(&g->base, actions, CHANNEL, to, m);
+    return NW_OK;
+}
+
+static nw_status take_bucket(gossip *g, nw_actions *actions, const nw_message *m)
+{
+    int bucket = (int)m->header->bucket;
+    size_t first = g->layout.at[bucket].first, floats = nw_gossip_floats(g, bucket);
+    float *x = g->params->values + first, *other = g->other ? g->other + first : NULL;
+    nw_message *mine = g->meeting.sent[bucket];
+    float weight = nw_gossip_weigh(g, NW_GOSSIP_APPROACHED, g->meeting.partner, bucket);
+    nw_actions_touch(actions, x, floats, true);
+    if (other) nw_actions_touch(actions, other, floats, true);
+    actions->touched += (other ? 4 : 3) * floats * sizeof(float); /* read as well, and both messages */
+    nw_mix_approach(x, other, weight, (const float *)(const void *)mine->payload,
+                    (const float *)(const void *)m->payload, (float)g->how.alpha, floats, g->o.pool);
+    g->mixed[bucket] = g->now;
+    g->meeting.sent[bucket] = NULL;
+    nw_message_drop(mine);
+    g->meeting.taken++;
+    return NW_OK;
+}
+
+static nw_status check_values(const gossip *g, const nw_header *h, int from)
+{
+    bool known = h->bucket < (uint32_t)g->layout.count;
+    NW_FAIL_IF(!known || h->count != nw_gossip_floats(g, (int)h->bucket) || h->bytes != h->count * sizeof(float),
+               NW_E_MESSAGE, "member %d sent %u bytes for bucket %u, which are not its values", from, h->bytes,
+               h->bucket);
+    return NW_OK;
+}
+
+/* ---- a pair ------------------------------------------------------------------------------------------------------ */
+
+static void meet(gossip *g, int partner, bool own)
+{
+    g->meeting.partner = partner;
+    g->meeting.own = own;
+    g->meeting.given = false;
+    g->meeting.taken = 0;
+}
+
+static nw_status give_values(gossip *g, nw_actions *actions)
+{
+    g->meeting.given = true;
+    for (int b = 0; b < g->layout.count; b++) NW_TRY(send_bucket(g, actions, b, g->meeting.partner));
+    return NW_OK;
+}
+
+static void end_pair(gossip *g)
+{
+    g->counts->exchanges++;
+    g->counts->with[g->meeting.partner]++;
+    g->asked_for += g->meeting.own;
+    g->round += is(g, NW_PAIR_SCHEDULED);
+    g->meeting.partner = -1;
+    g->put_off = false;
+}
+
+static void refused(gossip *g)
+{
+    g->meeting.partner = -1;
+    g->owed++;
+    g->put_off = true;
+    g->counts->refused++;
+}
+
+/* ---- whom to ask ------------------------------------------------------------------------------------------------- */
+
+/* Brings the round to one in which this member has a partner; -1: it has none in many. */
+static int find_round(gossip *g)
+{
+    const int most = 2 * g->base.group.count + 2;
+    for (int i = 0; i < most; i++) {
+        int partner = nw_graph_partner(g->how.graph, g->how.seed, g->round, g->base.group.me);
+        if (partner >= 0) return partner;
+        g->round++;
+    }
+    return -1;
+}
+
+static int choose(gossip *g)
+{
+    int me = g->base.group.me, next = -1;
+    if (is(g, NW_PAIR_SCHEDULED)) return find_round(g);
+    if (g->how.deterministic_neighbor) next = nw_graph_scheduled(g->how.graph, me, g->asked_for);
+    if (next >= 0) return next;
+    nw_rng rng = nw_rng_make(g->how.seed, NW_PURPOSE_GOSSIP_PARTNER, (uint64_t)g->choices++, (uint32_t)me);
+    return nw_graph_draw(g->how.graph, me, nw_rng_uniform(&rng));
+}
+
+static nw_status ask(gossip *g, nw_actions *actions)
+{
+    int partner = choose(g);
+    if (partner < 0) return NW_OK; /* nobody is left */
+    g->owed--;
+    meet(g, partner, true);
+    return nw_gossip_tell(g, actions, partner, PROPOSE, is(g, NW_PAIR_SCHEDULED) ? g->round : 0, 0);
+}
+
+/* ---- first come: member 0 ---------------------------------------------------------------------------------------- */
+
+static nw_status assign(gossip *g, nw_actions *actions, int member, int partner)
+{
+    nw_message *m;
+    g->coordinator.ready[member] = false;
+    if (member == g->base.group.me) {
+        g->announced = false;
+        g->assigned = partner;
+        return NW_OK;
+    }
+    NW_TRY(nw_message_take(actions->pool, 0, &m));
+    m->header->kind = PAIR;
+    m->header->part = (uint16_t)partner;
+    m->header->bucket = UINT32_MAX;
+    nw_machine_send(&g->base, actions, CHANNEL, member, m);
+    return NW_OK;
+}
+
+/* Whoever is ready of its neighbours, and wants it; -1: nobody. */
+static int find_ready(gossip *g, int member)
+{
+    coordinator *c = &g->coordinator;
+    int found = 0, count;
+    if (c->wanted[member] >= 0) return c->ready[c->wanted[member]] ? c->wanted[member] : -1;
+    if (c->waiting >= 0) return c->waiting;
+    if (strcmp(nw_graph_name(g->how.graph), "complete") == 0) return -1;
+    count = nw_graph_neighbours(g->how.graph, member, c->list, NULL);
+    for (int i = 0; i < count; i++)
+        if (c->ready[c->list[i]]) c->list[found++] = c->list[i];
+    if (found == 0) return -1;
+    nw_rng rng = nw_rng_make(g->how.seed, NW_PURPOSE_GOSSIP_PARTNER, (uint64_t)c->choices++, NOBODY);
+    return c->list[nw_rng_below(&rng, (uint32_t)found)];
+}
+
+static nw_status hear_ready(gossip *g, nw_actions *actions, int member, int wanted)
+{
+    coordinator *c = &g->coordinator;
+    if (g->closed) return NW_OK;
+    c->wanted[member] = wanted;
+    int partner = find_ready(g, member);
+    if (partner < 0) {
+        c->ready[member] = true;
+        if (strcmp(nw_graph_name(g->how.graph), "complete") == 0) c->waiting = member;
+        return NW_OK;
+    }
+    c->waiting = -1;
+    NW_TRY(assign(g, actions, member, partner));
+    return assign(g, actions, partner, member);
+}
+
+static nw_status announce(gossip *g, nw_actions *actions)
+{
+    int wanted = -1;
+    nw_message *m;
+    if (g->announced || g->assigned >= 0) return NW_OK;
+    g->announced = true;
+    if (g->how.deterministic_neighbor)
+        wanted = nw_graph_scheduled(g->how.graph, g->base.group.me, g->counts->exchanges);
+    if (counts_world(g)) return hear_ready(g, actions, 0, wanted);
+    NW_TRY(nw_message_take(actions->pool, 0, &m));
+    m->header->kind = READY;
+    m->header->part = (uint16_t)(wanted < 0 ? NOBODY : wanted);
+    m->header->bucket = UINT32_MAX;
+    nw_machine_send(&g->base, actions, CHANNEL, 0, m);
+    return NW_OK;
+}
+
+static nw_status take_ready(gossip *g, nw_actions *actions, const nw_header *h, int from)
+{
+    int wanted = h->part == NOBODY ? -1 : h->part;
+    NW_FAIL_IF(wanted >= g->base.group.count || wanted == from || g->coordinator.ready[from], NW_E_MESSAGE,
+               "member %d is ready to average with member %d, which makes no sense", from, wanted);
+    return hear_ready(g, actions, from, wanted);
+}
+
+static nw_status take_assignment(gossip *g, const nw_header *h)
+{
+    NW_FAIL_IF(!g->announced || h->part >= g->base.group.count || h->part == g->base.group.me, NW_E_MESSAGE,
+               "member 0 pairs member %d with %u, which makes no sense", g->base.group.me, h->part);
+    g->announced = false;
+    g->assigned = h->part;
+    return NW_OK;
+}
+
+/* The pair that member 0 has made begins. */
+static nw_status begin_assigned(gossip *g, nw_actions *actions)
+{
+    if (g->assigned < 0 || g->updating || g->meeting.partner >= 0) return NW_OK;
+    meet(g, g->assigned, true);
+    g->assigned = -1;
+    g->owed--;
+    return give_values(g, actions);
+}
+
+/* ---- messages of pairs ------------------------------------------------------------------------------------------- */
+
+typedef enum answer { ACCEPT, REFUSE, LATER } answer;
+
+static answer find_answer(gossip *g, const nw_header *h, int from)
+{
+    bool crosses = g->meeting.partner == from && !g->meeting.given, pays = both_pay(g);
+    if (is(g, NW_PAIR_SCHEDULED)) {
+        find_round(g);
+        if ((int64_t)h->step == g->round && crosses) return ACCEPT;
+        if (g->closed) return REFUSE;
+        bool ready = (int64_t)h->step == g->round && g->meeting.partner < 0 && (!pays || g->owed >= 1);
+        return ready ? ACCEPT : LATER;
+    }
+    if (crosses) return ACCEPT;
+    return g->meeting.partner >= 0 || g->closed || (pays && g->owed < 1) ? REFUSE : ACCEPT;
+}
+
+static nw_status take_proposal(gossip *g, nw_actions *actions, const nw_header *h, int from, bool *later)
+{
+    answer a = find_answer(g, h, from);
+    bool scheduled = is(g, NW_PAIR_SCHEDULED);
+    NW_FAIL_IF(is(g, NW_PAIR_FIRST_COME) || (scheduled && ((int64_t)h->step < g->round || h->step > INT64_MAX)),
+               NW_E_MESSAGE, "member %d proposes round %" PRIu64 ", which is over", from, h->step);
+    *later = a == LATER;
+    if (a == LATER) return NW_OK;
+    if (a == REFUSE) return nw_gossip_tell(g, actions, from, BUSY, 0, 0);
+    if (g->meeting.partner < 0) {
+        NW_FAIL_IF(scheduled && nw_graph_partner(g->how.graph, g->how.seed, g->round, g->base.group.me) != from,
+                   NW_E_MESSAGE, "member %d proposes round %" PRIu64 ", in which it is no partner", from, h->step);
+        if (both_pay(g)) g->owed--;
+        meet(g, from, false);
+    }
+    return give_values(g, actions);
+}
+
+static nw_status take_values(gossip *g, nw_actions *actions, const nw_message *m, int from, bool *later)
+{
+    NW_TRY(check_values(g, m->header, from));
+    *later = is(g, NW_PAIR_FIRST_COME) && g->meeting.partner != from; /* member 0's word is still on its way */
+    if (*later) return NW_OK;
+    bool fits = g->meeting.partner == from && (!g->meeting.given || g->meeting.sent[m->header->bucket]);
+    NW_FAIL_IF(!fits, NW_E_MESSAGE, "member %d sent values, but no pair is under way with it", from);
+    if (!g->meeting.given) NW_TRY(give_values(g, actions));
+    NW_TRY(take_bucket(g, actions, m));
+    if (g->meeting.taken == g->layout.count) end_pair(g);
+    return NW_OK;
+}
+
+/* later: it stays as it is, for now. */
+static nw_status take_one(gossip *g, nw_actions *actions, const nw_message *m, int from, bool *later)
+{
+    *later = false;
+    if (m->header->kind == PROPOSE) return take_proposal(g, actions, m->header, from, later);
+    if (m->header->kind == VALUES) return take_values(g, actions, m, from, later);
+    NW_FAIL_IF(g->meeting.partner != from || g->meeting.given, NW_E_MESSAGE,
+               "member %d is busy, but nothing was proposed to it", from);
+    refused(g);
+    return NW_OK;
+}
+
+nw_status nw_gossip_pairs_take(gossip *g, nw_actions *actions, nw_message *m, int from)
+{
+    if (m->header->kind == READY) return take_ready(g, actions, m->header, from);
+    if (m->header->kind == PAIR) return take_assignment(g, m->header);
+    nw_gossip_keep(&g->waiting, m); /* what has come before goes first */
+    return NW_OK;
+}
+
+/* Whether something of the same rank waits. */
+static bool waits_already(const mail *m, int rank)
+{
+    for (const nw_message *at = m->first; at; at = at->next)
+        if (at->header->from == rank) return true;
+    return false;
+}
+
+/* One look at all that waits; what has to wait on stays, in order. *moved: something did not. */
+static nw_status look_at_waiting(gossip *g, nw_actions *actions, bool *moved)
+{
+    mail stays = {0};
+    nw_status status = NW_OK;
+    *moved = false;
+    for (nw_message *m; (m = nw_gossip_take_first(&g->waiting)); nw_message_drop(m)) {
+        bool later = status != NW_OK || waits_already(&stays, m->header->from);
+        if (!later) {
+            status = take_one(g, actions, m, nw_group_find(&g->base.group, m->header->from), &later);
+            *moved |= !later;
+        }
+        if (later) nw_gossip_keep(&stays, m);
+    }
+    g->waiting = stays; /* the end of one that is empty is not looked at */
+    return status;
+}
+
+nw_status nw_gossip_pairs_settle(gossip *g, nw_actions *actions)
+{
+    if (alone(g)) return NW_OK;
+    do {
+        for (bool moved = !g->updating; moved;) {
+            NW_TRY(begin_assigned(g, actions));
+            NW_TRY(look_at_waiting(g, actions, &moved));
+        }
+        if (g->closed || g->meeting.partner >= 0 || g->owed < 1 || g->put_off || g->unit == 0) return NW_OK;
+        NW_TRY(is(g, NW_PAIR_FIRST_COME) ? announce(g, actions) : ask(g, actions));
+    } while (g->assigned >= 0 && !g->updating); /* member 0 has paired itself */
+    return NW_OK;
+}
+
+/* ---- when -------------------------------------------------------------------------------------------------------- */
+
+static void owe(gossip *g, double more)
+{
+    double most = OWED_MOST > 2 * g->how.rate ? OWED_MOST : 2 * g->how.rate;
+    g->owed = g->owed + more < most ? g->owed + more : most;
+    g->put_off = false;
+}
+
+void nw_gossip_pairs_made(gossip *g)
+{
+    if (g->how.deterministic_coms && !alone(g)) owe(g, g->how.rate);
+}
+
+/* A member that may ask always has a timer. */
+void nw_gossip_pairs_set_timer(gossip *g, nw_actions *actions)
+{
+    double rate = g->how.rate * (both_pay(g) ? 1.0 : 0.5);
+    if (g->timer != NW_NO_TIMER || g->closed || g->unit == 0 || rate <= 0 || alone(g) || g->how.deterministic_coms)
+        return;
+    nw_rng rng = nw_rng_make(g->how.seed, NW_PURPOSE_GOSSIP_TIME, (uint64_t)g->drawn, (uint32_t)g->base.group.me);
+    if (g->left < 0) g->left = (int64_t)(nw_mix_exponential(&rng) * (double)g->unit / rate);
+    g->timer = g->now + g->left;
+    g->left = -1;
+    nw_actions_add(actions, (nw_action){.kind = NW_ACTION_TIMER, .at_ns = g->timer});
+}
+
+void nw_gossip_pairs_rang(gossip *g, nw_actions *actions)
+{
+    g->timer = NW_NO_TIMER;
+    g->drawn++;
+    if (g->active && !g->closed) owe(g, 1);
+    nw_gossip_pairs_set_timer(g, actions);
+}
+
+void nw_gossip_pairs_go(gossip *g, nw_actions *actions)
+{
+    g->put_off = false;
+    nw_gossip_pairs_set_timer(g, actions);
+}
+
+/* What was announced is not heard any more: it is owed in the next run. */
+void nw_gossip_pairs_close(gossip *g, nw_actions *actions)
+{
+    coordinator *c = &g->coordinator;
+    g->announced = false;
+    c->waiting = -1;
+    if (c->ready) memset(c->ready, 0, (size_t)g->base.group.count * sizeof *c->ready);
+    if (g->timer == NW_NO_TIMER) return;
+    g->left = g->timer > g->now ? g->timer - g->now : 0;
+    g->timer = NW_NO_TIMER;
+    nw_actions_add(actions, (nw_action){.kind = NW_ACTION_TIMER, .at_ns = NW_NO_TIMER});
+}
+
+/* ---- life -------------------------------------------------------------------------------------------------------- */
+
+nw_status nw_gossip_pairs_make(gossip *g)
+{
+    coordinator *c = &g->coordinator;
+    g->timer = NW_NO_TIMER;
+    g->left = g->assigned = g->meeting.partner = c->waiting = -1;
+    NW_NEW(g->meeting.sent, g->layout.count, "%d buckets", g->layout.count);
+    if (!is(g, NW_PAIR_FIRST_COME) || !counts_world(g)) return NW_OK;
+    NW_NEW(c->ready, g->base.group.count, "who is ready of %d members", g->base.group.count);
+    NW_NEW(c->wanted, g->base.group.count, "who is ready of %d members", g->base.group.count);
+    NW_NEW(c->list, g->base.group.count, "who is ready of %d members", g->base.group.count);
+    return NW_OK;
+}
+
+void nw_gossip_pairs_free(gossip *g)
+{
+    nw_gossip_forget(&g->waiting);
+    for (int b = 0; g->meeting.sent && b < g->layout.count; b++) nw_message_drop(g->meeting.sent[b]);
+    free(g->meeting.sent);
+    free(g->coordinator.ready);
+    free(g->coordinator.wanted);
+    free(g->coordinator.list);
+}
