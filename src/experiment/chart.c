@@ -2,7 +2,8 @@
  * chart.c - results beside what was published: as a table for people, as JSON, and drawn. See paper.h.
  *
  * A table has a column for each place (epoch, number of workers) that something was published for, and one for the last
- * place reached here; two rows a line, "here" and "published". A number that is not there is a dash.
+ * place reached here; rows of a line are "here", "+-", half of the 95 % interval where there are several seeds, and
+ * "published". A number that is not there is a dash.
  */
 #include "experiment/paper.h"
 
@@ -19,6 +20,7 @@ enum { MOST_COLUMNS = 16 };
 typedef struct line {
     const char *name;
     nw_curve here, published;
+    nw_curve half; /* of the intervals of here, at the same places; empty: there is one seed */
 } line;
 
 typedef struct chart {
@@ -105,15 +107,18 @@ static line *find_line(chart *c, const char *name)
 }
 
 /* Of every epoch of a trial, the value at where another field was then. */
-static nw_status add_along(const chart *c, const nw_trials *trials, const nw_trial *trial, nw_curve *curve)
+static nw_status add_along(const chart *c, const nw_trials *trials, const nw_trial *trial, line *l)
 {
     NW_CLEANUP(nw_curve_free) nw_curve along = {0};
     NW_CLEANUP(nw_curve_free) nw_curve value = {0};
-    NW_TRY(nw_trial_curve(trials, trial, c->along, &along));
-    NW_TRY(nw_trial_curve(trials, trial, c->value, &value));
+    NW_CLEANUP(nw_curve_free) nw_curve half = {0};
+    NW_TRY(nw_trial_curve(trials, trial, c->along, &along, NULL));
+    NW_TRY(nw_trial_curve(trials, trial, c->value, &value, &half));
     for (int i = 0; i < value.count; i++) {
         double x = nw_curve_at(&along, value.x[i]) * c->along_times;
-        if (isfinite(x)) NW_TRY(nw_curve_add(curve, x, value.y[i]));
+        if (!isfinite(x)) continue;
+        NW_TRY(nw_curve_add(&l->here, x, value.y[i]));
+        if (half.count > 0) NW_TRY(nw_curve_add(&l->half, x, half.y[i]));
     }
     return NW_OK;
 }
@@ -132,10 +137,12 @@ static nw_status add_here(chart *c, const nw_trials *trials, const nw_trial *tri
     nw_sample sample;
     NW_TRY(nw_trial_sample(trials, trial, c->value, &sample));
     if (sample.runs < trials->seeds) return NW_OK;
-    if (c->along) return add_along(c, trials, trial, &l->here);
-    if (c->by_epoch) return nw_trial_curve(trials, trial, c->value, &l->here);
-    bool known = isfinite(sample.mean) && isfinite(trial->x);
-    return known ? nw_curve_add(&l->here, trial->x, sample.mean * c->times) : NW_OK;
+    if (c->along) return add_along(c, trials, trial, l);
+    if (c->by_epoch) return nw_trial_curve(trials, trial, c->value, &l->here, &l->half);
+    if (!isfinite(sample.mean) || !isfinite(trial->x)) return NW_OK;
+    NW_TRY(nw_curve_add(&l->here, trial->x, sample.mean * c->times));
+    double half = nw_half_interval(sample.runs, sample.deviation * fabs(c->times));
+    return isfinite(half) ? nw_curve_add(&l->half, trial->x, half) : NW_OK;
 }
 
 static nw_status add_published(chart *c, const nw_yaml *numbers)
@@ -147,12 +154,19 @@ static nw_status add_published(chart *c, const nw_yaml *numbers)
     return NW_OK;
 }
 
-/* Times become speed-ups over one worker; without its time there is none. */
+/* Times become speed-ups over one worker; without its time there is none. Ratios of means have no interval here. */
 static void invert(nw_curve *curve)
 {
     double one = nw_curve_at(curve, 1);
     for (int i = 0; i < curve->count; i++) curve->y[i] = one / curve->y[i];
     if (!isfinite(one)) curve->count = 0;
+}
+
+static void free_line(line *l)
+{
+    nw_curve_free(&l->here);
+    nw_curve_free(&l->published);
+    nw_curve_free(&l->half);
 }
 
 static nw_status fill_chart(chart *c, const nw_trials *trials)
@@ -165,11 +179,11 @@ static nw_status fill_chart(chart *c, const nw_trials *trials)
     int kept = 0;
     for (int i = 0; i < c->count; i++) {
         line *l = &c->lines[i];
-        if (c->speed_up) invert(&l->here), invert(&l->published);
+        if (c->speed_up) invert(&l->here), invert(&l->published), l->half.count = 0;
         if (l->here.count || l->published.count)
             c->lines[kept++] = *l;
         else
-            nw_curve_free(&l->here), nw_curve_free(&l->published);
+            free_line(l);
     }
     c->count = kept;
     return NW_OK;
@@ -238,6 +252,7 @@ static void print_chart(FILE *out, const chart *c)
     for (int i = 0; i < c->count; i++) {
         const line *l = &c->lines[i];
         print_row(out, c, l->name, "here", &l->here, columns, count);
+        if (l->half.count > 0) print_row(out, c, "", "+-", &l->half, columns, count);
         if (l->published.count > 0) print_row(out, c, "", "published", &l->published, columns, count);
     }
     if (c->source) fprintf(out, "published: %s\n", c->source);
@@ -248,6 +263,8 @@ static nw_status write_table(FILE *out, void *context)
     const charts *all = context;
     fprintf(out, "%s, scale %s\n", all->experiment->name, all->scale);
     if (all->trials->remark) fprintf(out, "note: %s\n", all->trials->remark);
+    if (all->trials->seeds > 1)
+        fprintf(out, "means of %d seeds; +-: half of their 95 %% interval (Student's t)\n", all->trials->seeds);
     for (int i = 0; i < all->count; i++) print_chart(out, &all->at[i]);
     return NW_OK;
 }
@@ -280,6 +297,7 @@ static void put_chart(nw_json *json, const chart *c)
         nw_json_put_string(json, "name", l->name);
         nw_json_put_string(json, "source", l->published.count > 0 ? c->source : NULL);
         put_curve(json, "here", &l->here);
+        put_curve(json, "half_interval_95", &l->half);
         put_curve(json, "published", &l->published);
         nw_json_object_end(json);
     }
@@ -345,10 +363,7 @@ static nw_status draw(const charts *all, const chart *c)
 static void free_charts(charts *all)
 {
     for (int i = 0; i < all->count; i++) {
-        for (int k = 0; k < all->at[i].count; k++) {
-            nw_curve_free(&all->at[i].lines[k].here);
-            nw_curve_free(&all->at[i].lines[k].published);
-        }
+        for (int k = 0; k < all->at[i].count; k++) free_line(&all->at[i].lines[k]);
         free(all->at[i].lines);
     }
     free(all->at);

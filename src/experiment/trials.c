@@ -129,17 +129,52 @@ nw_status nw_trial_sample(const nw_trials *trials, const nw_trial *trial, const 
     return NW_OK;
 }
 
-nw_status nw_trial_curve(const nw_trials *trials, const nw_trial *trial, const char *field, nw_curve *mean)
+/* The 97.5 % quantile of Student's t, by degrees of freedom; beyond the table its expansion, right to a thousandth. */
+static double student(int freedom)
+{
+    static const double table[] = {12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
+                                   2.201,  2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086};
+    const int most = sizeof table / sizeof table[0];
+    return freedom <= most ? table[freedom - 1] : 1.95996 + 2.3723 / freedom + 2.8225 / ((double)freedom * freedom);
+}
+
+double nw_half_interval(int runs, double deviation)
+{
+    return runs < 2 ? (double)NAN : student(runs - 1) * deviation / sqrt(runs);
+}
+
+/* Sums over the seeds, and of squares, become means and intervals. */
+static void finish_curves(nw_curve *mean, nw_curve *half, int seeds)
+{
+    for (int i = 0; i < mean->count; i++) {
+        double squares = half ? half->y[i] : 0, sum = mean->y[i];
+        double variance = (squares - sum * sum / seeds) / (seeds - 1);
+        mean->y[i] /= seeds;
+        if (half) half->y[i] = nw_half_interval(seeds, sqrt(variance > 0 ? variance : 0));
+    }
+}
+
+nw_status nw_trial_curve(const nw_trials *trials, const nw_trial *trial, const char *field, nw_curve *mean,
+                         nw_curve *half)
 {
     int seeds = trials->seeds;
+    if (seeds < 2) half = NULL;
     for (int k = 0; k < seeds; k++) {
         NW_AUTOFREE char *dir = NULL;
         NW_CLEANUP(nw_curve_free) nw_curve curve = {0};
         NW_TRY(run_dir(trials, trial, k, &dir));
-        NW_TRY(nw_curve_read(k == 0 ? mean : &curve, dir, field));
-        for (int i = 0; k > 0 && i < mean->count; i++) mean->y[i] += nw_curve_at(&curve, mean->x[i]);
+        NW_TRY(nw_curve_read(&curve, dir, field));
+        for (int i = 0; i < curve.count && k == 0; i++) {
+            NW_TRY(nw_curve_add(mean, curve.x[i], 0));
+            if (half) NW_TRY(nw_curve_add(half, curve.x[i], 0));
+        }
+        for (int i = 0; i < mean->count; i++) {
+            double y = nw_curve_at(&curve, mean->x[i]);
+            mean->y[i] += y;
+            if (half) half->y[i] += y * y;
+        }
     }
-    for (int i = 0; i < mean->count; i++) mean->y[i] /= seeds;
+    finish_curves(mean, half, seeds);
     return NW_OK;
 }
 

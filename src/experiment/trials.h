@@ -51,8 +51,13 @@ typedef struct nw_sample {
 } nw_sample;
 
 nw_status nw_trial_sample(const nw_trials *trials, const nw_trial *trial, const char *field, nw_sample *sample);
-/* A field of the records by epoch, the mean at the epochs that all seeds have; added to an empty curve. */
-nw_status nw_trial_curve(const nw_trials *trials, const nw_trial *trial, const char *field, nw_curve *mean);
+/* Half of the 95 % confidence interval of the mean of so many runs (Student's t): t s / sqrt(n), s the deviation. NAN: one
+ * run says nothing of that. */
+double nw_half_interval(int runs, double deviation);
+/* A field of the records by epoch: the mean at the epochs that all seeds have, and half of its interval, where it is asked
+ * for and there is one; added to empty curves. */
+nw_status nw_trial_curve(const nw_trials *trials, const nw_trial *trial, const char *field, nw_curve *mean,
+                         nw_curve *half);
 
 /* The file DIR/name, written by `fill`. */
 nw_status nw_trials_save(const nw_trials *trials, const char *name, nw_status (*fill)(FILE *out, void *context),

@@ -81,6 +81,8 @@ folder=$runs/done/apam/delays-tiny
 out_has '^apam/delays, scale tiny'
 out_has '^delay 5 +here +[0-9.]+ +-'
 out_has '^ +published +52\.66 +75\.60'
+out_has '^ +\+- +[0-9.]+ +-'
+out_has '^means of 2 seeds'
 out_has '^delay 400 +here +-'
 out_has '^published: APAM, figure 9'
 last="what it leaves"
@@ -96,6 +98,10 @@ if command -v python3 >/dev/null 2>&1; then
 table = json.load(open(sys.argv[1] + "/table.json"))
 lines = {line["name"]: line for line in table["charts"][0]["lines"]}
 assert [epoch for epoch, _ in lines["delay 5"]["here"]] == [0, 1] and lines["delay 400"]["here"] == [], lines
+(_, half), = lines["delay 5"]["half_interval_95"][1:]
+a, b = (json.load(open(f"{sys.argv[1]}/delay5/seed{k}/summary.json"))["test_top1"] for k in (0, 1))
+assert abs(half - 12.706 * abs(a - b) / 2) < 1e-6 and half > 0, (half, a, b)
+assert lines["delay 20"]["half_interval_95"] == []
 assert lines["delay 20"]["published"][2] == [10, 70.93], lines
 for name in "delays", "delays-train":
     drawing = xml.dom.minidom.parse(sys.argv[1] + "/" + name + ".svg")
