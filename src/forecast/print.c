@@ -209,7 +209,7 @@ typedef struct drawing {
     const nw_forecast_options *o;
 } drawing;
 
-enum { CELL_W = 84, CELL_H = 40, LEFT = 70, TOP = 78 };
+enum { CELL_W = 92, CELL_H = 40, LEFT = 80, TOP = 78 };
 
 static const char *const colours[] = {"#e8e8e8", "#bcd7f0", "#8fbbe0", "#f6d8a8", "#f0b878", "#e59b6a",
                                       "#c9a0d0", "#a8d5a2", "#d5e8a0", "#7fc0a0", "#e58a8a"};
@@ -219,7 +219,8 @@ static void draw_cell(FILE *out, const nw_forecast_map *m, int r, int b)
     int x = LEFT + b * CELL_W, y = TOP + r * CELL_H, winner = m->winner[r][b];
     fprintf(out, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"%s\" stroke=\"#fff\"/>\n", x, y, CELL_W,
             CELL_H, colours[(size_t)winner % (sizeof colours / sizeof colours[0])]);
-    fprintf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">", x + CELL_W / 2, y + 17);
+    fprintf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">", x + CELL_W / 2,
+            y + (winner > 0 ? 17 : 24));
     nw_svg_text(out, nw_forecast_codec_at(winner)->name);
     fprintf(out, "</text>\n");
     if (winner > 0)
@@ -251,7 +252,8 @@ static void draw_map(FILE *out, const void *context)
     fprintf(out, "<text x=\"%d\" y=\"22\" font-size=\"16\">", LEFT);
     nw_svg_text(out, d->o->model);
     fprintf(out, ": the codec with the shortest step</text>\n<text x=\"%d\" y=\"42\" fill=\"#555\">", LEFT);
-    fprintf(out, "predicted, without delay; batch %d a rank, %d threads, ", d->o->batch, d->o->threads);
+    fprintf(out, "predicted, without delay; batch %d a rank, %d %s, ", d->o->batch, d->o->threads,
+            d->o->threads == 1 ? "thread" : "threads");
     nw_svg_text(out, d->o->isa);
     fprintf(out, "; below: times as fast as dense</text>\n");
     draw_axes(out, d->map);
