@@ -112,8 +112,8 @@ nw_status nw_memory_check(const nw_codec *codec, const nw_memory_options *o, siz
                "the momentum of memory %s is %g; it must lie in [0, 1)", ops->name, o->momentum);
     NW_FAIL_IF(
         ops == &nw_memory_momentum && o->freeze < 1, NW_E_ARGUMENT,
-        "memory momentum divides by Adam's variance, which must first be estimated in uncompressed batches, and there are "
-        "none");
+        "memory momentum divides by Adam's variance, which must first be estimated in uncompressed batches, and there "
+        "are none; set --freeze-variance to 1 or more");
     if (ops == &error_feedback && is_bounded(codec)) return NW_OK;
     NW_FAIL_IF(is_bounded(codec), NW_E_ARGUMENT,
                "memory %s needs a contractive codec, which %s is not; choose --memory error", ops->name, name);

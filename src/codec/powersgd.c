@@ -38,7 +38,8 @@ bool nw_powersgd_gains(size_t rows, size_t floats, int rank)
 static nw_status init(nw_codec *codec)
 {
     NW_FAIL_IF(codec->options.rank < 1 || codec->options.rank > 1 << 20, NW_E_ARGUMENT,
-               "the rank of codec powersgd is %d; it must be 1 or more, for example --rank 4", codec->options.rank);
+               "the rank of codec powersgd is %d; it must be 1 or more, for example --powersgd-rank 4",
+               codec->options.rank);
     return NW_OK;
 }
 
@@ -142,7 +143,7 @@ static const nw_rounds rounds = {
     .count = 2, .floats = round_floats, .keeps = keeps, .start = start, .give = give, .turn = turn};
 
 const nw_codec_ops nw_codec_powersgd = {.name = "powersgd",
-                                        .summary = "low-rank approximation of matrices (--rank)",
+                                        .summary = "low-rank approximation of matrices (--powersgd-rank)",
                                         .id = NW_CODEC_PACKED,
                                         .family = NW_FAMILY_FACTORS,
                                         .size = sizeof(nw_codec),

@@ -43,8 +43,8 @@ typedef enum nw_option_status {
     X(GRADIENT, "gradient", "how one replica computes gradients: backprop, PETRA, ...") \
     X(EXCHANGE, "exchange", "how replicas agree")                                       \
     X(SERVER, "server", "the parameter server, and artificial delays")                  \
-    X(CODEC, "codec", "what travels between them, and how it is compressed")            \
-    X(DGC, "dgc", "deep gradient compression: falling ratios, memory, samples")         \
+    X(CODEC, "codec", "how gradients are compressed between replicas")                  \
+    X(DGC, "dgc", "deep gradient compression: warm-up, momentum, sampled thresholds")   \
     X(MEASURE, "measure", "benchmarks, evaluation, many runs")                          \
     X(LAUNCH, "launch", "starting jobs of several ranks, and restarting them")          \
     X(ELSEWHERE, "elsewhere", "options of other programs that have no effect here")

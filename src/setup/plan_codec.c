@@ -25,7 +25,7 @@ static nw_status plan_warm_up(const nw_codec_settings *s, nw_warm_up *w)
     w->epochs = s->warmup_epochs > 0 ? s->warmup_epochs : 0;
     if (s->warmup_coeff.count == 0) return NW_OK;
     NW_FAIL_IF(w->epochs == 0, NW_E_ARGUMENT,
-               "--ratio-warm-up-list gives ratios of epochs; say of how many with --ratio-warm-up");
+               "--ratio-warm-up-list needs the number of its epochs; give it with --ratio-warm-up");
     for (int i = 0; i < s->warmup_coeff.count; i++)
         NW_FAIL_IF(s->warmup_coeff.at[i] <= 0, NW_E_ARGUMENT,
                    "--ratio-warm-up-list: a ratio is above 0, and at most 1");
@@ -45,8 +45,7 @@ static nw_status plan_warm_up(const nw_codec_settings *s, nw_warm_up *w)
 static nw_status plan_options(const nw_codec_settings *s, bool served, uint64_t seed, nw_codec_options *o)
 {
     NW_FAIL_IF(s->ratio <= 0, NW_E_ARGUMENT, "--ratio is the share that is sent: above 0, and at most 1");
-    NW_FAIL_IF(s->bucket > 0 && s->bucket < 16, NW_E_ARGUMENT,
-               "--bucket is 16 or more, or 0 for what is compressed at once");
+    NW_FAIL_IF(s->bucket > 0 && s->bucket < 16, NW_E_ARGUMENT, "--bucket is 16 or more, or 0 for the whole tensor");
     *o = nw_codec_options_default("none");
     o->seed = seed;
     o->ratio = s->ratio;
@@ -85,8 +84,8 @@ static nw_status set_number(const char *rule, const char *method, const char *te
     double value = strtod(text, &end);
     bool ratio = is(o->name, "topk") || is(o->name, "randomk"), threshold = is(o->name, "thresholdv");
     bool levels = is(o->name, "qsgd"), rank = is(o->name, "powersgd");
-    NW_FAIL_IF(end == text || *end || !(value > 0), NW_E_ARGUMENT, "--codec-for '%s': '%s' is no number above 0", rule,
-               text);
+    NW_FAIL_IF(end == text || *end || !(value > 0), NW_E_ARGUMENT, "--codec-for '%s': '%s' is not a number above 0",
+               rule, text);
     NW_FAIL_IF(!ratio && !threshold && !levels && !rank, NW_E_ARGUMENT,
                "--codec-for '%s': %s takes no number; topk, randomk, thresholdv, qsgd and powersgd do", rule, method);
     NW_FAIL_IF(ratio && value > 1, NW_E_ARGUMENT, "--codec-for '%s': a ratio is above 0, and at most 1", rule);
@@ -158,13 +157,14 @@ static nw_status check_momentum(const nw_codec_settings *s, const nw_optimizer_s
     bool sends = sends_momentum(s), onebit = is(s->method, "onebit");
     const char *what = onebit ? "--method onebit" : "--memory momentum";
     NW_FAIL_IF(sends && !is(u->optimizer, "adam"), NW_E_ARGUMENT,
-               "%s sends the momentum of Adam, which --optimizer %s has not; add --optimizer adam", what, u->optimizer);
+               "%s exchanges Adam's momentum, which --optimizer %s does not have; add --optimizer adam", what,
+               u->optimizer);
     NW_FAIL_IF(sends && u->freeze_variance == 0, NW_E_ARGUMENT,
-               "%s needs a variance, which Adam learns from gradients that travel as they are; say from how many of them "
-               "with --freeze-variance",
+               "%s divides by Adam's variance, which must first be estimated from uncompressed gradients; set how many "
+               "updates that takes with --freeze-variance",
                what);
     NW_FAIL_IF(!sends && u->freeze_variance > 0, NW_E_ARGUMENT,
-               "--freeze-variance is for gradients that travel as momentum; add --method onebit, or --memory momentum");
+               "--freeze-variance is for 1-bit Adam; add --method onebit or --memory momentum");
     return NW_OK;
 }
 

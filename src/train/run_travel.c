@@ -84,15 +84,15 @@ static void print_methods(const nw_travel *travel, double steps, FILE *out)
     }
 }
 
-static void print_places(const nw_travel_codec *t, FILE *out)
+static void print_positions(const nw_travel_codec *t, FILE *out)
 {
     double k = (double)t->entries;
     if (t->entries == 0) return;
-    fprintf(
-        out,
-        "  places of entries        %10.2f bits each; uniform sets need %.2f, lists of int32 and int64 take 32 and 64\n",
-        8 * (double)t->index_bytes / k, t->bound_bits / k);
-    fprintf(out, "  %.0f entries encoded in %.3f MB; lists with int32 places %.3f MB, with int64 places %.3f MB\n", k,
+    fprintf(out,
+            "  positions of entries     %10.2f bits each; the lower bound is %.2f, int32 and int64 take 32 and 64\n",
+            8 * (double)t->index_bytes / k, t->bound_bits / k);
+    fprintf(out,
+            "  %.0f entries encoded in %.3f MB; lists with int32 positions %.3f MB, with int64 positions %.3f MB\n", k,
             (double)t->bytes * 1e-6, (double)t->listed32 * 1e-6, (double)t->listed64 * 1e-6);
 }
 
@@ -146,7 +146,7 @@ void nw_run_print_travel(const run *r, FILE *out)
                 payload * 1e-6, (unsigned long long)r->sent.messages, dense * 1e-6);
     if (payload > 0 && dense > 0) fprintf(out, "  shorter by a factor of   %10.1f\n", dense / payload);
     nw_travel_codec coded = nw_travel_total(&r->travel, true);
-    print_places(&coded, out);
+    print_positions(&coded, out);
     if (ranks > 1 && dense > 0)
         print_verdict(r, (dense - payload) / steps / ranks, (end->encode_seconds + end->decode_seconds) / steps / ranks,
                       out);

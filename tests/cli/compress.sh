@@ -61,7 +61,7 @@ out_has '^conv2.bias +16  int8 +all$'
 out_has '^dense .*owners: a rank sends about [0-9]+ bytes a step$'
 out_has '^topk 0.01 .*gather: a rank sends about [0-9]+ bytes a step$'
 out_has 'shorter by a factor of'
-out_has 'places of entries'
+out_has 'positions of entries'
 out_has 'it (paid|did not pay)|it pays on links below'
 codec_of() { # RUN CODEC KEY: from ledger.json
     awk -v codec="\"$2\"," -v key="\"$3\":" '$1 == "\"codec\":" { here = $2 == codec } here && $1 == key { print $2 + 0; exit }' \
@@ -133,7 +133,7 @@ refused 'above 0, and at most 1' --codec-for 'a=topk:3'
 refused 'come one by one to a server' --exchange server --method powersgd
 refused 'estimates a mean over all workers' --exchange server --method topk --memory ef21
 refused '16 or more' --method qsgd --bucket 7
-refused 'say of how many' --method dgc --ratio-warm-up-list 0.1 0.2
+refused 'needs the number of its epochs' --method dgc --ratio-warm-up-list 0.1 0.2
 run 2 "$NOWAIT" train $tiny --quiet --run-dir "$runs/none" --max-steps 1 --method topk --codec-for 'x*=none'
 err_has "'x\*=\.\.\.' matches no tensor"
 run 2 "$NOWAIT" train $tiny --quiet --run-dir "$runs/none" --max-steps 1 --method terngrad --memory error
