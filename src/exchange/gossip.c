@@ -125,9 +125,10 @@ static nw_status gradient_done(gossip *g, const nw_event *event, nw_actions *act
     NW_FAIL_IF(!event->task->completes, NW_E_INTERNAL, "a gradient of gossip ended before it was complete");
     if (how->acid) mix(g, actions);
     g->updating = true;
+    g->number = nw_gossip_pace_world(g);
     nw_actions_task(actions, (nw_task){.kind = NW_TASK_UPDATE,
                                        .number = g->made,
-                                       .clock = (g->leases[0].first + 1) * g->o.accumulation - 1,
+                                       .clock = (g->number + 1) * g->o.accumulation - 1,
                                        .values = p->values,
                                        .also = g->other,
                                        .gradient = p->gradients,
@@ -254,7 +255,6 @@ static void release(nw_machine *m)
     nw_layout_free(&g->layout);
     free(g->other);
     free(g->mixed);
-    free(g->leases);
     free(g->counter.held);
     free(g->own_counts.with);
     free(g);

@@ -1,13 +1,17 @@
 /*
  * gossip_pace.c - how many updates gossip makes, and when a run is over: member 0 gives leases and counts.
  *
- * A lease is the permission to make one update, and its number g in the world, from which the learning rate follows: that
- * of batch (g + 1) k - 1, so that all are at the same place of the schedule, however many updates each makes. Member 0
- * gives out as many as the run has left, so that exactly so many are made, by whoever is fast.
+ * A lease is the permission to make one update. Member 0 gives out as many as the run has left, so that exactly so many
+ * are made, by whoever is fast.
  *
  * Nobody waits for a lease. Every member holds some ahead: for AHEAD_NS of its own computing, so that all go on while
  * member 0 is suspended, but no more than a share of what is left (SHARE), so that towards the end of a run nobody waits
  * long for one who is slow and has many.
+ *
+ * The learning rate of an update is that of batch (g + 1) k - 1, where g is how many updates the world has made, so that
+ * all are at the same place of the schedule, however many each makes. Member 0 knows g; with every answer to a member it
+ * says what it was then, and how many leases it saw that member hold. Until the next answer the member adds n for each
+ * update that it has made since: as many as all make meanwhile, if they are as fast.
  *
  * The end. Where no lease is left and all that were given are used, member 0 closes the run: no pairs begin any more,
  * those under way end, all say so (QUIET), and it is over. A STOP makes it recall the leases that are not begun.
@@ -23,35 +27,31 @@ static const int64_t AHEAD_NS = 8000000000;
 
 /* ---- a member's leases ------------------------------------------------------------------------------------------- */
 
-static nw_status take_lease(gossip *g, int64_t first, int64_t count)
+/* With them comes where the world is. */
+static nw_status take_leases(gossip *g, const nw_header *h)
 {
-    if (g->lease_count == g->lease_room) {
-        int room = g->lease_room ? 2 * g->lease_room : 8;
-        lease *at = realloc(g->leases, (size_t)room * sizeof *at);
-        NW_FAIL_IF(!at, NW_E_MEMORY, "no memory for %d leases", room);
-        g->leases = at;
-        g->lease_room = room;
-    }
-    g->leases[g->lease_count++] = (lease){first, count};
-    g->held += count;
+    NW_FAIL_IF(h->until > MOST || h->version > MOST || h->step > INT64_MAX / 2 / (uint64_t)g->o.accumulation,
+               NW_E_MESSAGE, "member 0 gives %u leases after %" PRIu64 " updates, which makes no sense", h->until,
+               h->step);
+    g->held += h->until;
+    g->world = (int64_t)h->step;
+    g->believed = (int64_t)h->version;
     return NW_OK;
 }
 
-static void use_lease(gossip *g)
+int64_t nw_gossip_pace_world(const gossip *g)
 {
-    lease *l = &g->leases[0];
-    l->first++;
-    g->held--;
-    if (--l->count == 0) memmove(l, l + 1, (size_t)--g->lease_count * sizeof *l);
+    int64_t world = g->base.updates;
+    if (!counts_world(g)) world = g->world + (g->believed - g->held) * g->base.group.count;
+    return world < g->counter.until ? world : g->counter.until - 1;
 }
 
 /* Leaves what is begun; how many were not. */
 static int64_t give_back(gossip *g)
 {
     int64_t keeps = g->computing, returned = g->held - keeps;
-    g->lease_count = (int)keeps;
-    if (keeps) g->leases[0].count = 1;
     g->held = keeps;
+    g->believed -= returned;
     return returned;
 }
 
@@ -66,21 +66,34 @@ static int64_t wish(const gossip *g)
 
 static int64_t left(const gossip *g) { return g->stopped ? 0 : g->counter.until - g->base.updates - g->counter.out; }
 
-/* As many more as a member wishes to hold, within its share. */
+/* As many more as a member wishes to hold, within its share. Where that is none, but it has enough to go on with for
+ * long, it hears where the world is. */
 static nw_status give(gossip *g, nw_actions *actions, int to, int64_t wish)
 {
     counter *c = &g->counter;
     int64_t share = left(g) / (SHARE * (int64_t)g->base.group.count), most = share > LEAST ? share : LEAST;
-    int64_t count = (wish < most ? wish : most) - c->held[to], first = g->base.updates + c->out;
+    int64_t count = (wish < most ? wish : most) - c->held[to];
+    nw_message *m;
     if (count > left(g)) count = left(g);
-    if (count <= 0) return NW_OK;
+    if (count < 0) count = 0;
+    if (count == 0 && c->held[to] <= LEAST) return NW_OK;
     c->held[to] += count;
     c->out += count;
-    if (to == g->base.group.me) return take_lease(g, first, count);
-    return nw_gossip_tell(g, actions, to, LEASE, first, count);
+    if (to == g->base.group.me) {
+        g->held += count;
+        return NW_OK;
+    }
+    NW_TRY(nw_message_take(actions->pool, 0, &m));
+    m->header->kind = LEASE;
+    m->header->step = (uint64_t)g->base.updates;
+    m->header->version = (uint64_t)c->held[to];
+    m->header->until = (uint32_t)count;
+    m->header->bucket = UINT32_MAX; /* it is about no range */
+    nw_machine_send(&g->base, actions, CHANNEL, to, m);
+    return NW_OK;
 }
 
-/* Member `from` has made update `number`. */
+/* Member `from` has made an update, when the world had made `number` as far as it knew. */
 static nw_status count(gossip *g, nw_actions *actions, int from, int64_t number, int64_t delay, int64_t wishes,
                        const void *report)
 {
@@ -135,9 +148,9 @@ nw_status nw_gossip_pace_go(gossip *g, nw_actions *actions, const nw_go *go)
 
 nw_status nw_gossip_pace_made(gossip *g, nw_actions *actions)
 {
-    int64_t number = g->leases[0].first, delay = g->counts->exchanges - g->completed;
+    int64_t number = g->number, delay = g->counts->exchanges - g->completed;
     nw_message *m;
-    use_lease(g);
+    g->held--;
     g->counts->gradients++;
     if (counts_world(g)) return count(g, actions, 0, number, delay, wish(g), g->o.report);
     NW_TRY(nw_message_take(actions->pool, g->o.report_bytes, &m));
@@ -182,7 +195,7 @@ nw_status nw_gossip_pace_take(gossip *g, nw_actions *actions, const nw_message *
     const nw_header *h = m->header;
     switch (h->kind) {
     case LEASE:
-        return take_lease(g, (int64_t)h->step, h->until);
+        return take_leases(g, h);
     case ASK:
         return take_ask(g, actions, m, from);
     case STOP:

@@ -9,9 +9,11 @@
  *   BUSY       member -> neighbour    not now
  *   READY      member -> 0            I want to average; part: only with that member (NOBODY: with any neighbour)
  *   PAIR       0 -> member            average with member `part`
- *   LEASE      0 -> member            make `until` more updates; step: the first's number in the world, from 0
- *   ASK        member -> 0            one is made, that of number step; version: how many pairs were completed since its
- *                                     gradient began, until: how many leases I should like to hold; the gradient's report
+ *   LEASE      0 -> member            make `until` more updates, perhaps none; step: what the world has made, version: how
+ *                                     many leases you hold with these, as far as I know
+ *   ASK        member -> 0            one is made, with the rate of update number step of the world; version: how many pairs
+ *                                     were completed since its gradient began, until: how many leases I should like to hold;
+ *                                     the gradient's report
  *   STOP       member -> 0            the sender was asked to stop
  *   RECALL     0 -> member            give back the leases that you have not begun
  *   RETURNED   member -> 0            so many were not (until)
@@ -56,10 +58,6 @@ typedef struct mail {
 } mail;
 
 /* ---- the pace ---- */
-
-typedef struct lease {
-    int64_t first, count; /* numbers of updates in the world */
-} lease;
 
 /* Member 0's view of all. */
 typedef struct counter {
@@ -122,9 +120,9 @@ typedef struct gossip {
     bool drains; /* this run */
     int64_t mixes; /* x~ is there; 0: at the next GO it begins as x, since there is none, or x was set from outside */
 
-    lease *leases; /* in order; the first of the first is being used while `computing` */
-    int lease_count, lease_room;
-    int64_t held; /* leases, all together */
+    int64_t held;            /* leases; one of them is being used while `computing` */
+    int64_t world, believed; /* as member 0 said last: updates of the world, leases that this member held */
+    int64_t number;          /* updates of the world when the one under way began, as far as was known */
     bool computing, updating;
     int64_t begun, idle_since; /* idle_since -1: it is not */
     int64_t completed;         /* pairs, when the gradient under way began */
@@ -167,7 +165,9 @@ static inline size_t nw_gossip_floats(const gossip *g, int bucket) { return g->l
 nw_status nw_gossip_pace_go(gossip *g, nw_actions *actions, const nw_go *go);
 nw_status nw_gossip_pace_stop(gossip *g, nw_actions *actions);
 nw_status nw_gossip_pace_take(gossip *g, nw_actions *actions, const nw_message *m, int from); /* LEASE to OVER */
-nw_status nw_gossip_pace_made(gossip *g, nw_actions *actions);                                /* an update, here */
+/* Updates of the world, as far as is known here. */
+int64_t nw_gossip_pace_world(const gossip *g);
+nw_status nw_gossip_pace_made(gossip *g, nw_actions *actions); /* an update, here */
 /* Whatever else has happened: begins a gradient; closes the run, and says that it is quiet. */
 nw_status nw_gossip_pace_settle(gossip *g, nw_actions *actions);
 

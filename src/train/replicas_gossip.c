@@ -26,8 +26,11 @@ enum { LOOKS = 8 /* at the distances, in an epoch */ };
 static nw_status find_constants(nw_replicas *group)
 {
     nw_gossip_options *g = &group->options.exchange.gossip;
-    if (g->rate > 0) NW_TRY(nw_graph_constants(group->graph, g->rate, &group->chi1, &group->chi2));
+    nw_status known = NW_OK;
+    if (g->rate > 0) known = nw_graph_constants(group->graph, g->rate, &group->chi1, &group->chi2);
+    if (known != NW_OK) group->chi1 = group->chi2 = (double)NAN; /* a build without LAPACK; without momentum, so be it */
     if (!g->acid || g->eta >= 0) return NW_OK;
+    NW_TRY(known);
     NW_FAIL_IF(g->rate <= 0, NW_E_ARGUMENT,
                "continuous momentum without averagings has no constants; give a --rate-com above 0, or --acid-params");
     g->eta = 1 / (2 * sqrt(group->chi1 * group->chi2));

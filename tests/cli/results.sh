@@ -40,7 +40,7 @@ run 0 "$NOWAIT" train $tiny --quiet --run-dir "$runs/alone" --resume "$runs/alon
 # ---- four workers on a ring ----
 train ring --exchange gossip --graph-topology cycle --virtual 4 --max-epoch 2 --path-logs "$logs"
 log=$logs/com_logs/$(field 2 id).txt
-equal "workers" "$(field 2 n_workers) $(field 2 n_nodes)" "4 1"
+equal "workers" "$(field 2 n_workers) $(field 2 n_nodes)" "4 4"
 equal "graph" "$(field 2 graph_topology)" cycle
 for worker in 0 1 2 3; do
     field 2 worker_$worker | grep -Eqx '[0-9]+ / [0-9]+' || complain "worker_$worker: $(field 2 worker_$worker)"

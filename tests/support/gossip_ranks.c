@@ -86,6 +86,17 @@ int64_t gossip_updates(int member)
     return updates;
 }
 
+int64_t gossip_clock_error(int accumulation)
+{
+    int64_t updates = 0, most = 0;
+    for (int i = 0; i < happenings; i++) {
+        if (list[i].what != UPDATE) continue;
+        int64_t error = llabs(list[i].clock - (++updates * accumulation - 1));
+        if (error > most) most = error;
+    }
+    return most;
+}
+
 /* ---- the twin ---- */
 
 static gossip_twin made;

@@ -52,6 +52,9 @@ void gossip_replace(gossip_rank *r, nw_rank *rank, int members, int accumulation
 /* Begins a new list, which exchanges that are made from now on add to. */
 void gossip_listen(void);
 void gossip_begun(const world *w, int member);
+/* The greatest difference between the number of an update's batch, from which its learning rate follows, and that of a
+ * world in which all updates come one after the other. */
+int64_t gossip_clock_error(int accumulation);
 /* How many updates of a member there were. */
 int64_t gossip_updates(int member);
 /* Of all members: what they must have, and the sums that they must have, in double, where each update and each mixing

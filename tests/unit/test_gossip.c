@@ -166,6 +166,25 @@ TEST(test_stops_and_goes_on)
     assert_true(early > 200);
 }
 
+/* Learning rates follow what the world has made, however many leases members hold ahead: to a few gradients of each,
+ * of which the world makes thousands. */
+TEST(test_rates_follow_the_world)
+{
+    int64_t worst = 0;
+    for (uint64_t seed = 0; seed < 12; seed++) {
+        int members = 2 + (int)(seed % 5);
+        world_options o = options(members, (int)(seed % WAYS), seed);
+        o.exchange.accumulation = 1 + (int)(seed % 2);
+        world_ok(world_make(&w, &o));
+        world_ok(world_run(&w, 3000));
+        int64_t error = gossip_clock_error(o.exchange.accumulation) / o.exchange.accumulation;
+        if (error / members > worst) worst = error / members;
+        world_free(&w);
+    }
+    print_message("rates are at most %lld gradients of each member off\n", (long long)worst);
+    assert_true(worst <= 10);
+}
+
 /* Whoever is suspended, the member that counts too, holds up nobody's gradients: all others use the leases that they
  * have ahead. Nothing is lost by it. */
 TEST(test_a_member_sleeps)
@@ -528,6 +547,7 @@ int main(void)
         cmocka_unit_test(test_every_order),
         cmocka_unit_test(test_random_orders),
         cmocka_unit_test(test_stops_and_goes_on),
+        cmocka_unit_test(test_rates_follow_the_world),
         cmocka_unit_test(test_a_member_sleeps),
         cmocka_unit_test(test_snapshots),
         cmocka_unit_test(test_virtual_ranks_average_while_they_compute),
