@@ -70,7 +70,7 @@ const nw_option nw_option_rows[] = {
     {"log-dir", "logdir", 0, TEXT, "DIR", "", AT(job.log_dir), 0, 0, RUNS, IN(RUN), LIVE,
      "write logs.tsv to this folder instead of the run directory"},
     {"path-logs", NULL, 0, TEXT, "DIR", "", AT(job.path_logs), 0, 0, RUNS, IN(RUN), LIVE,
-     "add the run to DIR/results.csv, and write who exchanged with whom to DIR/com_logs"},
+     "add the run to DIR/results.csv, and who exchanged with whom to DIR/com_logs"},
     {"compat-ref", NULL, 0, FLAG, NULL, "false", AT(net.compat_ref), 0, 0, RUNS | INFO, IN(RUN), LIVE,
      "repeat the quirks of the reference codes, for comparison"},
 

@@ -226,5 +226,5 @@ refuses 'no gradient is stale' $serve sync --max-staleness 2 --virtual 3
 refuses '--optimizer lars' $serve async --optimizer lars --servers 2 --virtual 4
 refuses '--clip-norm' $serve async --clip-norm 1 --servers 2 --virtual 4
 refuses '--max-delay' $serve async --max-delay 3 --virtual 4
-refuses 'without a parameter server' --resume "$runs/serial" $serve async
+refuses 'computed in step, and cannot be continued by ranks that compute each at its own pace' --resume "$runs/serial" $serve async
 finish

@@ -227,7 +227,7 @@ TEST(test_merge)
         assert_int_equal(nw_ledger_add(merged, rows, count, false, "rank x"), NW_OK);
         nw_ledger *other = make(WORLD, (rank + 1) % WORLD, 1); /* it does not hold this rank's links */
         assert_int_equal(nw_ledger_add(other, rows, count, false, "rank x"), NW_E_MESSAGE);
-        assert_non_null(strstr(nw_error_message(), "rank x counts in row 3 what this one has no place for"));
+        assert_non_null(strstr(nw_error_message(), "the ledger of rank x has in row 3 an entry that does not exist here"));
         nw_ledger_free(other);
         free(rows);
     }
