@@ -9,7 +9,7 @@
  *
  * A pair is an averaging of two. By handshakes and matchings the member that asks pays for it and the other does not, so
  * that timers have half the rate. Where member 0 pairs those who are available, or averagings are counted, both pay, and
- * who owes nothing is not available.
+ * who owes nothing is not available; then a member's rate is what the graph gives it (the hub of a star has more).
  *
  * With whom. Handshake: i PROPOSEs to a neighbour drawn by weight (or the next of its list, deterministic_neighbor), which
  * answers with its VALUES or BUSY; i sends its own. Two proposals that cross accept each other. Nobody waits for anybody in
@@ -361,24 +361,22 @@ nw_status nw_gossip_pairs_settle(gossip *g, nw_actions *actions)
 
 static void owe(gossip *g, double more)
 {
-    double most = OWED_MOST > 2 * g->how.rate ? OWED_MOST : 2 * g->how.rate;
+    double most = OWED_MOST > 2 * g->rate ? OWED_MOST : 2 * g->rate;
     g->owed = g->owed + more < most ? g->owed + more : most;
     g->put_off = false;
 }
 
 void nw_gossip_pairs_made(gossip *g)
 {
-    if (g->how.deterministic_coms && !alone(g)) owe(g, g->how.rate);
+    if (g->how.deterministic_coms && !alone(g)) owe(g, g->rate);
 }
 
 /* A member that may ask always has a timer. */
 void nw_gossip_pairs_set_timer(gossip *g, nw_actions *actions)
 {
-    double rate = g->how.rate * (both_pay(g) ? 1.0 : 0.5);
-    if (g->timer != NW_NO_TIMER || g->closed || g->unit == 0 || rate <= 0 || alone(g) || g->how.deterministic_coms)
-        return;
+    if (g->timer != NW_NO_TIMER || g->closed || g->unit == 0 || g->rate <= 0 || g->how.deterministic_coms) return;
     nw_rng rng = nw_rng_make(g->how.seed, NW_PURPOSE_GOSSIP_TIME, (uint64_t)g->drawn, (uint32_t)g->base.group.me);
-    if (g->left < 0) g->left = (int64_t)(nw_mix_exponential(&rng) * (double)g->unit / rate);
+    if (g->left < 0) g->left = (int64_t)(nw_mix_exponential(&rng) * (double)g->unit / g->rate);
     g->timer = g->now + g->left;
     g->left = -1;
     nw_actions_add(actions, (nw_action){.kind = NW_ACTION_TIMER, .at_ns = g->timer});
@@ -413,9 +411,24 @@ void nw_gossip_pairs_close(gossip *g, nw_actions *actions)
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
+/* Of one member, as the graph has it at this rate of all. */
+static nw_status find_rate(gossip *g)
+{
+    NW_AUTOFREE double *rates = NULL;
+    if (alone(g)) return NW_OK;
+    g->rate = g->how.rate / 2;
+    if (!both_pay(g)) return NW_OK;
+    NW_NEW(rates, g->base.group.count, "the rates of %d members", g->base.group.count);
+    int count = nw_graph_neighbours(g->how.graph, g->base.group.me, NULL, rates);
+    g->rate = 0;
+    for (int i = 0; i < count; i++) g->rate += rates[i] * g->how.rate;
+    return NW_OK;
+}
+
 nw_status nw_gossip_pairs_make(gossip *g)
 {
     coordinator *c = &g->coordinator;
+    NW_TRY(find_rate(g));
     g->timer = NW_NO_TIMER;
     g->left = g->assigned = g->meeting.partner = c->waiting = -1;
     NW_NEW(g->meeting.sent, g->layout.count, "%d buckets", g->layout.count);

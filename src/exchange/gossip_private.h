@@ -133,6 +133,7 @@ typedef struct gossip {
     counter counter;
 
     int64_t drawn, timer, left; /* timers so far; the one that is set; what is left of it when quiescent, or -1 */
+    double rate;                /* averagings that this member pays for, per gradient */
     double owed;                /* averagings that are due, to be asked for */
     int64_t choices, asked_for; /* neighbours drawn; own averagings completed */
     int64_t round;              /* of matchings */
