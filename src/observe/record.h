@@ -119,7 +119,7 @@
     X(INT, peak_memory_bytes, "memory/peak_bytes", "peak_memory_bytes")      \
     X(INT, bytes_sent, "network/bytes_sent_total", "bytes_sent")             \
     X(REAL, compression_ratio, "compression/ratio", NULL)                    \
-    X(REAL, consensus, "gossip/consensus", NULL)
+    X(REAL, consensus_distance, "gossip/consensus_distance", NULL)
 
 /* A checkpoint was written, and is complete on the disk. is_best: 1 or 0. */
 #define NW_CHECKPOINT_FIELDS(X) \

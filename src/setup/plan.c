@@ -309,7 +309,7 @@ static nw_status plan_group(const nw_train_options *s, const nw_world *w, nw_rep
     o->cluster = w ? w->cluster : NULL;
     o->faults = w ? w->faults : NULL;
     o->exchange = plan_exchange(s, w);
-    nw_plan_gossip(s, o);
+    NW_TRY(nw_plan_gossip(s, o));
     o->norms = plan_norms(s);
     o->recalibrate_batches = s->world.recalibrate_batches;
     o->shared_epochs = is(s->data.epoch_of, "all");

@@ -57,7 +57,7 @@ nw_status nw_plan_check_gossip(const nw_train_options *s)
     return check_momentum(g);
 }
 
-void nw_plan_gossip(const nw_train_options *s, nw_replicas_options *o)
+nw_status nw_plan_gossip(const nw_train_options *s, nw_replicas_options *o)
 {
     const nw_gossip_settings *g = &s->gossip;
     bool by_hand = g->acid_params.count == 2;
@@ -71,6 +71,11 @@ void nw_plan_gossip(const nw_train_options *s, nw_replicas_options *o)
                                              .eta = by_hand ? g->acid_params.at[0] : -1,
                                              .alpha = by_hand ? g->acid_params.at[1] : -1,
                                              .measure_every = g->consensus_every};
+    if (!is(s->world.exchange, "gossip")) return NW_OK;
+    nw_graph *graph;
+    NW_TRY(nw_graph_make(&graph, o->graph, o->world, o->exchange.gossip.seed));
+    nw_graph_free(graph);
+    return NW_OK;
 }
 
 void nw_plan_gossip_say(const nw_train_options *s, FILE *out)

@@ -300,7 +300,7 @@ void nw_run_fill_epoch(run *r, int64_t epoch, const nw_tally *tally, double lr, 
     record->peak_memory_bytes = (int64_t)nw_machine_peak_memory();
     record->virtual_seconds = nw_replicas_virtual_seconds(r->group);
     record->compression_ratio = nw_run_compression_ratio(r);
-    if (r->group->consensus_count > 0) record->consensus = r->group->consensus;
+    if (r->group->consensus_count > 0) record->consensus_distance = r->group->consensus;
     if (r->group->ledger) {
         nw_account sent = nw_ledger_total(r->group->ledger, NW_SENT);
         record->bytes_sent = (int64_t)nw_account_bytes(&sent);

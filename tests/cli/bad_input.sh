@@ -36,7 +36,7 @@ refused 2 "takes one model, not 2" info resnet9 resnet18
 
 # What later versions will do is refused, not ignored.
 refused 2 "^nowait: --remove-ctx-input --remove-ctx-param .* is not part of this version, which has the gradients of backprop" train --model revnet18 --dataset synthetic --remove-ctx-input --remove-ctx-param
-refused 2 "apply-acid true .* is not part of this version" train --dataset synthetic --apply_acid
+refused 2 "apply-acid is for workers that average in pairs" train --dataset synthetic --apply_acid
 
 run 2 env NOWAIT_ISA=avx3 "$NOWAIT" bench train
 err_has "NOWAIT_ISA=avx3 is not an instruction set"
