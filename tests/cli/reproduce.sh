@@ -61,13 +61,15 @@ experiments:
         options: --max-steps={steps} --lr={lr}
     charts:
       - {file: loss, title: "Losses, after some steps", x: steps, y: loss, value: test_loss, times: 2, decimals: 3}
+      - {file: log, title: "The same", x: steps, y: loss, value: test_loss, logarithmic: true}
       - {file: nothing, title: left out, of: none, x: steps, y: loss, value: test_loss}
 END
 run 0 sh -c "cd '$work/own' && '$NOWAIT' reproduce mine --scale tiny --quiet"
 folder=$work/own/runs/reproduce/mine/widths-tiny
 out_has '^loss +steps +2 +4$|^loss +steps +4$'
 loss=$(awk -F '[:,]' '/"test_loss"/ { printf "%.3f", 2 * $2; exit }' "$folder/steps4/seed0/summary.json")
-equal "loss times two" "$(awk '/^here/ { print $NF }' "$folder/table.txt")" "$loss"
+equal "loss times two" "$(awk '/^here/ { print $NF; exit }' "$folder/table.txt")" "$loss"
+awk '/^here/ { last = $NF } END { exit last !~ /^2\.[0-9][0-9]e\+00$/ }' "$folder/table.txt" || complain "no exponents in the table"
 [ -s "$folder/loss.svg" ] && [ ! -e "$folder/nothing.svg" ] || complain "drawings"
 run 3 sh -c "cd '$work/own' && '$NOWAIT' reproduce mine --scale small --dry-run"
 err_has "mine.yaml:[0-9]+: '--max-steps=.steps. --lr=.lr.': there is no value 'lr' at this scale"

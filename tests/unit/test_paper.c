@@ -10,6 +10,7 @@
 
 #include "config/recipe.h"
 #include "experiment/paper.h"
+#include "observe/record.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -224,6 +225,34 @@ TEST(test_published_lines_are_sound)
     each_experiment(is_sound);
 }
 
+/* ---- fields ------------------------------------------------------------------------------------------------------ */
+
+static bool is_field(const char *name, bool in_summary)
+{
+    for (int kind = 0; kind < NW_RECORD_KINDS; kind++) {
+        const nw_record_type *type = nw_record_type_of((nw_record_kind)kind);
+        for (int i = 0; i < type->count; i++) {
+            const char *given = in_summary ? type->fields[i].summary : type->fields[i].name;
+            if ((in_summary || kind == NW_RECORD_EPOCH) && given && strcmp(given, name) == 0) return true;
+        }
+    }
+    return false;
+}
+
+static void has_fields(const nw_experiment *e)
+{
+    for (const nw_yaml *chart = e->charts ? e->charts->first : NULL; chart; chart = chart->next) {
+        const char *value = nw_yaml_find(chart, "value")->text;
+        const nw_yaml *along = nw_yaml_find(chart, "along");
+        bool by_epoch = along || strcmp(nw_yaml_find(chart, "x")->text, "epoch") == 0;
+        if (!is_field(value, !by_epoch)) fail_msg("%s: no record has '%s'", e->name, value);
+        if (along && !is_field(along->text, false)) fail_msg("%s: no record has '%s'", e->name, along->text);
+    }
+}
+
+/* A field that no record has would leave an empty chart. */
+TEST(test_charts_have_fields) { each_experiment(has_fields); }
+
 /* ---- bad files --------------------------------------------------------------------------------------------------- */
 
 static void bad(const char *text, const char *part)
@@ -282,11 +311,8 @@ static int finish(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CASE(test_every_run_is_accepted_by_train),
-        CASE(test_every_recipe_is_in_a_paper),
-        CASE(test_published_numbers),
-        CASE(test_published_lines_are_sound),
-        CASE(test_bad_papers),
+        CASE(test_every_run_is_accepted_by_train), CASE(test_every_recipe_is_in_a_paper), CASE(test_published_numbers),
+        CASE(test_published_lines_are_sound),      CASE(test_charts_have_fields),         CASE(test_bad_papers),
     };
     if (!NW_HAVE_YAML) {
         printf("skipped: this build is without libyaml (libyaml-dev)\n");
