@@ -1,7 +1,8 @@
 /*
  * nowait.h - train convolutional networks on CPUs.
  *
- * The header goes from simple to advanced: status and version, the machine, a network that trains. Everything is
+ * The header goes from simple to advanced: status and version, the machine, a network that trains, and, for programs
+ * that compute gradients themselves, training on several ranks. Everything is
  * thread-compatible: distinct objects may be used from distinct threads, one object from one thread at a time.
  *
  *   nw_net *net;
@@ -157,6 +158,67 @@ NW_API const char *nw_net_precision(const nw_net *net); /* "f32" or "bf16": what
 NW_API const char *nw_net_note(const nw_net *net);      /* why that differs from what was asked, or NULL */
 NW_API int nw_net_threads(const nw_net *net);
 NW_API size_t nw_net_memory(const nw_net *net); /* bytes of the one block: known before the first step */
+
+/* ---- 4. Several ranks, of a program that computes gradients itself ------------------------------------------------ */
+
+/*
+ * N ranks (mpirun -np N PROGRAM; without mpirun one) train one model, by any exchange and codec of 'nowait train' and with
+ * its options. A thread of the library moves messages while the program computes. docs/wrapper.md tells more.
+ *
+ *   nw_peer *peer;
+ *   nw_parameter_info w = {.name = "w", .dims = 1, .shape = {N}};
+ *   nw_peer_create(&peer, &w, 1, "--exchange allreduce --method topk --ratio 0.01 --memory error", true);
+ *   nw_peer_begin(peer, values);                                      all begin with rank 0's values
+ *   for (int i = 0; i < 100; i++) {
+ *       compute_gradient(values, batch(i, nw_peer_rank(peer)), gradient);
+ *       nw_peer_reduce(peer, gradient, NULL);                         now it is the mean over all ranks
+ *       for (int k = 0; k < N; k++) values[k] -= 0.1f * gradient[k];
+ *   }
+ *   nw_peer_finish(peer, values, NULL);
+ *   nw_peer_free(peer);
+ */
+typedef struct nw_peer nw_peer;
+
+/* Joins the other ranks. `tensors` are those of the model, in the order in which they lie in its vectors; their offsets
+ * and counts follow from their shapes. Without a thread messages move in these calls alone, and in nw_peer_turn. */
+NW_API nw_status nw_peer_create(nw_peer **peer, const nw_parameter_info *tensors, int tensor_count, const char *options,
+                                bool threaded);
+/* Leaves them. Where the run has failed, or is not finished, the job ends with it unless all leave within seconds. */
+NW_API void nw_peer_free(nw_peer *peer);
+NW_API int nw_peer_rank(const nw_peer *peer);
+NW_API int nw_peer_size(const nw_peer *peer);
+NW_API const char *nw_peer_note(const nw_peer *peer, int index); /* what the options imply, for people; NULL: no more */
+
+/* Begins a run; values become those of rank 0. A rank that only serves parameters returns when the run is over. */
+NW_API nw_status nw_peer_begin(nw_peer *peer, float *values);
+
+/* A step, in one of three ways, the same in all of a run. Each returns when the next gradient can be computed.
+ *   reduce   gradient in, the mean of all ranks' out, which the program applies: none, allreduce. With --delay 1 the mean
+ *            is that of the step before: *there is false, and the gradient void, in the first; else `there` may be NULL
+ *   update   gradient in, the next values out: the library's --optimizer has updated them; any exchange
+ *   merge    values in that the program's own optimizer has updated, the next values out; any exchange but server */
+NW_API nw_status nw_peer_reduce(nw_peer *peer, float *gradient, bool *there);
+NW_API nw_status nw_peer_update(nw_peer *peer, const float *gradient, float *values);
+NW_API nw_status nw_peer_merge(nw_peer *peer, float *values);
+/* Whether there are no more steps, with --max-steps: then these calls do nothing but return the last values. */
+NW_API bool nw_peer_is_over(const nw_peer *peer);
+
+/* Ends a run when all ranks call it. After update and merge, `vector` are the final values, their mean over all ranks
+ * where these differ; after reduce, the mean that --delay still held back, if *there. Both may be NULL. */
+NW_API nw_status nw_peer_finish(nw_peer *peer, float *vector, bool *there);
+
+/* Between runs, on all ranks: the mean of any vector. In a run: the learning rate of update, on this rank. */
+NW_API nw_status nw_peer_mean(nw_peer *peer, float *vector, size_t count);
+NW_API nw_status nw_peer_set_learning_rate(nw_peer *peer, double rate);
+NW_API nw_status nw_peer_turn(nw_peer *peer); /* without a thread: moves messages, and does not wait */
+
+typedef struct nw_peer_statistics {
+    int64_t gradients; /* of this rank */
+    int64_t updates;   /* of the world, as far as this rank knows */
+    int64_t messages_sent, bytes_sent;
+    double delay; /* mean of updates' gradients, on rank 0: how many updates they missed */
+} nw_peer_statistics;
+NW_API nw_status nw_peer_look(nw_peer *peer, nw_peer_statistics *statistics);
 
 #ifdef __cplusplus
 }

@@ -42,6 +42,7 @@ enum {
     NW_COMMAND_BENCH_EXCHANGE = 1 << 12,
     NW_COMMAND_REPLAY = 1 << 13,
     NW_COMMAND_PLAN = 1 << 14,
+    NW_COMMAND_PEER = 1 << 15, /* no command: a program that computes gradients itself (src/peer) */
     NW_COMMAND_BENCH = NW_COMMAND_BENCH_TRAIN | NW_COMMAND_BENCH_CONV | NW_COMMAND_BENCH_LOADER |
                        NW_COMMAND_BENCH_CODEC | NW_COMMAND_BENCH_EXCHANGE,
     NW_COMMAND_ALL = (1 << 15) - 1,
