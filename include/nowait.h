@@ -178,6 +178,7 @@ NW_API size_t nw_net_memory(const nw_net *net); /* bytes of the one block: known
  *   nw_peer_free(peer);
  */
 typedef struct nw_peer nw_peer;
+typedef enum nw_peer_way { NW_PEER_REDUCE = 1, NW_PEER_UPDATE = 2, NW_PEER_MERGE = 4 } nw_peer_way;
 
 /* Joins the other ranks. `tensors` are those of the model, in the order in which they lie in its vectors; their offsets
  * and counts follow from their shapes. Without a thread messages move in these calls alone, and in nw_peer_turn. */
@@ -187,6 +188,7 @@ NW_API nw_status nw_peer_create(nw_peer **peer, const nw_parameter_info *tensors
 NW_API void nw_peer_free(nw_peer *peer);
 NW_API int nw_peer_rank(const nw_peer *peer);
 NW_API int nw_peer_size(const nw_peer *peer);
+NW_API int nw_peer_ways(const nw_peer *peer);                   /* that its exchange can go: a sum of nw_peer_way */
 NW_API const char *nw_peer_note(const nw_peer *peer, int index); /* what the options imply, for people; NULL: no more */
 
 /* Begins a run; values become those of rank 0. A rank that only serves parameters returns when the run is over. */

@@ -123,6 +123,13 @@ void nw_peer_free(nw_peer *p)
 int nw_peer_rank(const nw_peer *p) { return p->index; }
 int nw_peer_size(const nw_peer *p) { return p->size; }
 
+int nw_peer_ways(const nw_peer *p)
+{
+    const nw_machine *m = p->rank.machine;
+    bool served = m->equal && !m->lockstep;
+    return NW_PEER_UPDATE | (m->equal && m->lockstep ? NW_PEER_REDUCE : 0) | (served ? 0 : NW_PEER_MERGE);
+}
+
 const char *nw_peer_note(const nw_peer *p, int index)
 {
     return index >= 0 && index < nw_settings_notes(p->settings) ? nw_settings_note(p->settings, index) : NULL;
@@ -195,7 +202,7 @@ nw_status nw_peer_begin(nw_peer *p, float *values)
 {
     NW_TRY(nw_peer_check(p));
     NW_FAIL_IF(p->begun, NW_E_ARGUMENT, "a run is under way; end it with nw_peer_finish");
-    p->way = NW_PEER_NONE;
+    p->way = 0;
     p->begun = true;
     NW_TRY(send(p, begin_run, values));
     return nw_peer_wait(p);
@@ -213,18 +220,17 @@ bool nw_peer_is_over(const nw_peer *p)
 /* Whether such steps can be made, and here. */
 static nw_status check_step(nw_peer *p, nw_peer_way way)
 {
-    static const char *const names[] = {"", "nw_peer_reduce", "nw_peer_update", "nw_peer_merge"};
+    static const char *const names[] = {"", "nw_peer_reduce", "nw_peer_update", "", "nw_peer_merge"};
     const nw_machine *m = p->rank.machine;
+    int ways = nw_peer_ways(p);
     NW_TRY(nw_peer_check(p));
     NW_FAIL_IF(!p->begun, NW_E_ARGUMENT, "%s is for a run; begin one with nw_peer_begin", names[way]);
-    NW_FAIL_IF(p->way != NW_PEER_NONE && p->way != way, NW_E_ARGUMENT,
+    NW_FAIL_IF(p->way != 0 && p->way != way, NW_E_ARGUMENT,
                "the steps of this run were made with %s, and %s is something else; keep to one of them", names[p->way],
                names[way]);
-    NW_FAIL_IF(way == NW_PEER_REDUCE && !(m->equal && m->lockstep), NW_E_ARGUMENT,
-               "--exchange %s has no mean of gradients to give; call nw_peer_update%s", m->ops->name,
-               m->equal ? "" : " or nw_peer_merge");
-    NW_FAIL_IF(way == NW_PEER_MERGE && m->equal && !m->lockstep, NW_E_ARGUMENT,
-               "--exchange %s updates parameters where they are served; call nw_peer_update", m->ops->name);
+    NW_FAIL_IF(!(ways & (int)way), NW_E_ARGUMENT, "--exchange %s %s; call nw_peer_update%s", m->ops->name,
+               way == NW_PEER_REDUCE ? "has no mean of gradients to give" : "updates parameters where they are served",
+               ways & NW_PEER_MERGE ? " or nw_peer_merge" : "");
     p->way = way;
     return NW_OK;
 }

@@ -28,9 +28,6 @@
 
 #include <pthread.h>
 
-/* What the steps of a run are; a rank that only serves makes none, and updates. */
-typedef enum nw_peer_way { NW_PEER_NONE, NW_PEER_REDUCE, NW_PEER_UPDATE, NW_PEER_MERGE } nw_peer_way;
-
 #define NW_PEER_ENDLESS (INT64_MAX / 4) /* updates of a run that ends when its programs say so */
 
 typedef nw_status (*nw_peer_errand)(nw_peer *peer, void *argument);
@@ -59,7 +56,7 @@ struct nw_peer {
     int64_t messages, bytes, counted, delays;
     bool joined;
 
-    nw_peer_way way;
+    nw_peer_way way; /* of the steps of this run; 0: there was none yet, or this rank only serves and so updates */
     bool begun; /* and not finished */
     bool threaded, started;
     pthread_t thread;
