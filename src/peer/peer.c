@@ -251,9 +251,9 @@ nw_status nw_peer_reduce(nw_peer *p, float *gradient, bool *there)
 {
     bool delayed = nw_train_options_of(p->settings)->world.delay > 0;
     if (there) *there = false;
-    NW_TRY(check_step(p, NW_PEER_REDUCE));
     NW_FAIL_IF(delayed && !there, NW_E_ARGUMENT,
                "with --delay there is no mean in the first step; ask nw_peer_reduce whether one is there");
+    NW_TRY(check_step(p, NW_PEER_REDUCE));
     if (nw_peer_is_over(p)) return NW_OK;
     memcpy(p->params.gradients, gradient, bytes_of(p));
     NW_TRY(step(p, gradient));

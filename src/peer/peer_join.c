@@ -128,7 +128,11 @@ nw_status nw_peer_make_machine(nw_peer *p)
 nw_status nw_peer_leave(nw_peer *p, void *exit_code)
 {
     int code = *(const int *)exit_code;
-    if (p->driver && p->running) nw_driver_fail(p->driver, NW_E_PEER, "its program left before the end of the run");
+    pthread_mutex_lock(&p->lock);
+    bool early = p->running;
+    p->running = false;
+    pthread_mutex_unlock(&p->lock);
+    if (early) nw_driver_fail(p->driver, NW_E_PEER, "its program left before the end of the run");
     nw_exchange_free(p->rank.machine);
     p->rank.machine = NULL;
     nw_driver_free(p->driver);
