@@ -350,13 +350,14 @@ static int aliases_of(unsigned command, const char *names[NW_OPTIONS_MOST], char
 nw_suggestion nw_option_nearest(const char *wrong, unsigned command)
 {
     const char *names[NW_OPTIONS_MOST];
+    const char *lists = command == NW_COMMAND_PEER ? "docs/wrapper.md tells of all" : "--help lists all";
     char text[8192];
     nw_suggestion own = nw_suggest_option(wrong, names, names_of(command, names), "");
     if (!*own.text) {
         int count = aliases_of(command, names, text, sizeof text);
-        return nw_suggest_option(wrong, names, count, "--help lists all");
+        return nw_suggest_option(wrong, names, count, lists);
     }
-    return nw_suggest_option(wrong, names, names_of(command, names), "--help lists all");
+    return nw_suggest_option(wrong, names, names_of(command, names), lists);
 }
 
 nw_suggestion nw_option_nearest_key(const char *wrong, unsigned command)
