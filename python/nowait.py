@@ -213,8 +213,8 @@ class Peer:
         ways = self.ranks.ways
         self.way = "update" if optimizer is None else "reduce" if "reduce" in ways else "merge"
         if self.way not in ways:
-            raise ValueError("a server updates the parameters itself; give Peer no optimizer, and options of one: "
-                             "--optimizer, --lr, ...")
+            raise ValueError("with this exchange and method the library updates the parameters; give Peer no optimizer, and "
+                             "options of one: --optimizer, --lr, ...")
         self._flat = np.empty(self.ranks.count, np.float32)
         self._gradient = np.empty(self.ranks.count, np.float32)
         if self.rank == 0:

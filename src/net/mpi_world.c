@@ -59,6 +59,7 @@ void nw_mpi_pause(int turns)
 }
 
 bool nw_mpi_available(void) { return true; }
+bool nw_mpi_joined(void) { return nw_mpi_process.started; }
 
 const char *nw_mpi_library(void)
 {
@@ -380,6 +381,7 @@ bool nw_mpi_speaks(void)
 bool nw_mpi_speaks(void) { return nw_mpi_environment_rank() == 0; }
 void nw_mpi_end(int exit_code) { let_first_speak(exit_code); }
 bool nw_mpi_available(void) { return false; }
+bool nw_mpi_joined(void) { return false; }
 const char *nw_mpi_library(void) { return "none: built without MPI (Debian package libopenmpi-dev)"; }
 
 nw_status nw_mpi_missing(void)

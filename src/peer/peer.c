@@ -42,7 +42,7 @@ static nw_status plan(nw_peer *p)
     const nw_train_options *o = nw_train_options_of(p->settings);
     bool served = strcmp(o->world.exchange, "server") == 0;
     NW_TRY(nw_plan_check_exchange(o));
-    NW_TRY(nw_plan_codecs(&o->codec, served, o->update.momentum, (uint64_t)o->all.seed, &p->codecs));
+    NW_TRY(nw_plan_codecs(&o->codec, served, &o->update, (uint64_t)o->all.seed, &p->codecs));
     NW_TRY(nw_plan_optimizer(&o->update, &p->rule));
     NW_FAIL_IF(served && o->all.max_steps == 0, NW_E_ARGUMENT,
                "a server divides a number of updates among workers; say how many, with --max-steps");
@@ -123,11 +123,16 @@ void nw_peer_free(nw_peer *p)
 int nw_peer_rank(const nw_peer *p) { return p->index; }
 int nw_peer_size(const nw_peer *p) { return p->size; }
 
+/* Means of gradients are made where all go in step and stay equal. Momentum that a memory keeps is of gradients, not of
+ * steps; and where momentum travels instead of gradients, the optimizer must know from when on. */
 int nw_peer_ways(const nw_peer *p)
 {
     const nw_machine *m = p->rank.machine;
-    bool served = m->equal && !m->lockstep;
-    return NW_PEER_UPDATE | (m->equal && m->lockstep ? NW_PEER_REDUCE : 0) | (served ? 0 : NW_PEER_MERGE);
+    const char *memory = p->codecs.memory.name ? p->codecs.memory.name : "";
+    bool served = m->equal && !m->lockstep, travels = strcmp(memory, "momentum") == 0;
+    bool means = m->equal && m->lockstep && !travels;
+    bool merges = !served && !travels && strcmp(memory, "dgc") != 0;
+    return NW_PEER_UPDATE | (means ? NW_PEER_REDUCE : 0) | (merges ? NW_PEER_MERGE : 0);
 }
 
 const char *nw_peer_note(const nw_peer *p, int index)
@@ -228,9 +233,11 @@ static nw_status check_step(nw_peer *p, nw_peer_way way)
     NW_FAIL_IF(p->way != 0 && p->way != way, NW_E_ARGUMENT,
                "the steps of this run were made with %s, and %s is something else; keep to one of them", names[p->way],
                names[way]);
-    NW_FAIL_IF(!(ways & (int)way), NW_E_ARGUMENT, "--exchange %s %s; call nw_peer_update%s", m->ops->name,
-               way == NW_PEER_REDUCE ? "has no mean of gradients to give" : "updates parameters where they are served",
-               ways & NW_PEER_MERGE ? " or nw_peer_merge" : "");
+    NW_FAIL_IF(!(ways & (int)way), NW_E_ARGUMENT, "%s is not possible with --exchange %s --method %s; call %s%s",
+               names[way], m->ops->name, nw_train_options_of(p->settings)->codec.method, names[NW_PEER_UPDATE],
+               ways & NW_PEER_MERGE    ? " or nw_peer_merge"
+               : ways & NW_PEER_REDUCE ? " or nw_peer_reduce"
+                                       : "");
     p->way = way;
     return NW_OK;
 }

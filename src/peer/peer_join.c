@@ -91,6 +91,7 @@ nw_status nw_peer_join(nw_peer *p, void *ignored)
     (void)ignored;
     p->size = 1;
     if (nw_mpi_launched()) {
+        NW_FAIL_IF(nw_mpi_joined(), NW_E_UNSUPPORTED, "this process has a peer already, and can have one at a time");
         p->joined = true;
         NW_TRY(nw_mpi_start((int64_t)(options_of(p)->world.timeout * 1e9), &p->index, &p->size));
     }

@@ -97,6 +97,9 @@ static void reduce(const char *options, bool threaded, int delay)
     OK(nw_peer_finish(peer, g, &there));
     REQUIRE(there == (delay > 0));
     REQUIRE(!there || is_mean(g, STEPS - 1));
+    nw_peer *second;
+    REQUIRE(nw_peer_create(&second, tensors, 2, "--exchange allreduce", threaded) == NW_E_UNSUPPORTED && !second);
+    REQUIRE(strstr(nw_error_message(), "one at a time"));
     float mine[3] = {(float)nw_peer_rank(peer), 1, 0}; /* and any vector */
     OK(nw_peer_mean(peer, mine, 3));
     REQUIRE(mine[0] == (float)(nw_peer_size(peer) - 1) / 2 && mine[1] == 1 && mine[2] == 0);

@@ -297,11 +297,22 @@ static void test_calls_out_of_order_are_refused(void **state)
     ok(nw_peer_finish(p, NULL, NULL));
     nw_peer_free(p);
 
+    static const struct {
+        const char *options;
+        int ways;
+    } ways[] = {{"--method dgc", NW_PEER_UPDATE | NW_PEER_REDUCE},
+                {"--method onebit --optimizer adam --freeze-variance 3", NW_PEER_UPDATE},
+                {"--method topk --memory error", NW_PEER_UPDATE | NW_PEER_REDUCE | NW_PEER_MERGE}};
+    for (int i = 0; i < 3; i++) {
+        p = make(ways[i].options, false);
+        assert_int_equal(nw_peer_ways(p), ways[i].ways);
+        nw_peer_free(p);
+    }
     p = make("--exchange server --max-steps 5", false);
     assert_int_equal(nw_peer_ways(p), NW_PEER_UPDATE);
     ok(nw_peer_begin(p, x));
-    refused(nw_peer_reduce(p, g, NULL), NW_E_ARGUMENT, "no mean of gradients to give; call nw_peer_update");
-    refused(nw_peer_merge(p, x), NW_E_ARGUMENT, "served; call nw_peer_update");
+    refused(nw_peer_reduce(p, g, NULL), NW_E_ARGUMENT, "nw_peer_reduce is not possible with --exchange server --method none; call nw_peer_update");
+    refused(nw_peer_merge(p, x), NW_E_ARGUMENT, "nw_peer_merge is not possible with --exchange server");
     ok(nw_peer_update(p, g, x));
     refused(nw_peer_finish(p, x, NULL), NW_E_ARGUMENT, "go on until nw_peer_is_over");
     while (!nw_peer_is_over(p)) ok(nw_peer_update(p, g, x));
