@@ -79,7 +79,7 @@ static nw_status make(nw_peer *p, const nw_parameter_info *tensors, int count, c
     NW_TRY(nw_pool_create(&p->pool, nw_train_options_of(p->settings)->all.threads));
     p->exec.pool = p->pool;
     NW_TRY(nw_isa_select(NW_PRECISION_F32, &p->exec.kernels, NULL));
-    return nw_peer_send(p, nw_peer_join, NULL);
+    return nw_peer_call(p, nw_peer_join, NULL);
 }
 
 nw_status nw_peer_create(nw_peer **out, const nw_parameter_info *tensors, int count, const char *options, bool threaded)
@@ -105,7 +105,7 @@ void nw_peer_free(nw_peer *p)
 {
     if (!p) return;
     int code = p->failure != NW_OK ? nw_status_exit_code(p->failure) : p->begun;
-    nw_peer_send(p, nw_peer_leave, &code);
+    nw_peer_call(p, nw_peer_leave, &code);
     nw_peer_thread_end(p);
     nw_optimizer_free(p->optimizer);
     if (p->optimizer_arena.base) nw_arena_destroy(&p->optimizer_arena);
@@ -140,12 +140,12 @@ const char *nw_peer_note(const nw_peer *p, int index)
     return index >= 0 && index < nw_settings_notes(p->settings) ? nw_settings_note(p->settings, index) : NULL;
 }
 
-/* ---- errands ------------------------------------------------------------------------------------------------------ */
+/* ---- jobs ------------------------------------------------------------------------------------------------------ */
 
 /* A failure that the driver has told the others ends everything. */
-static nw_status send(nw_peer *p, nw_peer_errand errand, void *argument)
+static nw_status call(nw_peer *p, nw_peer_job job, void *argument)
 {
-    nw_status status = nw_peer_send(p, errand, argument);
+    nw_status status = nw_peer_call(p, job, argument);
     if (status == NW_OK) return NW_OK;
     pthread_mutex_lock(&p->lock);
     if (p->failure == NW_OK) {
@@ -209,7 +209,7 @@ nw_status nw_peer_begin(nw_peer *p, float *values)
     NW_FAIL_IF(p->begun, NW_E_ARGUMENT, "a run is under way; end it with nw_peer_finish");
     p->way = 0;
     p->begun = true;
-    NW_TRY(send(p, begin_run, values));
+    NW_TRY(call(p, begin_run, values));
     return nw_peer_wait(p);
 }
 
@@ -303,7 +303,7 @@ nw_status nw_peer_finish(nw_peer *p, float *vector, bool *there)
     p->there = false;
     p->vector = p->way == NW_PEER_REDUCE ? vector : NULL;
     if (!over) NW_TRY(nw_peer_post(p, true));
-    NW_TRY(send(p, end_run, NULL));
+    NW_TRY(call(p, end_run, NULL));
     p->begun = false;
     if (there) *there = p->there;
     if (vector && p->way != NW_PEER_REDUCE) memcpy(vector, p->params.values, bytes_of(p));
@@ -317,7 +317,7 @@ nw_status nw_peer_mean(nw_peer *p, float *vector, size_t count)
     meaning all = {.vector = vector, .count = count};
     NW_TRY(nw_peer_check(p));
     NW_FAIL_IF(p->begun, NW_E_ARGUMENT, "means of vectors are made between runs; call nw_peer_finish before");
-    return send(p, take_mean, &all);
+    return call(p, take_mean, &all);
 }
 
 nw_status nw_peer_set_learning_rate(nw_peer *p, double rate)
@@ -350,5 +350,5 @@ static nw_status look(nw_peer *p, void *statistics)
 nw_status nw_peer_look(nw_peer *p, nw_peer_statistics *statistics)
 {
     NW_TRY(nw_peer_check(p));
-    return nw_peer_send(p, look, statistics);
+    return nw_peer_call(p, look, statistics);
 }

@@ -1,20 +1,20 @@
 /*
  * Folder src/peer: programs that compute gradients themselves, with this library's exchanges and codecs: section 4 of
- * nowait.h. It is what src/train and src/setup are to `nowait train`: it makes a rank of options, and a worker whose
- * passes the program does. May include: base, compute, param, optim, net, channel, exchange, config, setup.
+ * nowait.h. It turns options into a rank, as src/setup and src/train do for `nowait train`, with a worker that leaves its
+ * passes to the program. May include: base, compute, param, optim, net, channel, exchange, config, setup.
  *
  * peer.h - a rank whose gradients a program computes.
  *
- * The stack is as everywhere (net/machine.h): exchange, pipeline (program.c), worker (peer_work.c). A PASS is left pending:
- * the program computes. nw_peer_reduce and its like hand over what it has made, and wait for the next PASS, or the end of
- * the run; the worker has written the program's vector by then, which is its own to write while the program waits.
+ * The stack is that of any rank (net/machine.h): exchange, pipeline (program.c), worker (peer_work.c). The worker leaves a
+ * PASS pending, and the program computes its gradient. nw_peer_reduce, update and merge hand over the result and wait for
+ * the next PASS or the end of the run. While the program waits, the worker may write to the program's vector.
  *
  *   program:  begin ........ computes ........ step ............... computes ........ step
  *   worker:          PASS pending                  done | UPDATE .. PASS pending          done | ...
  *
- * Threads. One thread owns driver, machines, messages, vectors and MPI, from joining the world to leaving it: the
- * library's (peer_thread.c), or, without one, the program's. What the two share is under `lock`. While a pass is pending
- * the program may write the gradient, and nothing else of the rank's.
+ * Threads. One thread, the owner, uses driver, machines, messages, vectors and MPI, from joining the world to leaving it:
+ * the library's own (peer_thread.c), or, without one, the program's. `lock` protects what it shares with the program's
+ * thread. While a pass is pending, the program's thread may write to the gradient, and to nothing else of the rank.
  */
 #ifndef NW_PEER_PEER_H
 #define NW_PEER_PEER_H
@@ -30,7 +30,7 @@
 
 #define NW_PEER_ENDLESS (INT64_MAX / 4) /* updates of a run that ends when its programs say so */
 
-typedef nw_status (*nw_peer_errand)(nw_peer *peer, void *argument);
+typedef nw_status (*nw_peer_job)(nw_peer *peer, void *argument);
 
 struct nw_peer {
     nw_settings *settings;
@@ -63,7 +63,7 @@ struct nw_peer {
     pthread_mutex_t lock;
     pthread_cond_t wake, ready; /* of the library's thread; of the program's */
     /* Under the lock: */
-    nw_peer_errand errand; /* to be done by the owner's thread */
+    nw_peer_job job; /* to be done by the owner */
     void *argument;
     nw_status result;
     bool leaves;    /* the library's thread shall end */
@@ -83,31 +83,30 @@ struct nw_peer {
 /* Starts the library's thread, if there shall be one. */
 nw_status nw_peer_thread_start(nw_peer *peer);
 void nw_peer_thread_end(nw_peer *peer);
-/* Lets the owner's thread do something, between two turns of a run that is under way, and waits for it. */
-nw_status nw_peer_send(nw_peer *peer, nw_peer_errand errand, void *argument);
-/* Hands over what the program has done, and waits until it can compute again or the run is over; with `ends`, until it
- * is. */
+/* Lets the owner do a job, between two turns if a run is under way, and waits for it. */
+nw_status nw_peer_call(nw_peer *peer, nw_peer_job job, void *argument);
+/* The program has done the pending pass or, with `ends`, computes no more: waits as nw_peer_wait does. */
 nw_status nw_peer_post(nw_peer *peer, bool ends);
-/* Waits for the same. */
+/* Waits until a pass is pending, or the run is over or has failed. */
 nw_status nw_peer_wait(nw_peer *peer);
 /* The failure of the run so far. */
 nw_status nw_peer_check(nw_peer *peer);
-/* One turn, by the owner's thread; false: nothing moved. */
+/* One turn of the run, by the owner; false: nothing moved. */
 bool nw_peer_take_turn(nw_peer *peer);
 
 /* ---- peer_work.c ---- */
 
 extern const nw_worker_ops nw_peer_work;
-/* The optimizer, whose options are checked here; it takes memory with its first update. */
+/* Makes the optimizer, which checks its options; its first update allocates its memory. */
 nw_status nw_peer_make_optimizer(nw_peer *peer);
 
-/* ---- peer_join.c: errands ---- */
+/* ---- peer_join.c: jobs ---- */
 
 /* Joins the world, and makes its driver. */
 nw_status nw_peer_join(nw_peer *peer, void *ignored);
-/* An exchange as at the beginning of a run, instead of the one that there was. */
+/* Makes a new exchange, and frees the one before. */
 nw_status nw_peer_make_machine(nw_peer *peer);
-/* `argument`: the exit code that a process would end with. */
+/* Leaves the world; the exit code says whether well (nw_mpi_end). */
 nw_status nw_peer_leave(nw_peer *peer, void *exit_code);
 
 /* ---- program.c ---- */

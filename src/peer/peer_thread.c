@@ -1,10 +1,9 @@
 /*
- * peer_thread.c - who moves messages, and how program and library wait for each other. See peer.h.
+ * peer_thread.c - the library's thread, which moves messages, and how it and the program's thread wait for each other.
  *
- * The library's thread takes turns as long as they move something. While the program computes it looks at the network
- * again after a sleep that grows to a millisecond, and at once when the program hands something over: a look takes some
- * microseconds, so that it takes about a thousandth of a core. While the program waits for it, it looks all the time and
- * gives its core away between two looks, as ranks do that have nothing to do (mpi.h).
+ * The thread calls nw_driver_turn again and again. After a turn in which nothing moved it pauses: while the program
+ * computes, it sleeps for up to a millisecond, so that it needs less than a hundredth of a CPU (bench/wrapper.py), and the
+ * program's next call wakes it; while the program waits, it yields and then sleeps briefly, as idle ranks do (mpi.h).
  */
 #include "peer/peer.h"
 
@@ -19,7 +18,7 @@ static const long SECOND_NS = 1000000000;
 
 /* ---- turns -------------------------------------------------------------------------------------------------------- */
 
-/* Remembers the failure of the owner's thread. */
+/* The run has failed. */
 static void note_failure(nw_peer *p, nw_status status)
 {
     pthread_mutex_lock(&p->lock);
@@ -69,7 +68,7 @@ static void sleep_until_woken(nw_peer *p, long ns)
 static void rest(nw_peer *p, int turns)
 {
     const int yields = 200;
-    if (p->posted || p->errand) return;
+    if (p->posted || p->job) return;
     if (p->size == 1 && p->computing) { /* nobody else can bring anything */
         pthread_cond_wait(&p->wake, &p->lock);
     } else if (p->computing) {
@@ -83,15 +82,15 @@ static void rest(nw_peer *p, int turns)
     }
 }
 
-/* Does the errand that the program waits for; with the lock, but not while it does it. */
-static void do_errand(nw_peer *p)
+/* Does the job that the program waits for; with the lock, but not while it does it. */
+static void do_job(nw_peer *p)
 {
     pthread_mutex_unlock(&p->lock);
-    nw_status status = p->errand(p, p->argument);
+    nw_status status = p->job(p, p->argument);
     pthread_mutex_lock(&p->lock);
     if (status != NW_OK) snprintf(p->message, sizeof p->message, "%s", nw_error_message());
     p->result = status;
-    p->errand = NULL;
+    p->job = NULL;
     pthread_cond_broadcast(&p->ready);
 }
 
@@ -101,8 +100,8 @@ static void *own(void *argument)
     int idle = 0;
     pthread_mutex_lock(&p->lock);
     while (!p->leaves) {
-        if (p->errand) {
-            do_errand(p);
+        if (p->job) {
+            do_job(p);
         } else if (p->running) {
             pthread_mutex_unlock(&p->lock);
             idle = nw_peer_take_turn(p) ? 0 : idle + 1;
@@ -148,14 +147,14 @@ void nw_peer_thread_end(nw_peer *p)
 
 /* ---- the program's side ------------------------------------------------------------------------------------------- */
 
-nw_status nw_peer_send(nw_peer *p, nw_peer_errand errand, void *argument)
+nw_status nw_peer_call(nw_peer *p, nw_peer_job job, void *argument)
 {
-    if (!p->started) return errand(p, argument);
+    if (!p->started) return job(p, argument);
     pthread_mutex_lock(&p->lock);
-    p->errand = errand;
+    p->job = job;
     p->argument = argument;
     pthread_cond_signal(&p->wake);
-    while (p->errand) pthread_cond_wait(&p->ready, &p->lock);
+    while (p->job) pthread_cond_wait(&p->ready, &p->lock);
     nw_status status = p->result;
     pthread_mutex_unlock(&p->lock);
     return status == NW_OK ? NW_OK : NW_FAIL(status, "%s", p->message);

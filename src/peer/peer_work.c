@@ -5,13 +5,13 @@
  *   update   the library's optimizer: values -= rule(scale * gradient)
  *   merge    the gradient is a step that the program's optimizer made: values -= scale * gradient
  *
- * What moves with the values (an update's `also`) is moved by the same difference. Called by the owner's thread.
+ * An update's second vector (`also`) is changed by the same difference as the values. Called by the owner.
  */
 #include "peer/peer.h"
 
 static size_t floats_of(const nw_peer *p) { return p->params.learned.floats; }
 
-/* The program computes at a copy, since exchanges may move the values meanwhile. */
+/* The program computes with a copy, because the exchange may change the values meanwhile. */
 static nw_status do_pass(nw_peer *p, nw_task *task)
 {
     task->clock = p->gradients;
@@ -93,8 +93,8 @@ static nw_status update(nw_peer *p, const nw_task *task)
     return NW_OK;
 }
 
-/* A pass that had no gradient, of a program that computes no more, changes nothing, unless others' gradients are in it
- * as well. */
+/* A pass without a gradient, of a program that computes no more, changes nothing. Where all replicas are equal, the update
+ * has the gradients of others. */
 static nw_status do_task(void *worker, nw_task *task, nw_announce *announce)
 {
     nw_peer *p = worker;

@@ -1,15 +1,15 @@
 /*
- * program.c - the pipeline of a rank whose program computes gradients: a gradient is one pass. It stands between exchange
- * and driver as exchange/passes.c does, and is about how a run ends where nobody knows beforehand how long it is: each
- * program says so itself, with a pass that ends without a gradient.
+ * program.c - the pipeline of a rank whose program computes gradients: a gradient is one pass. Like exchange/passes.c it
+ * stands between exchange and driver. Its own part is the end of a run whose length only the programs know: each ends its
+ * last pass without a gradient (nw_task.ends).
  *
- *   in lockstep   all programs say so at the same count: the exchange is told that this gradient will not be complete
- *   else, and the number of updates is known: the run is stopped for all
- *   else          ranks go on exchanging until all programs have said so:
- *                     FINISHED   member -> 0   its program computes no more; its gradient is held back
- *                     ALL        0 -> member   this is true of everybody
- *                 Then the exchange is told to stop, and gradients that it still asks for are done at once; the worker
- *                 knows that there is nothing in them.
+ *   in lockstep        all programs do so at the same count: the exchange hears that this gradient is not complete
+ *   else, with a       the first that does so stops the run for all
+ *   number of updates
+ *   else               ranks go on exchanging until all programs have done so:
+ *                          FINISHED   member -> 0   its program computes no more; its last gradient is not reported yet
+ *                          ALL        0 -> member   this is true of all members
+ *                      Then the exchange hears STOP, and the gradients that it still requests are done at once, empty.
  */
 #include "peer/peer.h"
 
@@ -31,7 +31,7 @@ typedef struct program {
     int finished; /* member 0: programs */
 } program;
 
-/* ---- what the exchange hears and asks for ------------------------------------------------------------------------- */
+/* ---- the exchange ------------------------------------------------------------------------- */
 
 static nw_task pass_of(const program *p)
 {
@@ -152,7 +152,6 @@ static bool is_quiescent(const nw_machine *m)
     return !p->asked && p->exchange->ops->quiescent(p->exchange);
 }
 
-/* Nobody is late whose program still computes: what the exchange lacks is what counts. */
 static void waits(const nw_machine *m, nw_wait *wait)
 {
     const program *p = (const program *)m;
