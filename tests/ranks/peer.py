@@ -2,11 +2,12 @@
 """peer.py - a PyTorch loop over several ranks, and the same trajectory in plain Python.
 
   mpirun -np N peer.py run FOLDER [--way update] OPTIONS...     each rank leaves its weights in FOLDER
-  peer.py check FOLDER N CASE                                    computes what they must be: in one process, rank after rank
+  peer.py check FOLDER...                                        computes what they must be: in one process, rank after rank
 
-CASE says which plain loop: dense, delayed, topk (as in `CASES`). Gradients are made by the same code in both, on one
+A FOLDER's name begins with that of a plain loop in CASES, and ends with the number of ranks: topk-gather-2. Gradients are made by the same code in both, on one
 thread, so that weights agree bit for bit. peer_python.sh runs it.
 """
+import os
 import pathlib
 import sys
 
@@ -43,7 +44,7 @@ def weights(model):
 def run(folder, options):
     import nowait
 
-    rank = int(__import__("os").environ.get("OMPI_COMM_WORLD_RANK", __import__("os").environ.get("PMI_RANK", "0")))
+    rank = int(os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK", "0")))
     model, optimizer = make(rank)
     update = options[:2] == ["--way", "update"]
     peer = nowait.Peer(model, None if update else optimizer, options[2:] if update else options)
@@ -89,8 +90,9 @@ def topk(vectors, memories):
 CASES = {"dense": (exact, 0), "delayed": (exact, 1), "topk": (topk, 0), "update": (exact, 0)}
 
 
-def check(folder, ranks, case):
-    encode, delay = CASES[case]
+def check(folder):
+    case, *_, ranks = folder.name.split("-")
+    ranks, (encode, delay) = int(ranks), CASES[case]
     model, optimizer = make()
     parameters = list(model.parameters())
     memories = [[np.zeros(p.shape, np.float32) for p in parameters] for _ in range(ranks)]
@@ -108,9 +110,9 @@ def check(folder, ranks, case):
                 p.grad = torch.from_numpy(mean)
             optimizer.step()
     for rank in range(ranks):
-        theirs, plain = np.load(pathlib.Path(folder) / f"{rank}.npy"), weights(model)
+        theirs, plain = np.load(folder / f"{rank}.npy"), weights(model)
         worst = np.abs(theirs - plain).max()
-        print(f"rank {rank} differs by {worst:.3g} from plain Python")
+        print(f"{folder.name}: rank {rank} differs by {worst:.3g} from plain Python")
         assert np.isfinite(worst) and worst <= (1e-5 if case == "update" else 0), case
         assert np.abs(plain - weights(make()[0])).max() > 0.1
 
@@ -118,4 +120,5 @@ def check(folder, ranks, case):
 if sys.argv[1] == "run":
     run(sys.argv[2], sys.argv[3:])
 else:
-    check(sys.argv[2], int(sys.argv[3]), sys.argv[4])
+    for folder in sys.argv[2:]:
+        check(pathlib.Path(folder))

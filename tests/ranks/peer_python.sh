@@ -8,20 +8,19 @@ export PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1
 
 # loop RANKS CASE OPTIONS...
 loop() {
-    n=$1 case=$2
+    n=$1 folder=$work/loops/$2-$1
     shift 2
-    rm -rf "$work/weights"
-    mkdir "$work/weights"
-    run 0 timeout 120 mpirun -np "$n" $python "$here/peer.py" run "$work/weights" "$@"
+    mkdir -p "$folder"
+    run 0 timeout 120 mpirun -np "$n" $python "$here/peer.py" run "$folder" "$@"
     out_has "^$n ranks: 40 gradients"
-    run 0 $python "$here/peer.py" check "$work/weights" "$n" "$case"
-    cat "$work/out"
 }
 loop 3 dense --exchange allreduce
 loop 2 delayed --exchange allreduce --delay 1
 loop 3 topk --exchange allreduce --method topk --ratio 0.05 --memory error
-loop 2 topk --exchange allreduce --method topk --ratio 0.05 --memory error --collective gather
+loop 2 topk-gather --exchange allreduce --method topk --ratio 0.05 --memory error --collective gather
 loop 2 update --way update --exchange allreduce --lr 0.05 --momentum 0.9 --weight-decay 1e-3
+run 0 $python "$here/peer.py" check "$work"/loops/*
+cat "$work/out"
 
 run 0 timeout 120 mpirun -np 2 $python "$here/../../examples/train.py" --exchange allreduce --method qsgd
 out_has "^2 ranks, 9[0-9][.0-9]* % right"
