@@ -212,8 +212,9 @@ NW_API nw_status nw_peer_set_learning_rate(nw_peer *peer, double rate);    /* of
 
 typedef struct nw_peer_statistics {
     int64_t gradients, updates; /* of this rank; of the world, as far as this rank knows */
+    int64_t averagings;         /* gossip: pairs that this rank was one of */
     int64_t messages_sent, bytes_sent;
-    double delay; /* on rank 0: how many updates a gradient missed, on average */
+    double delay; /* on rank 0: how many updates (of gossip: averagings) a gradient missed, on average */
 } nw_peer_statistics;
 NW_API nw_status nw_peer_look(nw_peer *peer, nw_peer_statistics *statistics);
 

@@ -40,8 +40,8 @@ class _Tensor(ctypes.Structure):
 
 
 class Statistics(ctypes.Structure):
-    _fields_ = [("gradients", ctypes.c_int64), ("updates", ctypes.c_int64), ("messages_sent", ctypes.c_int64),
-                ("bytes_sent", ctypes.c_int64), ("delay", ctypes.c_double)]
+    _fields_ = [("gradients", ctypes.c_int64), ("updates", ctypes.c_int64), ("averagings", ctypes.c_int64),
+                ("messages_sent", ctypes.c_int64), ("bytes_sent", ctypes.c_int64), ("delay", ctypes.c_double)]
 
 
 def _load():

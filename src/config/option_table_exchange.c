@@ -101,6 +101,8 @@ const nw_option nw_option_more_rows[] = {
      "apply-acid: its constants; default: those of the graph"},
     {"consensus-every", NULL, 0, INT64, "N", "0", NW_AT(gossip.consensus_every), 0, 9e15, RUNS, NW_TOPIC_EXCHANGE, NW_OPTION_LIVE,
      "gossip: measure the consensus distance so often; 0: 8 times an epoch"},
+    {"log-averagings", NULL, 0, TEXT, "DIR", "", NW_AT(gossip.log_averagings), 0, 0, NW_COMMAND_PEER, NW_TOPIC_EXCHANGE,
+     NW_OPTION_LIVE, "gossip: each rank writes to DIR what it does with its parameters, a line each"},
     {"bn-sync", NULL, 0, CHOICE, "local|average|recalibrate", "average", RUNS_ONLY(world.bn_sync, 0, 0, EXCHANGE),
      "batch norm in evaluation: rank 0's statistics, their mean, or measured anew"},
     {"recalibrate-batches", NULL, 0, INT, "N", "16", RUNS_ONLY(world.recalibrate_batches, 1, 1 << 20, EXCHANGE),
@@ -349,15 +351,12 @@ static int aliases_of(unsigned command, const char *names[NW_OPTIONS_MOST], char
 
 nw_suggestion nw_option_nearest(const char *wrong, unsigned command)
 {
-    const char *names[NW_OPTIONS_MOST];
     const char *lists = command == NW_COMMAND_PEER ? "docs/wrapper.md tells of all" : "--help lists all";
+    const char *names[NW_OPTIONS_MOST] = {0};
     char text[8192];
-    nw_suggestion own = nw_suggest_option(wrong, names, names_of(command, names), "");
-    if (!*own.text) {
-        int count = aliases_of(command, names, text, sizeof text);
-        return nw_suggest_option(wrong, names, count, lists);
-    }
-    return nw_suggest_option(wrong, names, names_of(command, names), lists);
+    int count = names_of(command, names);
+    if (!*nw_suggest_option(wrong, names, count, "").text) count = aliases_of(command, names, text, sizeof text);
+    return nw_suggest_option(wrong, names, count, lists);
 }
 
 nw_suggestion nw_option_nearest_key(const char *wrong, unsigned command)

@@ -195,6 +195,7 @@ typedef struct nw_gossip_settings {
     bool apply_acid, deterministic_coms, deterministic_neighbor;
     nw_number_list acid_params; /* eta, alpha; empty: of the graph */
     int64_t consensus_every;    /* updates; 0: some in an epoch */
+    const char *log_averagings; /* of a program: a folder; "": none */
 } nw_gossip_settings;
 
 /* What travels between them; bench exchange has these too. */

@@ -112,6 +112,8 @@ void nw_peer_free(nw_peer *p)
     if (p->arena.base) nw_arena_destroy(&p->arena);
     nw_pool_free(p->pool);
     nw_assign_free(&p->assignment);
+    nw_graph_free(p->gossip.graph);
+    free(p->averaged.with);
     nw_plan_codecs_free(&p->codecs);
     nw_params_free(&p->params);
     nw_settings_free(&p->settings);
@@ -180,6 +182,7 @@ static nw_status begin_run(nw_peer *p, void *values)
     NW_TRY(nw_peer_make_machine(p));
     p->ends = p->posted = p->computing = p->empty = false;
     p->gradients = 0;
+    nw_peer_log_begin(p);
     nw_status status = nw_driver_begin(p->driver, &p->rank, &p->go);
     p->running = status == NW_OK;
     return status;
@@ -190,6 +193,7 @@ static nw_status end_run(nw_peer *p, void *ignored)
 {
     meaning all = {.vector = p->params.values, .count = p->rank.machine->equal ? 0 : floats_of(p)};
     (void)ignored;
+    NW_TRY(nw_peer_log_flush(p));
     if (all.count > 0) return take_mean(p, &all);
     NW_AUTOFREE int64_t *counts = NULL;
     NW_NEW(counts, p->size, "the counts of %d ranks", p->size);
@@ -340,6 +344,7 @@ static nw_status look(nw_peer *p, void *statistics)
 {
     *(nw_peer_statistics *)statistics =
         (nw_peer_statistics){.gradients = p->gradients,
+                             .averagings = p->averaged.exchanges,
                              .updates = p->rank.machine ? p->rank.machine->updates : 0,
                              .messages_sent = p->messages,
                              .bytes_sent = p->bytes,

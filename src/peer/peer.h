@@ -1,7 +1,8 @@
 /*
  * Folder src/peer: programs that compute gradients themselves, with this library's exchanges and codecs: section 4 of
  * nowait.h. It turns options into a rank, as src/setup and src/train do for `nowait train`, with a worker that leaves its
- * passes to the program. May include: base, compute, param, optim, net, channel, exchange, config, setup.
+ * passes to the program. May include: base, compute, param, optim, net, topology, channel, exchange, config,
+ * setup.
  *
  * peer.h - a rank whose gradients a program computes.
  *
@@ -27,6 +28,7 @@
 #include "optim/optimizer.h"
 
 #include <pthread.h>
+#include <stdio.h>
 
 #define NW_PEER_ENDLESS (INT64_MAX / 4) /* updates of a run that ends when its programs say so */
 
@@ -41,6 +43,9 @@ struct nw_peer {
     float *seen;      /* the values that the program computes with */
     nw_assign_options codecs;
     nw_assignment assignment;
+    nw_gossip_options gossip; /* with graph and counts, of gossip alone */
+    nw_gossip_counts averaged;
+    FILE *log; /* of them; NULL: none */
     nw_travel travel;
     nw_optimizer_options rule;
     nw_optimizer *optimizer;
@@ -108,6 +113,14 @@ nw_status nw_peer_join(nw_peer *peer, void *ignored);
 nw_status nw_peer_make_machine(nw_peer *peer);
 /* Leaves the world; the exit code says whether well (nw_mpi_end). */
 nw_status nw_peer_leave(nw_peer *peer, void *exit_code);
+
+/* ---- peer_log.c ---- */
+
+nw_status nw_peer_log_open(nw_peer *peer);
+void nw_peer_log_begin(const nw_peer *peer); /* of a run */
+void nw_peer_log_say(const nw_peer *peer, const char *what);
+nw_status nw_peer_log_flush(const nw_peer *peer);
+void nw_peer_log_note(void *peer, const nw_gossip_note *note);
 
 /* ---- program.c ---- */
 

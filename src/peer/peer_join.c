@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "net/mpi.h"
 #include "setup/plan.h"
+#include "setup/plan_gossip.h"
 
 #include <stdio.h>
 
@@ -86,6 +87,20 @@ static nw_status make_driver(nw_peer *p)
     return p->size > 1 ? nw_mpi_create(&p->driver, &o) : nw_local_create(&p->driver, &o);
 }
 
+/* Who may average with whom. */
+static nw_status make_graph(nw_peer *p)
+{
+    const char *name;
+    double chi1 = 0, chi2 = 0;
+    if (strcmp(options_of(p)->world.exchange, "gossip") != 0) return nw_peer_log_open(p); /* which refuses */
+    p->gossip = nw_plan_averaging(options_of(p), &name);
+    NW_TRY(nw_graph_make(&p->gossip.graph, name, p->size, p->gossip.seed));
+    NW_NEW(p->averaged.with, p->size, "the averagings of a rank");
+    p->gossip.counts = &p->averaged;
+    NW_TRY(nw_gossip_constants(&p->gossip, &chi1, &chi2));
+    return nw_peer_log_open(p);
+}
+
 nw_status nw_peer_join(nw_peer *p, void *ignored)
 {
     (void)ignored;
@@ -98,6 +113,7 @@ nw_status nw_peer_join(nw_peer *p, void *ignored)
     NW_TRY(check_world(p));
     NW_NEW(p->ranks, p->size, "a list of %d ranks", p->size);
     for (int i = 0; i < p->size; i++) p->ranks[i] = (uint16_t)i;
+    NW_TRY(make_graph(p));
     NW_TRY(make_driver(p));
     NW_TRY(compare(p));
     return nw_peer_make_machine(p);
@@ -114,6 +130,7 @@ nw_status nw_peer_make_machine(nw_peer *p)
     e.accumulation = 1;
     e.pool = p->pool;
     e.travel = &p->travel;
+    e.gossip = p->gossip;
     e.memory = p->codecs.memory;
     nw_assign_fill(&p->assignment, &p->codecs, &e.layout);
     nw_exchange_free(p->rank.machine);
@@ -138,6 +155,8 @@ nw_status nw_peer_leave(nw_peer *p, void *exit_code)
     p->rank.machine = NULL;
     nw_driver_free(p->driver);
     p->driver = NULL;
+    if (p->log) fclose(p->log); /* of a run that was not finished */
+    p->log = NULL;
     if (p->joined) nw_mpi_end(code);
     p->joined = false;
     return NW_OK;

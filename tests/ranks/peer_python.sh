@@ -19,6 +19,9 @@ loop 2 delayed --exchange allreduce --delay 1
 loop 3 topk --exchange allreduce --method topk --ratio 0.05 --memory error
 loop 2 topk-gather --exchange allreduce --method topk --ratio 0.05 --memory error --collective gather
 loop 2 update --way update --exchange allreduce --lr 0.05 --momentum 0.9 --weight-decay 1e-3
+gossip="--exchange gossip --rate-com 2 --log-averagings $work/loops"
+loop 3 gossip $gossip/gossip-3
+loop 3 acid $gossip/acid-3 --apply-acid --graph-topology cycle
 run 0 $python "$here/peer.py" check "$work"/loops/*
 cat "$work/out"
 

@@ -181,6 +181,32 @@ static void test_steps_of_the_programs_optimizer_are_merged(void **state)
     }
 }
 
+/* Alone, gossip has nobody to average with: steps are as they were. */
+static void test_gossip_alone_is_the_programs_own_optimizer(void **state)
+{
+    (void)state;
+    static const char *const options[] = {"--exchange gossip", "--exchange gossip --apply-acid --max-steps 4"};
+    for (int k = 0; k < 4; k++) {
+        nw_peer *p = make(options[k / 2], k % 2);
+        float x[N], step[N], want[N];
+        assert_int_equal(nw_peer_ways(p), NW_PEER_UPDATE | NW_PEER_MERGE);
+        fill(x, 3);
+        memcpy(want, x, sizeof x);
+        ok(nw_peer_begin(p, x));
+        refused(nw_peer_reduce(p, step, NULL), NW_E_ARGUMENT, "call nw_peer_update or nw_peer_merge");
+        for (int s = 0; s < 4; s++) {
+            fill(step, s);
+            for (int i = 0; i < N; i++) x[i] -= step[i], want[i] -= step[i];
+            ok(nw_peer_merge(p, x));
+            assert_true(same(x, want));
+        }
+        assert_int_equal(nw_peer_is_over(p), k / 2);
+        ok(nw_peer_finish(p, x, NULL));
+        assert_true(same(x, want));
+        nw_peer_free(p);
+    }
+}
+
 /* ---- the end of a run ---- */
 
 static void test_a_run_of_so_many_steps_is_over_then(void **state)
@@ -250,6 +276,11 @@ static void test_what_makes_no_sense_is_refused(void **state)
     refuse("--method topk --ratio-warm-up 4", NW_E_ARGUMENT, "with --max-batches");
     refuse("--method topk --codec-for b.*=none", NW_E_ARGUMENT, "b.*");
     refuse("--clip-norm 1 --clip-value 1", NW_E_ARGUMENT, "clip");
+    refuse("--exchange gossip --method topk", NW_E_ARGUMENT, "gossip");
+    refuse("--apply-acid", NW_E_ARGUMENT, "add --exchange gossip");
+    refuse("--exchange gossip --graph-topology cube", NW_E_UNKNOWN, "cube");
+    refuse("--log-averagings logs", NW_E_ARGUMENT, "add --exchange gossip");
+    refuse("--exchange gossip --consensus-every 5", NW_E_ARGUMENT, "there is no option --consensus-every");
     refuse("--threads 0", NW_E_ARGUMENT, "--threads");
 }
 
@@ -425,6 +456,7 @@ int main(void)
         cmocka_unit_test(test_what_a_codec_keeps_back_is_delivered),
         cmocka_unit_test(test_the_optimizer_of_the_library_updates),
         cmocka_unit_test(test_steps_of_the_programs_optimizer_are_merged),
+        cmocka_unit_test(test_gossip_alone_is_the_programs_own_optimizer),
         cmocka_unit_test(test_a_run_of_so_many_steps_is_over_then),
         cmocka_unit_test(test_a_peer_can_be_left_at_any_time),
         cmocka_unit_test(test_what_makes_no_sense_is_refused),
