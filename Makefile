@@ -58,7 +58,7 @@ test-aarch64:
 test-mpich: setup
 	@scripts/setup mpich
 	@cmake --preset mpich --log-level=WARNING
-	@cmake --build --preset mpich -j $(JOBS) --target nowait gossip_ranks pipeline_ranks
+	@cmake --build --preset mpich -j $(JOBS) --target nowait gossip_ranks pipeline_ranks peer_ranks example_peer
 	@mkdir -p build-mpich/bin && printf '#!/bin/sh\nexec mpirun.mpich "$$@"\n' >build-mpich/bin/mpirun
 	@chmod +x build-mpich/bin/mpirun
 	@cd build-mpich && PATH="$$PWD/bin:$$PATH" $(CTEST) -L 'ranks|fault'

@@ -1,7 +1,8 @@
 /*
  * nowait.h - train convolutional networks on CPUs.
  *
- * The header goes from simple to advanced: status and version, the machine, a network that trains. Everything is
+ * The header goes from simple to advanced: status and version, the machine, a network that trains, and, for programs
+ * that compute gradients themselves, training on several ranks. Everything is
  * thread-compatible: distinct objects may be used from distinct threads, one object from one thread at a time.
  *
  *   nw_net *net;
@@ -157,6 +158,65 @@ NW_API const char *nw_net_precision(const nw_net *net); /* "f32" or "bf16": what
 NW_API const char *nw_net_note(const nw_net *net);      /* why that differs from what was asked, or NULL */
 NW_API int nw_net_threads(const nw_net *net);
 NW_API size_t nw_net_memory(const nw_net *net); /* bytes of the one block: known before the first step */
+
+/* ---- 4. Several ranks, for a program that computes gradients itself ------------------------------------------------ */
+
+/*
+ * N ranks (mpirun -np N PROGRAM; without mpirun one) train one model, with the exchanges, codecs and options of 'nowait
+ * train'. A thread of the library moves messages while the program computes. docs/wrapper.md has the details.
+ *
+ *   nw_peer *peer;
+ *   nw_parameter_info w = {.name = "w", .dims = 1, .shape = {N}};
+ *   nw_peer_create(&peer, &w, 1, "--exchange allreduce --method topk --ratio 0.01 --memory error", true);
+ *   nw_peer_begin(peer, values);                                      all begin with rank 0's values
+ *   for (int i = 0; i < 100; i++) {
+ *       compute_gradient(values, batch(i, nw_peer_rank(peer)), gradient);
+ *       nw_peer_reduce(peer, gradient, NULL);                         now it is the mean over all ranks
+ *       for (int k = 0; k < N; k++) values[k] -= 0.1f * gradient[k];
+ *   }
+ *   nw_peer_finish(peer, NULL, NULL);
+ *   nw_peer_free(peer);
+ */
+typedef struct nw_peer nw_peer;
+typedef enum nw_peer_way { NW_PEER_REDUCE = 1, NW_PEER_UPDATE = 2, NW_PEER_MERGE = 4 } nw_peer_way;
+
+/* Joins the other ranks. `tensors` are those of the model, in the order in which they lie in its vectors; offsets and
+ * counts follow from their shapes. Without a thread messages move only during these calls, and nw_peer_turn. */
+NW_API nw_status nw_peer_create(nw_peer **peer, const nw_parameter_info *tensors, int tensor_count, const char *options,
+                                bool threaded);
+/* Leaves them. If the run failed or is not finished, this ends the job, unless all ranks leave within seconds. */
+NW_API void nw_peer_free(nw_peer *peer);
+NW_API int nw_peer_rank(const nw_peer *peer);
+NW_API int nw_peer_size(const nw_peer *peer);
+NW_API int nw_peer_ways(const nw_peer *peer); /* that its exchange allows, see below: a sum of nw_peer_way */
+NW_API const char *nw_peer_note(const nw_peer *peer, int index); /* what the options imply, for people; NULL: no more */
+
+/* Begins a run; values become those of rank 0. On a rank that only serves parameters it returns when the run is over. */
+NW_API nw_status nw_peer_begin(nw_peer *peer, float *values);
+/* A step, in one of three ways, the same in the whole run. Returns when the next gradient can be computed.
+ *   reduce   gradient in, mean of all ranks' gradients out, for the program to apply: none, allreduce. With --delay 1 it
+ *            is the mean of the step before: in the first step *there is false, and the gradient void
+ *   update   gradient in, next values out, updated by the library's --optimizer: any exchange
+ *   merge    values in, updated by the program's own optimizer, next values out: any exchange but server */
+NW_API nw_status nw_peer_reduce(nw_peer *peer, float *gradient, bool *there);
+NW_API nw_status nw_peer_update(nw_peer *peer, const float *gradient, float *values);
+NW_API nw_status nw_peer_merge(nw_peer *peer, float *values);
+NW_API bool nw_peer_is_over(const nw_peer *peer); /* no more steps, after --max-steps: these calls then do nothing */
+/* Ends a run; all ranks call it. After update and merge, `vector` is the model, the mean over all ranks if theirs differ;
+ * after reduce it is the mean that --delay still held back, if *there. Both may be NULL. */
+NW_API nw_status nw_peer_finish(nw_peer *peer, float *vector, bool *there);
+
+NW_API nw_status nw_peer_turn(nw_peer *peer);               /* without a thread: moves messages, does not wait */
+NW_API nw_status nw_peer_mean(nw_peer *peer, float *vector, size_t count); /* between runs, on all ranks: any vector */
+NW_API nw_status nw_peer_set_learning_rate(nw_peer *peer, double rate);    /* of update, on this rank */
+
+typedef struct nw_peer_statistics {
+    int64_t gradients, updates; /* of this rank; of the world, as far as this rank knows */
+    int64_t averagings;         /* gossip: pairs that this rank was one of */
+    int64_t messages_sent, bytes_sent;
+    double delay; /* on rank 0: how many updates (of gossip: averagings) a gradient missed, on average */
+} nw_peer_statistics;
+NW_API nw_status nw_peer_look(nw_peer *peer, nw_peer_statistics *statistics);
 
 #ifdef __cplusplus
 }

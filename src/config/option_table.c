@@ -15,6 +15,7 @@
 #define DATA  NW_COMMAND_DATA
 #define JOBS  NW_COMMAND_LAUNCH
 #define ALL   NW_COMMAND_ALL
+#define PEER  NW_COMMAND_PEER
 
 #define FLAG    NW_OPTION_FLAG
 #define SWITCH  NW_OPTION_SWITCH
@@ -208,40 +209,40 @@ const nw_option nw_option_rows[] = {
 
     /* the update */
     {"optimizer", "opt-name optimizer-name", 0, CHOICE, "sgd|lars|adam|apam|apam-paper|dgc-sgd", "sgd",
-     AT(update.optimizer), 0, 0, RUNS, IN(OPTIMIZER), MAIN, "the update rule"},
-    {"lr", "alpha learning-rate", 0, NUMBER, "X", "0.1", AT(update.lr), 0, 1e6, RUNS, IN(OPTIMIZER), MAIN,
+     AT(update.optimizer), 0, 0, RUNS | PEER, IN(OPTIMIZER), MAIN, "the update rule"},
+    {"lr", "alpha learning-rate", 0, NUMBER, "X", "0.1", AT(update.lr), 0, 1e6, RUNS | PEER, IN(OPTIMIZER), MAIN,
      "learning rate, before any scaling"},
-    {"momentum", NULL, 0, NUMBER, "M", "0.9", AT(update.momentum), 0, 0.999999, RUNS, IN(OPTIMIZER), MAIN,
+    {"momentum", NULL, 0, NUMBER, "M", "0.9", AT(update.momentum), 0, 0.999999, RUNS | PEER, IN(OPTIMIZER), MAIN,
      "momentum of sgd and lars"},
-    {"dampening", NULL, 0, NUMBER, "D", "0", AT(update.dampening), 0, 1, RUNS, IN(OPTIMIZER), LIVE,
+    {"dampening", NULL, 0, NUMBER, "D", "0", AT(update.dampening), 0, 1, RUNS | PEER, IN(OPTIMIZER), LIVE,
      "dampening of the momentum of sgd and lars"},
-    {"nesterov", NULL, 0, FLAG, NULL, "false", AT(update.nesterov), 0, 0, RUNS, IN(OPTIMIZER), MAIN,
+    {"nesterov", NULL, 0, FLAG, NULL, "false", AT(update.nesterov), 0, 0, RUNS | PEER, IN(OPTIMIZER), MAIN,
      "Nesterov momentum in sgd and lars"},
-    {"beta1", NULL, 0, NUMBER, "B", "0.9", AT(update.beta1), 0, 0.999999999, RUNS, IN(OPTIMIZER), LIVE,
+    {"beta1", NULL, 0, NUMBER, "B", "0.9", AT(update.beta1), 0, 0.999999999, RUNS | PEER, IN(OPTIMIZER), LIVE,
      "adam, apam: decay of the mean gradient"},
-    {"beta2", NULL, 0, NUMBER, "B", "0.999", AT(update.beta2), 0, 0.999999999, RUNS, IN(OPTIMIZER), LIVE,
+    {"beta2", NULL, 0, NUMBER, "B", "0.999", AT(update.beta2), 0, 0.999999999, RUNS | PEER, IN(OPTIMIZER), LIVE,
      "adam, apam: decay of the mean square"},
-    {"eps", NULL, 0, NUMBER, "E", "1e-8", AT(update.eps), 0, 1, RUNS, IN(OPTIMIZER), LIVE,
+    {"eps", NULL, 0, NUMBER, "E", "1e-8", AT(update.eps), 0, 1, RUNS | PEER, IN(OPTIMIZER), LIVE,
      "adam, apam: added to the denominator"},
-    {"amsgrad", "use-amsgrad", 0, SWITCH, NULL, "auto", AT(update.amsgrad), 0, 0, RUNS, IN(OPTIMIZER), LIVE,
+    {"amsgrad", "use-amsgrad", 0, SWITCH, NULL, "auto", AT(update.amsgrad), 0, 0, RUNS | PEER, IN(OPTIMIZER), LIVE,
      "adam, apam: use the largest mean square so far; auto: apam only"},
-    {"freeze-variance", NULL, 0, INT64, "N", "0", AT(update.freeze_variance), 0, 1e15, RUNS, IN(OPTIMIZER), LIVE,
+    {"freeze-variance", NULL, 0, INT64, "N", "0", AT(update.freeze_variance), 0, 1e15, RUNS | PEER, IN(OPTIMIZER), LIVE,
      "adam with --method onebit: keep the mean square after N updates; 0: never"},
-    {"weight-decay", "wd", 0, NUMBER, "W", "5e-4", AT(update.weight_decay), 0, 1e6, RUNS, IN(OPTIMIZER), MAIN,
+    {"weight-decay", "wd", 0, NUMBER, "W", "5e-4", AT(update.weight_decay), 0, 1e6, RUNS | PEER, IN(OPTIMIZER), MAIN,
      "W times the weight is added to the gradient"},
-    {"decay-filter", NULL, 0, CHOICE, "all|no-norm-bias|no-1d|no-norm", "all", AT(update.decay_filter), 0, 0, RUNS,
+    {"decay-filter", NULL, 0, CHOICE, "all|no-norm-bias|no-1d|no-norm", "all", AT(update.decay_filter), 0, 0, RUNS | PEER,
      IN(OPTIMIZER), LIVE, "what decays: all, or not norms and biases, not 1-d ones, not norms"},
-    {"clip-norm", NULL, 0, NUMBER, "X", "0", AT(update.clip_norm), 0, 1e30, RUNS, IN(OPTIMIZER), LIVE,
+    {"clip-norm", NULL, 0, NUMBER, "X", "0", AT(update.clip_norm), 0, 1e30, RUNS | PEER, IN(OPTIMIZER), LIVE,
      "scale the gradient down to this L2 norm; 0: never"},
-    {"clip-value", NULL, 0, NUMBER, "X", "0", AT(update.clip_value), 0, 1e30, RUNS, IN(OPTIMIZER), LIVE,
+    {"clip-value", NULL, 0, NUMBER, "X", "0", AT(update.clip_value), 0, 1e30, RUNS | PEER, IN(OPTIMIZER), LIVE,
      "clip each element of the gradient to +-X; 0: never"},
-    {"lars-trust", NULL, 0, NUMBER, "X", "0.02", AT(update.lars_trust), 0, 1e6, RUNS, IN(OPTIMIZER), LIVE,
+    {"lars-trust", NULL, 0, NUMBER, "X", "0.02", AT(update.lars_trust), 0, 1e6, RUNS | PEER, IN(OPTIMIZER), LIVE,
      "lars: trust coefficient"},
-    {"lars-eps", NULL, 0, NUMBER, "E", "1e-8", AT(update.lars_eps), 0, 1, RUNS, IN(OPTIMIZER), LIVE,
+    {"lars-eps", NULL, 0, NUMBER, "E", "1e-8", AT(update.lars_eps), 0, 1, RUNS | PEER, IN(OPTIMIZER), LIVE,
      "lars: added to the denominator"},
-    {"lars-clip", NULL, 0, FLAG, NULL, "true", AT(update.lars_clip), 0, 0, RUNS, IN(OPTIMIZER), LIVE,
+    {"lars-clip", NULL, 0, FLAG, NULL, "true", AT(update.lars_clip), 0, 0, RUNS | PEER, IN(OPTIMIZER), LIVE,
      "lars: a tensor's rate never exceeds the learning rate"},
-    {"box", NULL, 0, NUMBERS, "LEAST,MOST", "", AT(update.box), -1e30, 1e30, RUNS, IN(OPTIMIZER), LIVE,
+    {"box", NULL, 0, NUMBERS, "LEAST,MOST", "", AT(update.box), -1e30, 1e30, RUNS | PEER, IN(OPTIMIZER), LIVE,
      "apam-paper: keep every weight between these two"},
     {"accumulation-steps", "accumulate-steps num-batches-per-step", 0, INT, "K", "1", AT(update.accumulation_steps), 1,
      1 << 20, RUNS, IN(OPTIMIZER), LIVE, "batches whose gradients are summed for one update"},
@@ -361,6 +362,15 @@ const nw_option nw_option_rows[] = {
      LIVE, "of gradient that travel together, at least"},
     {"svg", NULL, 0, TEXT, "FILE", "", BESIDE(plan.svg), 0, 0, NW_COMMAND_PLAN, IN(MEASURE), MAIN,
      "draw the map of winners"},
+
+    /* programs that compute gradients themselves; what is not said here they have in common with training */
+    {"seed", NULL, 0, INT64, "N", "0", AT(all.seed), 0, 9e18, PEER, IN(EXCHANGE), MAIN, "seed of all random numbers"},
+    {"threads", NULL, 0, INT, "T", "1", AT(all.threads), 1, 4096, PEER, IN(EXCHANGE), MAIN,
+     "that encode, decode and update"},
+    {"max-steps", NULL, 0, INT64, "N", "0", AT(all.max_steps), 0, 9e15, PEER, IN(EXCHANGE), MAIN,
+     "the run is over after N updates of the world; 0: when all programs say so"},
+    {"max-batches", NULL, 0, INT, "N", "0", AT(training.max_batches), 0, 1 << 30, PEER, IN(EXCHANGE), LIVE,
+     "gradients of an epoch, for --ratio-warm-up"},
 
     /* jobs of several ranks */
     {"ranks", "np", 'n', INT, "N", "1", BESIDE(launch.ranks), 1, 1 << 20, JOBS, IN(LAUNCH), MAIN,

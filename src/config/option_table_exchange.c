@@ -16,11 +16,15 @@
 
 #define LATER(topic) NW_NO_FIELD, 0, 1e18, RUNS, NW_TOPIC_##topic, NW_OPTION_LATER
 #define IGNORED      NW_NO_FIELD, -1e18, 1e18, RUNS, NW_TOPIC_ELSEWHERE, NW_OPTION_IGNORED
+/* ACTS and SERVES: also in programs that compute gradients themselves. */
 #define ACTS(field, low, high, topic) \
+    NW_AT(field), low, high, RUNS | NW_COMMAND_BENCH_EXCHANGE | NW_COMMAND_PEER, NW_TOPIC_##topic, NW_OPTION_LIVE
+#define SERVES(field, low, high) NW_AT(field), low, high, RUNS | NW_COMMAND_PEER, NW_TOPIC_SERVER, NW_OPTION_LIVE
+#define RUNS_ONLY(field, low, high, topic) \
     NW_AT(field), low, high, RUNS | NW_COMMAND_BENCH_EXCHANGE, NW_TOPIC_##topic, NW_OPTION_LIVE
 #define TRAINS(field, low, high) NW_AT(field), low, high, RUNS, NW_TOPIC_SERVER, NW_OPTION_LIVE
 
-#define MEETS(field, low, high) NW_AT(field), low, high, RUNS, NW_TOPIC_EXCHANGE, NW_OPTION_LIVE
+#define MEETS(field, low, high) NW_AT(field), low, high, RUNS | NW_COMMAND_PEER, NW_TOPIC_EXCHANGE, NW_OPTION_LIVE
 
 #define FLAG    NW_OPTION_FLAG
 #define INT     NW_OPTION_INT
@@ -59,13 +63,13 @@ const nw_option nw_option_more_rows[] = {
      "how replicas agree; none is for one replica"},
     {"world-size", NULL, 'w', INT, "N", "1", ACTS(world.world_size, 1, 1024, EXCHANGE),
      "expected number of ranks; a launcher or --virtual creates them"},
-    {"virtual", NULL, 0, INT, "N", "0", ACTS(world.virtual_ranks, 0, 1024, EXCHANGE),
+    {"virtual", NULL, 0, INT, "N", "0", RUNS_ONLY(world.virtual_ranks, 0, 1024, EXCHANGE),
      "simulate N ranks in this process"},
-    {"cluster", NULL, 0, TEXT, "FILE|NAME", "", ACTS(world.cluster, 0, 0, EXCHANGE),
+    {"cluster", NULL, 0, TEXT, "FILE|NAME", "", RUNS_ONLY(world.cluster, 0, 0, EXCHANGE),
      "speeds and links of simulated ranks: a file, ideal, 1g, 10g, 100g"},
-    {"faults", NULL, 0, TEXT, "FILE|NAME", "", ACTS(world.faults, 0, 0, EXCHANGE),
+    {"faults", NULL, 0, TEXT, "FILE|NAME", "", RUNS_ONLY(world.faults, 0, 0, EXCHANGE),
      "a file of faults to inject, and when"},
-    {"calibrate", NULL, 0, TEXT, "FILE.yaml", "", ACTS(world.calibrate, 0, 0, EXCHANGE),
+    {"calibrate", NULL, 0, TEXT, "FILE.yaml", "", RUNS_ONLY(world.calibrate, 0, 0, EXCHANGE),
      "measure this machine, write a cluster file and stop"},
     {"delay", NULL, 0, INT, "N", "0", ACTS(world.delay, 0, 1, EXCHANGE),
      "allreduce: apply gradients N steps late, to overlap the exchange"},
@@ -73,13 +77,13 @@ const nw_option nw_option_more_rows[] = {
      "gradients travel in buckets of at least N bytes"},
     {"timeout", NULL, 0, NUMBER, "SECONDS", "300", ACTS(world.timeout, 0, 1e9, EXCHANGE),
      "a rank that waits longer fails and names whom it waited for; 0: never"},
-    {"compare-every", NULL, 0, INT64, "N", "100", ACTS(world.compare_every, 0, 9e15, EXCHANGE),
+    {"compare-every", NULL, 0, INT64, "N", "100", RUNS_ONLY(world.compare_every, 0, 9e15, EXCHANGE),
      "check every N steps that replicas are equal; 0: never"},
-    {"trace", NULL, 0, FLAG, NULL, "false", ACTS(world.trace, 0, 0, EXCHANGE),
+    {"trace", NULL, 0, FLAG, NULL, "false", RUNS_ONLY(world.trace, 0, 0, EXCHANGE),
      "write trace.json: what every rank did when"},
-    {"trace-events", NULL, 0, INT64, "N", "65536", ACTS(world.trace_events, 64, 1 << 24, EXCHANGE),
+    {"trace-events", NULL, 0, INT64, "N", "65536", RUNS_ONLY(world.trace_events, 64, 1 << 24, EXCHANGE),
      "events per rank in trace.json, at most"},
-    {"record-events", "record-schedule", 0, FLAG, NULL, "true", ACTS(world.record_events, 0, 0, EXCHANGE),
+    {"record-events", "record-schedule", 0, FLAG, NULL, "true", RUNS_ONLY(world.record_events, 0, 0, EXCHANGE),
      "several ranks: write event-log/, so that 'nowait replay' can repeat the run"},
     {"graph-topology", NULL, 0, TEXT, "NAME|FILE", "complete", MEETS(gossip.graph_topology, 0, 0),
      "gossip: complete, cycle, exponential, torus, star, random-regular, a file"},
@@ -95,33 +99,35 @@ const nw_option nw_option_more_rows[] = {
      "gossip: continuous momentum (A2CiD2)"},
     {"acid-params", NULL, 0, NUMBERS, "ETA,ALPHA", "", MEETS(gossip.acid_params, 0, 1e6),
      "apply-acid: its constants; default: those of the graph"},
-    {"consensus-every", NULL, 0, INT64, "N", "0", MEETS(gossip.consensus_every, 0, 9e15),
+    {"consensus-every", NULL, 0, INT64, "N", "0", NW_AT(gossip.consensus_every), 0, 9e15, RUNS, NW_TOPIC_EXCHANGE, NW_OPTION_LIVE,
      "gossip: measure the consensus distance so often; 0: 8 times an epoch"},
-    {"bn-sync", NULL, 0, CHOICE, "local|average|recalibrate", "average", ACTS(world.bn_sync, 0, 0, EXCHANGE),
+    {"log-averagings", NULL, 0, TEXT, "DIR", "", NW_AT(gossip.log_averagings), 0, 0, NW_COMMAND_PEER, NW_TOPIC_EXCHANGE,
+     NW_OPTION_LIVE, "gossip: each rank writes to DIR what it does with its parameters, a line each"},
+    {"bn-sync", NULL, 0, CHOICE, "local|average|recalibrate", "average", RUNS_ONLY(world.bn_sync, 0, 0, EXCHANGE),
      "batch norm in evaluation: rank 0's statistics, their mean, or measured anew"},
-    {"recalibrate-batches", NULL, 0, INT, "N", "16", ACTS(world.recalibrate_batches, 1, 1 << 20, EXCHANGE),
+    {"recalibrate-batches", NULL, 0, INT, "N", "16", RUNS_ONLY(world.recalibrate_batches, 1, 1 << 20, EXCHANGE),
      "bn-sync recalibrate: batches per rank"},
 
     /* servers, and delays */
-    {"communication", NULL, 0, CHOICE, "sync|async", "sync", TRAINS(server.communication, 0, 0),
+    {"communication", NULL, 0, CHOICE, "sync|async", "sync", SERVES(server.communication, 0, 0),
      "server: an update takes a gradient of every worker (sync) or of any (async)"},
-    {"servers", NULL, 0, INT, "S", "1", TRAINS(server.servers, 1, 1024),
+    {"servers", NULL, 0, INT, "S", "1", SERVES(server.servers, 1, 1024),
      "number of servers; each owns a range of the parameters"},
-    {"server-computes", NULL, 0, FLAG, NULL, "false", TRAINS(server.server_computes, 0, 0),
+    {"server-computes", NULL, 0, FLAG, NULL, "false", SERVES(server.server_computes, 0, 0),
      "servers compute gradients too, when they have nothing to apply"},
     {"global-batch", NULL, 0, FLAG, NULL, "false", TRAINS(server.global_batch, 0, 0),
      "synchronous server: --batch-size is the total over all workers"},
-    {"in-flight", NULL, 0, INT, "N", "0", TRAINS(server.in_flight, 0, 8),
+    {"in-flight", NULL, 0, INT, "N", "0", SERVES(server.in_flight, 0, 8),
      "server: gradients in flight per worker; 0: 2, or 1 if synchronous"},
-    {"server-memory", NULL, 0, INT64, "BYTES", "4294967296", TRAINS(server.server_memory, 1, 1e15),
+    {"server-memory", NULL, 0, INT64, "BYTES", "4294967296", SERVES(server.server_memory, 1, 1e15),
      "bytes of gradients that a server holds at most; then workers wait for credits"},
-    {"max-staleness", NULL, 0, INT64, "N", "-1", TRAINS(server.max_staleness, -1, 1e15),
+    {"max-staleness", NULL, 0, INT64, "N", "-1", SERVES(server.max_staleness, -1, 1e15),
      "server: updates that a gradient may miss; -1: any number"},
-    {"staleness", NULL, 0, CHOICE, "wait|drop|weight", "wait", TRAINS(server.staleness, 0, 0),
+    {"staleness", NULL, 0, CHOICE, "wait|drop|weight", "wait", SERVES(server.staleness, 0, 0),
      "server: what happens to gradients that would miss more"},
-    {"server-correction", NULL, 0, CHOICE, "none|inverse|dc-asgd", "none", TRAINS(server.server_correction, 0, 0),
+    {"server-correction", NULL, 0, CHOICE, "none|inverse|dc-asgd", "none", SERVES(server.server_correction, 0, 0),
      "server: how gradients are corrected for their delay"},
-    {"dc-lambda", NULL, 0, NUMBER, "X", "0.04", TRAINS(server.dc_lambda, 0, 1e9),
+    {"dc-lambda", NULL, 0, NUMBER, "X", "0.04", SERVES(server.dc_lambda, 0, 1e9),
      "dc-asgd: strength of the compensation"},
     {"server-threads", "master-num-threads", 0, INT, "N", "0", TRAINS(server.server_threads, 0, 1024),
      "threads of ranks that only serve; 0: as --threads"},
@@ -345,14 +351,12 @@ static int aliases_of(unsigned command, const char *names[NW_OPTIONS_MOST], char
 
 nw_suggestion nw_option_nearest(const char *wrong, unsigned command)
 {
-    const char *names[NW_OPTIONS_MOST];
+    const char *lists = command == NW_COMMAND_PEER ? "docs/wrapper.md tells of all" : "--help lists all";
+    const char *names[NW_OPTIONS_MOST] = {0};
     char text[8192];
-    nw_suggestion own = nw_suggest_option(wrong, names, names_of(command, names), "");
-    if (!*own.text) {
-        int count = aliases_of(command, names, text, sizeof text);
-        return nw_suggest_option(wrong, names, count, "--help lists all");
-    }
-    return nw_suggest_option(wrong, names, names_of(command, names), "--help lists all");
+    int count = names_of(command, names);
+    if (!*nw_suggest_option(wrong, names, count, "").text) count = aliases_of(command, names, text, sizeof text);
+    return nw_suggest_option(wrong, names, count, lists);
 }
 
 nw_suggestion nw_option_nearest_key(const char *wrong, unsigned command)

@@ -42,6 +42,7 @@ enum {
     NW_COMMAND_BENCH_EXCHANGE = 1 << 12,
     NW_COMMAND_REPLAY = 1 << 13,
     NW_COMMAND_PLAN = 1 << 14,
+    NW_COMMAND_PEER = 1 << 15, /* no command: a program that computes gradients itself (src/peer) */
     NW_COMMAND_BENCH = NW_COMMAND_BENCH_TRAIN | NW_COMMAND_BENCH_CONV | NW_COMMAND_BENCH_LOADER |
                        NW_COMMAND_BENCH_CODEC | NW_COMMAND_BENCH_EXCHANGE,
     NW_COMMAND_ALL = (1 << 15) - 1,
@@ -194,6 +195,7 @@ typedef struct nw_gossip_settings {
     bool apply_acid, deterministic_coms, deterministic_neighbor;
     nw_number_list acid_params; /* eta, alpha; empty: of the graph */
     int64_t consensus_every;    /* updates; 0: some in an epoch */
+    const char *log_averagings; /* of a program: a folder; "": none */
 } nw_gossip_settings;
 
 /* What travels between them; bench exchange has these too. */

@@ -431,6 +431,10 @@ static nw_status note_algorithm(nw_settings *s)
 nw_status nw_settings_finish(nw_settings *s)
 {
     if (s->command & NW_COMMAND_BENCH_EXCHANGE) return nw_settings_finish_codec(s);
+    if (s->command & NW_COMMAND_PEER) {
+        NW_TRY(nw_settings_finish_codec(s));
+        return note_ignored(s);
+    }
     if (!(s->command & (NW_COMMAND_TRAIN | NW_COMMAND_SWEEP | NW_COMMAND_REPRODUCE))) return NW_OK;
     NW_TRY(take_meaning(s));
     NW_TRY(scale_to_epochs(s));

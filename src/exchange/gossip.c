@@ -19,6 +19,7 @@
 #include "exchange/gossip_private.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -269,6 +270,20 @@ static nw_status check(const nw_exchange_options *o)
                "%g averagings per gradient: there can be 0 to a million", how->rate);
     NW_FAIL_IF(how->acid && !(how->eta >= 0 && how->alpha >= 0), NW_E_ARGUMENT,
                "continuous momentum with eta %g and alpha %g: neither can be less than 0", how->eta, how->alpha);
+    return NW_OK;
+}
+
+nw_status nw_gossip_constants(nw_gossip_options *g, double *chi1, double *chi2)
+{
+    nw_status known = NW_OK;
+    if (g->rate > 0) known = nw_graph_constants(g->graph, g->rate, chi1, chi2);
+    if (known != NW_OK) *chi1 = *chi2 = (double)NAN; /* a build without LAPACK; without momentum, so be it */
+    if (!g->acid || g->eta >= 0) return NW_OK;
+    NW_TRY(known);
+    NW_FAIL_IF(g->rate <= 0, NW_E_ARGUMENT,
+               "continuous momentum without averagings has no constants; give a --rate-com above 0, or --acid-params");
+    g->eta = 1 / (2 * sqrt(*chi1 * *chi2));
+    g->alpha = 0.5 * sqrt(*chi1 / *chi2);
     return NW_OK;
 }
 

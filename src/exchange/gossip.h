@@ -52,4 +52,8 @@ typedef struct nw_gossip_options {
     nw_gossip_tap tap;
 } nw_gossip_options;
 
+/* The constants of the graph at this rate (topology.h), if that is above 0; and those of continuous momentum that follow
+ * from them, where eta is less than 0. */
+nw_status nw_gossip_constants(nw_gossip_options *options, double *chi1, double *chi2);
+
 #endif

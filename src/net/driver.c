@@ -199,6 +199,7 @@ bool nw_rank_next(nw_driver *d, nw_rank *r)
     memmove(r->queue, r->queue + 1, (size_t)r->queued * sizeof r->queue[0]);
     r->busy = true;
     r->final = SIZE_MAX;
+    r->task.pending = r->task.ends = false;
     if (r->task.kind == NW_TASK_PASS) r->step = r->task.number + 1;
     nw_recorder_begins(d->options.recorder, r->index, r->task.kind);
     return true;
@@ -211,7 +212,9 @@ nw_status nw_rank_do(nw_rank *r, nw_announce *announce)
     r->task.copy = copy && (r->task.adds || !r->task.completes);
     nw_status status = r->work->run(r->worker, &r->task, announce);
     r->task.copy = copy; /* others may move the values from now on */
-    return status;
+    NW_TRY(status);
+    NW_FAIL_IF(r->task.pending, NW_E_UNSUPPORTED, "a task is left to a program, whose time this world does not share");
+    return NW_OK;
 }
 
 nw_status nw_rank_done(nw_driver *d, nw_rank *r, int64_t now_ns)
@@ -341,17 +344,47 @@ static nw_status tell_failure(nw_driver *d, nw_status status)
     return NW_FAIL(status, "%s", reason);
 }
 
-nw_status nw_driver_run(nw_driver *d, nw_rank *ranks, const nw_go *go)
+static void note_begin(nw_driver *d, nw_rank *ranks)
 {
-    nw_recorder *recorder = d->options.recorder;
     d->ranks = ranks;
     d->stopping = d->pauses = false;
     for (int i = 0; i < d->count; i++)
-        nw_recorder_run(recorder, ranks[i].index, ranks[i].machine->updates, ranks[i].sequence);
+        nw_recorder_run(d->options.recorder, ranks[i].index, ranks[i].machine->updates, ranks[i].sequence);
+}
+
+static void note_quiescent(nw_driver *d)
+{
+    for (int i = 0; i < d->count; i++)
+        nw_recorder_quiescent(d->options.recorder, d->ranks[i].index, d->ranks[i].machine->updates);
+}
+
+nw_status nw_driver_run(nw_driver *d, nw_rank *ranks, const nw_go *go)
+{
+    note_begin(d, ranks);
     nw_status status = d->ops->run(d, go);
-    for (int i = 0; i < d->count && status == NW_OK; i++)
-        nw_recorder_quiescent(recorder, ranks[i].index, ranks[i].machine->updates);
+    if (status == NW_OK) note_quiescent(d);
     return tell_failure(d, status);
+}
+
+nw_status nw_driver_begin(nw_driver *d, nw_rank *ranks, const nw_go *go)
+{
+    NW_FAIL_IF(!d->ops->begin, NW_E_UNSUPPORTED, "a %s world has a time of its own, and cannot go in turns",
+               d->ops->name);
+    note_begin(d, ranks);
+    return tell_failure(d, d->ops->begin(d, go));
+}
+
+nw_status nw_driver_turn(nw_driver *d, nw_turn *turn)
+{
+    nw_status status = d->ops->turn(d, turn);
+    if (status == NW_OK && *turn == NW_TURN_OVER) note_quiescent(d);
+    return tell_failure(d, status);
+}
+
+void nw_driver_finish(nw_rank *r, bool ends)
+{
+    r->task.ends = ends;
+    r->task.pending = false;
 }
 
 /* ---- between runs ------------------------------------------------------------------------------------------------ */

@@ -58,9 +58,14 @@ typedef struct nw_driver_options {
     void *context;
 } nw_driver_options;
 
+/* What a turn of a run did: nothing, something, or it was the last. */
+typedef enum nw_turn { NW_TURN_IDLE, NW_TURN_MOVED, NW_TURN_OVER } nw_turn;
+
 typedef struct nw_driver_ops {
     const char *name;
     nw_status (*run)(nw_driver *driver, const nw_go *go);
+    nw_status (*begin)(nw_driver *driver, const nw_go *go); /* both NULL if the time is not real */
+    nw_status (*turn)(nw_driver *driver, nw_turn *turn);
     /* Between runs: sends a few bytes to a rank; receives the next bytes of a rank, which must be exactly that many;
      * waits until all are sent. NULL where all ranks are in this process. */
     nw_status (*say)(nw_driver *driver, int to, const void *data, size_t bytes);
@@ -98,6 +103,13 @@ struct nw_driver {
 /* Runs the local ranks (`count` of them) until all are quiescent. Before the next run all ranks must synchronise
  * (nw_driver_allgather); otherwise a rank that is still in this run could receive messages of the next. */
 nw_status nw_driver_run(nw_driver *driver, nw_rank *ranks, const nw_go *go);
+
+/* The same in turns, in real time only: a worker may leave a task pending (task.h), and the caller may do something else
+ * between two turns. A turn does what can be done without waiting. If one fails, the run has ended. */
+nw_status nw_driver_begin(nw_driver *driver, nw_rank *ranks, const nw_go *go);
+nw_status nw_driver_turn(nw_driver *driver, nw_turn *turn);
+/* The task that the rank's worker left pending is done; `ends`: of a pass, there was no batch any more. */
+void nw_driver_finish(nw_rank *rank, bool ends);
 
 /* Every rank contributes `bytes`, at most NW_SHARE_MOST; all get the bytes of all ranks, in the order of ranks (zeros
  * for dropped ones of other processes). `mine` has those of the local ranks. To be called between runs only, as the

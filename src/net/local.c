@@ -44,26 +44,50 @@ static nw_status do_task(nw_driver *d, nw_rank *r)
     int64_t end = nw_now_ns();
     nw_span span = r->task.kind == NW_TASK_PASS ? NW_SPAN_COMPUTE : NW_SPAN_UPDATE;
     if (hooks->span) hooks->span(hooks->context, 0, span, begin, end, r->step);
-    return check_actions(d, nw_rank_done(d, r, own_now(d)));
+    return NW_OK;
 }
 
-static nw_status local_run(nw_driver *d, const nw_go *go)
+static nw_status local_begin(nw_driver *d, const nw_go *go)
+{
+    own_now(d);
+    ((local_driver *)d)->clock.own_ns = d->ranks->elapsed_ns; /* what lay between two runs does not count */
+    return tell_machine(d, (nw_event){.kind = NW_EVENT_GO, .go = go});
+}
+
+static nw_status local_turn(nw_driver *d, nw_turn *turn)
 {
     nw_rank *r = d->ranks;
-    own_now(d);
-    ((local_driver *)d)->clock.own_ns = r->elapsed_ns; /* what lay between two runs does not count */
-    NW_TRY(tell_machine(d, (nw_event){.kind = NW_EVENT_GO, .go = go}));
-    while (nw_rank_next(d, r)) {
-        NW_TRY(do_task(d, r));
+    bool begins = nw_rank_next(d, r), was_pending = r->busy && !begins;
+    *turn = NW_TURN_MOVED;
+    if (begins) NW_TRY(do_task(d, r));
+    if (r->busy && r->task.pending) {
+        if (was_pending) *turn = NW_TURN_IDLE;
+        return NW_OK;
+    }
+    if (r->busy) {
+        NW_TRY(check_actions(d, nw_rank_done(d, r, own_now(d))));
         if (nw_driver_shall_stop(d)) NW_TRY(tell_machine(d, (nw_event){.kind = NW_EVENT_STOP}));
+        return NW_OK;
     }
     NW_FAIL_IF(!nw_rank_is_quiescent(r), NW_E_INTERNAL, "%s waits for another rank, but there is only one",
                r->machine->ops->name);
     r->elapsed_ns = own_now(d);
+    *turn = NW_TURN_OVER;
     return NW_OK;
 }
 
-static const nw_driver_ops ops = {.name = "local", .run = local_run, .now = now};
+static nw_status local_run(nw_driver *d, const nw_go *go)
+{
+    NW_TRY(local_begin(d, go));
+    for (nw_turn turn = NW_TURN_MOVED; turn != NW_TURN_OVER;) {
+        NW_TRY(local_turn(d, &turn));
+        NW_FAIL_IF(turn == NW_TURN_IDLE, NW_E_INTERNAL, "a task is pending, and nobody is there to do it");
+    }
+    return NW_OK;
+}
+
+static const nw_driver_ops ops = {
+    .name = "local", .run = local_run, .begin = local_begin, .turn = local_turn, .now = now};
 
 nw_status nw_local_create(nw_driver **out, const nw_driver_options *options)
 {

@@ -442,42 +442,94 @@ static nw_status do_task(mpi_driver *m)
     nw_status status = r->work->run(r->worker, &r->task, &m->announce);
     hook(m, span, begin);
     NW_TRY(status);
-    NW_TRY(m->failure);
+    return m->failure;
+}
+
+/* What can be done without looking at the network; false: nothing, for now. */
+static nw_status go_on(mpi_driver *m, bool *moved)
+{
+    nw_rank *r = m->rank;
+    NW_TRY(ring(m));
+    if (nw_driver_shall_stop(&m->base)) NW_TRY(tell_machine(m, (nw_event){.kind = NW_EVENT_STOP}));
+    *moved = nw_rank_next(&m->base, r);
+    if (*moved) NW_TRY(do_task(m));
+    if (!r->busy || r->task.pending) return NW_OK;
+    *moved = true;
     m->idle = own_now(m);
     NW_TRY(nw_rank_done(&m->base, r, m->idle));
     return post_all(m);
 }
 
-static nw_status run_rank(mpi_driver *m, const nw_go *go)
+static bool is_over(const mpi_driver *m) { return nw_rank_is_quiescent(m->rank) && m->send_count == 0; }
+
+static nw_status begin_rank(mpi_driver *m, const nw_go *go)
 {
     nw_message *message;
     NW_TRY(m->failure);
     NW_TRY(tell_machine(
         m, (nw_event){.kind = NW_EVENT_GO, .go = go})); /* before what others, who began earlier, have sent */
     while ((message = mail_take(&m->early))) NW_TRY(give_to_machine(m, message));
+    return NW_OK;
+}
+
+static nw_status run_rank(mpi_driver *m)
+{
     for (;;) {
-        NW_TRY(ring(m));
-        if (nw_driver_shall_stop(&m->base)) NW_TRY(tell_machine(m, (nw_event){.kind = NW_EVENT_STOP}));
-        if (nw_rank_next(&m->base, m->rank))
-            NW_TRY(do_task(m));
-        else if (nw_rank_is_quiescent(m->rank) && m->send_count == 0)
-            return NW_OK;
-        else
-            NW_TRY(wait_for_news(m));
+        bool moved;
+        NW_TRY(go_on(m, &moved));
+        NW_FAIL_IF(m->rank->busy, NW_E_INTERNAL, "a task is pending, and nobody is there to do it");
+        if (moved) continue;
+        if (is_over(m)) return NW_OK;
+        NW_TRY(wait_for_news(m));
     }
 }
 
-static nw_status mpi_run(nw_driver *d, const nw_go *go)
+static nw_status end_run(mpi_driver *m, nw_status status)
+{
+    m->rank->elapsed_ns = own_now(m);
+    m->rank = NULL;
+    return status;
+}
+
+static nw_status mpi_begin(nw_driver *d, const nw_go *go)
 {
     mpi_driver *m = (mpi_driver *)d;
     m->rank = d->ranks;
     own_now(m);
     m->clock.own_ns = m->idle = m->rank->elapsed_ns; /* what lay between two runs does not count */
     memset(m->spoke, 0, (size_t)d->size * sizeof *m->spoke);
-    nw_status status = run_rank(m, go);
-    m->rank->elapsed_ns = own_now(m);
-    m->rank = NULL;
-    return status;
+    nw_status status = begin_rank(m, go);
+    return status == NW_OK ? NW_OK : end_run(m, status);
+}
+
+static nw_status mpi_run(nw_driver *d, const nw_go *go)
+{
+    NW_TRY(mpi_begin(d, go));
+    return end_run((mpi_driver *)d, run_rank((mpi_driver *)d));
+}
+
+static nw_status take_turn(mpi_driver *m, nw_turn *turn)
+{
+    bool arrived, moved;
+    int64_t now = own_now(m), limit = m->base.options.timeout_ns;
+    NW_TRY(progress(m, &arrived));
+    NW_TRY(go_on(m, &moved));
+    *turn = arrived || moved ? NW_TURN_MOVED : NW_TURN_IDLE;
+    if (m->rank->busy) return NW_OK;
+    bool needs = !nw_rank_is_quiescent(m->rank);
+    if (!moved && is_over(m)) {
+        *turn = NW_TURN_OVER;
+        return NW_OK;
+    }
+    bool late = needs ? nw_rank_is_late(&m->base, m->rank, now, m->idle, m->spoke) : limit > 0 && now - m->idle > limit;
+    return late && *turn == NW_TURN_IDLE ? give_up(m, now - m->idle) : NW_OK;
+}
+
+static nw_status mpi_turn(nw_driver *d, nw_turn *turn)
+{
+    mpi_driver *m = (mpi_driver *)d;
+    nw_status status = take_turn(m, turn);
+    return status == NW_OK && *turn != NW_TURN_OVER ? NW_OK : end_run(m, status);
 }
 
 /* ---- between runs ------------------------------------------------------------------------------------------------ */
@@ -573,6 +625,8 @@ static void mpi_free(nw_driver *d)
 
 static const nw_driver_ops ops = {.name = "mpi",
                                   .run = mpi_run,
+                                  .begin = mpi_begin,
+                                  .turn = mpi_turn,
                                   .say = say,
                                   .hear = hear,
                                   .finish = finish,

@@ -25,8 +25,11 @@ int nw_mpi_environment_size(void); /* 1 if the environment does not say */
  * this takes up to two seconds to find out. */
 bool nw_mpi_speaks(void);
 
-/* Joins the world; once in a process. A rank that does not join within `timeout_ns` (0: no limit) is named. */
+/* Joins the world; once in a process, unless the program itself has started MPI: then the program ends it as well, and
+ * must have asked for MPI_THREAD_SERIALIZED if it calls this from another thread. A rank that does not join within
+ * `timeout_ns` (0: no limit) is named. */
 nw_status nw_mpi_start(int64_t timeout_ns, int *rank, int *size);
+bool nw_mpi_joined(void); /* whether this process has joined, and not left */
 /* Ranks of the world on this machine; 1 before the start. */
 int nw_mpi_ranks_here(void);
 /* Leaves the world: together with all others if they leave within two seconds, otherwise alone, which ends the

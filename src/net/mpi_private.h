@@ -13,6 +13,7 @@ typedef struct nw_mpi_state {
     int rank, size;
     int64_t timeout_ns; /* of the start; 0: for ever */
     bool started;
+    bool guest;   /* the program itself started MPI, and will end it */
     bool running; /* there was a driver */
     bool echoes;  /* another rank prints what is wrong */
     bool fewer;   /* ranks were dropped, so not all will end together */

@@ -59,6 +59,7 @@ void nw_mpi_pause(int turns)
 }
 
 bool nw_mpi_available(void) { return true; }
+bool nw_mpi_joined(void) { return nw_mpi_process.started; }
 
 const char *nw_mpi_library(void)
 {
@@ -78,6 +79,7 @@ const char *nw_mpi_library(void)
 static struct {
     volatile sig_atomic_t seconds_left;
     char text[200];
+    struct sigaction before; /* of the program, whose signal it is at other times */
 } patience;
 
 static void count_second(int number)
@@ -98,15 +100,16 @@ static void begin_patience(int64_t timeout_ns, const char *what)
         "nowait: %s has not ended within %.0f s: not all ranks of the job take part; look at the launcher's output, "
         "or give more --timeout\n",
         what, (double)timeout_ns * 1e-9);
-    signal(SIGALRM, count_second);
+    sigaction(SIGALRM, &(struct sigaction){.sa_handler = count_second, .sa_flags = SA_RESTART}, &patience.before);
     setitimer(ITIMER_REAL, &second, NULL);
 }
 
-static void end_patience(void)
+static void end_patience(int64_t timeout_ns)
 {
     struct itimerval never = {{0, 0}, {0, 0}};
+    if (timeout_ns <= 0) return;
     setitimer(ITIMER_REAL, &never, NULL);
-    signal(SIGALRM, SIG_DFL);
+    sigaction(SIGALRM, &patience.before, NULL);
 }
 
 /* Tests a request until it is complete, or `limit_ns` of this process's own time have passed; 0: for ever. */
@@ -190,18 +193,45 @@ nw_status nw_mpi_duplicate(MPI_Comm *comm)
     return NW_OK;
 }
 
-nw_status nw_mpi_start(int64_t timeout_ns, int *rank, int *size)
+/* A program that uses this library may have started MPI itself, and ends it itself then. */
+static nw_status join_program(void)
 {
-    int level, promised = nw_mpi_environment_rank(); /* before MPI may change what the environment says */
+    int level, mine, over;
+    MPI_Finalized(&over);
+    NW_FAIL_IF(over, NW_E_UNSUPPORTED,
+               "MPI has been ended in this process, and cannot be started again; make peers once in a process");
+    MPI_Query_thread(&level);
+    MPI_Is_thread_main(&mine);
+    NW_FAIL_IF(!mine && level < MPI_THREAD_SERIALIZED, NW_E_UNSUPPORTED,
+               "MPI was started for the program's own thread alone, but one of the library uses it as well; start it "
+               "with MPI_Init_thread and MPI_THREAD_SERIALIZED or more, leave it to the library, or give it no thread");
+    nw_mpi_process.guest = true;
+    return NW_OK;
+}
+
+static nw_status initialise(int64_t timeout_ns)
+{
+    int level, there, over;
+    MPI_Initialized(&there);
+    MPI_Finalized(&over);
+    if (there || over) return join_program();
     begin_patience(timeout_ns, "MPI_Init");
     int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level);
-    end_patience();
+    end_patience(timeout_ns);
     NW_FAIL_IF(code != MPI_SUCCESS, NW_E_PEER,
                "MPI cannot be started; is this process run by mpirun or srun of the same MPI?");
     nw_mpi_process.started = true;
-    nw_mpi_process.timeout_ns = timeout_ns;
     NW_FAIL_IF(level < MPI_THREAD_FUNNELED, NW_E_UNSUPPORTED,
                "this MPI allows no threads beside it (level %d); build it with thread support", level);
+    return NW_OK;
+}
+
+nw_status nw_mpi_start(int64_t timeout_ns, int *rank, int *size)
+{
+    int promised = nw_mpi_environment_rank(); /* before MPI may change what the environment says */
+    NW_TRY(initialise(timeout_ns));
+    nw_mpi_process.started = true;
+    nw_mpi_process.timeout_ns = timeout_ns;
     MPI_Comm_rank(MPI_COMM_WORLD, rank);
     MPI_Comm_size(MPI_COMM_WORLD, size);
     nw_mpi_process.rank = *size > 1 ? *rank : promised; /* of processes that are not joined one speaks, too */
@@ -219,7 +249,7 @@ int nw_mpi_ranks_here(void)
     if (!nw_mpi_process.started || nw_mpi_process.size == 1) return 1;
     begin_patience(nw_mpi_process.timeout_ns, "MPI_Comm_split_type");
     int code = MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here);
-    end_patience();
+    end_patience(nw_mpi_process.timeout_ns);
     if (code != MPI_SUCCESS) return 1;
     MPI_Comm_size(here, &size);
     MPI_Comm_free(&here);
@@ -300,6 +330,7 @@ static void finalize(int exit_code)
     MPI_Comm_free(&leaving.comm);
     MPI_Finalize();
     alarm(0);
+    signal(SIGALRM, SIG_DFL);
 }
 
 /* The others did their work without ranks that were dropped. These may come back at any time, and MPI_Finalize
@@ -321,6 +352,12 @@ void nw_mpi_end(int exit_code)
     bool lost =
         !nw_mpi_process.echoes && exit_code == nw_status_exit_code(NW_E_PEER); /* who says so: not all will come */
     int64_t limit_ns = exit_code == 0 ? 60000000000 : leaving.begun ? 0 : LEAVE_NS;
+    if (nw_mpi_process.guest) {
+        if (leave_together(limit_ns)) MPI_Comm_free(&leaving.comm);
+        nw_mpi_process = (nw_mpi_state){0};
+        leaving.begun = leaving.met = false;
+        return;
+    }
     if (lost || !leave_together(limit_ns)) {
         /* MPICH's launcher drops what it has not passed on by now. */
         nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
@@ -344,6 +381,7 @@ bool nw_mpi_speaks(void)
 bool nw_mpi_speaks(void) { return nw_mpi_environment_rank() == 0; }
 void nw_mpi_end(int exit_code) { let_first_speak(exit_code); }
 bool nw_mpi_available(void) { return false; }
+bool nw_mpi_joined(void) { return false; }
 const char *nw_mpi_library(void) { return "none: built without MPI (Debian package libopenmpi-dev)"; }
 
 nw_status nw_mpi_missing(void)

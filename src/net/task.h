@@ -11,6 +11,9 @@
  *   UPDATE     values -= d and, if named, also -= d on a range; d = rule(scale * gradient) at the learning rate
  *              of batch `clock`
  *
+ * A worker whose tasks are done elsewhere, by a program that computes gradients itself, sets `pending` and returns; the
+ * driver goes on in turns (driver.h) and is told when the task is done. Such a task announces nothing.
+ *
  * While a task runs, it owns its vectors (a pass its values and gradient, an update its range of all three): others may
  * touch only what it has announced as final. nw_actions_touch checks that.
  */
@@ -32,6 +35,8 @@ typedef struct nw_task {
                        before; then no other is requested in this run, and the next run continues it */
     bool copy;      /* PASS: it reads a copy of the values made when the gradient began, because the exchange may
                        change them meanwhile */
+    bool ends;      /* PASS, set by the worker: there was no batch any more, and nothing was computed */
+    bool pending;   /* set by the worker: the task is not done yet */
     nw_message *in; /* PASS: its input from the previous or next stage, in f32; NULL: it comes from the loader */
     int64_t clock;  /* the batch number that determines the learning rate. A PASS, or its pipeline, sets it before the
                        first announcement; an UPDATE gets it */

@@ -139,7 +139,7 @@ nw_status nw_plan_net(const nw_train_options *s, const nw_dataset *d, const nw_a
 
 /* ---- the run ----------------------------------------------------------------------------------------------------- */
 
-static nw_status plan_optimizer(const nw_optimizer_settings *s, nw_optimizer_options *o)
+nw_status nw_plan_optimizer(const nw_optimizer_settings *s, nw_optimizer_options *o)
 {
     *o = nw_optimizer_options_default(s->optimizer);
     o->momentum = s->momentum;
@@ -223,7 +223,7 @@ static nw_norm_sync plan_norms(const nw_train_options *s)
                                              : NW_NORMS_RECALIBRATE;
 }
 
-static nw_exchange_options plan_exchange(const nw_train_options *s, const nw_world *w)
+nw_exchange_options nw_plan_exchange(const nw_train_options *s, const nw_world *w)
 {
     bool sync = is(s->server.communication, "sync") && !is(s->world.exchange, "gossip");
     return (nw_exchange_options){.name = s->world.exchange,
@@ -248,7 +248,7 @@ static nw_exchange_options plan_exchange(const nw_train_options *s, const nw_wor
 
 int nw_plan_replicas(const nw_train_options *s, const nw_world *w)
 {
-    nw_exchange_options e = plan_exchange(s, w);
+    nw_exchange_options e = nw_plan_exchange(s, w);
     if (!is(s->world.exchange, "server")) return e.group.count;
     int workers = nw_server_workers(&e);
     return e.sync && workers > 0 ? workers : 1;
@@ -286,18 +286,23 @@ static nw_status plan_codecs(const nw_train_options *s, nw_assign_options *o)
     return nw_plan_codecs(&s->codec, is(s->world.exchange, "server"), &s->update, (uint64_t)s->all.seed, o);
 }
 
-static nw_status check_exchange(const nw_train_options *s)
+nw_status nw_plan_check_exchange(const nw_train_options *s)
 {
-    const double usual_alpha = 0.3;
     NW_TRY(nw_plan_check_gossip(s));
     NW_FAIL_IF(s->world.delay > 0 && !is(s->world.exchange, "allreduce"), NW_E_ARGUMENT,
                "--delay is how late allreduce applies gradients; add --exchange allreduce");
     NW_CLEANUP(nw_plan_codecs_free) nw_assign_options codecs = {0};
     NW_TRY(plan_codecs(s, &codecs));
+    return check_server(s);
+}
+
+static nw_status check_data(const nw_train_options *s)
+{
+    const double usual_alpha = 0.3;
     NW_FAIL_IF(s->data.dirichlet_alpha != usual_alpha && !s->data.non_iid_data, NW_E_ARGUMENT,
                "--dirichlet-alpha %g says how unequal the workers' images are; add --non-iid-data",
                s->data.dirichlet_alpha);
-    return check_server(s);
+    return NW_OK;
 }
 
 static nw_status plan_group(const nw_train_options *s, const nw_world *w, nw_replicas_options *o)
@@ -308,7 +313,7 @@ static nw_status plan_group(const nw_train_options *s, const nw_world *w, nw_rep
     o->rank = w ? w->rank : 0;
     o->cluster = w ? w->cluster : NULL;
     o->faults = w ? w->faults : NULL;
-    o->exchange = plan_exchange(s, w);
+    o->exchange = nw_plan_exchange(s, w);
     NW_TRY(nw_plan_gossip(s, o));
     o->norms = plan_norms(s);
     o->recalibrate_batches = s->world.recalibrate_batches;
@@ -366,8 +371,9 @@ nw_status nw_plan_check(const nw_train_options *s)
     NW_FAIL_IF(s->net.init[0] && !nw_checkpoint_exists(s->net.init), NW_E_FILE,
                "--init %s: there is no checkpoint; check the path", s->net.init);
     NW_TRY(nw_plan_variant(&s->net, &variant));
-    NW_TRY(plan_optimizer(&s->update, &optimizer));
-    NW_TRY(check_exchange(s));
+    NW_TRY(nw_plan_optimizer(&s->update, &optimizer));
+    NW_TRY(nw_plan_check_exchange(s));
+    NW_TRY(check_data(s));
     return plan_delays(s, nw_max(1, s->world.virtual_ranks), &delay);
 }
 
@@ -411,7 +417,7 @@ nw_status nw_plan_run(const nw_train_options *s, const nw_dataset *d, const nw_w
     bool serves = w && w->mode == NW_REPLICAS_MPI && is(s->world.exchange, "server") && !s->server.server_computes &&
                   w->rank < s->server.servers;
     if (serves && s->server.server_threads > 0) r->net.threads = s->server.server_threads;
-    NW_TRY(plan_optimizer(&s->update, &r->optimizer));
+    NW_TRY(nw_plan_optimizer(&s->update, &r->optimizer));
     plan_schedule(s, d->name, nw_plan_replicas(s, w), &r->schedule);
     bool divides = s->server.global_batch && is(s->world.exchange, "server") && is(s->server.communication, "sync");
     int shared = divides ? nw_plan_replicas(s, w) : 1;

@@ -35,6 +35,11 @@ nw_net_options nw_plan_net_alone(const nw_common_settings *all, const nw_model_s
 nw_status nw_plan_net(const nw_train_options *options, const nw_dataset *dataset, const nw_augment *augment,
                       int batch_size, nw_net_options *net);
 
+/* The exchange of a rank of a world (NULL: alone), without its codecs; and what of its options makes no sense. */
+nw_exchange_options nw_plan_exchange(const nw_train_options *options, const nw_world *world);
+nw_status nw_plan_check_exchange(const nw_train_options *options);
+nw_status nw_plan_optimizer(const nw_optimizer_settings *settings, nw_optimizer_options *optimizer);
+
 /* Replicas whose batches make one update. */
 int nw_plan_replicas(const nw_train_options *options, const nw_world *world);
 /* Everything that decides the numbers of a run in a world (NULL: alone), which outlives the options. Texts point into

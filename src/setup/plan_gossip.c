@@ -57,22 +57,27 @@ nw_status nw_plan_check_gossip(const nw_train_options *s)
     return check_momentum(g);
 }
 
-nw_status nw_plan_gossip(const nw_train_options *s, nw_replicas_options *o)
+nw_gossip_options nw_plan_averaging(const nw_train_options *s, const char **graph)
 {
     const nw_gossip_settings *g = &s->gossip;
     bool by_hand = g->acid_params.count == 2;
-    o->graph = is(g->graph_topology, "ring") ? "cycle" : g->graph_topology;
-    o->exchange.gossip = (nw_gossip_options){.seed = (uint64_t)s->all.seed,
-                                             .pairing = find_pairing(g),
-                                             .rate = g->rate_com,
-                                             .deterministic_coms = g->deterministic_coms,
-                                             .deterministic_neighbor = g->deterministic_neighbor,
-                                             .acid = g->apply_acid,
-                                             .eta = by_hand ? g->acid_params.at[0] : -1,
-                                             .alpha = by_hand ? g->acid_params.at[1] : -1,
-                                             .measure_every = g->consensus_every};
-    if (!is(s->world.exchange, "gossip")) return NW_OK;
+    *graph = is(g->graph_topology, "ring") ? "cycle" : g->graph_topology;
+    return (nw_gossip_options){.seed = (uint64_t)s->all.seed,
+                               .pairing = find_pairing(g),
+                               .rate = g->rate_com,
+                               .deterministic_coms = g->deterministic_coms,
+                               .deterministic_neighbor = g->deterministic_neighbor,
+                               .acid = g->apply_acid,
+                               .eta = by_hand ? g->acid_params.at[0] : -1,
+                               .alpha = by_hand ? g->acid_params.at[1] : -1,
+                               .measure_every = g->consensus_every};
+}
+
+nw_status nw_plan_gossip(const nw_train_options *s, nw_replicas_options *o)
+{
     nw_graph *graph;
+    o->exchange.gossip = nw_plan_averaging(s, &o->graph);
+    if (!is(s->world.exchange, "gossip")) return NW_OK;
     NW_TRY(nw_graph_make(&graph, o->graph, o->world, o->exchange.gossip.seed));
     nw_graph_free(graph);
     return NW_OK;

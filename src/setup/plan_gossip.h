@@ -9,6 +9,8 @@
 
 /* Refuses what makes no sense, in a sentence; also such options without --exchange gossip. */
 nw_status nw_plan_check_gossip(const nw_train_options *options);
+/* The options of the exchange, without the graph, and the name of that. */
+nw_gossip_options nw_plan_averaging(const nw_train_options *options, const char **graph);
 /* Fills in graph and exchange.gossip. A graph that the world cannot have is refused. */
 nw_status nw_plan_gossip(const nw_train_options *options, nw_replicas_options *group);
 /* ", gossip on a cycle graph, ...", for a line at the start. */

@@ -23,21 +23,6 @@ static nw_params *params_of(const nw_replicas *group, int i) { return &group->me
 
 enum { LOOKS = 8 /* at the distances, in an epoch */ };
 
-static nw_status find_constants(nw_replicas *group)
-{
-    nw_gossip_options *g = &group->options.exchange.gossip;
-    nw_status known = NW_OK;
-    if (g->rate > 0) known = nw_graph_constants(group->graph, g->rate, &group->chi1, &group->chi2);
-    if (known != NW_OK) group->chi1 = group->chi2 = (double)NAN; /* a build without LAPACK; without momentum, so be it */
-    if (!g->acid || g->eta >= 0) return NW_OK;
-    NW_TRY(known);
-    NW_FAIL_IF(g->rate <= 0, NW_E_ARGUMENT,
-               "continuous momentum without averagings has no constants; give a --rate-com above 0, or --acid-params");
-    g->eta = 1 / (2 * sqrt(group->chi1 * group->chi2));
-    g->alpha = 0.5 * sqrt(group->chi1 / group->chi2);
-    return NW_OK;
-}
-
 nw_status nw_replicas_make_graph(nw_replicas *group, int world)
 {
     nw_gossip_options *g = &group->options.exchange.gossip;
@@ -47,7 +32,7 @@ nw_status nw_replicas_make_graph(nw_replicas *group, int world)
     group->options.exchange.sync = false;
     NW_TRY(nw_graph_make(&group->graph, name, world, g->seed));
     g->graph = group->graph;
-    return find_constants(group);
+    return nw_gossip_constants(g, &group->chi1, &group->chi2);
 }
 
 nw_status nw_replicas_join_gossip(nw_member *m, nw_gossip_options *g)
