@@ -19,8 +19,7 @@
 #define ACTS(field, low, high, topic) \
     NW_AT(field), low, high, RUNS | NW_COMMAND_BENCH_EXCHANGE, NW_TOPIC_##topic, NW_OPTION_LIVE
 #define TRAINS(field, low, high) NW_AT(field), low, high, RUNS, NW_TOPIC_SERVER, NW_OPTION_LIVE
-
-#define MEETS(field, low, high)  NW_AT(field), low, high, RUNS, NW_TOPIC_EXCHANGE, NW_OPTION_LIVE
+#define AGREES(field, low, high) NW_AT(field), low, high, RUNS, NW_TOPIC_EXCHANGE, NW_OPTION_LIVE
 
 #define FLAG    NW_OPTION_FLAG
 #define INT     NW_OPTION_INT
@@ -55,7 +54,7 @@ const nw_option nw_option_more_rows[] = {
     {"msg-dtype", NULL, 0, CHOICE, "f32|bf16|f16", "f32", LATER(GRADIENT), "of messages between stages"},
 
     /* several replicas */
-    {"exchange", NULL, 0, CHOICE, "none|allreduce|server|gossip|~local", "none", ACTS(world.exchange, 0, 0, EXCHANGE),
+    {"exchange", NULL, 0, CHOICE, "none|allreduce|local|server|gossip", "none", ACTS(world.exchange, 0, 0, EXCHANGE),
      "how replicas agree; none is for one replica"},
     {"world-size", NULL, 'w', INT, "N", "1", ACTS(world.world_size, 1, 1024, EXCHANGE),
      "expected number of ranks; a launcher or --virtual creates them"},
@@ -68,7 +67,19 @@ const nw_option nw_option_more_rows[] = {
     {"calibrate", NULL, 0, TEXT, "FILE.yaml", "", ACTS(world.calibrate, 0, 0, EXCHANGE),
      "measure this machine, write a cluster file and stop"},
     {"delay", NULL, 0, INT, "N", "0", ACTS(world.delay, 0, 1, EXCHANGE),
-     "allreduce: apply gradients N steps late, to overlap the exchange"},
+     "allreduce: apply gradients N steps late, to overlap the exchange; local: outer steps"},
+    {"sync-every", NULL, 0, INT, "H", "8", AGREES(world.sync_every, 1, 1 << 30),
+     "local: steps of each replica from one outer step to the next"},
+    {"outer-optimizer", NULL, 0, CHOICE, "sgd|nesterov|adam", "sgd", AGREES(world.outer_optimizer, 0, 0),
+     "local: what is done with the mean difference; sgd of rate 1 averages"},
+    {"outer-lr", NULL, 0, NUMBER, "X", "-1", AGREES(world.outer_lr, -1, 1e6),
+     "local: its rate; -1: 1 for sgd, 0.7 for nesterov, 0.01 for adam"},
+    {"outer-momentum", NULL, 0, NUMBER, "M", "-1", AGREES(world.outer_momentum, -1, 0.999999),
+     "local: its momentum, or beta1; -1: 0 for sgd, else 0.9"},
+    {"fragments", NULL, 0, INT, "F", "1", AGREES(world.fragments, 1, 62),
+     "local: parts of the model, which have their outer steps in turn"},
+    {"outer-group", NULL, 0, CHOICE, "all|pairs", "all", AGREES(world.outer_group, 0, 0),
+     "local: outer steps of all replicas, or of random pairs"},
     {"bucket-bytes", NULL, 0, INT64, "N", "4194304", ACTS(world.bucket_bytes, 1024, 1e9, EXCHANGE),
      "gradients travel in buckets of at least N bytes"},
     {"timeout", NULL, 0, NUMBER, "SECONDS", "300", ACTS(world.timeout, 0, 1e9, EXCHANGE),
@@ -81,20 +92,21 @@ const nw_option nw_option_more_rows[] = {
      "events per rank in trace.json, at most"},
     {"record-events", "record-schedule", 0, FLAG, NULL, "true", ACTS(world.record_events, 0, 0, EXCHANGE),
      "several ranks: write event-log/, so that 'nowait replay' can repeat the run"},
-    {"graph-topology", NULL, 0, TEXT, "NAME|FILE", "complete", MEETS(gossip.graph_topology, 0, 0),
+    {"graph-topology", NULL, 0, TEXT, "NAME|FILE", "complete", AGREES(gossip.graph_topology, 0, 0),
      "gossip: who may average with whom: complete, cycle, exponential, torus, star, random-regular[:D], a file of edges"},
-    {"pairing", NULL, 0, CHOICE, "handshake|first-come|scheduled", "handshake", MEETS(gossip.pairing, 0, 0),
+    {"pairing", NULL, 0, CHOICE, "handshake|first-come|scheduled", "handshake", AGREES(gossip.pairing, 0, 0),
      "gossip: members ask each other, rank 0 pairs who is ready, or matchings"},
-    {"rate-com", NULL, 0, NUMBER, "X", "1", MEETS(gossip.rate_com, 0, 1e4),
+    {"rate-com", NULL, 0, NUMBER, "X", "1", AGREES(gossip.rate_com, 0, 1e4),
      "gossip: averagings of a worker in the time of one of its gradients"},
-    {"deterministic-coms", NULL, 0, FLAG, NULL, "false", MEETS(gossip.deterministic_coms, 0, 0),
+    {"deterministic-coms", NULL, 0, FLAG, NULL, "false", AGREES(gossip.deterministic_coms, 0, 0),
      "gossip: so many with each gradient; else at random times"},
-    {"deterministic-neighbor", NULL, 0, FLAG, NULL, "false", MEETS(gossip.deterministic_neighbor, 0, 0),
+    {"deterministic-neighbor", NULL, 0, FLAG, NULL, "false", AGREES(gossip.deterministic_neighbor, 0, 0),
      "gossip: with neighbours in turn; else with random ones"},
-    {"apply-acid", NULL, 0, FLAG, NULL, "false", MEETS(gossip.apply_acid, 0, 0), "gossip: continuous momentum (A2CiD2)"},
-    {"acid-params", NULL, 0, NUMBERS, "ETA,ALPHA", "", MEETS(gossip.acid_params, 0, 1e6),
+    {"apply-acid", NULL, 0, FLAG, NULL, "false", AGREES(gossip.apply_acid, 0, 0),
+     "gossip: continuous momentum (A2CiD2)"},
+    {"acid-params", NULL, 0, NUMBERS, "ETA,ALPHA", "", AGREES(gossip.acid_params, 0, 1e6),
      "apply-acid: its constants; default: those of the graph"},
-    {"consensus-every", NULL, 0, INT64, "N", "0", MEETS(gossip.consensus_every, 0, 9e15),
+    {"consensus-every", NULL, 0, INT64, "N", "0", AGREES(gossip.consensus_every, 0, 9e15),
      "gossip: updates between looks at how far workers are apart; 0: eight looks an epoch"},
     {"bn-sync", NULL, 0, CHOICE, "local|average|recalibrate", "average", ACTS(world.bn_sync, 0, 0, EXCHANGE),
      "batch norm in evaluation: rank 0's statistics, their mean, or measured anew"},
