@@ -71,9 +71,11 @@ void nw_local_move(local *l, nw_actions *actions, int f, motion how)
     float *x = l->params->values + at->first, *kept = l->before ? l->before + at->first : NULL;
     moving m = {l->outer + at->first, kept ? kept : x, x, l->difference + at->first, kept, at->count, how};
     int pieces = (int)((at->count + PIECE - 1) / PIECE);
-    nw_actions_touch(actions, x, at->count, how == LEVEL || how == REBASE);
-    nw_actions_touch(actions, m.difference, at->count, how == DIFFER || how == ALONE || how == PULL);
-    nw_actions_touch(actions, m.theta, at->count, false);
+    bool to_x = how == LEVEL || how == REBASE, to_difference = how == DIFFER || how == PULL || how == ALONE;
+    nw_actions_touch(actions, how == REBASE || how == PULL || how == ALONE ? m.before : m.theta, at->count, false);
+    if (how == KEEP) nw_actions_touch(actions, m.kept, at->count, true);
+    if (how == DIFFER || how == KEEP || to_x) nw_actions_touch(actions, x, at->count, to_x);
+    if (to_difference) nw_actions_touch(actions, m.difference, at->count, true);
     if (l->pool && pieces > 1)
         nw_pool_run(l->pool, pieces, move_piece, &m);
     else
@@ -95,13 +97,13 @@ static bool is_due(const local *l, int f)
 
 static bool shall_apply(const local *l, int f)
 {
-    return is_pending(l, f) && (l->delay == 0 || drains(l) || (is_due(l, f) && l->given[f] < l->step));
+    return is_in(l->pending, f) && (l->delay == 0 || drains(l) || (is_due(l, f) && l->given[f] < l->step));
 }
 
 /* Outer steps that are due come before those that a drain adds. */
 static bool shall_give(const local *l, int f, bool adds)
 {
-    if (is_pending(l, f)) return false;
+    if (is_in(l->pending, f)) return false;
     return adds ? drains(l) && l->level[f] != l->step : is_due(l, f) && l->given[f] != l->step;
 }
 
@@ -115,7 +117,7 @@ static nw_status give_to_all(local *l, nw_actions *actions, int f)
     at->missing = at->buckets;
     for (int b = 0; b < l->layout.count; b++)
         if (l->layout.at[b].fragment == f)
-            NW_TRY(nw_reduce_give_bucket(l->reduce, actions, at->round, l->clock, b, l->difference));
+            NW_TRY(nw_reduce_give_bucket(l->reduce, actions, l->round[f], l->clock, b, l->difference));
     return NW_OK;
 }
 
@@ -130,7 +132,7 @@ static nw_status bucket_done(void *context, nw_actions *actions, int64_t round, 
 
 static nw_status give(local *l, nw_actions *actions, int f, bool adds)
 {
-    l->at[f].round = round_behind(l, l->step) + adds;
+    l->round[f] = round_behind(l, l->step) + adds;
     l->adds |= adds;
     l->given[f] = l->step;
     l->pending |= (int64_t)1 << f;
@@ -142,7 +144,7 @@ static nw_status give(local *l, nw_actions *actions, int f, bool adds)
 static void apply(local *l, nw_actions *actions, int f)
 {
     const fragment *at = &l->at[f];
-    if (l->pairs) nw_local_pull(l, actions, f);
+    bool sum = l->in_place && !is_in(l->carried, f);
     nw_actions_task(actions, (nw_task){.kind = NW_TASK_UPDATE,
                                        .rule = NW_RULE_OUTER,
                                        .number = l->outer_steps[f],
@@ -151,7 +153,7 @@ static void apply(local *l, nw_actions *actions, int f)
                                        .gradient = l->difference,
                                        .first = at->first,
                                        .count = at->count,
-                                       .scale = l->in_place ? 1.0f / (float)l->base.group.count : 1.0f});
+                                       .scale = sum ? 1.0f / (float)l->base.group.count : 1.0f});
     l->applying = f;
 }
 
@@ -163,6 +165,7 @@ static void applied(local *l, nw_actions *actions)
     nw_local_move(l, actions, f, still ? LEVEL : REBASE);
     if (still) l->level[f] = l->step;
     l->pending &= ~((int64_t)1 << f);
+    l->carried &= l->pending;
     l->outer_steps[f]++;
     l->applying = -1;
 }
@@ -221,7 +224,7 @@ static void count_step(local *l, nw_actions *actions)
 static nw_status reach_end(local *l, nw_actions *actions)
 {
     for (int f = 0; f < l->fragments; f++)
-        if (is_pending(l, f) && l->at[f].missing > 0) return NW_OK;
+        if (is_in(l->pending, f) && l->at[f].missing > 0) return NW_OK;
     if (l->adds) l->added += 2; /* the round that was added, and what is left of the present one */
     l->adds = false;
     if (l->reduce && !l->end.reached) nw_reduce_begin_at(l->reduce, round_behind(l, l->step + 1));
@@ -252,7 +255,7 @@ static void done(local *l, nw_actions *actions, const nw_task *task)
         if (task->completes)
             update(l, actions, task->clock);
         else /* the batches of the run are used up */
-            l->go.until = l->step;
+            nw_local_spent(l);
     } else if (task->rule == NW_RULE_OUTER) {
         applied(l, actions);
     } else {
@@ -303,7 +306,7 @@ static void waits(const nw_machine *m, nw_wait *wait)
 {
     const local *l = (const local *)m;
     for (int f = 0; f < l->fragments; f++) {
-        bool lacks = is_pending(l, f) && l->at[f].missing > 0 && (shall_apply(l, f) || l->step >= l->go.until);
+        bool lacks = is_in(l->pending, f) && l->at[f].missing > 0 && (shall_apply(l, f) || l->step >= l->go.until);
         if (!lacks || l->asked || l->stepping) continue;
         if (l->pairs)
             nw_local_wait_for_pair(l, f, wait);
@@ -329,11 +332,12 @@ static void state(nw_machine *m, nw_state *s)
     l->saved = l->fragments;
     nw_state_integer(s, "updates", NW_STATE_KEPT, &m->updates);
     nw_state_integer(s, "fragments", NW_STATE_KEPT, &l->saved);
-    nw_state_integer(s, "pending", NW_STATE_KEPT, &l->pending);
+    nw_state_integer(s, "under_way", NW_STATE_KEPT, &l->pending);
     nw_state_integer(s, "added_rounds", NW_STATE_KEPT, &l->added);
     list_by_fragment(l, s, "given", l->given);
     list_by_fragment(l, s, "level", l->level);
     list_by_fragment(l, s, "outer_steps", l->outer_steps);
+    list_by_fragment(l, s, "round", l->round);
     nw_state_vector(s, "outer", common, l->outer, 0, floats);
     if (l->pending) nw_state_vector(s, "mean", common, l->difference, 0, floats);
     if (l->pending && l->before) nw_state_vector(s, "before", NW_STATE_LIKE, l->before, 0, floats);
@@ -358,6 +362,7 @@ static nw_status loaded(nw_machine *m)
                "earlier checkpoint",
                m->updates);
     l->step = m->updates;
+    l->carried = l->pending;
     for (int f = 0; f < l->fragments; f++) l->at[f].missing = 0;
     if (l->reduce) nw_reduce_begin_at(l->reduce, round_behind(l, l->step + 1));
     return l->pending ? make_before(l) : NW_OK;
@@ -400,12 +405,14 @@ static nw_status make_fragments(local *l)
     size_t count = (size_t)l->fragments;
     const nw_segments *s = &l->params->learned;
     NW_NEW(l->at, count, "%zu fragments", count);
-    NW_NEW(l->given, 3 * count, "%zu fragments", count);
+    NW_NEW(l->given, 4 * count, "%zu fragments", count);
     l->level = l->given + count;
     l->outer_steps = l->level + count;
+    l->round = l->outer_steps + count;
     for (int f = 0; f < l->fragments; f++) {
         size_t first = nw_layout_fragment(s, l->fragments, f);
-        l->at[f] = (fragment){.first = first, .count = nw_layout_fragment(s, l->fragments, f + 1) - first, .round = -1};
+        l->at[f] = (fragment){.first = first, .count = nw_layout_fragment(s, l->fragments, f + 1) - first};
+        l->round[f] = -1;
     }
     for (int b = 0; b < l->layout.count; b++) l->at[l->layout.at[b].fragment].buckets++;
     return NW_OK;

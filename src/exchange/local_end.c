@@ -81,7 +81,8 @@ static nw_status hear_how_far(local *l, nw_actions *actions, int from, int64_t s
     return end_if_all_arrived(l, actions);
 }
 
-static int64_t how_far(const local *l) { return l->step + (l->asked || l->stepping); }
+/* Who has used up its batches has begun the last gradient, which others then begin too. */
+static int64_t how_far(const local *l) { return l->end.spent ? l->end.whole : l->step + (l->asked || l->stepping); }
 
 /* Once at a time, and not where all have arrived. */
 static nw_status ask_all(local *l, nw_actions *actions)
@@ -98,9 +99,16 @@ static nw_status ask_all(local *l, nw_actions *actions)
 void nw_local_begin(local *l)
 {
     ending *e = &l->end;
-    e->over = e->reached = e->paused = false;
+    e->over = e->reached = e->paused = e->spent = false;
+    e->whole = l->go.until;
     memset(e->arrived, 0, (size_t)members(l) * sizeof *e->arrived);
     memset(e->said, 0, (size_t)members(l) * sizeof *e->said);
+}
+
+void nw_local_spent(local *l)
+{
+    l->end.spent = true;
+    l->go.until = l->step;
 }
 
 nw_status nw_local_stop(local *l, nw_actions *actions)

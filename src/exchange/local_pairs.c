@@ -76,13 +76,15 @@ double nw_local_drift(double lr, double momentum, bool nesterov)
 
 /* ---- messages ---------------------------------------------------------------------------------------------------- */
 
-/* Parameters of the round under way: to where they wait for the outer update. */
+/* Parameters of the round under way. With the last of them the gradient of the outer update is complete. */
 static nw_status take(local *l, nw_actions *actions, const nw_message *m, int from)
 {
     const nw_header *h = m->header;
+    int f = l->layout.at[h->bucket].fragment;
     l->here[h->bucket] = true;
-    l->at[l->layout.at[h->bucket].fragment].missing--;
-    return nw_channel_decode(&l->channel, actions, m, from, l->difference, NW_AT_FIRST, false);
+    NW_TRY(nw_channel_decode(&l->channel, actions, m, from, l->difference, NW_AT_FIRST, false));
+    if (--l->at[f].missing == 0) nw_local_move(l, actions, f, PULL);
+    return NW_OK;
 }
 
 static bool is_of(const nw_message *m, int64_t round, int bucket)
@@ -115,13 +117,12 @@ nw_status nw_local_take_values(local *l, nw_actions *actions, nw_message *m, int
                h->from, h->kind, l->base.ops->name);
     NW_TRY(nw_channel_check(&l->channel, h));
     int bucket = (int)h->bucket, f = l->layout.at[bucket].fragment;
-    const fragment *at = &l->at[f];
     NW_FAIL_IF(l->end.over || h->step > INT64_MAX || partner_of(l, (int64_t)h->step, f) != from, NW_E_MESSAGE,
                "rank %u sent bucket %u of round %" PRIu64 ", in which this rank has another partner", h->from,
                h->bucket, h->step);
     int64_t round = (int64_t)h->step;
-    bool now = is_pending(l, f) && round == at->round;
-    NW_FAIL_IF(now ? l->here[bucket] : round <= at->round || *find_held(l, round, bucket), NW_E_MESSAGE,
+    bool now = is_in(l->pending, f) && round == l->round[f];
+    NW_FAIL_IF(now ? l->here[bucket] : round <= l->round[f] || *find_held(l, round, bucket), NW_E_MESSAGE,
                "rank %u sent bucket %u of round %" PRIu64 " twice, or too late", h->from, h->bucket, h->step);
     if (now) return take(l, actions, m, from);
     m->next = l->held;
@@ -143,29 +144,24 @@ static nw_status send_bucket(local *l, nw_actions *actions, int bucket, int64_t 
 
 nw_status nw_local_give_pair(local *l, nw_actions *actions, int f)
 {
-    fragment *at = &l->at[f];
-    int to = partner_of(l, at->round, f);
-    at->missing = to == l->base.group.me ? 0 : at->buckets;
-    for (int b = 0; b < l->layout.count && at->missing > 0; b++)
-        if (l->layout.at[b].fragment == f) NW_TRY(send_bucket(l, actions, b, at->round, to));
-    for (int b = 0; b < l->layout.count; b++) {
+    int64_t round = l->round[f];
+    int to = partner_of(l, round, f);
+    bool alone = to == l->base.group.me;
+    l->at[f].missing = alone ? 0 : l->at[f].buckets;
+    if (alone) nw_local_move(l, actions, f, ALONE);
+    for (int b = 0; b < l->layout.count && !alone; b++) {
         if (l->layout.at[b].fragment != f) continue;
         l->here[b] = false;
-        NW_TRY(take_held(l, actions, at->round, b, to));
+        NW_TRY(send_bucket(l, actions, b, round, to));
+        NW_TRY(take_held(l, actions, round, b, to));
     }
     return NW_OK;
 }
 
-void nw_local_pull(local *l, nw_actions *actions, int f)
-{
-    bool alone = partner_of(l, l->at[f].round, f) == l->base.group.me;
-    nw_local_move(l, actions, f, alone ? ALONE : PULL);
-}
-
 void nw_local_wait_for_pair(const local *l, int f, nw_wait *wait)
 {
-    nw_wait_add(wait, &l->base.group, partner_of(l, l->at[f].round, f));
-    snprintf(wait->what, sizeof wait->what, "their parameters of round %" PRId64, l->at[f].round + 1);
+    nw_wait_add(wait, &l->base.group, partner_of(l, l->round[f], f));
+    snprintf(wait->what, sizeof wait->what, "their parameters of round %" PRId64, l->round[f] + 1);
 }
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */

@@ -28,9 +28,8 @@ enum { CHANNEL = NW_CHANNEL_EXCHANGE, END_CHANNEL = NW_CHANNEL_EXCHANGE + 4 /* b
 /* A range of the vector that has outer steps of its own. */
 typedef struct fragment {
     size_t first, count;
-    int buckets;   /* of the layout */
-    int missing;   /* of these, what has not come of the outer step under way */
-    int64_t round; /* of that */
+    int buckets; /* of the layout */
+    int missing; /* of these, what has not come of the outer step under way */
 } fragment;
 
 typedef struct ending {
@@ -40,6 +39,8 @@ typedef struct ending {
     bool *arrived; /* member 0, by member: it has reached the end of the run */
     bool *said;    /* ... it has answered HALT */
     int64_t most;  /* ... of what they answered */
+    int64_t whole; /* where GO let the run end */
+    bool spent;    /* its batches are used up, the last gradient is not complete */
 } ending;
 
 typedef struct local {
@@ -62,6 +63,8 @@ typedef struct local {
     int64_t *given;       /* by fragment: the inner step behind which its last outer step began */
     int64_t *level;       /* ... behind which x was theta */
     int64_t *outer_steps; /* ... that were made of it */
+    int64_t *round;       /* ... of the last that began; -1: none did */
+    int64_t carried;      /* bits of fragments whose means came with a checkpoint */
     int64_t pending;      /* bits of fragments whose outer step has begun and is not made */
     int64_t saved;        /* `fragments` of a checkpoint */
     int64_t step;         /* inner steps made */
@@ -76,7 +79,7 @@ typedef struct local {
     nw_count count;
 } local;
 
-static inline bool is_pending(const local *l, int f) { return (l->pending >> f & 1) != 0; }
+static inline bool is_in(int64_t bits, int f) { return (bits >> f & 1) != 0; }
 
 /* ---- local.c ---- */
 
@@ -97,8 +100,6 @@ nw_status nw_local_make_pairs(local *l, const nw_exchange_options *o);
 void nw_local_free_pairs(local *l);
 /* Sends this member's parameters of a fragment to its partner of the fragment's round. */
 nw_status nw_local_give_pair(local *l, nw_actions *actions, int f);
-/* All has come: the gradient of the outer update. */
-void nw_local_pull(local *l, nw_actions *actions, int f);
 nw_status nw_local_take_values(local *l, nw_actions *actions, nw_message *m, int from);
 void nw_local_wait_for_pair(const local *l, int f, nw_wait *wait);
 
@@ -107,6 +108,8 @@ void nw_local_wait_for_pair(const local *l, int f, nw_wait *wait);
 nw_status nw_local_make_end(local *l);
 void nw_local_free_end(local *l);
 void nw_local_begin(local *l); /* GO */
+/* The last gradient of the run is not complete, and goes on in the next. */
+void nw_local_spent(local *l);
 /* This member was asked to stop. */
 nw_status nw_local_stop(local *l, nw_actions *actions);
 /* It has made all steps of the run. */
