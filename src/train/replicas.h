@@ -182,10 +182,17 @@ nw_status nw_replicas_evaluate(nw_replicas *group, nw_loader *loader, bool both_
 nw_status nw_replicas_tally(nw_replicas *group, nw_tally *tally, int64_t *images);
 
 nw_status nw_replicas_sync_norms(nw_replicas *group);
-/* Where there are outer parameters (machine.h), passes read those until they are hidden: the mean over all ranks where
- * they differ. All ranks call. */
+/* Where there are outer parameters (machine.h), passes read those (nw_params.read) until they are hidden, as often as
+ * they were shown: the mean over all ranks where they differ. All ranks call. */
 nw_status nw_replicas_show_outer(nw_replicas *group);
 void nw_replicas_hide_outer(nw_replicas *group);
+/* The first replica's vectors, with what is shown for values. */
+static inline nw_params nw_replicas_shown(const nw_replicas *group)
+{
+    nw_params p = nw_replicas_first(group)->net->model.params;
+    p.values = (float *)(uintptr_t)p.read; /* nobody writes there */
+    return p;
+}
 /* At the end of a run that has drained: where outer parameters differ, they and the values become the mean of them. */
 nw_status nw_replicas_unite(nw_replicas *group);
 /* What travels in so many inner steps, and the bytes of vectors that a rank has for it; nothing without outer steps. */

@@ -51,7 +51,7 @@ static nw_status show_mean(nw_replicas *group)
 nw_status nw_replicas_show_outer(nw_replicas *group)
 {
     const nw_machine *m = machine_of(group, 0);
-    if (!m->outer) return NW_OK;
+    if (!m->outer || group->showing++ > 0) return NW_OK;
     for (int i = 0; i < group->count && m->outer_equal; i++) params_of(group, i)->read = machine_of(group, i)->outer;
     if (m->outer_equal) return NW_OK;
     NW_TRY_OR(show_mean(group), nw_replicas_hide_outer(group));
@@ -60,6 +60,7 @@ nw_status nw_replicas_show_outer(nw_replicas *group)
 
 void nw_replicas_hide_outer(nw_replicas *group)
 {
+    if (!machine_of(group, 0)->outer || --group->showing > 0) return;
     for (int i = 0; i < group->count; i++) {
         params_of(group, i)->read = params_of(group, i)->values;
         if (group->shown) free(group->shown[i]);

@@ -244,8 +244,7 @@ static void free_saving(saving *s)
 static nw_status save_model(nw_replicas *group, nw_checkpoint_writer *w)
 {
     NW_TRY(nw_replicas_show_outer(group));
-    nw_params p = nw_replicas_first(group)->net->model.params;
-    p.values = (float *)(uintptr_t)p.read;
+    nw_params p = nw_replicas_shown(group);
     nw_status status = w ? nw_checkpoint_add_model(w, &p, nw_replicas_position(group)->batches) : NW_OK;
     nw_replicas_hide_outer(group);
     return status;

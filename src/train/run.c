@@ -269,10 +269,21 @@ static nw_status tell_ledger(run *r, const nw_ledger *world)
     return NW_OK;
 }
 
+/* Of what a checkpoint would have for its model. */
+static nw_status hash_weights(run *r)
+{
+    NW_TRY(nw_replicas_show_outer(r->group));
+    nw_params shown = nw_replicas_shown(r->group);
+    nw_params_sha256(&shown, r->result->weights_sha256);
+    nw_replicas_hide_outer(r->group);
+    return NW_OK;
+}
+
 /* Adds up what all ranks sent, checks it against what the transport moved, and writes it down. */
 static nw_status finish_ledger_and_trace(run *r)
 {
     nw_ledger *world;
+    NW_TRY(hash_weights(r));
     NW_TRY(write_trace(r, false));
     NW_TRY(nw_replicas_travel(r->group, &r->travel));
     NW_TRY(nw_run_add_averagings(r));
