@@ -65,8 +65,7 @@ bool nw_layout_is_exact(const nw_layout *layout);
 nw_status nw_layout_check_memory(const nw_layout *layout, const nw_memory_options *memory);
 /* The first element of part i when `count` floats are divided into equal parts; i = parts gives the end. */
 size_t nw_layout_part(size_t count, int parts, int i);
-/* Where fragment i of so many begins, in elements of the vector; fragment `fragments` is the end. There are at least as many
- * segments. */
+/* The first element of a fragment; i = fragments gives the end. There must be at least as many segments. */
 size_t nw_layout_fragment(const nw_segments *segments, int fragments, int i);
 /* "conv1.weight ... bn1.bias" */
 void nw_layout_name(const nw_layout *layout, const nw_segments *segments, int bucket, char *name, size_t size);

@@ -64,8 +64,8 @@ nw_status nw_reduce_give_bucket(nw_reduce *reduce, nw_actions *actions, int64_t 
 nw_status nw_reduce_take(nw_reduce *reduce, nw_actions *actions, nw_message *message, int from);
 /* The number of rounds whose means are complete. */
 int64_t nw_reduce_completed(const nw_reduce *reduce);
-/* Continues with that round. All contributions of this member must be complete; messages that others sent for that round
- * or later ones are kept. */
+/* Continues with that round. All contributions of this member must be complete; messages of others for that round or
+ * later ones are kept. */
 void nw_reduce_begin_at(nw_reduce *reduce, int64_t round);
 /* From now on its messages announce (header.until) that the run ends with round `until`; 0: they announce nothing. */
 void nw_reduce_say(nw_reduce *reduce, int64_t until);

@@ -73,14 +73,14 @@ nw_status nw_gossip_create(nw_machine **exchange, const nw_exchange_options *opt
 /* The pipeline of a rank that has all stages (passes.c). It owns the exchange from now on. */
 nw_status nw_passes_create(nw_machine **pipeline, nw_machine *exchange, const nw_params *params, int accumulation);
 
-/* Of local: the bytes of a member's vectors (outer parameters, differences, error memory), without the outer optimizer's
- * state. */
+/* Of local: the bytes of a member's vectors (outer parameters, differences, error memory), without the state of the
+ * outer optimizer. */
 size_t nw_local_bytes(const nw_exchange_options *options, size_t floats);
 /* Bytes that all members together send in that many inner steps if nothing is compressed. */
 double nw_local_sends(const nw_exchange_options *options, int64_t steps, size_t floats);
-/* The partner of a member in a round, for a fragment; the member itself if it has none. `order` has room for all members. */
+/* The partner of a member in a round, for a fragment; the member itself if it has none. `order` has room for all. */
 int nw_local_partner(uint64_t seed, int64_t round, int fragment, int me, int members, uint32_t *order);
-/* The factor by which an outer step of random pairs changes the expected squared distance between members when nothing is
+/* The factor by which an outer step of random pairs changes the mean squared distance between members when nothing is
  * learned; with 1 or more they drift apart. */
 double nw_local_drift(double lr, double momentum, bool nesterov);
 

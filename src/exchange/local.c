@@ -1,40 +1,39 @@
 /*
- * local.c - every replica makes steps of its own, and every H of them an outer step with the mean of what all did: Local
- * SGD, DiLoCo and their kin.
+ * local.c - every replica makes steps by itself (inner steps), and after every H of them all make an outer step with
+ * the mean of their differences: Local SGD, DiLoCo and related methods. docs/local.md is for users.
  *
- * x: a member's parameters, with an optimizer of its own; theta: the outer parameters, equal on all members. Both begin
- * as the same. Behind each H inner steps
+ * x: a member's parameters, which have their own optimizer. theta: the outer parameters, equal on all members. They
+ * start equal. After each H inner steps
  *
  *   d = theta - x of each member,  g = mean of d,  theta -= outer rule(g),  x = theta
  *
- * with sgd of rate 1 for the outer rule: x becomes the mean of all (Local SGD, Stich 2019; federated averaging, McMahan
- * et al. 2017); nesterov of rate 0.7 and momentum 0.9: DiLoCo (Douillard et al. 2023); adam: FedAdam (Reddi et al. 2021).
- * The differences are reduced as allreduce does with gradients (channel/reduce.h), so codecs and memories work on them:
- * top-k of values of 2 bits with error feedback is SparseLoCo (Sarfi et al. 2025).
+ * The outer rule is sgd of rate 1: x becomes the mean (Local SGD, Stich 2019; federated averaging, McMahan et al.
+ * 2017); nesterov of rate 0.7 and momentum 0.9: DiLoCo (Douillard et al. 2023); or adam: FedAdam (Reddi et al. 2021).
+ * The differences are reduced as allreduce reduces gradients (channel/reduce.h), with codecs and error memories: top-k
+ * with values of 2 bits and error feedback is SparseLoCo (Sarfi et al. 2025).
  *
- * Delay 1: the mean travels during the next H steps. x is kept as it was given (`before`); when the next outer step is
- * due, theta -= rule(g), x += theta - before: what was computed meanwhile is kept, on top of what all did. The next d,
- * theta - x, is then just that. It happens behind a fixed step, not when the mean comes, so time is not in the bits.
+ * Delay 1: the mean is exchanged during the next H steps. `before` is a copy of the x that was contributed. When the
+ * next outer step is due, theta -= rule(g) and x += theta - before, which keeps what was computed meanwhile; the next d
+ * is exactly that. This happens after a fixed step, not when the mean arrives, so the bits do not depend on time.
  *
- * Fragments (Streaming DiLoCo, Douillard et al. 2025): the vector in F ranges, each of which has its outer steps every H
- * steps, but at its own time: fragment f behind those steps t for which t mod H is (f + 1) H / F. So a rank sends as
- * much, but never more than a fragment at a time.
+ * Fragments (Streaming DiLoCo, Douillard et al. 2025): the vector is divided into F ranges. Each has an outer step
+ * every H steps, but at its own time: fragment f after the steps t with t mod H = (f + 1) H / F. The bytes are the
+ * same, but never more than a fragment is sent at a time.
  *
- * Pairs: see local_pairs.c; then theta is each member's own.
+ * Pairs: see local_pairs.c. Then each member has its own theta.
  *
- * Rounds. An outer step of a fragment belongs to round (t - 1) / H, so that a round has each fragment once. Where a run
- * drains, what is under way is finished, and then every fragment in which x is not theta has an outer step more, of a
- * round that is added behind the present one. So at the end of a run all have the same x = theta. A run that is stopped
- * does not drain, and goes on as if nothing had been. Epochs end without an outer step of their own: theta is what
- * is evaluated then (machine.h, `outer`).
+ * Rounds. The outer step of a fragment after step t belongs to round (t - 1) / H, so a round has every fragment once. A
+ * run that drains finishes the outer steps in progress; then every fragment in which x is not theta has another outer
+ * step, in a round added after the present one. So at the end of a run x = theta, on all members the same. A run that
+ * was stopped does not drain, and its continuation has the same bits as a run that was not stopped. Epochs end without
+ * an outer step; theta is evaluated then (machine.h, `outer`).
  *
- * How far another member may be ahead: while one lacks a mean of round c it has given less than that bucket of round c +
- * 1 (delay 1), so others have given less than that of round c + 2. A process that resumed in the middle of round c counts
- * it as not complete until c + 1 is. So rounds c to c + 3 may be under way.
+ * Bound on progress: while a member lacks the mean of a bucket in round c, it has not contributed that bucket in round
+ * c + 1 (delay 1), so the others have not contributed it in round c + 2. A member that resumed in the middle of round c
+ * counts this round as complete only when round c + 1 is. So rounds c to c + 3 can be in progress.
  */
-#include "codec/kernels.h"
-#include "exchange/local_private.h"
 #include "channel/warm_up.h"
+#include "exchange/local_private.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -84,12 +83,12 @@ void nw_local_move(local *l, nw_actions *actions, int f, motion how)
 
 /* ---- which outer steps are due ----------------------------------------------------------------------------------- */
 
-/* The round of outer steps behind that inner step. */
+/* The round of outer steps after that inner step. */
 static int64_t round_behind(const local *l, int64_t step) { return (step > 0 ? step - 1 : 0) / l->every + l->added; }
 
 static bool drains(const local *l) { return l->go.drain && l->step >= l->go.until; }
 
-/* Whether the fragment has an outer step behind this inner step. */
+/* Whether the fragment has an outer step after the present inner step. */
 static bool is_due(const local *l, int f)
 {
     return l->step > 0 && l->step % l->every == (f + 1) * l->every / l->fragments % l->every;
@@ -100,7 +99,7 @@ static bool shall_apply(const local *l, int f)
     return is_in(l->pending, f) && (l->delay == 0 || drains(l) || (is_due(l, f) && l->given[f] < l->step));
 }
 
-/* Outer steps that are due come before those that a drain adds. */
+/* adds: the outer steps that a drain adds, after those that are due anyway. */
 static bool shall_give(const local *l, int f, bool adds)
 {
     if (is_in(l->pending, f)) return false;
@@ -109,7 +108,7 @@ static bool shall_give(const local *l, int f, bool adds)
 
 /* ---- outer steps ------------------------------------------------------------------------------------------------- */
 
-/* The differences of a fragment are final: on their way to all. */
+/* Contributes the differences of a fragment. */
 static nw_status give_to_all(local *l, nw_actions *actions, int f)
 {
     fragment *at = &l->at[f];
@@ -140,7 +139,7 @@ static nw_status give(local *l, nw_actions *actions, int f, bool adds)
     return l->pairs ? nw_local_give_pair(l, actions, f) : give_to_all(l, actions, f);
 }
 
-/* The mean of a fragment is here. */
+/* The mean of a fragment has arrived: requests the outer update. */
 static void apply(local *l, nw_actions *actions, int f)
 {
     const fragment *at = &l->at[f];
@@ -157,11 +156,11 @@ static void apply(local *l, nw_actions *actions, int f)
     l->applying = f;
 }
 
-/* The outer parameters of a fragment are new. */
+/* The outer update of a fragment is done. */
 static void applied(local *l, nw_actions *actions)
 {
     int f = l->applying;
-    bool still = l->given[f] == l->step; /* nothing was computed since */
+    bool still = l->given[f] == l->step; /* no inner step since it was contributed */
     nw_local_move(l, actions, f, still ? LEVEL : REBASE);
     if (still) l->level[f] = l->step;
     l->pending &= ~((int64_t)1 << f);
@@ -170,7 +169,7 @@ static void applied(local *l, nw_actions *actions)
     l->applying = -1;
 }
 
-/* Lets all outer steps that are due go on. *wait: some are not made yet. */
+/* Continues all outer steps that are due. *wait: some are not finished. */
 static nw_status make_outer_steps(local *l, nw_actions *actions, bool *wait)
 {
     *wait = false;
@@ -220,12 +219,13 @@ static void count_step(local *l, nw_actions *actions)
     if (l->base.group.me == 0) nw_actions_add(actions, (nw_action){.kind = NW_ACTION_COUNT, .count = &l->count});
 }
 
-/* All inner steps of the run are made, and the outer steps that belong to it; others may be under way. */
+/* All inner steps of the run are made, and all outer steps that must be finished in it. Means of others that are in
+ * progress are waited for. */
 static nw_status reach_end(local *l, nw_actions *actions)
 {
     for (int f = 0; f < l->fragments; f++)
         if (is_in(l->pending, f) && l->at[f].missing > 0) return NW_OK;
-    if (l->adds) l->added += 2; /* the round that was added, and what is left of the present one */
+    if (l->adds) l->added += 2; /* the round that was added, and the rest of the present one */
     l->adds = false;
     if (l->reduce && !l->end.reached) nw_reduce_begin_at(l->reduce, round_behind(l, l->step + 1));
     return nw_local_reach(l, actions);

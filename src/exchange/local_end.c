@@ -1,18 +1,18 @@
 /*
- * local_end.c - where a run of the local exchange ends: all members make the same number of inner steps. See
+ * local_end.c - the end of a run of the local exchange: all members make the same number of inner steps. See
  * local_private.h for the messages.
  *
- * Members compute for long without hearing of each other, so that one who is asked to stop cannot know how far the
- * others are. It tells member 0, which asks all: each says how many steps it will have made with the one under way, and
- * begins no more. The run then ends after the greatest of these counts: nobody has to go back, and nobody computes more
- * than he would have until then. Outer steps that lie before that count are made as always, by all, so that nobody waits
- * for one who has stopped.
+ * Members compute many steps without receiving messages, so a member that is asked to stop does not know the progress
+ * of the others. It tells member 0, which asks all: each reports how many steps it will have made with the one in
+ * progress, and begins no other. The run then ends after the largest of these numbers, so no member has to go back.
+ * Outer steps before that are made by all members as usual, so no member waits for one that has stopped.
  *
- * A run is over when all have reached its end, and member 0 has said so. Until then everybody answers. Messages of a
- * link stay in order, and nobody says STOP behind his own REACHED, so nothing of a run comes after its OVER.
+ * A member that has reached the original end of the run reports that number. Then the run is as long as it would have
+ * been, and drains if GO said so.
  *
- * What has reached the original end of the run cannot be called back: a member there answers with that count, and the
- * run is as long as it would have been, and drains if it was to drain.
+ * A run is over when all members have reached its end and member 0 has announced it. Until then every member answers.
+ * Messages of a link arrive in order, and a member sends no STOP after its REACHED, so no message of a run arrives
+ * after its OVER.
  */
 #include "exchange/local_private.h"
 
@@ -81,10 +81,10 @@ static nw_status hear_how_far(local *l, nw_actions *actions, int from, int64_t s
     return end_if_all_arrived(l, actions);
 }
 
-/* Who has used up its batches has begun the last gradient, which others then begin too. */
+/* A member whose batches are used up has begun the last gradient, so the others must begin it, too. */
 static int64_t how_far(const local *l) { return l->end.spent ? l->end.whole : l->step + (l->asked || l->stepping); }
 
-/* Once at a time, and not where all have arrived. */
+/* Not while a HALT is in progress, nor after the end. */
 static nw_status ask_all(local *l, nw_actions *actions)
 {
     if (l->end.paused || l->end.over) return NW_OK;

@@ -1,30 +1,30 @@
 /*
- * local_pairs.c - outer steps of the local exchange between random pairs instead of all: NoLoCo (Kolehmainen et al. 2025,
- * arXiv 2506.10911). See local.c for what pairs share with all.
+ * local_pairs.c - outer steps of random pairs instead of all members: NoLoCo (Kolehmainen et al. 2025, arXiv
+ * 2506.10911). See local.c for the rest.
  *
- * Who meets whom is a pure function: of each round and fragment, a permutation of the members is drawn from the seed, and
- * members 2 i and 2 i + 1 of it are partners. Of an odd number one stays alone.
+ * The pairs are a pure function: for each round and fragment a permutation of the members is drawn from the seed, and
+ * its entries 2 i and 2 i + 1 are partners. With an odd number one member has no partner.
  *
- * Every member has outer parameters theta_i of its own. NoLoCo's outer step is, for a pair P, with differences d_j =
- * theta_j - x_j:
+ * Every member has its own outer parameters theta_i. NoLoCo's outer step for a pair P, with d_j = theta_j - x_j, is
  *
  *   m_i = momentum m_i + lr mean_P(d) + gamma (theta_i - mean_P(theta)),   theta_i -= m_i
  *
- * The last term pulls the two together, which nothing else does. With gamma = lr, as in the authors' code, it needs no
- * message of its own: mean(d) + theta_i - mean(theta) = theta_i - mean(x). So a member sends its x alone, and
+ * The last term pulls the two together; nothing else does. With gamma = lr, as in the authors' code, it needs no
+ * message of its own: mean(d) + theta_i - mean(theta) = theta_i - mean(x). So a member sends only its x, and
  *
  *   g_i = theta_i - (x_i + x_j) / 2
  *
- * is the gradient of whatever outer rule there is. With sgd of rate 1 and no momentum theta_i becomes the mean of the
- * pair: plain averaging.
+ * is the gradient of the outer rule, whichever that is. With sgd of rate 1 without momentum theta_i becomes the mean of
+ * the pair (plain averaging).
  *
- * Whether the members stay together. Let e be what one differs from the mean, m its momentum. One pair's step is linear
- * in (e, m) of both; over random partners, whose e are independent, second moments follow a matrix of 4 x 4, and their
- * size changes by its spectral radius: sgd of rate 0.7 gives 0.55 without momentum, 0.70 with 0.5, and 1.10 with 0.9,
- * which drifts apart; nesterov of rate 0.7 with 0.9 gives 0.92.
+ * Drift. Let e be the difference of a member's theta from the mean of all, and m its momentum. If nothing is learned,
+ * an outer step is linear in (e, m) of both partners. Partners are random, so their e are independent, and the second
+ * moments (e e, e m, m e, m m) are multiplied by a matrix of 4 x 4. Its spectral radius is the factor of the mean
+ * squared distance: for sgd of rate 0.7, 0.55 without momentum, 0.70 with 0.5, and 1.10 with 0.9, so that members drift
+ * apart; for nesterov of rate 0.7 with 0.9, 0.92.
  *
- * A member may get parameters of rounds that it has not begun: they are held. Another may run ahead as far as its own
- * partners let it, so one slow member holds at most one model of each other one (with delay 1, two).
+ * Messages of rounds that a member has not begun are held. Other members can be ahead as far as their own partners
+ * allow, so a slow member holds at most one model of each other member (two with delay 1).
  */
 #include "base/rng.h"
 #include "exchange/local_private.h"
@@ -51,7 +51,7 @@ static int partner_of(const local *l, int64_t round, int part)
     return nw_local_partner((uint64_t)l->seed, round, part, l->base.group.me, l->base.group.count, l->order);
 }
 
-/* ---- whether they stay together ---------------------------------------------------------------------------------- */
+/* ---- drift ------------------------------------------------------------------------------------------------------- */
 
 /* Entry (i, j) of the Kronecker square of a matrix of 2 x 2. */
 static double squared(double m[2][2], int i, int j) { return m[i / 2][j / 2] * m[i % 2][j % 2]; }
@@ -62,7 +62,7 @@ double nw_local_drift(double lr, double momentum, bool nesterov)
     double own[2][2] = {{1 - pull, -push}, {0.5, momentum}}, other[2][2] = {{pull, 0}, {-0.5, 0}};
     double v[4] = {1, 0, 0, 0.5}, growth = 0;
     enum { LEAD = 1000, ROUNDS = 2000 };
-    for (int t = 0; t < LEAD + ROUNDS; t++) { /* the power method; of complex pairs the mean growth */
+    for (int t = 0; t < LEAD + ROUNDS; t++) { /* the power method; for complex eigenvalues the mean growth */
         double next[4] = {0}, size = 0;
         for (int i = 0; i < 4; i++)
             for (int j = 0; j < 4; j++) next[i] += (squared(own, i, j) + squared(other, i, j)) * v[j];
@@ -76,7 +76,7 @@ double nw_local_drift(double lr, double momentum, bool nesterov)
 
 /* ---- messages ---------------------------------------------------------------------------------------------------- */
 
-/* Parameters of the round under way. With the last of them the gradient of the outer update is complete. */
+/* A message of the round in progress. The last one completes the gradient of the outer update. */
 static nw_status take(local *l, nw_actions *actions, const nw_message *m, int from)
 {
     const nw_header *h = m->header;
@@ -166,7 +166,7 @@ void nw_local_wait_for_pair(const local *l, int f, nw_wait *wait)
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
-/* Codecs that are near the floats themselves: parameters have no memory, and what is cut off them is lost. */
+/* Parameters have no error memory, so only codecs that round them are allowed. */
 static bool is_near(const nw_codec *c)
 {
     return c->exact || c->ops->family == NW_FAMILY_FP16 || c->ops->family == NW_FAMILY_BF16;

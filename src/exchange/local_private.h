@@ -1,19 +1,20 @@
 /*
- * local_private.h - the inside of the local exchange, shared by the files that make it: local.c (inner and outer steps),
- * local_pairs.c (random pairs instead of all) and local_end.c (where a run ends).
+ * local_private.h - the inside of the local exchange, shared by its files: local.c (inner and outer steps),
+ * local_pairs.c (outer steps of random pairs) and local_end.c (the end of a run).
  *
- * Messages of means are those of channel/reduce.h, in channel NW_CHANNEL_EXCHANGE and those above it. Of pairs:
+ * Means use the messages of channel/reduce.h, in channel NW_CHANNEL_EXCHANGE and the channels of codecs' rounds. Pairs
+ * use, in channel NW_CHANNEL_EXCHANGE,
  *
  *   VALUES     member -> its partner   a bucket of the sender's parameters; step: the round
  *
- * and, in a channel of their own, about the end of a run, without payload; step says the count of inner steps:
+ * Messages about the end of a run have a channel of their own and no payload; `step` is a number of inner steps:
  *
  *   STOP       any -> 0                the sender was asked to stop
- *   HALT       0 -> all                say how far you are, and begin nothing more until UNTIL comes
- *   AT         any -> 0                so many inner steps, with the one that is under way
- *   UNTIL      0 -> all                the run ends after so many: the most that anyone said
- *   REACHED    any -> 0                the sender has made all inner steps of the run, and waits for no mean
- *   OVER       0 -> all                all have
+ *   HALT       0 -> all                report your progress, and begin no gradient until UNTIL arrives
+ *   AT         any -> 0                the sender's inner steps, including the one in progress
+ *   UNTIL      0 -> all                the run ends after this many: the largest number reported
+ *   REACHED    any -> 0                the sender has made all steps of the run and waits for no mean
+ *   OVER       0 -> all                all members have
  */
 #ifndef NW_EXCHANGE_LOCAL_PRIVATE_H
 #define NW_EXCHANGE_LOCAL_PRIVATE_H
@@ -25,7 +26,7 @@ enum { VALUES = 1 };
 enum { STOP = 1, HALT, AT, UNTIL, REACHED, OVER, ENDINGS };
 enum { CHANNEL = NW_CHANNEL_EXCHANGE, END_CHANNEL = NW_CHANNEL_EXCHANGE + 4 /* behind those of rounds of floats */ };
 
-/* A range of the vector that has outer steps of its own. */
+/* A range of the parameters that has its own outer steps. */
 typedef struct fragment {
     size_t first, count;
     int buckets; /* of the layout */
@@ -33,47 +34,47 @@ typedef struct fragment {
 } fragment;
 
 typedef struct ending {
-    bool over;     /* this member may rest */
-    bool reached;  /* ... and has said that it could */
-    bool paused;   /* a HALT was not followed by UNTIL yet */
-    bool *arrived; /* member 0, by member: it has reached the end of the run */
-    bool *said;    /* ... it has answered HALT */
-    int64_t most;  /* ... of what they answered */
-    int64_t whole; /* where GO let the run end */
-    bool spent;    /* its batches are used up, the last gradient is not complete */
+    bool over;     /* all members have reached the end of the run */
+    bool reached;  /* this member has, and has said so */
+    bool paused;   /* between HALT and UNTIL */
+    bool *arrived; /* member 0, by member: it has reached the end */
+    bool *said;    /* member 0, by member: it has answered HALT */
+    int64_t most;  /* member 0: the largest number answered */
+    int64_t whole; /* the end of the run that GO asked for */
+    bool spent;    /* the batches of the run are used up and the last gradient is incomplete */
 } ending;
 
 typedef struct local {
     nw_machine base;
     const nw_params *params;
     nw_layout layout;
-    nw_reduce *reduce;   /* NULL where there are pairs */
-    nw_channel channel;  /* of pairs */
-    nw_message *held;    /* pairs: parameters of rounds that this member has not begun */
-    bool *here;          /* pairs, by bucket: it has come */
-    uint32_t *order;     /* pairs: room for a permutation of the members */
-    int64_t every, seed; /* inner steps from one outer step to the next, of each fragment */
+    nw_reduce *reduce;   /* NULL with pairs */
+    nw_channel channel;  /* with pairs */
+    nw_message *held;    /* with pairs: messages of rounds that this member has not begun */
+    bool *here;          /* with pairs, by bucket: the partner's has arrived */
+    uint32_t *order;     /* with pairs: room for a permutation of the members */
+    int64_t every, seed; /* H; the seed of pairs */
     int delay, fragments;
     bool pairs, in_place;
     nw_pool *pool;
     float *outer;      /* theta */
-    float *difference; /* theta - x, and then the mean of these; of pairs, what came, and then the gradient */
-    float *before;     /* x as it was given; NULL: with delay 0 it does not change meanwhile */
+    float *difference; /* d, then its mean; with pairs the partner's x, then the gradient */
+    float *before;     /* x when it was contributed; NULL with delay 0, where x does not change meanwhile */
     fragment *at;
-    int64_t *given;       /* by fragment: the inner step behind which its last outer step began */
-    int64_t *level;       /* ... behind which x was theta */
-    int64_t *outer_steps; /* ... that were made of it */
-    int64_t *round;       /* ... of the last that began; -1: none did */
-    int64_t carried;      /* bits of fragments whose means came with a checkpoint */
-    int64_t pending;      /* bits of fragments whose outer step has begun and is not made */
-    int64_t saved;        /* `fragments` of a checkpoint */
+    int64_t *given;       /* by fragment: the inner step after which its last outer step began */
+    int64_t *level;       /* by fragment: the last inner step after which x was theta */
+    int64_t *outer_steps; /* by fragment: number of outer updates */
+    int64_t *round;       /* by fragment: the round of its last outer step; -1: none */
+    int64_t carried;      /* bits of fragments whose mean came from a checkpoint */
+    int64_t pending;      /* bits of fragments whose outer step has begun, but whose outer update is not done */
+    int64_t saved;        /* `fragments` of the checkpoint */
     int64_t step;         /* inner steps made */
-    int64_t added;        /* rounds that were added at the ends of runs */
-    bool adds;            /* ... one is being added */
-    int64_t clock;        /* the batch of the last gradient */
+    int64_t added;        /* rounds added by drains */
+    bool adds;            /* the present drain has added one */
+    int64_t clock;        /* batch number of the last gradient */
     nw_go go;
-    bool asked, stepping; /* a gradient, an inner update is under way */
-    int applying;         /* the fragment whose outer update is; -1: none */
+    bool asked, stepping; /* a gradient, or an inner update, was requested and is not done */
+    int applying;         /* the fragment whose outer update was requested and is not done; -1: none */
     ending end;
     const void *report;
     nw_count count;
@@ -83,14 +84,14 @@ static inline bool is_in(int64_t bits, int f) { return (bits >> f & 1) != 0; }
 
 /* ---- local.c ---- */
 
-/* What is done with a fragment's vectors, element by element. */
+/* Elementwise operations on the vectors of a fragment. */
 typedef enum motion {
     DIFFER, /* difference = theta - x */
     LEVEL,  /* x = theta */
     KEEP,   /* before = x */
     REBASE, /* x += theta - before */
-    PULL,   /* difference = theta - (before + difference) / 2, with x for `before` where there is none */
-    ALONE   /* difference = theta - before, likewise */
+    PULL,   /* difference = theta - (before + difference) / 2; x instead of `before` if that is NULL */
+    ALONE   /* difference = theta - before; the same */
 } motion;
 void nw_local_move(local *l, nw_actions *actions, int f, motion how);
 
@@ -98,7 +99,7 @@ void nw_local_move(local *l, nw_actions *actions, int f, motion how);
 
 nw_status nw_local_make_pairs(local *l, const nw_exchange_options *o);
 void nw_local_free_pairs(local *l);
-/* Sends this member's parameters of a fragment to its partner of the fragment's round. */
+/* Sends a fragment of x to the partner in the fragment's round. */
 nw_status nw_local_give_pair(local *l, nw_actions *actions, int f);
 nw_status nw_local_take_values(local *l, nw_actions *actions, nw_message *m, int from);
 void nw_local_wait_for_pair(const local *l, int f, nw_wait *wait);
@@ -107,12 +108,12 @@ void nw_local_wait_for_pair(const local *l, int f, nw_wait *wait);
 
 nw_status nw_local_make_end(local *l);
 void nw_local_free_end(local *l);
-void nw_local_begin(local *l); /* GO */
-/* The last gradient of the run is not complete, and goes on in the next. */
+void nw_local_begin(local *l); /* at GO */
+/* The batches of the run are used up and its last gradient is incomplete; the next run continues it. */
 void nw_local_spent(local *l);
-/* This member was asked to stop. */
+/* At STOP. */
 nw_status nw_local_stop(local *l, nw_actions *actions);
-/* It has made all steps of the run. */
+/* This member has made all steps of the run. */
 nw_status nw_local_reach(local *l, nw_actions *actions);
 nw_status nw_local_take_end(local *l, nw_actions *actions, const nw_message *m, int from);
 void nw_local_wait_for_end(const local *l, nw_wait *wait);

@@ -108,12 +108,15 @@ void nw_replicas_print_outer(const nw_replicas *group, FILE *out)
            dense = nw_local_sends(e, e->sync_every, floats) / world;
     double steps = 2 * (world - 1) / world * (double)floats * sizeof(float) * e->sync_every;
     size_t state = (size_t)nw_optimizer_states(r->outer) * floats * sizeof(float);
+    int fragments = e->layout.fragments > 1 ? e->layout.fragments : 1;
+    fprintf(out,
+            "outer steps: every %d inner steps, %s, %d fragment%s; uncompressed a rank sends %.0f bytes in %d steps "
+            "(allreduce: %.0f)\n",
+            e->sync_every, e->pairs ? "random pairs" : "all ranks", fragments, fragments > 1 ? "s" : "", dense,
+            e->sync_every, steps);
     fprintf(
         out,
-        "outer steps: every %d inner ones, of %s, in %d fragment%s: as floats, a rank sends %.0f bytes in %d steps, with "
-        "allreduce %.0f\n"
-        "outer memory: %.2f MiB a rank for outer parameters, differences and what waits, %.2f MiB of the outer rule\n",
-        e->sync_every, e->pairs ? "pairs" : "all", e->layout.fragments > 1 ? e->layout.fragments : 1,
-        e->layout.fragments > 1 ? "s" : "", dense, e->sync_every, steps, (double)nw_local_bytes(e, floats) / mib,
-        (double)state / mib);
+        "outer memory: %.2f MiB per rank for outer parameters, differences and error memory, %.2f MiB for the outer "
+        "optimizer\n",
+        (double)nw_local_bytes(e, floats) / mib, (double)state / mib);
 }

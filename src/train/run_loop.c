@@ -8,8 +8,8 @@
  * on (run_evaluator.c); the epoch's record follows when it is done. Replicas that differ become the mean of all at the end
  * of the run.
  *
- * Outer steps (exchange local) go over the ends of epochs, where what they have made is evaluated; only the end of the run
- * drains.
+ * Outer steps (exchange local) go over the ends of epochs, where what they have made is evaluated; only the end of the
+ * run drains.
  *
  * Order at the end of an epoch in lockstep: evaluate, send the epoch's record, go to the next epoch, write the
  * checkpoint. A run that is killed in between resumes before the evaluation and repeats it, so no record is missing and

@@ -1,7 +1,6 @@
 /*
- * test_local.c - the local exchange (Local SGD, DiLoCo, NoLoCo) against a plain loop, in many and in all orders in which
- * things can happen, where it stops, what it saves, and against messages that are not what they should be.
- * support/world.h moves it by hand.
+ * test_local.c - the local exchange (Local SGD, DiLoCo, NoLoCo) against a plain loop, in many and in all orders of
+ * events, stopped anywhere, saved anywhere, and with messages that are wrong. support/world.h moves it by hand.
  */
 #define _GNU_SOURCE
 #include <stdarg.h>
