@@ -186,11 +186,11 @@ nw_status nw_replicas_sync_norms(nw_replicas *group);
  * they were shown: the mean over all ranks where they differ. All ranks call. */
 nw_status nw_replicas_show_outer(nw_replicas *group);
 void nw_replicas_hide_outer(nw_replicas *group);
-/* The first replica's vectors, with what is shown for values. */
+/* The first replica's vectors, with what is shown as values, or the mean where that is kept (gossip). */
 static inline nw_params nw_replicas_shown(const nw_replicas *group)
 {
     nw_params p = nw_replicas_first(group)->net->model.params;
-    p.values = (float *)(uintptr_t)p.read; /* nobody writes there */
+    p.values = group->mean ? group->mean : (float *)(uintptr_t)p.read; /* nobody writes there */
     return p;
 }
 /* At the end of a run that has drained: where outer parameters differ, they and the values become the mean of them. */
