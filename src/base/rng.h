@@ -20,6 +20,7 @@ typedef enum nw_purpose {
     NW_PURPOSE_SPLIT = 32,  /* a: class; which images validate */
     NW_PURPOSE_DELAY = 33,  /* a: update, b: law; how old the parameters of its gradient are */
     NW_PURPOSE_DEAL = 34,   /* a: class; which images are whose */
+    NW_PURPOSE_PAIR = 36,   /* a: round, b: fragment; who meets whom */
 
     NW_PURPOSE_STEP_TIME = 40, /* a: step, b: rank; of a virtual cluster */
     NW_PURPOSE_JITTER = 41,    /* a: message, b: sender and receiver */

@@ -30,7 +30,36 @@ static const nw_codec *codec_of(const nw_layout_options *o, int segment)
     return fits ? codec : o->dense ? o->dense : &nw_codec_plain;
 }
 
-/* Assigns segments to buckets, from the last segment to the first. Each codec has at most one bucket that is not
+static int fragments_of(const nw_layout_options *o) { return o->fragments > 1 ? o->fragments : 1; }
+
+/* The first segment of a fragment: the first one that begins at or after the fragment's share of the floats, such that
+ * every fragment has at least one segment. */
+static int first_of_fragment(const nw_segments *s, int fragments, int i)
+{
+    int first = 0;
+    if (i >= fragments) return s->count;
+    for (int f = 1; f <= i; f++) {
+        size_t share = s->floats / (size_t)fragments * (size_t)f;
+        first++;
+        while (first < s->count - (fragments - f) && s->at[first].offset < share) first++;
+    }
+    return first;
+}
+
+size_t nw_layout_fragment(const nw_segments *s, int fragments, int i)
+{
+    int first = first_of_fragment(s, fragments, i);
+    return first < s->count ? s->at[first].offset : s->floats;
+}
+
+static int fragment_of(const nw_layout_options *o, int segment)
+{
+    int f = fragments_of(o) - 1;
+    while (f > 0 && first_of_fragment(o->segments, fragments_of(o), f) > segment) f--;
+    return f;
+}
+
+/* Assigns segments to buckets, from the last segment to the first. In a fragment each codec has at most one bucket that is not
  * full. */
 static nw_status assign(making *m)
 {
@@ -44,8 +73,8 @@ static nw_status assign(making *m)
         size_t count = s->at[i].count;
         NW_FAIL_IF(count > most, NW_E_SHAPE, "%s has %zu parameters; a message can have at most %zu", s->at[i].name,
                    count, most);
-        int b = l->count - 1;
-        while (b >= 0 && l->at[b].block.codec != codec) b--;
+        int b = l->count - 1, fragment = fragment_of(m->o, i);
+        while (b >= 0 && (l->at[b].block.codec != codec || l->at[b].fragment != fragment)) b--;
         bool full = b >= 0 && !whole && l->at[b].block.floats >= least;
         NW_FAIL_IF(b >= 0 && whole && l->at[b].block.floats + count > most, NW_E_SHAPE,
                    "an entire model of more than %zu parameters does not fit into one message; choose --compress "
@@ -53,7 +82,7 @@ static nw_status assign(making *m)
                    most);
         if (b < 0 || full || l->at[b].block.floats + count > most) {
             b = l->count++;
-            l->at[b] = (nw_bucket){.block = {.codec = codec}, .last_segment = i};
+            l->at[b] = (nw_bucket){.block = {.codec = codec}, .last_segment = i, .fragment = fragment};
         }
         l->at[b].block.floats += count;
         l->at[b].first_segment = i;
@@ -170,6 +199,9 @@ nw_status nw_layout_make(nw_layout *layout, const nw_layout_options *options)
 {
     making m = {.o = options, .layout = layout};
     NW_TRY(check_scope(options));
+    NW_FAIL_IF(options->fragments > options->segments->count, NW_E_ARGUMENT,
+               "%d fragments are asked for, but the model has %d tensors, which are not divided; choose fewer",
+               options->fragments, options->segments->count);
     *layout = (nw_layout){.floats = options->segments->floats, .segments = options->segments};
     nw_status status = make_layout(&m);
     free(m.bucket_of);
@@ -177,6 +209,13 @@ nw_status nw_layout_make(nw_layout *layout, const nw_layout_options *options)
     free(m.cuts);
     if (status != NW_OK) nw_layout_free(layout);
     return status;
+}
+
+bool nw_layout_is_exact(const nw_layout *l)
+{
+    bool exact = true;
+    for (int b = 0; b < l->count; b++) exact &= l->at[b].block.codec->exact;
+    return exact;
 }
 
 nw_status nw_layout_check_memory(const nw_layout *l, const nw_memory_options *memory)

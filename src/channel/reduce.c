@@ -63,14 +63,20 @@ static void reset_round(nw_reduce *r, round *at)
     }
 }
 
+/* Rounds before that one are over: those that lack buckets have none under way. */
+static void complete_before(nw_reduce *r, int64_t number)
+{
+    int64_t from = r->completed;
+    r->completed = number;
+    if (from < number - r->o.slots) from = number - r->o.slots;
+    for (; from < number; from++) reset_round(r, &r->rounds[from % r->o.slots]);
+}
+
 static nw_status bucket_is_done(nw_reduce *r, nw_actions *actions, int64_t number, int bucket)
 {
     round *at = &r->rounds[number % r->o.slots];
     nw_channel_reduced(&r->up, actions, bucket, target(r, number));
-    if (++at->done == bucket_count(r)) {
-        r->completed = number + 1;
-        reset_round(r, at);
-    }
+    if (++at->done == bucket_count(r)) complete_before(r, number + 1);
     return r->o.done ? r->o.done(r->o.context, actions, number, bucket) : NW_OK;
 }
 
@@ -256,8 +262,9 @@ nw_status nw_reduce_take(nw_reduce *r, nw_actions *actions, nw_message *m, int f
 int64_t nw_reduce_completed(const nw_reduce *r) { return r->completed; }
 void nw_reduce_begin_at(nw_reduce *r, int64_t number)
 {
-    r->next = r->completed = number;
+    r->next = number;
     r->given = 0;
+    complete_before(r, number);
     if (r->summed) nw_summed_begin_at(r->summed, number);
 }
 void nw_reduce_say(nw_reduce *r, int64_t until)
@@ -269,10 +276,10 @@ void nw_reduce_clip(nw_reduce *r, float clip) { r->up.clip = clip; }
 nw_memory *nw_reduce_memory(const nw_reduce *r) { return r->up.memory; }
 
 /* Adds the members whose messages are missing for a bucket; false: the bucket does not wait for any. */
-static bool bucket_waits(const nw_reduce *r, int b, nw_wait *wait, bool *sums)
+static bool bucket_waits(const nw_reduce *r, int64_t number, int b, nw_wait *wait, bool *sums)
 {
     const nw_group *group = &r->o.machine->group;
-    const bucket_round *br = bucket_of(r, r->completed, b);
+    const bucket_round *br = bucket_of(r, number, b);
     bool gathered = bucket_at(r, b)->gathered;
     *sums = true;
     if (bucket_at(r, b)->summed) return nw_summed_waits(r->summed, b, wait);
@@ -285,11 +292,13 @@ static bool bucket_waits(const nw_reduce *r, int b, nw_wait *wait, bool *sums)
 
 void nw_reduce_waits(const nw_reduce *r, nw_wait *wait)
 {
-    for (int b = 0; b < bucket_count(r); b++) {
+    for (int i = 0; i < bucket_count(r) * r->o.slots; i++) {
         bool sums;
-        if (!bucket_waits(r, b, wait, &sums)) continue;
+        int b = i % bucket_count(r);
+        int64_t number = r->completed + i / bucket_count(r);
+        if (!bucket_waits(r, number, b, wait, &sums)) continue;
         snprintf(wait->what, sizeof wait->what, "%s of bucket %d of %d, step %" PRId64,
-                 sums ? "their gradient" : "the mean gradient", b, bucket_count(r), r->completed + 1);
+                 sums ? "their gradient" : "the mean gradient", b, bucket_count(r), number + 1);
         return;
     }
     snprintf(wait->what, sizeof wait->what, "nothing");

@@ -21,7 +21,9 @@
  * vector and then added to it, which gives the same bits because addition of two terms is commutative.
  *
  * A round is one mean of the whole vector. Members may be up to `slots` - 1 rounds ahead of each other; messages of
- * later rounds are held. Rounds complete in order, because the messages of a link arrive in order.
+ * later rounds are held. Rounds of a bucket complete in order, because the messages of a link arrive in order. A round
+ * need not have all buckets: it is over when all buckets that were contributed are complete and a later round is
+ * complete, or is begun (nw_reduce_begin_at).
  */
 #ifndef NW_CHANNEL_REDUCE_H
 #define NW_CHANNEL_REDUCE_H
@@ -62,7 +64,8 @@ nw_status nw_reduce_give_bucket(nw_reduce *reduce, nw_actions *actions, int64_t 
 nw_status nw_reduce_take(nw_reduce *reduce, nw_actions *actions, nw_message *message, int from);
 /* The number of rounds whose means are complete. */
 int64_t nw_reduce_completed(const nw_reduce *reduce);
-/* Continues with that round; only when quiescent. */
+/* Continues with that round. All contributions of this member must be complete; messages of others for that round or
+ * later ones are kept. */
 void nw_reduce_begin_at(nw_reduce *reduce, int64_t round);
 /* From now on its messages announce (header.until) that the run ends with round `until`; 0: they announce nothing. */
 void nw_reduce_say(nw_reduce *reduce, int64_t until);

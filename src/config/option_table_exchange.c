@@ -24,7 +24,8 @@
     NW_AT(field), low, high, RUNS | NW_COMMAND_BENCH_EXCHANGE, NW_TOPIC_##topic, NW_OPTION_LIVE
 #define TRAINS(field, low, high) NW_AT(field), low, high, RUNS, NW_TOPIC_SERVER, NW_OPTION_LIVE
 
-#define MEETS(field, low, high) NW_AT(field), low, high, RUNS | NW_COMMAND_PEER, NW_TOPIC_EXCHANGE, NW_OPTION_LIVE
+#define MEETS(field, low, high)  NW_AT(field), low, high, RUNS | NW_COMMAND_PEER, NW_TOPIC_EXCHANGE, NW_OPTION_LIVE
+#define AGREES(field, low, high) NW_AT(field), low, high, RUNS, NW_TOPIC_EXCHANGE, NW_OPTION_LIVE
 
 #define FLAG    NW_OPTION_FLAG
 #define INT     NW_OPTION_INT
@@ -59,7 +60,7 @@ const nw_option nw_option_more_rows[] = {
     {"msg-dtype", NULL, 0, CHOICE, "f32|bf16|f16", "f32", LATER(GRADIENT), "of messages between stages"},
 
     /* several replicas */
-    {"exchange", NULL, 0, CHOICE, "none|allreduce|server|gossip|~local", "none", ACTS(world.exchange, 0, 0, EXCHANGE),
+    {"exchange", NULL, 0, CHOICE, "none|allreduce|local|server|gossip", "none", ACTS(world.exchange, 0, 0, EXCHANGE),
      "how replicas agree; none is for one replica"},
     {"world-size", NULL, 'w', INT, "N", "1", ACTS(world.world_size, 1, 1024, EXCHANGE),
      "expected number of ranks; a launcher or --virtual creates them"},
@@ -72,7 +73,19 @@ const nw_option nw_option_more_rows[] = {
     {"calibrate", NULL, 0, TEXT, "FILE.yaml", "", RUNS_ONLY(world.calibrate, 0, 0, EXCHANGE),
      "measure this machine, write a cluster file and stop"},
     {"delay", NULL, 0, INT, "N", "0", ACTS(world.delay, 0, 1, EXCHANGE),
-     "allreduce: apply gradients N steps late, to overlap the exchange"},
+     "allreduce: apply gradients N steps late, to overlap the exchange; local: outer steps"},
+    {"sync-every", NULL, 0, INT, "H", "8", AGREES(world.sync_every, 1, 1 << 30),
+     "local: steps of each replica from one outer step to the next"},
+    {"outer-optimizer", NULL, 0, CHOICE, "sgd|nesterov|adam", "sgd", AGREES(world.outer_optimizer, 0, 0),
+     "local: what is done with the mean difference; sgd of rate 1 averages"},
+    {"outer-lr", NULL, 0, NUMBER, "X", "-1", AGREES(world.outer_lr, -1, 1e6),
+     "local: its rate; -1: 1 for sgd, 0.7 for nesterov, 0.01 for adam"},
+    {"outer-momentum", NULL, 0, NUMBER, "M", "-1", AGREES(world.outer_momentum, -1, 0.999999),
+     "local: its momentum, or beta1; -1: 0 for sgd, else 0.9"},
+    {"fragments", NULL, 0, INT, "F", "1", AGREES(world.fragments, 1, 62),
+     "local: parts of the model, which have their outer steps in turn"},
+    {"outer-group", NULL, 0, CHOICE, "all|pairs", "all", AGREES(world.outer_group, 0, 0),
+     "local: outer steps of all replicas, or of random pairs"},
     {"bucket-bytes", NULL, 0, INT64, "N", "4194304", ACTS(world.bucket_bytes, 1024, 1e9, EXCHANGE),
      "gradients travel in buckets of at least N bytes"},
     {"timeout", NULL, 0, NUMBER, "SECONDS", "300", ACTS(world.timeout, 0, 1e9, EXCHANGE),
@@ -99,8 +112,8 @@ const nw_option nw_option_more_rows[] = {
      "gossip: continuous momentum (A2CiD2)"},
     {"acid-params", NULL, 0, NUMBERS, "ETA,ALPHA", "", MEETS(gossip.acid_params, 0, 1e6),
      "apply-acid: its constants; default: those of the graph"},
-    {"consensus-every", NULL, 0, INT64, "N", "0", NW_AT(gossip.consensus_every), 0, 9e15, RUNS, NW_TOPIC_EXCHANGE, NW_OPTION_LIVE,
-     "gossip: measure the consensus distance so often; 0: 8 times an epoch"},
+    {"consensus-every", NULL, 0, INT64, "N", "0", NW_AT(gossip.consensus_every), 0, 9e15, RUNS, NW_TOPIC_EXCHANGE,
+     NW_OPTION_LIVE, "gossip: measure the consensus distance so often; 0: 8 times an epoch"},
     {"log-averagings", NULL, 0, TEXT, "DIR", "", NW_AT(gossip.log_averagings), 0, 0, NW_COMMAND_PEER, NW_TOPIC_EXCHANGE,
      NW_OPTION_LIVE, "gossip: each rank writes to DIR what it does with its parameters, a line each"},
     {"bn-sync", NULL, 0, CHOICE, "local|average|recalibrate", "average", RUNS_ONLY(world.bn_sync, 0, 0, EXCHANGE),

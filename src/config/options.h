@@ -182,6 +182,9 @@ typedef struct nw_rate_settings {
 /* Several replicas. */
 typedef struct nw_exchange_settings {
     const char *exchange, *cluster, *faults, *calibrate, *bn_sync; /* "" (cluster, faults, calibrate): none */
+    const char *outer_optimizer, *outer_group; /* sgd, nesterov, adam; all, pairs */
+    int sync_every, fragments;
+    double outer_lr, outer_momentum; /* -1: that of the rule */
     int world_size, virtual_ranks, delay, recalibrate_batches;     /* virtual_ranks 0: none */
     int64_t bucket_bytes, compare_every, trace_events;
     double timeout; /* seconds; 0: none */

@@ -296,13 +296,6 @@ static void allreduce_free(nw_machine *m)
     free(a);
 }
 
-static bool is_exact(const nw_layout *l)
-{
-    bool exact = true;
-    for (int b = 0; b < l->count; b++) exact &= l->at[b].block.codec->exact;
-    return exact;
-}
-
 /* Whether the memory changes means. */
 static nw_status find_reduced(const nw_memory_options *o, int delay, bool *reduced)
 {
@@ -342,7 +335,7 @@ static nw_status make_allreduce(allreduce *a, const nw_exchange_options *o)
     NW_TRY(nw_layout_check_memory(&a->layout, &o->memory));
     NW_TRY(find_reduced(&o->memory, o->delay, &reduced));
     if (a->clip_norm > 0) NW_NEW(a->norm_parts, nw_local_clip_parts(floats) + 1, "a norm of %zu floats", floats);
-    a->in_place = is_exact(&a->layout) && a->delay == 0 && !reduced;
+    a->in_place = nw_layout_is_exact(&a->layout) && a->delay == 0 && !reduced;
     nw_reduce_options r = {.machine = &a->base,
                            .channel = NW_CHANNEL_EXCHANGE,
                            .layout = &a->layout,

@@ -11,6 +11,7 @@ static const struct {
 } exchanges[] = {
     {"none", nw_none_create},
     {"allreduce", nw_allreduce_create},
+    {"local", nw_local_sgd_create},
     {"server", nw_server_create},
     {"gossip", nw_gossip_create},
 };

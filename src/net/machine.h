@@ -178,6 +178,8 @@ struct nw_machine {
     bool lockstep;   /* all members compute the same number of gradients */
     bool moves;      /* it changes parameters while gradients are computed, so a pass reads a copy */
     bool drops;      /* it drops silent members by its own timers, so the driver waits twice as long before it fails */
+    float *outer; /* outer parameters: what is evaluated, and saved as the model, instead of the values; may be NULL */
+    bool outer_equal;    /* they are equal on all members, bit for bit; else their mean is evaluated and saved */
     size_t first, count; /* the range whose optimizer state only this rank has; count 0: none */
 };
 

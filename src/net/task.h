@@ -9,7 +9,7 @@
  *   GRADIENT   requested by an exchange; its pipeline turns it into passes, so no worker ever gets one
  *   PASS       forward, backward or both, through all stages of this rank, for one micro-batch
  *   UPDATE     values -= d and, if named, also -= d on a range; d = rule(scale * gradient) at the learning rate
- *              of batch `clock`
+ *              of batch `clock`, or by the outer rule, which has its own learning rate
  *
  * A worker whose tasks are done elsewhere, by a program that computes gradients itself, sets `pending` and returns; the
  * driver goes on in turns (driver.h) and is told when the task is done. Such a task announces nothing.
@@ -24,6 +24,9 @@
 #include "net/state.h"
 
 typedef enum nw_task_kind { NW_TASK_GRADIENT, NW_TASK_PASS, NW_TASK_UPDATE } nw_task_kind;
+
+/* Which of the worker's optimizers makes an update. */
+typedef enum nw_task_rule { NW_RULE_INNER, NW_RULE_OUTER } nw_task_rule;
 
 typedef struct nw_task {
     nw_task_kind kind;
@@ -44,6 +47,7 @@ typedef struct nw_task {
     float *gradient;
     size_t first, count; /* the range of the vectors */
     float scale;
+    nw_task_rule rule;
 } nw_task;
 
 /* The functions that a running task calls. `out` uses up the caller's reference. */

@@ -7,6 +7,7 @@
 #include "setup/download.h"
 #include "setup/plan_codec.h"
 #include "setup/plan_gossip.h"
+#include "setup/plan_local.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -226,24 +227,26 @@ static nw_norm_sync plan_norms(const nw_train_options *s)
 nw_exchange_options nw_plan_exchange(const nw_train_options *s, const nw_world *w)
 {
     bool sync = is(s->server.communication, "sync") && !is(s->world.exchange, "gossip");
-    return (nw_exchange_options){.name = s->world.exchange,
-                                 .group = {.count = w ? w->size : 1, .me = w ? w->rank : 0},
-                                 .layout.bucket_bytes = (size_t)s->world.bucket_bytes,
-                                 .delay = s->world.delay,
-                                 .sync = sync,
-                                 .servers = s->server.servers,
-                                 .server_computes = s->server.server_computes,
-                                 .in_flight = s->server.in_flight,
-                                 .memory_bytes = (size_t)s->server.server_memory,
-                                 .max_staleness = s->server.max_staleness,
-                                 .staleness = is(s->server.staleness, "wait")   ? NW_STALE_WAIT
-                                              : is(s->server.staleness, "drop") ? NW_STALE_DROP
-                                                                                : NW_STALE_WEIGHT,
-                                 .correction = is(s->server.server_correction, "none")      ? NW_CORRECT_NONE
-                                               : is(s->server.server_correction, "inverse") ? NW_CORRECT_INVERSE
-                                                                                            : NW_CORRECT_DC,
-                                 .dc_lambda = s->server.dc_lambda,
-                                 .deadline_ns = (int64_t)(s->world.timeout * 1e9)};
+    nw_exchange_options o = {.name = s->world.exchange,
+                             .group = {.count = w ? w->size : 1, .me = w ? w->rank : 0},
+                             .layout.bucket_bytes = (size_t)s->world.bucket_bytes,
+                             .delay = s->world.delay,
+                             .sync = sync,
+                             .servers = s->server.servers,
+                             .server_computes = s->server.server_computes,
+                             .in_flight = s->server.in_flight,
+                             .memory_bytes = (size_t)s->server.server_memory,
+                             .max_staleness = s->server.max_staleness,
+                             .staleness = is(s->server.staleness, "wait")   ? NW_STALE_WAIT
+                                          : is(s->server.staleness, "drop") ? NW_STALE_DROP
+                                                                            : NW_STALE_WEIGHT,
+                             .correction = is(s->server.server_correction, "none")      ? NW_CORRECT_NONE
+                                           : is(s->server.server_correction, "inverse") ? NW_CORRECT_INVERSE
+                                                                                        : NW_CORRECT_DC,
+                             .dc_lambda = s->server.dc_lambda,
+                             .deadline_ns = (int64_t)(s->world.timeout * 1e9)};
+    nw_plan_outer(s, &o);
+    return o;
 }
 
 int nw_plan_replicas(const nw_train_options *s, const nw_world *w)
@@ -289,8 +292,10 @@ static nw_status plan_codecs(const nw_train_options *s, nw_assign_options *o)
 nw_status nw_plan_check_exchange(const nw_train_options *s)
 {
     NW_TRY(nw_plan_check_gossip(s));
-    NW_FAIL_IF(s->world.delay > 0 && !is(s->world.exchange, "allreduce"), NW_E_ARGUMENT,
-               "--delay is how late allreduce applies gradients; add --exchange allreduce");
+    NW_FAIL_IF(s->world.delay > 0 && !is(s->world.exchange, "allreduce") && !is(s->world.exchange, "local"),
+               NW_E_ARGUMENT,
+               "--delay is how late allreduce applies gradients, and local outer steps; add --exchange allreduce");
+    NW_TRY(nw_plan_check_outer(s));
     NW_CLEANUP(nw_plan_codecs_free) nw_assign_options codecs = {0};
     NW_TRY(plan_codecs(s, &codecs));
     return check_server(s);
@@ -444,6 +449,7 @@ nw_status nw_plan_run(const nw_train_options *s, const nw_dataset *d, const nw_w
     r->watch = !is(s->training.on_divergence, "continue");
     r->diverged = s->training.divergence_factor;
     NW_TRY(plan_delays(s, w ? w->size : 1, &r->delay));
+    nw_plan_outer_rule(s, r);
     o->rollbacks = is(s->training.on_divergence, "rollback") ? s->training.max_rollbacks : 0;
     o->rollback_lr = s->training.rollback_lr;
     NW_TRY(plan_group(s, w, &o->group));

@@ -22,6 +22,17 @@ static int64_t batches_before(int64_t pass, int sharers, int64_t epoch)
     return epoch * pass / (sharers > 1 ? sharers : 1);
 }
 
+/* The rule of outer steps, with state of its own. */
+static nw_status make_outer(nw_replica *r)
+{
+    nw_arena room = nw_arena_measure();
+    NW_TRY(nw_optimizer_make(&r->outer, &r->options.outer, &r->net->model.params));
+    nw_optimizer_bind(r->outer, &room);
+    NW_TRY(nw_arena_create(&r->outer_room, room.used));
+    nw_optimizer_bind(r->outer, &r->outer_room);
+    return NW_OK;
+}
+
 static void autofree(nw_replica **r) { nw_replica_free(*r); }
 
 nw_status nw_replica_create(nw_replica **out, const nw_replica_options *options, nw_replica *owner)
@@ -40,6 +51,7 @@ nw_status nw_replica_create(nw_replica **out, const nw_replica_options *options,
     NW_TRY(nw_loader_create(&r->loader, &options->loader));
     r->batch_size = options->loader.batch_size;
     r->pass_batches = pass_batches(r);
+    if (options->outer.name) NW_TRY(make_outer(r));
     if (options->delay.models > 1)
         NW_TRY(nw_history_create(&r->history, &options->delay, r->net->model.params.learned.floats));
     NW_FAIL_IF(r->pass_batches < options->sharers, NW_E_ARGUMENT,
@@ -60,6 +72,8 @@ void nw_replica_free(nw_replica *r)
     if (!r) return;
     if (r->loader) nw_loader_free(r->loader);
     nw_history_free(r->history);
+    nw_optimizer_free(r->outer);
+    nw_arena_destroy(&r->outer_room);
     nw_net_free(r->net);
     free(r->copy);
     free(r->ready);
@@ -270,10 +284,23 @@ static nw_status update(nw_replica *r, const nw_task *task)
     return NW_OK;
 }
 
+static nw_status update_outer(nw_replica *r, const nw_task *task)
+{
+    nw_params *params = &r->net->model.params, own = *params;
+    NW_FAIL_IF(!r->outer, NW_E_INTERNAL, "a replica without a rule for outer steps is to make one");
+    params->values = task->values;
+    params->gradients = task->gradient;
+    nw_status status =
+        nw_optimizer_step_range(r->outer, &r->net->model.pass.exec, params, r->options.outer_lr, (double)task->scale,
+                                (uint64_t)task->number + 1, task->first, task->count);
+    *params = own;
+    return status;
+}
+
 nw_status nw_replica_update(nw_replica *r, const nw_task *task, nw_announce *announce)
 {
     nw_net_announce(r->net, announce);
-    nw_status status = update(r, task);
+    nw_status status = task->rule == NW_RULE_OUTER ? update_outer(r, task) : update(r, task);
     nw_net_announce(r->net, NULL);
     return status;
 }
@@ -352,6 +379,16 @@ static void list_updated(nw_replica *r, const nw_machine *m, nw_state_rule rule,
         nw_state_statistics(s, "average_statistics", NW_STATE_LIKE, average->buffers, p->running.floats);
 }
 
+static void list_outer(nw_replica *r, const nw_machine *m, nw_state *s)
+{
+    for (int i = 0; r->outer && i < nw_optimizer_states(r->outer); i++) {
+        nw_optimizer_state state = nw_optimizer_state_at(r->outer, i);
+        char name[NW_STATE_NAME];
+        snprintf(name, sizeof name, "outer_%s", state.name);
+        nw_state_vector(s, name, m->outer_equal ? NW_STATE_KEPT : NW_STATE_LIKE, state.data, 0, state.count);
+    }
+}
+
 void nw_replica_state(nw_replica *r, const nw_machine *m, nw_state *s)
 {
     nw_params *p = &r->net->model.params;
@@ -360,6 +397,7 @@ void nw_replica_state(nw_replica *r, const nw_machine *m, nw_state *s)
     nw_state_integer(s, "batch_size", NW_STATE_LIKE, &r->batch_size);
     nw_state_integer(s, "pass_batches", NW_STATE_LIKE, &r->pass_batches);
     list_updated(r, m, rule, s);
+    list_outer(r, m, s);
     if (!m->equal) nw_state_vector(s, "parameters", NW_STATE_LIKE, p->values, 0, p->learned.floats);
     if (p->running.floats > 0) nw_state_statistics(s, "statistics", NW_STATE_LIKE, p->buffers, p->running.floats);
     if (r->at.pending > 0) nw_state_vector(s, "pending", NW_STATE_OWN, p->gradients, 0, p->learned.floats);

@@ -38,6 +38,8 @@ typedef struct nw_replica_options {
     bool watch;            /* stop where a loss or gradient is not finite, */
     double diverged; /* or where its running mean is so many times what guessing gives, or the first one; 0: never */
     nw_delay_options delay; /* of gradients; models 0 or 1: none */
+    nw_optimizer_options outer; /* the rule of outer steps (machine.h), and its rate; without name: none */
+    double outer_lr;
 } nw_replica_options;
 
 /* Where a replica is. Epochs and batches count from 0 here. */
@@ -63,6 +65,8 @@ typedef struct nw_replica {
     int64_t average_steps;            /* for nw_replica_state: of the average; -1: it has not begun */
     nw_history *history;              /* NULL: no delays */
     float *copy; /* of the parameters: of passes that read one (nw_task.copy), and of updates of two vectors; or NULL */
+    nw_optimizer *outer; /* NULL: no outer steps */
+    nw_arena outer_room; /* its state */
     size_t *ready;   /* by stage: after its backward pass, the gradient is final from this element on */
     int64_t wait_ns; /* for the batches of the last gradient */
     int64_t delay;   /* of the last gradient: updates since the parameters that it was computed at */

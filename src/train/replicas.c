@@ -323,6 +323,14 @@ static nw_status make_roles(nw_replicas *group, int world)
     return nw_roles_make(&group->roles, world - replicas, replicas, 1, 0);
 }
 
+/* The bytes that a rank needs for outer steps. */
+static double outer_bytes(const nw_replicas *group)
+{
+    const nw_replica *r = nw_replicas_first(group);
+    size_t floats = params_of(&group->members[0])->learned.floats;
+    return (double)nw_local_bytes(&group->options.exchange, floats) + (double)r->outer_room.capacity;
+}
+
 /* Linux lets programs allocate memory that it does not have, and kills them when they use it. So the needs of all
  * replicas and servers are compared with the available memory before any of it is allocated. The first replica exists
  * already. */
@@ -337,6 +345,7 @@ static nw_status check_memory(const nw_replicas *group, int first)
     double mib = 1024 * 1024, all = (double)nw_net_memory(nw_replicas_first(group)->net);
     double each = group->count > 1 ? (double)nw_net_memory(group->members[1].replica->net) : 0;
     const nw_segments *learned = &params_of(&group->members[0])->learned;
+    if (group->members[0].machine->outer) all += (double)group->count * outer_bytes(group);
     double held = (double)servers * (double)nw_server_holds(e, learned->floats);
     double shadows = (double)servers * (double)(servers ? nw_server_shadow_bytes(e, learned) : 0);
     all += each * (group->count - 1) + held + shadows;
@@ -416,7 +425,12 @@ void nw_replicas_free(nw_replicas *group)
 
 nw_status nw_replicas_begin(nw_replicas *group)
 {
-    for (int i = 0; i < group->count; i++) NW_TRY(nw_replica_begin(group->members[i].replica));
+    for (int i = 0; i < group->count; i++) {
+        const nw_params *p = params_of(&group->members[i]);
+        const nw_machine *m = group->members[i].machine;
+        if (m->outer && m->updates == 0) memcpy(m->outer, p->values, p->learned.floats * sizeof(float));
+        NW_TRY(nw_replica_begin(group->members[i].replica));
+    }
     return NW_OK;
 }
 
@@ -535,13 +549,14 @@ nw_status nw_replicas_agree_to_stop(nw_replicas *group, bool *stop)
 static int64_t hash_weights(const nw_member *m)
 {
     const nw_params *p = params_of(m);
-    return (int64_t)nw_hash64(p->values, p->learned.floats * sizeof(float));
+    return (int64_t)nw_hash64(m->machine->outer ? m->machine->outer : p->values, p->learned.floats * sizeof(float));
 }
 
 nw_status nw_replicas_compare(nw_replicas *group)
 {
     int64_t mine[NW_CLUSTER_RANKS], all[NW_CLUSTER_RANKS];
-    if (nw_replicas_world(group) == 1 || !group->members[0].machine->equal) return NW_OK;
+    const nw_machine *m = group->members[0].machine;
+    if (nw_replicas_world(group) == 1 || !(m->outer ? m->outer_equal : m->equal)) return NW_OK;
     for (int i = 0; i < group->count; i++) mine[i] = hash_weights(&group->members[i]);
     NW_TRY(nw_driver_allgather(group->driver, mine, sizeof *mine, all));
     for (int i = 1; i < nw_replicas_world(group); i++)

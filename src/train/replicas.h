@@ -60,12 +60,12 @@ typedef struct nw_replicas_options {
     int world;                    /* of MPI and virtual clusters */
     int rank;                     /* of MPI: this process's */
     nw_exchange_options exchange; /* all but the group, codecs, memory and what belongs to a rank */
-    const char *graph;            /* gossip: who may talk to whom; outlives the group. Momentum has the graph's constants
+    const char *graph;           /* gossip: who may talk to whom; outlives the group. Momentum has the graph's constants
                                      where its eta is negative; looks at distances are some in an epoch where 0 */
-    nw_assign_options codecs;     /* of its tensors; rules outlive the group */
-    const nw_cluster *cluster;    /* VIRTUAL */
-    const nw_faults *faults;      /* or NULL */
-    const nw_log_part *recorded;  /* REPLAY: what is repeated, of `world` ranks; outlives the group */
+    nw_assign_options codecs;    /* of its tensors; rules outlive the group */
+    const nw_cluster *cluster;   /* VIRTUAL */
+    const nw_faults *faults;     /* or NULL */
+    const nw_log_part *recorded; /* REPLAY: what is repeated, of `world` ranks; outlives the group */
     nw_norm_sync norms;
     int recalibrate_batches; /* of each rank */
     int global_batch; /* images that the workers of a synchronous server divide among each other; 0: each has its own */
@@ -116,14 +116,16 @@ struct nw_replicas {
     int64_t thrown_away;      /* gradients that were too old */
     nw_graph *graph;          /* gossip: who may talk to whom, and its constants */
     double chi1, chi2;
-    float *mean;           /* of all members, while a checkpoint is written; else NULL */
-    double consensus;      /* the last that is known, and of the run so far; at rank 0 */
+    float *mean;      /* of all members, while a checkpoint is written; else NULL */
+    double consensus; /* the last that is known, and of the run so far; at rank 0 */
     double consensus_sum;
     int64_t consensus_count;
-    float *statistics;        /* the last that each worker reported, and ... */
-    bool *reported;           /* ... whether it did */
-    bool *dropped;            /* by rank */
-    char note[640];           /* of nw_replicas_load */
+    int showing;       /* how often outer parameters were shown and not hidden */
+    float **shown;     /* vectors made to show the mean of outer parameters; NULL: none */
+    float *statistics; /* the last that each worker reported, and ... */
+    bool *reported;    /* ... whether it did */
+    bool *dropped;     /* by rank */
+    char note[640];    /* of nw_replicas_load */
 };
 
 nw_status nw_replicas_create(nw_replicas **group, const nw_replicas_options *options);
@@ -180,6 +182,21 @@ nw_status nw_replicas_evaluate(nw_replicas *group, nw_loader *loader, bool both_
 nw_status nw_replicas_tally(nw_replicas *group, nw_tally *tally, int64_t *images);
 
 nw_status nw_replicas_sync_norms(nw_replicas *group);
+/* Where there are outer parameters (machine.h), passes read those (nw_params.read) until they are hidden, as often as
+ * they were shown: the mean over all ranks where they differ. All ranks call. */
+nw_status nw_replicas_show_outer(nw_replicas *group);
+void nw_replicas_hide_outer(nw_replicas *group);
+/* The first replica's vectors, with what is shown as values, or the mean where that is kept (gossip). */
+static inline nw_params nw_replicas_shown(const nw_replicas *group)
+{
+    nw_params p = nw_replicas_first(group)->net->model.params;
+    p.values = group->mean ? group->mean : (float *)(uintptr_t)p.read; /* nobody writes there */
+    return p;
+}
+/* At the end of a run that has drained: where outer parameters differ, they and the values become the mean of them. */
+nw_status nw_replicas_unite(nw_replicas *group);
+/* What travels in so many inner steps, and the bytes of vectors that a rank has for it; nothing without outer steps. */
+void nw_replicas_print_outer(const nw_replicas *group, FILE *out);
 /* NW_E_MISMATCH names the first replica that differs from replica 0 where all should be equal. */
 nw_status nw_replicas_compare(nw_replicas *group);
 

@@ -150,15 +150,19 @@ nw_status nw_replicas_print_codecs(const nw_replicas *group, FILE *out)
 {
     kind kinds[KINDS_MOST];
     int count;
+    char often[32] = "a step";
+    if (group->members[0].machine->outer)
+        snprintf(often, sizeof often, "in %d steps", group->options.exchange.sync_every);
     if (!nw_assign_compresses(&group->options.codecs)) return NW_OK;
     nw_assign_print(&group->assignment, &params_of(group)->learned, "", out);
     NW_TRY(find_kinds(group, kinds, &count));
     for (int k = 0; k < count && !is_served(group); k++) {
         char name[64];
         nw_assign_name(kinds[k].codec, name, sizeof name);
-        fprintf(out, "%-24s %d %s of %llu floats, %s: a rank sends about %llu bytes a step\n",
+        fprintf(out, "%-24s %d %s of %llu floats, %s: a rank sends about %llu bytes %s\n",
                 kinds[k].codec->exact ? "dense" : name, kinds[k].buckets, kinds[k].buckets == 1 ? "bucket" : "buckets",
-                (unsigned long long)kinds[k].floats, nw_mode_name(kinds[k].mode), (unsigned long long)kinds[k].sends);
+                (unsigned long long)kinds[k].floats, nw_mode_name(kinds[k].mode), (unsigned long long)kinds[k].sends,
+                often);
     }
     return NW_OK;
 }

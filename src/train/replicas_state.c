@@ -240,13 +240,21 @@ static void free_saving(saving *s)
     free_brought(&s->joined);
 }
 
+/* Rank 0's parameters and statistics, or those that are looked at. */
+static nw_status save_model(nw_replicas *group, nw_checkpoint_writer *w)
+{
+    NW_TRY(nw_replicas_show_outer(group));
+    nw_params p = nw_replicas_shown(group);
+    nw_status status = w ? nw_checkpoint_add_model(w, &p, nw_replicas_position(group)->batches) : NW_OK;
+    nw_replicas_hide_outer(group);
+    return status;
+}
+
 nw_status nw_replicas_save(nw_replicas *group, nw_checkpoint_writer *w)
 {
     NW_CLEANUP(free_saving) saving s = {.group = group, .w = w};
+    NW_TRY(save_model(group, w));
     if (w) {
-        nw_params model = nw_replicas_first(group)->net->model.params;
-        if (group->mean) model.values = group->mean;
-        NW_TRY(nw_checkpoint_add_model(w, &model, nw_replicas_position(group)->batches));
         NW_TRY(nw_checkpoint_add_int(w, "world_size", nw_replicas_world(group)));
         NW_TRY(nw_checkpoint_add_text(w, "exchange", group->members[0].machine->ops->name));
     }

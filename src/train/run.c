@@ -139,7 +139,12 @@ static int64_t memory_of(const nw_replicas *group)
     for (int i = 0; i < group->count; i++) bytes += nw_net_memory(group->members[i].replica->net);
     int earlier = nw_max(0, group->options.replica.delay.models - 1);
     bytes += (size_t)group->count * vector * (size_t)earlier;
-    if (nw_replicas_world(group) > 1) bytes += (size_t)group->count * vector;
+    const nw_replica *one = nw_replicas_first(group);
+    if (one->outer)
+        bytes += (size_t)group->count * (nw_local_bytes(&group->options.exchange, vector / sizeof(float)) +
+                                         one->outer_room.capacity);
+    else if (nw_replicas_world(group) > 1)
+        bytes += (size_t)group->count * vector;
     return (int64_t)bytes;
 }
 
@@ -170,6 +175,7 @@ static nw_status open_observers(run *r, const nw_checkpoint *c)
     record.threads = nw_net_threads(first(r)->net);
     record.precision = nw_net_precision(first(r)->net);
     record.isa = nw_net_isa(first(r)->net);
+    if (r->options->observe.table) nw_replicas_print_outer(r->group, r->options->observe.table);
     char collective[160];
     if (nw_assign_compresses(&r->group->options.codecs)) {
         NW_TRY(nw_replicas_collective(r->group, collective, sizeof collective));
@@ -263,10 +269,21 @@ static nw_status tell_ledger(run *r, const nw_ledger *world)
     return NW_OK;
 }
 
+/* Of what a checkpoint would have for its model. */
+static nw_status hash_weights(run *r)
+{
+    NW_TRY(nw_replicas_show_outer(r->group));
+    nw_params shown = nw_replicas_shown(r->group);
+    nw_params_sha256(&shown, r->result->weights_sha256);
+    nw_replicas_hide_outer(r->group);
+    return NW_OK;
+}
+
 /* Adds up what all ranks sent, checks it against what the transport moved, and writes it down. */
 static nw_status finish_ledger_and_trace(run *r)
 {
     nw_ledger *world;
+    NW_TRY(hash_weights(r));
     NW_TRY(write_trace(r, false));
     NW_TRY(nw_replicas_travel(r->group, &r->travel));
     NW_TRY(nw_run_add_averagings(r));

@@ -86,17 +86,24 @@ static nw_checkpoint_info info_of(const run *r, int64_t step, int64_t epoch, con
     return info;
 }
 
-static nw_status write_files(run *r, const char *path)
+static nw_status write_shown(run *r, const char *path)
 {
-    nw_params model = first(r)->net->model.params;
-    if (r->group->mean) model.values = r->group->mean;
-    nw_checkpoint_info info = info_of(r, nw_replicas_updates(r->group), finished_epochs(r), &model);
+    nw_params shown = nw_replicas_shown(r->group);
+    nw_checkpoint_info info = info_of(r, nw_replicas_updates(r->group), finished_epochs(r), &shown);
     nw_checkpoint_writer *w;
     NW_TRY(nw_checkpoint_begin(&w, path, &info));
     add_state(r, w); /* the first failure sticks, and commit returns it */
     nw_status status = nw_replicas_save(r->group, w);
     if (status == NW_OK) return nw_checkpoint_commit(w);
     nw_checkpoint_cancel(w);
+    return status;
+}
+
+static nw_status write_files(run *r, const char *path)
+{
+    NW_TRY(nw_replicas_show_outer(r->group));
+    nw_status status = write_shown(r, path);
+    nw_replicas_hide_outer(r->group);
     return status;
 }
 

@@ -8,6 +8,9 @@
  * on (run_evaluator.c); the epoch's record follows when it is done. Replicas that differ become the mean of all at the end
  * of the run.
  *
+ * Outer steps (exchange local) go over the ends of epochs, where what they have made is evaluated; only the end of the
+ * run drains.
+ *
  * Order at the end of an epoch in lockstep: evaluate, send the epoch's record, go to the next epoch, write the
  * checkpoint. A run that is killed in between resumes before the evaluation and repeats it, so no record is missing and
  * none is there twice. After the last epoch there is no next one: the last checkpoint stands at its end, so that a run
@@ -84,15 +87,24 @@ void nw_run_fill_results(run *r, const nw_results *results, nw_epoch_record *rec
     if (!r->options->best.none) record->best_epoch = r->best_epoch;
 }
 
+static nw_status evaluate_splits(run *r, nw_results *results, bool *complete)
+{
+    NW_TRY(nw_replicas_sync_norms(r->group));
+    NW_TRY(evaluate_on(r, r->test, &results->test, complete));
+    if (r->validation && *complete) NW_TRY(evaluate_on(r, r->validation, &results->validation, complete));
+    if (r->train_eval && *complete) NW_TRY(evaluate_on(r, r->train_eval, &results->train, complete));
+    return NW_OK;
+}
+
 /* Fills the record's test fields. *complete is false if the run was asked to stop meanwhile. */
 static nw_status evaluate(run *r, nw_epoch_record *record, bool *complete)
 {
     nw_results results = {0};
     NW_CLEANUP(end_phase) timed phase = begin_phase(r, NW_PHASE_VALIDATION);
-    NW_TRY(nw_replicas_sync_norms(r->group));
-    NW_TRY(evaluate_on(r, r->test, &results.test, complete));
-    if (r->validation && *complete) NW_TRY(evaluate_on(r, r->validation, &results.validation, complete));
-    if (r->train_eval && *complete) NW_TRY(evaluate_on(r, r->train_eval, &results.train, complete));
+    NW_TRY(nw_replicas_show_outer(r->group));
+    nw_status status = evaluate_splits(r, &results, complete);
+    nw_replicas_hide_outer(r->group);
+    NW_TRY(status);
     if (*complete) nw_run_fill_results(r, &results, record);
     return NW_OK;
 }
@@ -225,7 +237,10 @@ static nw_go go_in_lockstep(const run *r)
     const nw_position *at = position(r);
     int64_t done = nw_replicas_updates(r->group), accumulation = o->group.replica.accumulation;
     int64_t left = nw_replicas_epoch_batches(r->group) - at->batch, rest = (at->pending + left) % accumulation;
-    nw_go go = {.until = done + (at->pending + left) / accumulation, .batches = left, .drain = true};
+    bool outer = r->group->members[0].machine->outer != NULL; /* outer steps do not begin anew with an epoch */
+    nw_go go = {.until = done + (at->pending + left) / accumulation,
+                .batches = left,
+                .drain = !outer || is_last_epoch(r)};
     int64_t end = o->max_steps > 0 ? o->max_steps : INT64_MAX;
     int64_t due = least(end, next_multiple(done, o->checkpoint_every));
     if (nw_replicas_world(r->group) > 1) due = least(due, next_multiple(done, o->compare_every));
@@ -361,6 +376,7 @@ static nw_status interrupted(run *r)
 static nw_status end_epoch(run *r, bool *complete)
 {
     bool last = reached_steps(r) || is_last_epoch(r);
+    if (last) NW_TRY(nw_replicas_unite(r->group));
     NW_TRY(tell_epoch(r, position(r)->epoch + 1, is_evaluated(r, position(r)->epoch, last), complete));
     if (!*complete) return NW_OK;
     r->ended = last;

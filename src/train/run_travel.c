@@ -33,6 +33,8 @@ static int64_t dense_bytes(const run *r)
     bool served = strcmp(group->options.exchange.name, "server") == 0;
     if (strcmp(group->options.exchange.name, "allreduce") == 0)
         return nw_replicas_updates(group) * 2 * (world - 1) * floats * (int64_t)sizeof(float);
+    if (strcmp(group->options.exchange.name, "local") == 0)
+        return (int64_t)nw_local_sends(&group->options.exchange, nw_replicas_updates(group), (size_t)floats);
     return served && !r->options->resume ? r->travel.sent_floats * (int64_t)sizeof(float) : NW_UNKNOWN;
 }
 

@@ -58,7 +58,7 @@ refused 2 "there is no model 'resnt18'; the nearest is 'resnet18', and 'nowait i
 refused 2 "there is no init scheme 'hee'" train --model lenet5 --dataset mnist --init-scheme hee
 refused 2 "--dataset is cifar10\\|.*, not 'minst'" train --dataset minst
 refused 2 "--scheduler is steplr\\|.*, not 'cosin'" train --dataset mnist --scheduler cosin
-refused 2 "--exchange is none\\|allreduce\\|server, not 'alreduce'" train --dataset mnist --exchange alreduce
+refused 2 "--exchange is none\\|allreduce\\|local\\|server\\|gossip, not 'alreduce'" train --dataset mnist --exchange alreduce
 refused 2 "--method is none\\|fp16\\|bf16\\|topk\\|.*, not 'pf16'" train --dataset mnist --method pf16
 refused 2 "no recipe 'petra/cifar10-revnet18'; the nearest is 'petra/cifar10-revnet18-backprop'" \
     train --recipe petra/cifar10-revnet18

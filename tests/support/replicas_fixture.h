@@ -38,6 +38,10 @@ typedef struct setup {
     bool in_order; /* batches of the images in their order, as they are */
     nw_norm_sync norms;
     int images;
+    int every, fragments; /* of "local": steps from one outer step to the next; parts that have them in turn */
+    bool pairs;
+    bool averages; /* outer steps average; else they are Nesterov's */
+    const char *memory;
 } setup;
 
 typedef struct group {
@@ -73,6 +77,22 @@ static inline group make_group(const setup *s)
                              .norms = s->norms,
                              .recalibrate_batches = 2};
     o.exchange.delay = s->delay;
+    o.exchange.sync_every = s->every;
+    o.exchange.pairs = s->pairs;
+    o.exchange.seed = 5;
+    o.exchange.layout.fragments = s->fragments;
+    o.codecs.memory.name = s->memory;
+    if (s->codec) {
+        o.codecs.codec = nw_codec_options_default(s->codec);
+        o.codecs.codec.ratio = 0.1;
+    }
+    if (s->every > 0) {
+        o.replica.outer = nw_optimizer_options_default("sgd");
+        o.replica.outer.weight_decay = 0;
+        o.replica.outer.nesterov = !s->averages;
+        o.replica.outer.momentum = s->averages ? 0 : 0.6;
+        o.replica.outer_lr = s->averages ? 1 : 0.7;
+    }
     o.exchange.servers = s->servers;
     o.exchange.server_computes = s->server_computes;
     o.exchange.sync = true;
@@ -108,14 +128,16 @@ static inline void free_group(group *c)
     nw_dataset_close(c->dataset);
 }
 
-/* To the end of the epoch, where updates that are held back are made, or to `until` updates before it. */
+/* To the end of the epoch, where updates that are held back are made (but outer steps go over it), or to `until` updates
+ * before it. */
 static inline nw_go go_to(const group *c, int64_t until)
 {
     const nw_position *at = nw_replicas_position(c->group);
     int64_t done = nw_replicas_updates(c->group), accumulation = c->group->options.replica.accumulation;
     int64_t left = nw_replicas_epoch_batches(c->group) - at->batch, all = at->pending + left;
     if (until > done + all / accumulation || (until == done + all / accumulation && all % accumulation == 0))
-        return (nw_go){.until = done + all / accumulation, .batches = left, .drain = true};
+        return (nw_go){
+            .until = done + all / accumulation, .batches = left, .drain = !c->group->members[0].machine->outer};
     return (nw_go){.until = until, .batches = (until - done) * accumulation - at->pending};
 }
 

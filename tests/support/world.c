@@ -42,6 +42,16 @@ void world_update(float *values, const float *gradient, size_t first, size_t cou
     for (size_t i = first; i < first + count; i++) values[i] -= world_rate(clock) * (scale * gradient[i]);
 }
 
+void world_outer_update(bool averages, float *values, float *momentum, const float *gradient, size_t first,
+                        size_t count, float scale, int64_t number)
+{
+    for (size_t i = first; i < first + count; i++) {
+        float g = scale * gradient[i];
+        momentum[i] = number > 0 ? 0.5f * momentum[i] + g : g;
+        values[i] -= averages ? g : 0.75f * (g + 0.5f * momentum[i]);
+    }
+}
+
 /* ---- what machines tell ------------------------------------------------------------------------------------------ */
 
 static nw_status counted(void *context, const nw_count *c)
@@ -190,14 +200,19 @@ static void begin(world *w, world_member *m)
                        .count = w->floats};
     }
     if (t->kind == NW_TASK_UPDATE) {
-        world_require(t->first + t->count <= w->floats && t->values == values);
-        memcpy(m->made, values, w->floats * sizeof(float));
-        world_update(m->made, t->gradient, t->first, t->count, t->scale, t->clock);
+        bool outer = t->rule == NW_RULE_OUTER;
+        world_require(t->first + t->count <= w->floats && (outer ? t->values != values : t->values == values));
+        memcpy(m->made + t->first, t->values + t->first, t->count * sizeof(float));
+        if (outer)
+            world_outer_update(w->o.averages, m->made, m->momentum, t->gradient, t->first, t->count, t->scale,
+                               t->number);
+        else
+            world_update(m->made, t->gradient, t->first, t->count, t->scale, t->clock);
         for (size_t i = t->first; t->also && i < t->first + t->count; i++) {
             m->also[i] = t->also[i] + (m->made[i] - values[i]);
             t->also[i] = NAN;
         }
-        for (size_t i = t->first; i < t->first + t->count; i++) values[i] = NAN;
+        for (size_t i = t->first; i < t->first + t->count; i++) t->values[i] = NAN;
         return;
     }
     world_require(t->forward && t->backward && t->values == values && t->gradient == gradients &&
@@ -223,7 +238,7 @@ static nw_status finish(world *w, int member)
     nw_task *t = &m->rank.task;
     if (w->o.make) return answer(w, member, nw_rank_done(w->driver, &m->rank, tick(w, member)));
     if (t->kind == NW_TASK_UPDATE) {
-        memcpy(m->params.values + t->first, m->made + t->first, t->count * sizeof(float));
+        memcpy(t->values + t->first, m->made + t->first, t->count * sizeof(float));
         if (t->also) memcpy(t->also + t->first, m->also + t->first, t->count * sizeof(float));
         keep_range(w, m);
     } else {
@@ -396,6 +411,7 @@ void world_resume(world *w, const world *from)
         const world_member *own = &from->at[i % from->o.members];
         memcpy(m->params.values, own->params.values, w->floats * sizeof(float));
         memcpy(m->params.gradients, own->params.gradients, w->floats * sizeof(float));
+        memcpy(m->momentum, own->momentum, w->floats * sizeof(float));
         m->batches = own->batches;
         m->said.count = own->said.count;
         m->given = own->given;
@@ -503,12 +519,13 @@ static nw_status make_member(world *w, int member)
     }
     w->floats = m->params.learned.floats;
     world_require(w->floats <= WORLD_FLOATS);
-    m->params.values = calloc(5 * w->floats, sizeof(float));
+    m->params.values = calloc(6 * w->floats, sizeof(float));
     NW_FAIL_IF(!m->params.values, NW_E_MEMORY, "no memory for a member");
     m->params.gradients = m->params.values + w->floats;
     m->made = m->params.gradients + w->floats;
     m->seen = m->made + w->floats;
     m->also = m->seen + w->floats;
+    m->momentum = m->also + w->floats;
     for (size_t i = 0; i < w->floats; i++) m->params.values[i] = world_start(i);
     m->said.member = member;
     m->rank.index = w->ranks[member];

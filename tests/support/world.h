@@ -64,6 +64,7 @@ typedef struct world_options {
     int link_most;         /* messages in a link at most; 0: WORLD_LINK */
     int rings;             /* so often timers may ring whatever else can happen; then, and if 0, when nothing can */
     bool exact;            /* gradients have few bits and do not depend on the weights: f32 sums of them are exact */
+    bool averages;         /* outer updates subtract what they are given */
     void (*begun)(const struct world *w, int member); /* is told of tasks that begin; or NULL */
     int64_t every;                                    /* a snapshot is due after so many updates; 0: never */
     void (*looked)(const struct world *w, const nw_snapshot *s); /* is told of snapshots, which world does not check; or NULL */
@@ -78,6 +79,7 @@ typedef struct world_member {
     nw_task gradient;   /* bare: what was asked for, while the pass runs that stands for it */
     float *made, *seen; /* what the task under way will have written; the values that a pass reads */
     float *also;        /* ... and what an update will have written beside its values */
+    float *momentum;    /* of outer updates */
     size_t finals[WORLD_FINALS];
     nw_message *outs[WORLD_FINALS]; /* or what is sent up or down instead */
     int final, final_count;
@@ -135,6 +137,9 @@ float world_rate(int64_t clock);
 void world_gradient(const world *w, int member, int64_t batch, const float *values, bool adds, float *out);
 /* values -= rate * (scale * gradient) on a range. */
 void world_update(float *values, const float *gradient, size_t first, size_t count, float scale, int64_t clock);
+/* The same by the outer rule, which has a momentum vector; number 0 begins it. */
+void world_outer_update(bool averages, float *values, float *momentum, const float *gradient, size_t first,
+                        size_t count, float scale, int64_t number);
 
 /* ---- moves ---- */
 
