@@ -14,8 +14,7 @@
 Real ranks are two MPI processes of one thread in network namespaces, whose cable the kernel holds to the rate
 (bench/slow_link.py; needs root, Open MPI, iproute2). Virtual ranks have the step times and codec costs of this machine
 (nowait train --calibrate, once for ratios of 1 % and once for 0.1 %) behind NICs of that rate, without noise, since a plan
-has none either; a step is the difference between a run of six steps and one of two. What they compute are two images a
-step, in the time of the whole batch.
+has none either. What they really compute are two images a step, in the time of the whole batch; the mean of three steps counts.
 
 Of each set-up the plan's codecs without delay are measured once, in turn, and the three fastest and the plan's winner
 --rounds - 1 times more; medians count. A set-up takes some minutes on a quiet machine; others change the results.
@@ -23,6 +22,7 @@ Of each set-up the plan's codecs without delay are measured once, in turn, and t
 import argparse
 import json
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -40,7 +40,7 @@ SETUPS = [
     ("resnet18-8", VIRTUAL, 8, "1 Gbit/s", "resnet18", 32),
     ("resnet9-32", VIRTUAL, 32, "10 Gbit/s", "resnet9", 16),
 ]
-FIRST, LAST = 2, 6  # steps of the two runs of virtual ranks
+STEPS = 3  # of virtual ranks
 COMPUTED = 2  # images of a step that virtual ranks really compute; their times are those of the whole batch
 PAYS = 1.02  # as plans say it: less cannot be told from noise
 
@@ -90,7 +90,7 @@ class Virtual(Setup):
 
     def net(self, batch):
         return ["--model", self.model, "--dataset", "synthetic", "--batch-size", str(batch), "--threads", "1",
-                "--limit", str(batch * self.ranks * LAST)]
+                "--limit", str(batch * self.ranks * STEPS)]
 
     def calibrate(self, ratio):
         path = os.path.join(self.work, "cluster-%s.yaml" % ratio)
@@ -103,18 +103,17 @@ class Virtual(Setup):
             file.writelines(lines)
         return path
 
-    def seconds(self, options, steps):
+    def measure(self, options):
         self.runs += 1
         folder = os.path.join(self.work, "run%d" % self.runs)
         ratio = "0.001" if "0.001" in options else "0.01"
         call([self.args.nowait, "train", "--quiet", "--virtual", str(self.ranks), "--cluster", self.clusters[ratio],
-              "--exchange", "allreduce", "--lr", "1e-6", "--max-steps", str(steps), "--eval-every", "1000",
+              "--exchange", "allreduce", "--lr", "1e-6", "--max-steps", str(STEPS), "--eval-every", "1000",
               "--no-record-events", "--run-dir", folder] + self.net(COMPUTED) + options)
         with open(os.path.join(folder, "summary.json")) as file:
-            return json.load(file)["virtual_seconds"]
-
-    def measure(self, options):
-        return (self.seconds(options, LAST) - self.seconds(options, FIRST)) / (LAST - FIRST)
+            seconds = json.load(file)["virtual_seconds"] / STEPS
+        shutil.rmtree(folder)  # a checkpoint of all ranks
+        return seconds
 
     def end(self):
         pass

@@ -79,9 +79,12 @@ static void print_map(const nw_forecast_map *map, FILE *out)
         }
         fprintf(out, "\n");
     }
-    fprintf(out, " ");
-    for (int c = 0; c < nw_forecast_codec_count(); c++)
-        if (used[c]) fprintf(out, " %c %s;", nw_forecast_codec_at(c)->letter, nw_forecast_codec_at(c)->name);
+    const char *before = "  ";
+    for (int c = 0; c < nw_forecast_codec_count(); c++) {
+        if (!used[c]) continue;
+        fprintf(out, "%s%c %s", before, nw_forecast_codec_at(c)->letter, nw_forecast_codec_at(c)->name);
+        before = "; ";
+    }
     fprintf(out, "\n");
 }
 
@@ -109,7 +112,7 @@ static void print_verdict(const nw_forecast_profile *p, const nw_forecast_option
         o->link.members, text, nw_forecast_codec_at(best->codec)->name, dense / best->time.step,
         nw_forecast_codec_at(best->codec)->options);
     if (chosen) fprintf(out, " --collective %s", collective_name(best->collective));
-    fprintf(out, "\nThat is time, not accuracy: docs/compression.md says which methods need more epochs.\n");
+    fprintf(out, "\nThat is time, not accuracy: a method that loses more may need more epochs.\n");
 }
 
 nw_status nw_forecast_print(const nw_forecast_profile *p, const nw_forecast_options *o, FILE *out)

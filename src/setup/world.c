@@ -139,6 +139,55 @@ static int count_hosts(const nw_rank_facts *ranks, int size)
     return hosts;
 }
 
+enum { CONFIG_MOST = 32 << 10 };
+
+/* The option of a line of config.yaml, without what follows it as a comment; 0: it has none. */
+static size_t option_length(const char *line)
+{
+    size_t length = strcspn(line, "\n");
+    const char *comment = strstr(line, "  #");
+    if (comment && (size_t)(comment - line) < length) length = (size_t)(comment - line);
+    return *line == '#' ? 0 : length;
+}
+
+/* The first option that two texts have different values of. All ranks write the same options in the same order. */
+static bool find_difference(const char *a, const char *b, const char **in_a, const char **in_b)
+{
+    while (*a && *b) {
+        size_t length = option_length(a);
+        if (length != option_length(b) || memcmp(a, b, length) != 0) {
+            *in_a = a;
+            *in_b = b;
+            return true;
+        }
+        a += strcspn(a, "\n");
+        b += strcspn(b, "\n");
+        a += *a == '\n';
+        b += *b == '\n';
+    }
+    return false;
+}
+
+/* What the options of ranks differ in, where they do: digests do not say it. All ranks know of it, and call. */
+static nw_status name_difference(const nw_world *w, const nw_train_options *s, const nw_rank_facts *all)
+{
+    const char *first, *other;
+    int r = 1;
+    while (r < w->size && strcmp(all[0].config, all[r].config) == 0) r++;
+    if (r >= w->size || strcmp(all[0].commit, all[r].commit) != 0) return NW_OK;
+    NW_CLEANUP(nw_text_free) nw_text config = {0};
+    NW_AUTOFREE char(*texts)[CONFIG_MOST] = calloc((size_t)w->size + 1, CONFIG_MOST);
+    NW_FAIL_IF(!texts, NW_E_MEMORY, "no memory for the options of %d ranks", w->size);
+    NW_TRY(nw_session_config_text(s->settings, &config));
+    snprintf(texts[w->size], CONFIG_MOST, "%s", config.text);
+    NW_TRY(nw_mpi_allgather(texts[w->size], CONFIG_MOST, texts));
+    NW_FAIL_IF(find_difference(texts[0], texts[r], &first, &other), NW_E_ARGUMENT,
+               "config of rank %d differs from that of rank 0: '%.*s' there, '%.*s' on rank 0; start all ranks with one "
+               "command line, and have the same files of options on every host",
+               r, (int)option_length(other), other, (int)option_length(first), first);
+    return NW_OK;
+}
+
 nw_status nw_world_check(nw_world *w, const nw_train_options *s, const nw_dataset *d)
 {
     if (!nw_mpi_launched() || w->mode == NW_REPLICAS_VIRTUAL) return NW_OK;
@@ -151,6 +200,7 @@ nw_status nw_world_check(nw_world *w, const nw_train_options *s, const nw_datase
     w->nodes = count_hosts(all, w->size);
     nw_preflight_facts facts = {.world = w->size, .library = nw_mpi_library(), .ranks = all};
     nw_preflight(&facts, &findings);
+    NW_TRY(name_difference(w, s, all));
     NW_FAIL_IF(nw_findings_refuse(&findings), NW_E_ARGUMENT, "%s", findings.at[0].text);
     for (int i = 0; i < findings.count && nw_preflight_speaks(&facts, w->rank); i++)
         if (findings.at[i].severity == NW_SEVERITY_WARN || !s->all.quiet)

@@ -30,7 +30,11 @@ pair() { # EXIT_CODE FIRST SECOND: options of rank 0 and of rank 1
         : -n 1 "$NOWAIT" train $job --run-dir "$runs/pair" $3
 }
 pair 2 "" "--lr 0.02"
-says 1 '^nowait: config of rank 1 differs from that of rank 0'
+says 1 "^nowait: config of rank 1 differs from that of rank 0: 'lr: 0.02' there, 'lr: 0.01' on rank 0; start all"
+pair 2 "--compress layerwise --method topk --ratio 0.1" "--compress layerwise --method topk --ratio 0.2"
+says 1 "^nowait: config of rank 1 differs from that of rank 0: 'ratio: 0.2' there, 'ratio: 0.1' on rank 0; start all"
+pair 2 "--compress layerwise --method topk" "--compress layerwise --method sign"
+says 1 "^nowait: config of rank 1 differs from that of rank 0: 'method: sign' there, 'method: topk' on rank 0; start all"
 pair 3 "" "--dataset folder --data-dir $work/nowhere"
 says 1 '^nowait: rank 1: .*nowhere'
 pair 3 "--dataset folder --data-dir $work/nowhere" ""
