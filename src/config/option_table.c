@@ -359,7 +359,7 @@ const nw_option nw_option_rows[] = {
     {"overhead", NULL, 0, TEXT, "TIME", "5 us", BESIDE(plan.overhead), 0, 0, NW_COMMAND_PLAN, IN(MEASURE), LIVE,
      "that each message costs, whatever its size"},
     {"bucket-bytes", NULL, 0, INT64, "N", "4194304", AT(world.bucket_bytes), 1024, 1e9, NW_COMMAND_PLAN, IN(MEASURE),
-     LIVE, "of gradient that travel together, at least"},
+     LIVE, "least bytes of gradients in a bucket"},
     {"svg", NULL, 0, TEXT, "FILE", "", BESIDE(plan.svg), 0, 0, NW_COMMAND_PLAN, IN(MEASURE), MAIN,
      "draw the map of winners"},
 

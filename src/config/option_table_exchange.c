@@ -87,7 +87,7 @@ const nw_option nw_option_more_rows[] = {
     {"outer-group", NULL, 0, CHOICE, "all|pairs", "all", AGREES(world.outer_group, 0, 0),
      "local: outer steps of all replicas, or of random pairs"},
     {"bucket-bytes", NULL, 0, INT64, "N", "4194304", ACTS(world.bucket_bytes, 1024, 1e9, EXCHANGE),
-     "gradients travel in buckets of at least N bytes"},
+     "send gradients in buckets of at least N bytes"},
     {"timeout", NULL, 0, NUMBER, "SECONDS", "300", ACTS(world.timeout, 0, 1e9, EXCHANGE),
      "a rank that waits longer fails and names whom it waited for; 0: never"},
     {"compare-every", NULL, 0, INT64, "N", "100", RUNS_ONLY(world.compare_every, 0, 9e15, EXCHANGE),

@@ -45,7 +45,7 @@ static nw_status take_scope(nw_settings *s)
     bool by_value = is(method, "none") || is(method, "fp16") || is(method, "bf16");
     if (by_value || !is(s->run.codec.compress, "none")) return NW_OK;
     if (nw_settings_is_set(s, "compress")) {
-        NW_TRY(nw_settings_add_note(s, "--compress none: gradients travel as they are, and --method %s has no effect",
+        NW_TRY(nw_settings_add_note(s, "--compress none: gradients are not compressed, and --method %s has no effect",
                                     method));
         return nw_settings_replace(s, "method", "none", ", since --compress is none");
     }

@@ -34,7 +34,7 @@ static double dense_step(const nw_forecast_row *rows, int count, int delay)
 static void print_rows(const nw_forecast_profile *p, const nw_forecast_row *rows, int count, int delay, FILE *out)
 {
     double dense = dense_step(rows, count, delay);
-    fprintf(out, "\ndelay %d%s\n", delay, delay ? ": a gradient travels while the next one is computed" : "");
+    fprintf(out, "\ndelay %d%s\n", delay, delay ? ": a gradient is exchanged while the next one is computed" : "");
     fprintf(out, "  %-11s %-8s %10s %11s %10s %10s %10s %9s\n", "codec", "how", "step ms", "of dense", "MB sent",
             "wire ms", "encode ms", "decode ms");
     for (int i = 0; i < count; i++) {

@@ -45,7 +45,7 @@ out_has '^method: qsgd '
 err_has 'compresses each tensor by itself'
 err_has 'passes --exchange allreduce, also of one replica'
 run 0 "$NOWAIT" help config $tiny --method topk --compress none
-err_has '^nowait: --compress none: gradients travel as they are'
+err_has '^nowait: --compress none: gradients are not compressed'
 run 0 "$NOWAIT" help config $tiny --method dgc
 out_has '^ratio: 0.001 '
 out_has '^optimizer: dgc-sgd '
