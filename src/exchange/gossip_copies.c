@@ -183,11 +183,14 @@ nw_status nw_gossip_copies_take(gossip *g, nw_actions *actions, nw_message *m, i
 {
     const nw_header *h = m->header;
     if (h->kind == COPY) {
-        NW_FAIL_IF(g->copies.under_way, NW_E_MESSAGE, "member 0 wants a copy before it has the last");
+        NW_FAIL_IF(g->copies.under_way || g->closed, NW_E_MESSAGE,
+                   "member 0 wants a copy before it has the last, or behind the end of a run");
         return begin(g, actions, 0, false);
     }
     bool child = from == child_of(g, 0) || from == child_of(g, 1);
     bool known = child && h->bucket < (uint32_t)g->layout.count;
+    for (const nw_message *at = g->copies.early.first; at; at = at->next)
+        known = known && !(at->header->from == h->from && at->header->bucket == h->bucket);
     NW_FAIL_IF(!known || h->bytes != nw_gossip_floats(g, (int)h->bucket) * sizeof(float) + sizeof(double) ||
                    h->version < 1 || h->version > (uint64_t)g->base.group.count,
                NW_E_MESSAGE, "member %d sent a mean of %u bytes that nobody waits for", from, h->bytes);

@@ -193,6 +193,10 @@ static nw_status close_run(gossip *g, nw_actions *actions)
 nw_status nw_gossip_pace_take(gossip *g, nw_actions *actions, const nw_message *m, int from)
 {
     const nw_header *h = m->header;
+    bool late = g->closed && (h->kind == LEASE || h->kind == ASK || h->kind == RECALL || h->kind == CLOSE);
+    bool early = (h->kind == CLOSE && g->held > 0) || (h->kind == QUIET && !g->closed) || (h->kind == OVER && !g->quiet);
+    NW_FAIL_IF(late || early, NW_E_MESSAGE, "member %d sent kind %d of gossip to member %d too %s", from, h->kind,
+               g->base.group.me, late ? "late" : "early");
     switch (h->kind) {
     case LEASE:
         return take_leases(g, h);

@@ -79,7 +79,8 @@ static nw_status take_bucket(gossip *g, nw_actions *actions, const nw_message *m
 static nw_status check_values(const gossip *g, const nw_header *h, int from)
 {
     bool known = h->bucket < (uint32_t)g->layout.count;
-    NW_FAIL_IF(!known || h->count != nw_gossip_floats(g, (int)h->bucket) || h->bytes != h->count * sizeof(float),
+    NW_FAIL_IF(!known || h->codec != 0 || h->count != nw_gossip_floats(g, (int)h->bucket) ||
+                   h->bytes != h->count * sizeof(float),
                NW_E_MESSAGE, "member %d sent %u bytes for bucket %u, which are not its values", from, h->bytes,
                h->bucket);
     return NW_OK;
@@ -224,7 +225,9 @@ static nw_status announce(gossip *g, nw_actions *actions)
 static nw_status take_ready(gossip *g, nw_actions *actions, const nw_header *h, int from)
 {
     int wanted = h->part == NOBODY ? -1 : h->part;
-    NW_FAIL_IF(wanted >= g->base.group.count || wanted == from || g->coordinator.ready[from], NW_E_MESSAGE,
+    NW_FAIL_IF(!is(g, NW_PAIR_FIRST_COME) || wanted >= g->base.group.count || wanted == from ||
+                   g->coordinator.ready[from],
+               NW_E_MESSAGE,
                "member %d is ready to average with member %d, which makes no sense", from, wanted);
     return hear_ready(g, actions, from, wanted);
 }
@@ -256,7 +259,6 @@ static answer find_answer(gossip *g, const nw_header *h, int from)
 {
     bool crosses = g->meeting.partner == from && !g->meeting.given, pays = both_pay(g);
     if (is(g, NW_PAIR_SCHEDULED)) {
-        find_round(g);
         if ((int64_t)h->step == g->round && crosses) return ACCEPT;
         if (g->closed) return REFUSE;
         bool ready = (int64_t)h->step == g->round && g->meeting.partner < 0 && (!pays || g->owed >= 1);
@@ -268,10 +270,11 @@ static answer find_answer(gossip *g, const nw_header *h, int from)
 
 static nw_status take_proposal(gossip *g, nw_actions *actions, const nw_header *h, int from, bool *later)
 {
-    answer a = find_answer(g, h, from);
     bool scheduled = is(g, NW_PAIR_SCHEDULED);
+    if (scheduled) find_round(g);
     NW_FAIL_IF(is(g, NW_PAIR_FIRST_COME) || (scheduled && ((int64_t)h->step < g->round || h->step > INT64_MAX)),
                NW_E_MESSAGE, "member %d proposes round %" PRIu64 ", which is over", from, h->step);
+    answer a = find_answer(g, h, from);
     *later = a == LATER;
     if (a == LATER) return NW_OK;
     if (a == REFUSE) return nw_gossip_tell(g, actions, from, BUSY, 0, 0);

@@ -23,6 +23,28 @@ typedef struct input {
 static uint32_t byte(input *in) { return in->at < in->end ? *in->at++ : 0; }
 static uint32_t word(input *in) { return byte(in) | byte(in) << 8; }
 
+static void look(const world *w, const nw_snapshot *s) { (void)w, (void)s; }
+
+static void choose_gossip(world_options *o, uint32_t how)
+{
+    nw_exchange_options *e = &o->exchange;
+    nw_graph *graph; /* until the input ends */
+    world_ok(nw_graph_make(&graph, "complete", o->members, 1));
+    e->name = "gossip";
+    e->gossip = (nw_gossip_options){.graph = graph,
+                                    .seed = how,
+                                    .pairing = (nw_pairing)(how % 3),
+                                    .rate = 2,
+                                    .deterministic_coms = how / 3 % 2,
+                                    .acid = how / 6 % 2,
+                                    .eta = 0.3,
+                                    .alpha = 0.6,
+                                    .measure_every = how / 12 % 3};
+    o->looked = look;
+    o->rings = 60;
+    o->bare = false; /* passes read copies */
+}
+
 static world_options read_options(input *in)
 {
     static const char *const names[] = {"allreduce", "server", "server", "none"}, *const codecs[] = {"none", "fp16",
@@ -33,7 +55,8 @@ static world_options read_options(input *in)
     world_options o = {.damaged = true, .members = 1 + (int)(a / 4 % 4), .codec = codecs[a / 16 % 3]};
     nw_exchange_options *e = &o.exchange;
     e->name = names[a % 4];
-    if (a % 4 == 3) o.members = 1;
+    if (a % 4 == 3 && a < 64) o.members = 1;
+    if (a % 4 == 3) o.codec = "none";
     e->layout.bucket_bytes = 128;
     e->delay = (int)(b % 2);
     e->accumulation = 1 + (int)(b / 2 % 2);
@@ -53,6 +76,7 @@ static world_options read_options(input *in)
     o.ranks = ranks;
     o.ranks_in_world = 7;
     o.finals = o.seed = byte(in);
+    if (a % 4 == 3 && a >= 64) choose_gossip(&o, b / 2);
     return o;
 }
 
@@ -208,5 +232,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         world_check_quiescent(&w, w.updates);
     }
     world_free(&w);
+    nw_graph_free(o.exchange.gossip.graph);
     return 0;
 }

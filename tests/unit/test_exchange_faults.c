@@ -37,6 +37,8 @@ static bool ends_after(const world_options *o, int64_t n, bool idle)
 }
 
 /* Every allocation, while it is made and later. */
+static void look(const world *x, const nw_snapshot *s) { (void)x, (void)s; }
+
 static void check_memory(world_options o)
 {
     int64_t made = 0, all;
@@ -80,6 +82,24 @@ TEST(test_memory_ends_in_server)
                                      .finals = 3});
 }
 
+TEST(test_memory_ends_in_gossip)
+{
+    for (int i = 0; i < 6; i++) {
+        nw_graph *graph;
+        world_options o = {.exchange = {.name = "gossip", .layout.bucket_bytes = 256},
+                           .members = 4,
+                           .every = 3,
+                           .looked = look,
+                           .rings = 40,
+                           .finals = 3};
+        world_ok(nw_graph_make(&graph, "complete", 4, 1));
+        o.exchange.gossip = (nw_gossip_options){
+            .graph = graph, .rate = 2, .pairing = (nw_pairing)(i % 3), .acid = i & 1, .eta = 0.4, .alpha = 0.7};
+        check_memory(o);
+        nw_graph_free(graph);
+    }
+}
+
 /* What a delay held back has a vector of its own where a checkpoint brings it to an exchange without delay. */
 TEST(test_memory_ends_where_state_is_loaded)
 {
@@ -118,7 +138,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_memory_ends_in_none), cmocka_unit_test(test_memory_ends_in_allreduce),
-        cmocka_unit_test(test_memory_ends_in_server), cmocka_unit_test(test_memory_ends_where_state_is_loaded),
+        cmocka_unit_test(test_memory_ends_in_server), cmocka_unit_test(test_memory_ends_in_gossip), cmocka_unit_test(test_memory_ends_where_state_is_loaded),
         cmocka_unit_test(test_damaged_messages)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -535,8 +535,8 @@ TEST(test_a_lost_rank_is_named_although_timers_ring)
     open_driver(NULL);
     assert_int_equal(run_to(UPDATES), NW_E_PEER);
     assert_true(strstr(nw_error_message(), " for rank 0: ") || strstr(nw_error_message(), " for ranks 0 and "));
+    free_members(); /* they hold messages of the driver's */
     close_driver();
-    free_members();
     nw_faults_free(faults);
     faults = NULL;
 }
