@@ -229,6 +229,7 @@ TEST(test_published_lines_are_sound)
 
 static bool is_field(const char *name, bool in_summary)
 {
+    if (in_summary && strcmp(name, "seconds_per_step") == 0) return true; /* nw_child_done makes it */
     for (int kind = 0; kind < NW_RECORD_KINDS; kind++) {
         const nw_record_type *type = nw_record_type_of((nw_record_kind)kind);
         for (int i = 0; i < type->count; i++) {
