@@ -56,6 +56,10 @@ static void reset_round(nw_reduce *r, round *at)
         bucket_round *br = &at->buckets[b];
         br->added = br->parts = 0;
         br->given = false;
+        for (int q = 0; q < r->members; q++) { /* nobody contributes to a round that is over */
+            nw_message_drop(br->held[q]);
+            br->held[q] = NULL;
+        }
         for (int q = 0; q < r->members && !bucket->gathered && !bucket->summed; q++) {
             br->here[q] = bucket->block.cut_floats[q] == 0;
             br->parts += br->here[q];

@@ -55,8 +55,13 @@ static world_options read_options(input *in)
     world_options o = {.damaged = true, .members = 1 + (int)(a / 4 % 4), .codec = codecs[a / 16 % 3]};
     nw_exchange_options *e = &o.exchange;
     e->name = names[a % 4];
-    if (a % 4 == 3 && a < 64) o.members = 1;
-    if (a % 4 == 3) o.codec = "none";
+    bool pairs = a % 4 == 3 && a >= 64; /* gossip */
+    if (pairs) o.codec = "none";
+    if (a % 4 == 3 && !pairs && c % 4 > 0) e->name = "local";
+    if (strcmp(e->name, "none") == 0 && !pairs) o.members = 1;
+    e->sync_every = 2 + (int)(b / 4 % 2);
+    e->layout.fragments = strcmp(e->name, "local") == 0 ? 1 + (int)(b / 8 % 2) : 0;
+    e->pairs = b / 16 % 2;
     e->layout.bucket_bytes = 128;
     e->delay = (int)(b % 2);
     e->accumulation = 1 + (int)(b / 2 % 2);
@@ -71,12 +76,12 @@ static world_options read_options(input *in)
     e->deadline_ns = c / 32 % 2 ? 100000 : 0;
     o.bare = c / 64 % 2 && e->accumulation == 1;
     o.interrupts = c / 128;
-    o.segments = c % 2 ? few : some;
+    o.segments = c % 2 && e->layout.fragments < 2 ? few : some;
     o.every = b / 128 ? 2 : 0;
     o.ranks = ranks;
     o.ranks_in_world = 7;
     o.finals = o.seed = byte(in);
-    if (a % 4 == 3 && a >= 64) choose_gossip(&o, b / 2);
+    if (pairs) choose_gossip(&o, b / 2);
     return o;
 }
 
