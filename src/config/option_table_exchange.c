@@ -115,7 +115,7 @@ const nw_option nw_option_more_rows[] = {
     {"consensus-every", NULL, 0, INT64, "N", "0", NW_AT(gossip.consensus_every), 0, 9e15, RUNS, NW_TOPIC_EXCHANGE,
      NW_OPTION_LIVE, "gossip: measure the consensus distance so often; 0: 8 times an epoch"},
     {"log-averagings", NULL, 0, TEXT, "DIR", "", NW_AT(gossip.log_averagings), 0, 0, NW_COMMAND_PEER, NW_TOPIC_EXCHANGE,
-     NW_OPTION_LIVE, "gossip: each rank writes to DIR what it does with its parameters, a line each"},
+     NW_OPTION_LIVE, "gossip: each rank writes to DIR what it does with its parameters"},
     {"bn-sync", NULL, 0, CHOICE, "local|average|recalibrate", "average", RUNS_ONLY(world.bn_sync, 0, 0, EXCHANGE),
      "batch norm in evaluation: rank 0's statistics, their mean, or measured anew"},
     {"recalibrate-batches", NULL, 0, INT, "N", "16", RUNS_ONLY(world.recalibrate_batches, 1, 1 << 20, EXCHANGE),

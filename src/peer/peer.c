@@ -37,9 +37,21 @@ static nw_status read_options(nw_peer *p, const char *text)
     return nw_settings_check(p->settings);
 }
 
+/* Those whose tasks the worker of a program can do. */
+static bool is_for_programs(const char *exchange)
+{
+    static const char *const all[] = {"none", "allreduce", "server", "gossip"};
+    bool known = false;
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) known |= strcmp(exchange, all[i]) == 0;
+    return known;
+}
+
 static nw_status plan(nw_peer *p)
 {
     const nw_train_options *o = nw_train_options_of(p->settings);
+    NW_FAIL_IF(!is_for_programs(o->world.exchange), NW_E_UNSUPPORTED,
+               "--exchange %s is for 'nowait train' alone; programs have none, allreduce, server and gossip",
+               o->world.exchange);
     bool served = strcmp(o->world.exchange, "server") == 0;
     NW_TRY(nw_plan_check_exchange(o));
     NW_TRY(nw_plan_codecs(&o->codec, served, &o->update, (uint64_t)o->all.seed, &p->codecs));

@@ -94,14 +94,13 @@ static nw_status update(nw_peer *p, const nw_task *task)
     return NW_OK;
 }
 
-/* A pass without a gradient, of a program that computes no more, changes nothing. Where all replicas are equal, the update
- * has the gradients of others. */
+/* Where ranks go at their own pace, the last pass of a program has no gradient, and its update changes nothing. */
 static nw_status do_task(void *worker, nw_task *task, nw_announce *announce)
 {
     nw_peer *p = worker;
     (void)announce;
     if (task->kind == NW_TASK_PASS) return do_pass(p, task);
-    if (p->empty && !p->rank.machine->equal) return NW_OK;
+    if (p->empty && !p->rank.machine->lockstep && !p->rank.machine->equal) return NW_OK;
     nw_peer_log_say(p, "update");
     if (p->way != NW_PEER_REDUCE) return update(p, task);
     give_mean(p, task);
