@@ -25,7 +25,6 @@
 #define TRAINS(field, low, high) NW_AT(field), low, high, RUNS, NW_TOPIC_SERVER, NW_OPTION_LIVE
 
 #define MEETS(field, low, high)  NW_AT(field), low, high, RUNS | NW_COMMAND_PEER, NW_TOPIC_EXCHANGE, NW_OPTION_LIVE
-#define AGREES(field, low, high) NW_AT(field), low, high, RUNS, NW_TOPIC_EXCHANGE, NW_OPTION_LIVE
 
 #define FLAG    NW_OPTION_FLAG
 #define INT     NW_OPTION_INT
@@ -73,18 +72,18 @@ const nw_option nw_option_more_rows[] = {
     {"calibrate", NULL, 0, TEXT, "FILE.yaml", "", RUNS_ONLY(world.calibrate, 0, 0, EXCHANGE),
      "measure this machine, write a cluster file and stop"},
     {"delay", NULL, 0, INT, "N", "0", ACTS(world.delay, 0, 1, EXCHANGE),
-     "allreduce: apply gradients N steps late, to overlap the exchange; local: outer steps"},
-    {"sync-every", NULL, 0, INT, "H", "8", AGREES(world.sync_every, 1, 1 << 30),
+     "allreduce, local: apply gradients or outer steps N steps late, to hide the wait"},
+    {"sync-every", NULL, 0, INT, "H", "8", MEETS(world.sync_every, 1, 1 << 30),
      "local: steps of each replica from one outer step to the next"},
-    {"outer-optimizer", NULL, 0, CHOICE, "sgd|nesterov|adam", "sgd", AGREES(world.outer_optimizer, 0, 0),
+    {"outer-optimizer", NULL, 0, CHOICE, "sgd|nesterov|adam", "sgd", MEETS(world.outer_optimizer, 0, 0),
      "local: what is done with the mean difference; sgd of rate 1 averages"},
-    {"outer-lr", NULL, 0, NUMBER, "X", "-1", AGREES(world.outer_lr, -1, 1e6),
+    {"outer-lr", NULL, 0, NUMBER, "X", "-1", MEETS(world.outer_lr, -1, 1e6),
      "local: its rate; -1: 1 for sgd, 0.7 for nesterov, 0.01 for adam"},
-    {"outer-momentum", NULL, 0, NUMBER, "M", "-1", AGREES(world.outer_momentum, -1, 0.999999),
+    {"outer-momentum", NULL, 0, NUMBER, "M", "-1", MEETS(world.outer_momentum, -1, 0.999999),
      "local: its momentum, or beta1; -1: 0 for sgd, else 0.9"},
-    {"fragments", NULL, 0, INT, "F", "1", AGREES(world.fragments, 1, 62),
+    {"fragments", NULL, 0, INT, "F", "1", MEETS(world.fragments, 1, 62),
      "local: parts of the model, which have their outer steps in turn"},
-    {"outer-group", NULL, 0, CHOICE, "all|pairs", "all", AGREES(world.outer_group, 0, 0),
+    {"outer-group", NULL, 0, CHOICE, "all|pairs", "all", MEETS(world.outer_group, 0, 0),
      "local: outer steps of all replicas, or of random pairs"},
     {"bucket-bytes", NULL, 0, INT64, "N", "4194304", ACTS(world.bucket_bytes, 1024, 1e9, EXCHANGE),
      "send gradients in buckets of at least N bytes"},

@@ -66,7 +66,7 @@ refused 2 "no option --foo here; --help lists all$" train --foo
 refused 2 "no option --sched here; the nearest is --scheduler, and" train --sched cosine
 
 # ---- a line that is read as a run is checked as one ----
-for wrong in "--model resnt18" "--init $none" "--resume $none" "--exchange gossip" "--remove-ctx-input" "--max-delay 3 --exchange allreduce" \
+for wrong in "--model resnt18" "--init $none" "--resume $none" "--pipeline 2" "--remove-ctx-input" "--max-delay 3 --exchange allreduce" \
     "--virtual 2 --exchange allreduce --cluster $none" "--virtual 2" "--world-size 2 --exchange allreduce"; do
     "$NOWAIT" train --dataset mnist --defaults global $wrong >/dev/null 2>"$work/want" && complain "$wrong trains"
     for way in "help config" "train --print-config"; do
@@ -89,7 +89,7 @@ while read -r option words; do
 done <"$work/choices"
 for topic in gradient exchange codec; do
     run 0 "$NOWAIT" help train $topic
-    out_lacks '\(later\)|gossip|petra|--pipeline|--rate-com'
+    out_lacks '\(later\)|petra|--pipeline'
 done
 
 # ---- lines of the reference codes ----

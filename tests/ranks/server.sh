@@ -107,7 +107,7 @@ for name in judged-stopped judged-killed; do
 done
 
 # Where evaluations do not keep up, all wait until they do; nobody is lost meanwhile, and it can be repeated.
-run 0 mpirun -np 3 "$NOWAIT" train $common --run-dir "$runs/behind" $serve async $slow --limit 320 --max-batches 2 --timeout 1
+run 0 mpirun -np 3 "$NOWAIT" train $common --run-dir "$runs/behind" $serve async $slow --limit 320 --max-batches 2 --max-epoch 24 --timeout 1
 err_has 'evaluations take longer than epochs, so training waits for them'
 is "$(quiescent behind) > 2" "the ranks wait, since evaluations are slower"
 equal "evaluated epochs" 8 "$(epochs behind | grep -c '"test_top1":[0-9]')"

@@ -256,7 +256,9 @@ static void test_examples(void **state)
                     {"parameter-server-paper", 0, 21},
                     {"apam-paper", 21, 21},
                     {"apam-paper-lenet5", 21, 21},
-                    {"apam-lenet5", 6, 6}};
+                    {"apam-lenet5", 6, 6},
+                    {"acid-even", 16, 16},
+                    {"acid-stragglers", 0, 16}};
     (void)state;
     assert_int_equal(chdir(NW_SOURCE_DIR), 0);
     for (size_t i = 0; i < sizeof examples / sizeof *examples; i++) {
@@ -268,7 +270,7 @@ static void test_examples(void **state)
         for (int to = 1; to < c->world; to++) assert_true(nw_links_send(l, 0, to, 1000000, 0, 0) > 10000);
         nw_links_free(l);
     }
-    assert_int_equal(count_entries("clusters"), 7 + 1); /* none that is not tested, and the folder of faults */
+    assert_int_equal(count_entries("clusters"), 9 + 1); /* none that is not tested, and the folder of faults */
     assert_int_equal(count_entries("clusters/faults"), 4);
     tear_down(NULL);
     ok(nw_cluster_load(&c, "clusters/one-straggler.yaml", 8, 1));

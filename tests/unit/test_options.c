@@ -374,7 +374,6 @@ static void test_refusals(void **state)
     refused("--model x ---", "no option ---");
     refused("--configs.train.lr 1 --model x", "add --configs");
     /* what later versions bring, in one place */
-    refused("--model x --exchange local", "--exchange local (command line) is not part of this version");
     refused("--model x --pipeline 2", "not part of this version");
     refused("--model x --algorithm petra", "--algorithm petra (command line) is not part of this version");
     refused("--model x --remove-ctx-param --remove_ctx_input",

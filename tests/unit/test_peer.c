@@ -264,7 +264,7 @@ static void test_what_makes_no_sense_is_refused(void **state)
 {
     (void)state;
     refuse("--exchanges none", NW_E_ARGUMENT, "there is no option --exchanges");
-    refuse("--exchange all", NW_E_ARGUMENT, "--exchange is none|allreduce|server");
+    refuse("--exchange all", NW_E_ARGUMENT, "--exchange is none|allreduce|local|server|gossip");
     refuse("allreduce", NW_E_ARGUMENT, "'allreduce' is not understood here");
     refuse("--model resnet18", NW_E_ARGUMENT, "there is no option --model");
     refuse("--virtual 4", NW_E_ARGUMENT, "there is no option --virtual");
