@@ -83,8 +83,9 @@ static void close_sender(sender *s)
     nw_channel_free(&s->channel);
     nw_layout_free(&s->layout);
     nw_codec_free(s->codec);
+    nw_message_pool *pool = s->actions.pool; /* which freed actions do not name any more */
     nw_actions_free(&s->actions);
-    nw_message_pool_free(s->actions.pool);
+    nw_message_pool_free(pool);
     nw_pool_free(s->pool);
     free(s->segments.at);
 }

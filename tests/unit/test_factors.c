@@ -100,8 +100,9 @@ static touched through(const char *name, const char *memory, const nw_factors *f
     touched t = l.at[0].summed ? through_rounds(&c, &a) : through_bytes(&c, &a);
     nw_channel_free(&c);
     nw_layout_free(&l);
+    nw_message_pool *pool = a.pool; /* which freed actions do not name any more */
     nw_actions_free(&a);
-    nw_message_pool_free(a.pool);
+    nw_message_pool_free(pool);
     nw_codec_free(codec);
     free(s.at);
     return t;
