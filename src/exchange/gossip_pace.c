@@ -43,6 +43,7 @@ int64_t nw_gossip_pace_world(const gossip *g)
 {
     int64_t world = g->base.updates;
     if (!counts_world(g)) world = g->world + (g->believed - g->held) * g->base.group.count;
+    if (world < g->world) world = g->world; /* whatever a damaged message says */
     return world < g->counter.until ? world : g->counter.until - 1;
 }
 
@@ -159,7 +160,7 @@ nw_status nw_gossip_pace_made(gossip *g, nw_actions *actions)
     m->header->version = (uint64_t)delay;
     m->header->until = (uint32_t)wish(g);
     m->header->bucket = UINT32_MAX;
-    memcpy(m->payload, g->o.report, g->o.report_bytes);
+    if (g->o.report_bytes > 0) memcpy(m->payload, g->o.report, g->o.report_bytes);
     nw_machine_send(&g->base, actions, CHANNEL, 0, m);
     return NW_OK;
 }

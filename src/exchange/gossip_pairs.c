@@ -380,7 +380,7 @@ void nw_gossip_pairs_set_timer(gossip *g, nw_actions *actions)
     if (g->timer != NW_NO_TIMER || g->closed || g->unit == 0 || g->rate <= 0 || g->how.deterministic_coms) return;
     nw_rng rng = nw_rng_make(g->how.seed, NW_PURPOSE_GOSSIP_TIME, (uint64_t)g->drawn, (uint32_t)g->base.group.me);
     if (g->left < 0) g->left = (int64_t)(nw_mix_exponential(&rng) * (double)g->unit / g->rate);
-    g->timer = g->now + g->left;
+    g->timer = g->left < NW_NO_TIMER / 2 - g->now ? g->now + g->left : NW_NO_TIMER / 2;
     g->left = -1;
     nw_actions_add(actions, (nw_action){.kind = NW_ACTION_TIMER, .at_ns = g->timer});
 }
