@@ -53,17 +53,20 @@ void nw_exec_run(nw_exec *exec, nw_work work, int count, nw_pool_task task, void
     memset(exec->fused_ns, 0, (size_t)threads * 8 * sizeof exec->fused_ns[0]);
     int64_t start = nw_now_ns();
     run_tasks(exec, work, count, task, context);
-    int64_t total = nw_now_ns() - start, norm = 0, moves = 0;
+    int64_t total = nw_now_ns() - start, norm = 0, moves = 0, pack = 0;
     for (int t = 0; t < threads; t++) {
         norm += exec->fused_ns[t * 8];
         moves += exec->fused_ns[t * 8 + 1];
+        pack += exec->fused_ns[t * 8 + 2];
     }
-    /* What the workers spent on sources, as wall time if it was spread evenly. */
+    /* What the workers spent on sources and weights, as wall time if it was spread evenly. */
     norm /= threads;
     moves /= threads;
+    pack /= threads;
     exec->work_ns[NW_WORK_NORM] += norm;
     exec->work_ns[NW_WORK_MOVES] += moves;
-    exec->work_ns[work] += total - norm - moves;
+    exec->work_ns[NW_WORK_PACK] += pack;
+    exec->work_ns[work] += total - norm - moves - pack;
 }
 
 nw_status nw_conv_make(nw_conv *conv, int c, int h, int w, int k, int r, int s, int stride, int pad)

@@ -141,7 +141,7 @@ typedef struct nw_exec {
     void (*between)(void *listener); /* called every few MiB of work on whole vectors (UPDATE); NULL: by nobody */
     void *listener;
     int64_t work_ns[NW_WORK_KINDS]; /* wall time of the calling thread */
-    int64_t *fused_ns;              /* [threads][8]: time inside convolutions spent on sources, by worker */
+    int64_t *fused_ns;              /* [threads][8]: time inside convolutions on sources, moves and weights */
 } nw_exec;
 
 /* Scratch that an operation needs; networks take the maximum over their operations. */

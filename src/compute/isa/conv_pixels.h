@@ -12,6 +12,9 @@
  * to its worker's scratch (normalised, rectified, converted), unless the source is a plain tensor of the right type.
  * Inside, weights are walked in chunks that stay in the second-level cache.
  *
+ * Large filters over small maps, linear layers above all, are bound by memory. There a task packs a panel of weights
+ * into its own scratch and multiplies all images by it, so that weights are read once and never written.
+ *
  * Inputs of fewer than 16 channels would leave the reduction short: their taps are gathered into one row of R*S*C
  * values, and the convolution becomes 1 x 1.
  *
@@ -23,6 +26,7 @@ enum {
     GATHER_BELOW = 16,    /* input channels */
     BAND_BYTES = 5 << 19, /* source rows in scratch: 2.5 MiB */
     MAX_TAPS = 1024,
+    FUSE_FROM = 4 << 20, /* bytes of packed weights, or of their gradient: more than a core's own caches hold */
 };
 
 typedef struct pixels_plan {
@@ -35,7 +39,9 @@ typedef struct pixels_plan {
     size_t panel_bytes;
     int band_rows, bands; /* output rows in a task */
     int parts;            /* ranges of panels */
-    size_t scratch_bytes;
+    size_t scratch_bytes; /* of a task's source rows */
+    bool fused;           /* a task is a range of panels for all blocks and rows */
+    size_t block_bytes;   /* of a block's source rows, when fused */
 } pixels_plan;
 
 typedef struct pixels_job {
@@ -80,6 +86,12 @@ static void rows_needed(const nw_conv *v, const pixels_plan *p, int h0, int h1, 
         }
 }
 
+/* As far as it does not depend on the number of images: a last batch may be small. */
+static bool may_fuse(const pixels_plan *p, int threads)
+{
+    return (size_t)p->panels * p->panel_bytes >= FUSE_FROM && threads <= p->panels;
+}
+
 static pixels_plan plan_pixels(const nw_conv *v, int n, int block, bool backward, int threads)
 {
     pixels_plan p = {.backward = backward, .gather = !backward && is_gathered(v)};
@@ -114,6 +126,9 @@ static pixels_plan plan_pixels(const nw_conv *v, int n, int block, bool backward
                : backward ? (p.band_rows + v->r - 2) / v->stride + 1
                           : (p.band_rows - 1) * v->stride + v->r;
     p.scratch_bytes = nw_align_up((size_t)nw_min(held, nw_max(p.src_h, p.out_h)) * row_bytes);
+    p.block_bytes = nw_align_up((size_t)nw_max(p.src_h, p.out_h) * row_bytes);
+    p.fused = may_fuse(&p, threads) && (size_t)blocks * p.block_bytes <= (size_t)p.panels * p.panel_bytes;
+    if (p.fused) p.parts = nw_min(p.panels, 4 * threads);
     return p;
 }
 
@@ -160,79 +175,128 @@ static void gather_rows(const pixels_job *job, int b, int h0, int h1, mul_t *out
         }
 }
 
+/* The source rows that output rows [h0, h1) of block b read: in scratch, or where they are. */
+typedef struct rows_read {
+    const mul_t *at;
+    size_t pitch;
+    int first; /* row */
+} rows_read;
+
+static rows_read read_rows(const pixels_job *job, int b, int h0, int h1, int worker, mul_t *scratch)
+{
+    const pixels_plan *p = &job->plan;
+    const nw_tensor *t = job->source->a.t;
+    int last, block = job->out->block;
+    rows_read rows = {.at = scratch, .pitch = (size_t)p->scratch_pitch};
+    rows_needed(job->conv, p, h0, h1, &rows.first, &last);
+    if (job->direct) {
+        rows.pitch = (size_t)t->pitch;
+        rows.at = (const mul_t *)t->data + nw_tensor_at(t, b, rows.first <= last ? rows.first : 0, 0);
+        return rows;
+    }
+    int64_t start = job->exec->profile ? nw_now_ns() : 0;
+    if (p->gather) {
+        gather_rows(job, b, h0, h1, scratch);
+    } else {
+        source_reader reader = read_source(job->source, MUL_TYPE);
+        for (int y = rows.first; y <= last; y++)
+            for (int x = 0; x < p->src_w; x++, scratch += (size_t)block * rows.pitch)
+                read_pixel(&reader, nw_tensor_at(t, b, y, x), nw_tensor_valid(t, b), block, scratch, 0,
+                           (int)rows.pitch);
+    }
+    if (job->exec->profile) job->exec->fused_ns[worker * 8] += nw_now_ns() - start;
+    return rows;
+}
+
+/* Output rows [h0, h1) of block b, panels [panel0, panel1), whose weights begin at `packed`. */
+static void multiply_rows(const pixels_job *job, const rows_read *source, int b, int h0, int h1, int panel0, int panel1,
+                          const unsigned char *packed)
+{
+    const pixels_plan *p = &job->plan;
+    const nw_conv *v = job->conv;
+    nw_tensor *out = job->out;
+    int rows = nw_tensor_valid(out, b);
+    _Alignas(64) float tile[32 * TILE];
+    tap_t taps[MAX_TAPS];
+    size_t pixel = (size_t)out->block * source->pitch;
+    for (int h = h0; h < h1; h++)
+        for (int w = 0; w < p->out_w; w++) {
+            int count = 0;
+            if (p->gather) {
+                taps[count++] = (tap_t){source->at + ((size_t)(h - h0) * (size_t)p->out_w + (size_t)w) * pixel, 0};
+            } else {
+                for (int r = 0; r < v->r; r++) {
+                    int y = tap_source(p->backward, h, r, v->stride, v->pad, p->src_h);
+                    if (y < 0) continue;
+                    const mul_t *row = source->at + (size_t)(y - source->first) * (size_t)p->src_w * pixel;
+                    for (int s = 0; s < v->s; s++) {
+                        int x = tap_source(p->backward, w, s, v->stride, v->pad, p->src_w);
+                        if (x >= 0) taps[count++] = (tap_t){row + (size_t)x * pixel, r * v->s + s};
+                    }
+                }
+            }
+            tile_place place = {.t = out,
+                                .at = nw_tensor_at(out, b, h, w),
+                                .rows = rows,
+                                .item = (size_t)(b * p->out_h + h),
+                                .first = w == 0};
+            for (int panel = panel0; panel < panel1; panel++) {
+                place.k0 = panel * TILE;
+                place.count = nw_min(TILE, p->out_pitch - place.k0);
+                multiply(taps, count, p->c, (int)source->pitch,
+                         (const mul_t *)(packed + (size_t)(panel - panel0) * p->panel_bytes), rows, place.count, tile);
+                if (p->backward)
+                    finish_gradient(tile, TILE, &place, job->sink);
+                else
+                    finish_value(tile, TILE, &place, job->bias, job->moments);
+            }
+        }
+}
+
 static void pixels_task(void *context, int index, int worker)
 {
     const pixels_job *job = context;
     const pixels_plan *p = &job->plan;
-    const nw_conv *v = job->conv;
-    nw_tensor *out = job->out;
     int part = index % p->parts, band = index / p->parts % p->bands, b = index / p->parts / p->bands;
     int h0 = band * p->band_rows, h1 = nw_min(h0 + p->band_rows, p->out_h);
     int panel0 = p->panels * part / p->parts, panel1 = p->panels * (part + 1) / p->parts;
-    int rows = nw_tensor_valid(out, b), block = out->block;
-
-    /* The source rows: in scratch, or where they are. */
-    int first, last;
-    rows_needed(v, p, h0, h1, &first, &last);
-    const mul_t *src;
-    size_t pitch;
-    if (job->direct) {
-        pitch = (size_t)job->source->a.t->pitch;
-        src = (const mul_t *)job->source->a.t->data + nw_tensor_at(job->source->a.t, b, first <= last ? first : 0, 0);
-    } else {
-        int64_t start = job->exec->profile ? nw_now_ns() : 0;
-        mul_t *scratch = (mul_t *)(job->exec->worker_scratch + (size_t)worker * job->exec->worker_bytes);
-        pitch = (size_t)p->scratch_pitch;
-        if (p->gather) {
-            gather_rows(job, b, h0, h1, scratch);
-        } else {
-            source_reader reader = read_source(job->source, MUL_TYPE);
-            size_t to = 0;
-            for (int y = first; y <= last; y++)
-                for (int x = 0; x < p->src_w; x++, to += (size_t)block * pitch)
-                    read_pixel(&reader, nw_tensor_at(job->source->a.t, b, y, x), rows, block, scratch, to, (int)pitch);
-        }
-        src = scratch;
-        if (job->exec->profile) job->exec->fused_ns[worker * 8] += nw_now_ns() - start;
-    }
-
-    _Alignas(64) float tile[32 * TILE];
-    tap_t taps[MAX_TAPS];
-    size_t pixel = (size_t)block * pitch;
+    mul_t *scratch = (mul_t *)(job->exec->worker_scratch + (size_t)worker * job->exec->worker_bytes);
+    rows_read rows = read_rows(job, b, h0, h1, worker, scratch);
     micro_begin(32);
     for (int chunk = panel0; chunk < panel1; chunk += p->chunk_panels)
-        for (int h = h0; h < h1; h++)
-            for (int w = 0; w < p->out_w; w++) {
-                int count = 0;
-                if (p->gather) {
-                    taps[count++] = (tap_t){src + ((size_t)(h - h0) * (size_t)p->out_w + (size_t)w) * pixel, 0};
-                } else {
-                    for (int r = 0; r < v->r; r++) {
-                        int y = tap_source(p->backward, h, r, v->stride, v->pad, p->src_h);
-                        if (y < 0) continue;
-                        const mul_t *row = src + (size_t)(y - first) * (size_t)p->src_w * pixel;
-                        for (int s = 0; s < v->s; s++) {
-                            int x = tap_source(p->backward, w, s, v->stride, v->pad, p->src_w);
-                            if (x >= 0) taps[count++] = (tap_t){row + (size_t)x * pixel, r * v->s + s};
-                        }
-                    }
-                }
-                tile_place place = {.t = out,
-                                    .at = nw_tensor_at(out, b, h, w),
-                                    .rows = rows,
-                                    .item = (size_t)(b * p->out_h + h),
-                                    .first = w == 0};
-                for (int panel = chunk; panel < nw_min(chunk + p->chunk_panels, panel1); panel++) {
-                    place.k0 = panel * TILE;
-                    place.count = nw_min(TILE, p->out_pitch - place.k0);
-                    multiply(taps, count, p->c, (int)pitch,
-                             (const mul_t *)(job->packed + (size_t)panel * p->panel_bytes), rows, place.count, tile);
-                    if (p->backward)
-                        finish_gradient(tile, TILE, &place, job->sink);
-                    else
-                        finish_value(tile, TILE, &place, job->bias, job->moments);
-                }
-            }
+        multiply_rows(job, &rows, b, h0, h1, chunk, nw_min(chunk + p->chunk_panels, panel1),
+                      job->packed + (size_t)chunk * p->panel_bytes);
+    micro_end();
+}
+
+/* Fused, source rows that have to be converted are so for all tasks at once. */
+static void fused_read_task(void *context, int index, int worker)
+{
+    const pixels_job *job = context;
+    const pixels_plan *p = &job->plan;
+    read_rows(job, index, 0, p->out_h, worker, (mul_t *)(job->packed + (size_t)index * p->block_bytes));
+}
+
+static void fused_task(void *context, int part, int worker)
+{
+    const pixels_job *job = context;
+    const pixels_plan *p = &job->plan;
+    const nw_tensor *t = job->source->a.t;
+    unsigned char *packed = job->exec->worker_scratch + (size_t)worker * job->exec->worker_bytes;
+    rows_read rows = {.pitch = (size_t)(job->direct ? t->pitch : p->scratch_pitch)};
+    int last;
+    rows_needed(job->conv, p, 0, p->out_h, &rows.first, &last);
+    micro_begin(32);
+    for (int panel = p->panels * part / p->parts; panel < p->panels * (part + 1) / p->parts; panel++) {
+        int64_t start = job->exec->profile ? nw_now_ns() : 0;
+        pack_panel(job->conv, p->backward, p->gather, job->weights, panel, packed);
+        if (job->exec->profile) job->exec->fused_ns[worker * 8 + 2] += nw_now_ns() - start;
+        for (int b = 0; b < nw_tensor_blocks(job->out); b++) {
+            rows.at = job->direct ? (const mul_t *)t->data + nw_tensor_at(t, b, rows.first <= last ? rows.first : 0, 0)
+                                  : (const mul_t *)(job->packed + (size_t)b * p->block_bytes);
+            multiply_rows(job, &rows, b, 0, p->out_h, panel, panel + 1, packed);
+        }
+    }
     micro_end();
 }
 
@@ -248,15 +312,25 @@ static void run_pixels(pixels_job *job, nw_work work)
 {
     nw_exec *exec = job->exec;
     const nw_tensor *src = job->source->a.t;
+    const pixels_plan *p = &job->plan;
+    int blocks = nw_tensor_blocks(job->out);
     job->packed = exec->shared_scratch;
-    job->direct = !job->plan.gather && nw_source_is_plain(job->source) && src->dtype == MUL_TYPE &&
-                  src->pitch % REDUCE_ALIGN == 0;
-    nw_exec_run(exec, NW_WORK_PACK, job->plan.panels, pack_task, job);
-    nw_exec_run(exec, work, nw_tensor_blocks(job->out) * job->plan.bands * job->plan.parts, pixels_task, job);
+    job->direct =
+        !p->gather && nw_source_is_plain(job->source) && src->dtype == MUL_TYPE && src->pitch % REDUCE_ALIGN == 0;
+    if (p->fused) {
+        if (!job->direct) nw_exec_run(exec, work, blocks, fused_read_task, job);
+        nw_exec_run(exec, work, p->parts, fused_task, job);
+        return;
+    }
+    nw_exec_run(exec, NW_WORK_PACK, p->panels, pack_task, job);
+    nw_exec_run(exec, work, blocks * p->bands * p->parts, pixels_task, job);
 }
 
 static nw_need pixels_need(const nw_conv *v, int n, int block, bool backward, int threads)
 {
     pixels_plan p = plan_pixels(v, n, block, backward, threads);
-    return (nw_need){.worker = p.scratch_bytes, .shared = nw_align_up((size_t)p.panels * p.panel_bytes)};
+    nw_need need = {.worker = p.fused ? 0 : p.scratch_bytes,
+                    .shared = p.fused ? (size_t)nw_div_up(n, block) * p.block_bytes
+                                      : nw_align_up((size_t)p.panels * p.panel_bytes)};
+    return may_fuse(&p, threads) ? nw_need_max(need, (nw_need){.worker = nw_align_up(p.panel_bytes)}) : need;
 }

@@ -22,3 +22,19 @@ static filter_view view_filter(const nw_conv *v, bool backward, const float *w, 
     f.w = w + (size_t)(panel * TILE) * f.k_step;
     return f;
 }
+
+/* Where a filter's (channel, tap) pairs lie, tap after tap, while they are walked as OIHW has them, channel after
+ * channel. */
+typedef struct tap_walk {
+    size_t taps, channels; /* of which a tap's row has so many */
+    size_t tap, channel;
+} tap_walk;
+INLINE size_t next_pair(tap_walk *w)
+{
+    size_t at = w->tap * w->channels + w->channel;
+    if (++w->tap == w->taps) {
+        w->tap = 0;
+        w->channel++;
+    }
+    return at;
+}

@@ -31,21 +31,44 @@ INLINE void micro_end(void) {}
 
 static size_t panel_bytes(int taps, int c) { return nw_align_up((size_t)taps * (size_t)c * TILE * sizeof(float)); }
 
+INLINE vf operands(vf x) { return MUL_TYPE == NW_F32 ? x : v_rounded(x); }
+
+/* A run of (reduced index, tap) pairs, which an output has side by side: squares of them and of outputs are transposed,
+ * so that each cache line is read once. */
+static void pack_run(const filter_view *f, const float *from, size_t pairs, tap_walk *walk, float *out)
+{
+    size_t q = 0;
+    for (; f->outputs == TILE && q + VL <= pairs; q += VL) {
+        float *to[VL];
+        UNROLL_FOR(i, VL) to[i] = out + next_pair(walk) * TILE;
+        UNROLL_FOR(k, VECS) {
+            vf square[VL];
+            UNROLL_FOR(j, VL) square[j] = v_load(from + (size_t)(k * VL + j) * f->k_step + q);
+            v_transpose(square);
+            UNROLL_FOR(i, VL) v_store(to[i] + k * VL, operands(square[i]));
+        }
+    }
+    for (; q < pairs; q++) {
+        float *to = out + next_pair(walk) * TILE;
+        for (int j = 0; j < TILE; j++) to[j] = j < f->outputs ? operand(from[(size_t)j * f->k_step + q]) : 0.0f;
+    }
+}
+
 /* Panel of outputs [panel * TILE, + TILE). When taps are gathered, [tap][c] is also the order of a gathered row. */
 static void pack_panel(const nw_conv *v, bool backward, bool gather, const float *w, int panel, void *packed)
 {
     (void)gather;
     filter_view f = view_filter(v, backward, w, panel);
+    tap_walk walk = {.taps = f.taps, .channels = (size_t)f.reduced};
+    size_t reduced = (size_t)f.reduced;
     float *out = packed;
-    for (int c = 0; c < f.reduced; c++)
-        for (size_t t = 0; t < f.taps; t++) {
-            const float *from = f.w + (size_t)c * f.c_step + t;
-            float *to = out + (t * (size_t)f.reduced + (size_t)c) * TILE;
-            if (f.outputs == TILE)
-                UNROLL_FOR(j, TILE) to[j] = operand(from[(size_t)j * f.k_step]);
-            else
-                for (int j = 0; j < TILE; j++) to[j] = j < f.outputs ? operand(from[(size_t)j * f.k_step]) : 0.0f;
-        }
+    if (!backward)
+        pack_run(&f, f.w, reduced * f.taps, &walk, out);
+    else if (f.taps > 1 || f.outputs < TILE)
+        for (size_t c = 0; c < reduced; c++) pack_run(&f, f.w + c * f.c_step, f.taps, &walk, out);
+    else /* the outputs themselves lie side by side */
+        for (size_t c = 0; c < reduced; c++)
+            UNROLL_FOR(k, VECS) v_store(out + c * TILE + k * VL, operands(v_load(f.w + c * f.c_step + k * VL)));
 }
 
 /* Three rows share a base pointer: base, base + pitch, base + 2 pitch are addresses that x86 and ARM form by

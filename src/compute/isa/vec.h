@@ -46,6 +46,30 @@ INLINE vf v_max(vf v, vf low)
 #endif
 }
 
+/* One step of the transpose below: of rows i and i + d, the columns that differ from the row in bit d change places. */
+INLINE void v_swap(vf a[VL], const int d)
+{
+    vi low, high;
+    UNROLL_FOR(e, VL) {
+        low[e] = e & d ? VL + e - d : e;
+        high[e] = e & d ? VL + e : e + d;
+    }
+    UNROLL_FOR(i, VL) {
+        if (i & d) continue;
+        vf x = a[i], y = a[i + d];
+        a[i] = __builtin_shuffle(x, y, low);
+        a[i + d] = __builtin_shuffle(x, y, high);
+    }
+}
+/* A square of VL x VL floats. */
+INLINE void v_transpose(vf a[VL])
+{
+    v_swap(a, 1);
+    v_swap(a, 2);
+    if (VL > 4) v_swap(a, 4 % VL);
+    if (VL > 8) v_swap(a, 8 % VL);
+}
+
 INLINE vf v_load_bf16(const nw_bf16 *p) { return (vf)(__builtin_convertvector(*(const vh_any *)p, vu) << 16); }
 /* bf16 in the low halves of 32-bit words; rounds to nearest even, NaN stays NaN. */
 INLINE vu v_round_bf16(vf v)
