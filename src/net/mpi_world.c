@@ -209,6 +209,11 @@ static nw_status join_program(void)
     return NW_OK;
 }
 
+/* Over TCP, Open MPI hands a long message to its connection in one piece, behind which its other words wait: of two
+ * ranks that exchange gradients, one sent and the other waited, in turn. In pieces, both directions of a link are used.
+ * What the user has set stays. */
+static void set_defaults(void) { setenv("OMPI_MCA_btl_tcp_rdma_pipeline_frag_size", "131072", 0); }
+
 static nw_status initialise(int64_t timeout_ns)
 {
     int level, there, over;
@@ -216,6 +221,7 @@ static nw_status initialise(int64_t timeout_ns)
     MPI_Finalized(&over);
     if (there || over) return join_program();
     begin_patience(timeout_ns, "MPI_Init");
+    set_defaults();
     int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level);
     end_patience(timeout_ns);
     NW_FAIL_IF(code != MPI_SUCCESS, NW_E_PEER,
