@@ -74,7 +74,11 @@ nw_status nw_synthetic_compute(nw_synthetic *d, int64_t *marks)
 static nw_status do_pass(nw_synthetic *d, nw_announce *announce)
 {
     d->announce = announce;
-    return d->pretends ? NW_OK : compute_batch(d);
+    if (d->pretends) return NW_OK;
+    nw_net_announce(d->net, announce);
+    nw_status status = compute_batch(d);
+    nw_net_announce(d->net, NULL);
+    return status;
 }
 
 /* With a rate of nearly nothing, so that any number of steps leaves numbers that are finite. */

@@ -4,8 +4,9 @@
 
 #include <string.h>
 
-enum { AT_ONCE = 8 };    /* tasks of an update for each thread: 2 MiB of parameters */
-enum { MOST = 1 << 15 }; /* of any number of a shape, so that the product of two is still an int */
+enum { AT_ONCE = 8 };          /* tasks for each of several threads: 2 MiB of parameters of an update */
+enum { LOOK_NS = 200 * 1000 }; /* so long nobody has to look around */
+enum { MOST = 1 << 15 };       /* of any number of a shape, so that the product of two is still an int */
 
 const char *nw_work_text(nw_work work)
 {
@@ -30,15 +31,23 @@ static void run_stretch(void *context, int index, int worker)
     s->task(s->context, s->first + index, worker);
 }
 
-/* Work on whole vectors may take long and has no layers: it stops now and then for those who have to look around. The
- * tasks are the same, and so are the bits. */
-static void run_tasks(nw_exec *exec, nw_work work, int count, nw_pool_task task, void *context)
+static void look_around(nw_exec *exec)
 {
-    int most = work == NW_WORK_UPDATE && exec->between ? AT_ONCE * nw_pool_threads(exec->pool) : count;
+    int64_t now = nw_now_ns();
+    if (now - exec->looked_ns < LOOK_NS) return;
+    exec->between(exec->listener);
+    exec->looked_ns = nw_now_ns();
+}
+
+/* A layer or an update may take long: it stops now and then for those who have to look around. The tasks are the same, and
+ * so are the bits. */
+static void run_tasks(nw_exec *exec, int count, nw_pool_task task, void *context)
+{
+    int threads = nw_pool_threads(exec->pool), most = !exec->between ? count : threads > 1 ? AT_ONCE * threads : 1;
     nw_pool_run(exec->pool, count < most ? count : most, task, context);
     for (int first = most; first < count; first += most) {
         stretch rest = {task, context, first};
-        exec->between(exec->listener);
+        look_around(exec);
         nw_pool_run(exec->pool, count - first < most ? count - first : most, run_stretch, &rest);
     }
 }
@@ -46,13 +55,13 @@ static void run_tasks(nw_exec *exec, nw_work work, int count, nw_pool_task task,
 void nw_exec_run(nw_exec *exec, nw_work work, int count, nw_pool_task task, void *context)
 {
     if (!exec->profile) {
-        run_tasks(exec, work, count, task, context);
+        run_tasks(exec, count, task, context);
         return;
     }
     int threads = nw_pool_threads(exec->pool);
     memset(exec->fused_ns, 0, (size_t)threads * 8 * sizeof exec->fused_ns[0]);
     int64_t start = nw_now_ns();
-    run_tasks(exec, work, count, task, context);
+    run_tasks(exec, count, task, context);
     int64_t total = nw_now_ns() - start, norm = 0, moves = 0, pack = 0;
     for (int t = 0; t < threads; t++) {
         norm += exec->fused_ns[t * 8];

@@ -138,8 +138,9 @@ typedef struct nw_exec {
     unsigned char *shared_scratch; /* packed weights, partial weight gradients */
     bool direct; /* convolutions sum what they are defined by, also where Winograd's products are fewer */
     bool profile;
-    void (*between)(void *listener); /* called every few MiB of work on whole vectors (UPDATE); NULL: by nobody */
+    void (*between)(void *listener); /* called now and then in long work, by the thread that asked for it; NULL: nobody listens */
     void *listener;
+    int64_t looked_ns; /* when it was called last */
     int64_t work_ns[NW_WORK_KINDS]; /* wall time of the calling thread */
     int64_t *fused_ns;              /* [threads][8]: time inside convolutions on sources, moves and weights */
 } nw_exec;

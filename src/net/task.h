@@ -3,8 +3,8 @@
  *
  * A machine (machine.h) requests a task, and the rank's worker does it. While it runs, it announces results before its
  * end: `final`, the gradient will not change from here on; `out`, a message for the next or the previous stage of a
- * pipeline. `between` is called between layers, and every few MiB of an update, so that messages move while the task
- * runs.
+ * pipeline. `between` is called between layers, and now and then in long layers and updates, so that messages
+ * move while the task runs.
  *
  *   GRADIENT   requested by an exchange; its pipeline turns it into passes, so no worker ever gets one
  *   PASS       forward, backward or both, through all stages of this rank, for one micro-batch

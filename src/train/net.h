@@ -41,7 +41,7 @@ nw_status nw_net_create_sibling(nw_net **net, nw_net *owner, const nw_net_parts 
 /* nw_net_create with given kernels instead of the machine's choice. */
 nw_status nw_net_create_with(nw_net **net, const nw_net_options *options, const nw_kernels *kernels);
 
-/* Sets the function that is called every few MiB during updates; NULL: none. */
+/* Who is told now and then during passes and updates; NULL: nobody. */
 void nw_net_announce(nw_net *net, nw_announce *announce);
 static inline void nw_net_autofree(nw_net **net) { nw_net_free(*net); }
 

@@ -202,7 +202,9 @@ static nw_status compute_gradient(nw_replica *r, const nw_batch *batch, nw_step_
     r->spoilt = false;
     if (old) params->read = old;
     if (r->announce) pass->hook = (nw_stage_hook){after_stage, r};
+    nw_net_announce(r->net, r->announce);
     nw_status status = nw_net_gradients(r->net, batch->images, batch->labels, batch->n, r->task->adds, result);
+    nw_net_announce(r->net, NULL);
     pass->hook = (nw_stage_hook){0};
     params->read = params->values;
     return status;
