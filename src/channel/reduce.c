@@ -1,6 +1,7 @@
 /* reduce.c - see reduce.h. */
 #include "channel/reduce.h"
 #include "channel/summed.h"
+#include "codec/run.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -101,11 +102,7 @@ static void say_until(const nw_reduce *r, nw_header *h)
 /* Divides the sum of a cut by the number of members. */
 static void scale_cut(const nw_reduce *r, nw_actions *actions, const nw_block *b, int cut, float *vector)
 {
-    float share = 1.0f / (float)r->members;
-    for (int t = b->cut_tile[cut]; t < b->cut_tile[cut + 1]; t++) {
-        float *mean = vector + b->tiles[t].first;
-        for (uint32_t i = 0; i < b->tiles[t].count; i++) mean[i] *= share;
-    }
+    nw_codec_scale(b, cut, vector, 1.0f / (float)r->members, r->o.pool);
     nw_channel_touch(actions, b, cut, vector, true);
     actions->touched += b->cut_floats[cut] * sizeof(float);
 }

@@ -238,3 +238,33 @@ nw_status nw_codec_decode(const nw_decoding *d, float *out, nw_where where, bool
     run_on_pool(pool, tiles, decode_tile, &j);
     return NW_OK;
 }
+
+/* ---- scaling ----------------------------------------------------------------------------------------------------- */
+
+typedef struct scale_job {
+    const nw_tile *tiles;
+    float *vector, factor;
+} scale_job;
+
+enum { LINE = 16 }; /* floats that are in the same line of the cache */
+
+static void scale_tile(void *job, int index, int worker)
+{
+    const scale_job *j = job;
+    const nw_tile *tile = &j->tiles[index];
+    float *at = j->vector + tile->first;
+    uint32_t i = 0;
+    (void)worker;
+    for (; i + LINE <= tile->count; i += LINE) {
+        bool any = false;
+        for (uint32_t k = 0; k < LINE; k++) any |= at[i + k] != 0;
+        for (uint32_t k = 0; any && k < LINE; k++) at[i + k] *= j->factor;
+    }
+    for (; i < tile->count; i++) at[i] *= j->factor;
+}
+
+void nw_codec_scale(const nw_block *block, int cut, float *vector, float factor, nw_pool *pool)
+{
+    scale_job j = {block->tiles + block->cut_tile[cut], vector, factor};
+    run_on_pool(pool, block->cut_tile[cut + 1] - block->cut_tile[cut], scale_tile, &j);
+}

@@ -47,4 +47,8 @@ typedef enum nw_where {
  * was written. */
 nw_status nw_codec_decode(const nw_decoding *d, float *out, nw_where where, bool add, nw_pool *pool);
 
+/* Multiplies the floats of a cut in a vector of all parameters. Where it is zero, as most of what sparse codecs deliver, it
+ * is read only. */
+void nw_codec_scale(const nw_block *block, int cut, float *vector, float factor, nw_pool *pool);
+
 #endif

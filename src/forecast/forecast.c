@@ -41,11 +41,11 @@ nw_status nw_forecast_rows(const nw_forecast_profile *p, const nw_forecast_optio
 /* What a tensor alone costs a member: its work, and its time on the wire, which nothing hides. */
 static double cost_of(const nw_forecast_tensor *t, const nw_codec *codec, size_t floats, nw_forecast_link link)
 {
-    double n = link.members, sent = 2 * (n - 1) / n * t->bytes, work = t->encode * (1 + 1 / n) + 2 * t->decode;
+    double n = link.members, sent = 2 * (n - 1) / n * t->bytes, work = t->encode * (1 + 1 / n) + t->decode + t->fill;
     uint64_t k = nw_mode_entries(codec, floats);
     if (!t->dense && nw_mode_of(codec, floats, k, (uint64_t)link.members) == NW_MODE_GATHER) {
         sent = (n - 1) * t->bytes;
-        work = t->encode + n * t->decode;
+        work = t->encode + t->fill + (n - 1) * t->decode + t->mean;
     }
     return work + (link.bytes_per_second > 0 ? sent / link.bytes_per_second : 0);
 }

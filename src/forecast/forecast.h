@@ -20,6 +20,7 @@ typedef struct nw_forecast_options {
     const char *svg; /* "": no drawing */
     const char *model, *isa;
     int batch, threads;
+    int measured_by; /* ranks, at the same time */
 } nw_forecast_options;
 
 /* A codec pays if a step with it is so many times as fast as dense: less cannot be told from noise. */

@@ -63,6 +63,10 @@ static double decode_of(const play *p, const nw_forecast_bucket *o, const bucket
 {
     return o->mode == NW_MODE_SUMMED ? p->s->add * o->round_bytes[b->round] / sizeof(float) : o->decode;
 }
+static double fill_of(const play *p, const nw_forecast_bucket *o, const bucket_state *b)
+{
+    return o->mode == NW_MODE_SUMMED ? decode_of(p, o, b) : o->fill;
+}
 
 /* The next of a stage's messages has come and is dealt with; true: it was the last. */
 static bool take_message(bucket_state *b)
@@ -84,11 +88,11 @@ static void do_encode(play *p, const nw_forecast_bucket *o, bucket_state *b)
 /* Contributions of others are added as they come, the own one with the first of them. */
 static void do_add(play *p, const nw_forecast_bucket *o, bucket_state *b)
 {
-    double one = decode_of(p, o, b);
-    if (o->mode != NW_MODE_GATHER) one = part_of(p, one);
-    bool own = b->left == p->s->members - 1;
-    spend(p, &p->time.decode, own ? (b->left > 0 ? 2 * one : one) : one);
+    double share = o->mode == NW_MODE_GATHER ? 1 : part_of(p, 1);
+    if (b->left == p->s->members - 1) spend(p, &p->time.decode, share * fill_of(p, o, b));
+    if (b->left > 0) spend(p, &p->time.decode, share * decode_of(p, o, b));
     if (!take_message(b)) return;
+    spend(p, &p->time.decode, share * o->mean);
     b->at = o->mode == NW_MODE_GATHER ? DONE : MEAN;
     b->ready = p->now;
 }
@@ -102,7 +106,7 @@ static void do_mean(play *p, const nw_forecast_bucket *o, bucket_state *b)
 
 static void do_decode(play *p, const nw_forecast_bucket *o, bucket_state *b)
 {
-    if (b->left > 0) spend(p, &p->time.decode, part_of(p, decode_of(p, o, b)));
+    if (b->left > 0) spend(p, &p->time.decode, part_of(p, fill_of(p, o, b)));
     if (!take_message(b)) return;
     b->at = o->mode == NW_MODE_SUMMED && ++b->round < o->rounds ? ENCODE : DONE;
     b->ready = p->now;

@@ -30,7 +30,9 @@ typedef struct nw_forecast_bucket {
     double floats;
     double bytes;  /* of one member's message, if it goes whole */
     double encode; /* what encoding all of it takes, with its memory, ... */
-    double decode; /* ... and adding all that one member sent to a vector */
+    double decode; /* adding all that one member sent to a vector, ... */
+    double fill;   /* ... or writing it there, as is done with what comes first and with means, ... */
+    double mean;   /* ... and dividing the sum by the number of members */
     int rounds;    /* summed: */
     double round_bytes[NW_FORECAST_ROUNDS];
 } nw_forecast_bucket;

@@ -129,6 +129,7 @@ nw_status nw_forecast_print(const nw_forecast_profile *p, const nw_forecast_opti
             "%d ranks, %s each way, latency %.0f us, %.0f us a message\n",
             o->model, o->batch, o->threads, o->threads == 1 ? "" : "s", o->isa, 1e3 * p->pass, 1e3 * p->update,
             4e-6 * (double)p->segments->floats, o->link.members, text, 1e6 * o->link.latency, 1e6 * o->link.overhead);
+    if (o->measured_by > 1) fprintf(out, "measured by %d ranks at once\n", o->measured_by);
     for (int delay = 0; delay <= 1; delay++) print_rows(p, rows, count, delay, out);
     print_tensors(p, o, out);
     print_map(&map, out);
@@ -182,6 +183,7 @@ nw_status nw_forecast_print_json(const nw_forecast_profile *p, const nw_forecast
     nw_json_put_int(&json, "batch_size", o->batch);
     nw_json_put_int(&json, "ranks", o->link.members);
     nw_json_put_double(&json, "bits_per_second", 8 * o->link.bytes_per_second);
+    nw_json_put_int(&json, "measured_by", o->measured_by);
     nw_json_put_double(&json, "pass_seconds", p->pass);
     nw_json_put_double(&json, "update_seconds", p->update);
     nw_json_put_array(&json, "steps");
@@ -222,8 +224,7 @@ static void draw_cell(FILE *out, const nw_forecast_map *m, int r, int b)
     int x = LEFT + b * CELL_W, y = TOP + r * CELL_H, winner = m->winner[r][b];
     fprintf(out, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"%s\" stroke=\"#fff\"/>\n", x, y, CELL_W,
             CELL_H, colours[(size_t)winner % (sizeof colours / sizeof colours[0])]);
-    fprintf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">", x + CELL_W / 2,
-            y + (winner > 0 ? 17 : 24));
+    fprintf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">", x + CELL_W / 2, y + (winner > 0 ? 17 : 24));
     nw_svg_text(out, nw_forecast_codec_at(winner)->name);
     fprintf(out, "</text>\n");
     if (winner > 0)

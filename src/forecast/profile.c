@@ -5,6 +5,7 @@
 #include "codec/powersgd.h"
 #include "codec/run.h"
 #include "channel/layout.h"
+#include "net/mpi.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -141,7 +142,7 @@ static nw_status try_bytes(trial *t, const float *gradient, int tries, nw_foreca
                      .scratch = &t->scratch,
                      .out = &t->bytes,
                      .encoded = &encoded};
-    *out = (nw_forecast_tensor){.encode = INFINITY, .decode = INFINITY};
+    *out = (nw_forecast_tensor){.encode = INFINITY, .decode = INFINITY, .fill = INFINITY, .mean = INFINITY};
     NW_NEW(t->bytes, t->block.floats * 5 + 4096, "a message of %zu floats", t->block.floats);
     for (int i = 0; i < tries; i++) {
         e.key.step = (uint64_t)i;
@@ -155,9 +156,15 @@ static nw_status try_bytes(trial *t, const float *gradient, int tries, nw_foreca
                          .in = t->bytes,
                          .bytes = encoded.bytes,
                          .scratch = &t->scratch};
+        NW_TRY(nw_codec_decode(&d, t->sum, NW_AT_FIRST, false, t->pool));
+        int64_t filled = nw_now_ns();
         NW_TRY(nw_codec_decode(&d, t->sum, NW_AT_FIRST, true, t->pool));
+        int64_t decoded = nw_now_ns();
+        nw_codec_scale(&t->block, 0, t->sum, 0.5f, t->pool);
         out->encode = fmin(out->encode, nw_seconds(between - begin));
-        out->decode = fmin(out->decode, nw_seconds(nw_now_ns() - between));
+        out->fill = fmin(out->fill, nw_seconds(filled - between));
+        out->decode = fmin(out->decode, nw_seconds(decoded - filled));
+        out->mean = fmin(out->mean, nw_seconds(nw_now_ns() - decoded));
     }
     out->bytes = (double)encoded.bytes;
     return NW_OK;
@@ -235,7 +242,42 @@ static nw_codec_options options_of(const nw_forecast_codec *c)
     return o;
 }
 
-nw_status nw_forecast_measure(nw_forecast_profile *p, nw_synthetic *net, int tries)
+/* Every time of a profile but `add`, in one order. */
+static int list_times(nw_forecast_profile *p, double **list)
+{
+    int n = 0;
+    list[n++] = &p->pass;
+    list[n++] = &p->update;
+    for (int t = 0; t < p->segments->count; t++) list[n++] = &p->final[t];
+    for (int c = 0; c < CODECS; c++)
+        for (int t = 0; t < p->segments->count; t++) {
+            nw_forecast_tensor *at = &p->tensors[c][t];
+            list[n++] = &at->encode;
+            list[n++] = &at->decode;
+            list[n++] = &at->fill;
+            list[n++] = &at->mean;
+        }
+    return n;
+}
+
+/* The mean over ranks of each time. */
+static nw_status share_times(nw_forecast_profile *p, int ranks)
+{
+    size_t most = 2 + (size_t)p->segments->count * (1 + 4 * CODECS);
+    NW_AUTOFREE double **list = calloc(most, sizeof(double *));
+    NW_AUTOFREE double *own = calloc(most, sizeof(double)), *all = calloc(most * (size_t)ranks, sizeof(double));
+    NW_FAIL_IF(!list || !own || !all, NW_E_MEMORY, "no memory for %zu times of %d ranks", most, ranks);
+    size_t count = (size_t)list_times(p, list);
+    for (size_t i = 0; i < count; i++) own[i] = *list[i];
+    NW_TRY(nw_mpi_allgather(own, count * sizeof(double), all));
+    for (size_t i = 0; i < count; i++) {
+        *list[i] = 0;
+        for (size_t r = 0; r < (size_t)ranks; r++) *list[i] += all[r * count + i] / ranks;
+    }
+    return NW_OK;
+}
+
+nw_status nw_forecast_measure(nw_forecast_profile *p, nw_synthetic *net, int tries, int ranks)
 {
     const nw_params *params = &net->net->model.params;
     size_t count = (size_t)params->learned.count;
@@ -243,14 +285,17 @@ nw_status nw_forecast_measure(nw_forecast_profile *p, nw_synthetic *net, int tri
     NW_NEW(p->final, count, "%zu tensors", count);
     NW_NEW(p->codecs, CODECS, "codecs");
     NW_NEW(p->tensors, CODECS, "codecs");
+    if (ranks > 1) NW_TRY(nw_mpi_barrier());
     NW_TRY(measure_net(p, net, tries));
     for (int c = 0; c < CODECS; c++) {
         nw_codec_options o = options_of(&codecs[c]);
         NW_NEW(p->tensors[c], count, "%zu tensors", count);
         NW_TRY(nw_codec_create(&p->codecs[c], &o));
+        if (ranks > 1) NW_TRY(nw_mpi_barrier());
         for (int t = 0; t < p->segments->count; t++)
             NW_TRY(measure_tensor(p, c, t, params->gradients, tries, net->net->model.pass.exec.pool));
     }
+    if (ranks > 1) NW_TRY(share_times(p, ranks));
     double floats = 0, decode = 0;
     for (int t = 0; t < p->segments->count; t++) {
         floats += (double)p->segments->at[t].count;
@@ -281,6 +326,8 @@ static void add_tensor(nw_forecast_bucket *b, const nw_forecast_profile *p, cons
     b->bytes += t->bytes;
     b->encode += t->encode;
     b->decode += t->decode;
+    b->fill += t->fill;
+    b->mean += t->mean;
     b->final = fmax(b->final, p->final[index]);
     b->rounds = t->rounds;
     for (int r = 0; r < t->rounds; r++) b->round_bytes[r] += t->round_bytes[r];

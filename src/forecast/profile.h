@@ -29,8 +29,8 @@ const nw_forecast_codec *nw_forecast_codec_at(int index); /* the first is dense 
 
 /* A tensor through a codec. */
 typedef struct nw_forecast_tensor {
-    double encode, decode, bytes;
-    bool dense; /* it stays as it is */
+    double encode, decode, fill, mean, bytes; /* as nw_forecast_bucket's */
+    bool dense;                               /* it stays as it is */
     int rounds;
     double round_bytes[NW_FORECAST_ROUNDS];
 } nw_forecast_tensor;
@@ -43,8 +43,9 @@ typedef struct nw_forecast_profile {
     nw_forecast_tensor **tensors; /* by codec, by tensor */
 } nw_forecast_profile;
 
-/* Takes some seconds. `tries` of everything. */
-nw_status nw_forecast_measure(nw_forecast_profile *profile, nw_synthetic *net, int tries);
+/* Takes some seconds. `tries` of everything. Several ranks that have joined under MPI (`ranks`) measure at the same time, so
+ * that they take from each other what they would in training, and all get the means of their times. */
+nw_status nw_forecast_measure(nw_forecast_profile *profile, nw_synthetic *net, int tries, int ranks);
 void nw_forecast_profile_free(nw_forecast_profile *profile);
 
 typedef struct nw_forecast_link {

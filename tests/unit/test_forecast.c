@@ -32,35 +32,48 @@ static nw_forecast_step one_bucket(const nw_forecast_bucket *b, int members, dou
 
 static void test_gather_of_one_bucket(void **state)
 {
-    nw_forecast_bucket b = {
-        .final = 1, .mode = NW_MODE_GATHER, .floats = 1000, .bytes = 936, .encode = 2, .decode = 0.5};
+    nw_forecast_bucket b = {.final = 1,
+                            .mode = NW_MODE_GATHER,
+                            .floats = 1000,
+                            .bytes = 936,
+                            .encode = 2,
+                            .decode = 0.5,
+                            .fill = 0.25,
+                            .mean = 0.125};
     (void)state;
-    /* A message takes 1000 / 1000 + 0.125. Encoded at 12; the first comes at 12 + 1.125 + 0.25, when it and the own one
-     * are added (1 s); the second 1.125 later, the third again; each is added in 0.5; the update takes 1. */
+    /* A message takes 1000 / 1000 + 0.125. Encoded at 12; the first comes at 12 + 1.125 + 0.25, when the own one
+     * is written and it is added (0.75 s); the second 1.125 later, the third again; each is added in 0.5, and the sum divided
+     * in 0.125; the update takes 1. */
     nw_forecast_step s = one_bucket(&b, 4, 1000);
     nw_forecast_time t = nw_forecast_predict(&s);
-    NEAR(t.step, 12 + 3 * 1.125 + 0.25 + 0.5 + 1);
+    NEAR(t.step, 12 + 3 * 1.125 + 0.25 + 0.5 + 0.125 + 1);
     NEAR(t.sent, 3000);
     NEAR(t.wire, 3 * 1.125);
     NEAR(t.encode, 2);
-    NEAR(t.decode, 2);
+    NEAR(t.decode, 0.25 + 3 * 0.5 + 0.125);
     s.members = 1; /* alone: it is encoded, and decoded */
-    NEAR(nw_forecast_predict(&s).step, 10 + 2 + 0.5 + 1);
+    NEAR(nw_forecast_predict(&s).step, 10 + 2 + 0.25 + 0.125 + 1);
 }
 
 static void test_owners_of_one_bucket(void **state)
 {
-    nw_forecast_bucket b = {
-        .final = 1, .mode = NW_MODE_OWNERS, .floats = 1000, .bytes = 1872, .encode = 2, .decode = 1};
+    nw_forecast_bucket b = {.final = 1,
+                            .mode = NW_MODE_OWNERS,
+                            .floats = 1000,
+                            .bytes = 1872,
+                            .encode = 2,
+                            .decode = 1,
+                            .fill = 0.5,
+                            .mean = 0.25};
     (void)state;
-    /* Two members: half of it, 936 bytes and a header, goes to the other; two halves are added (1 s), the mean is encoded
-     * in half the time, sent back, and decoded in half the time. */
+    /* Two members: half of it, 936 bytes and a header, goes to the other; one half is written and one added (0.75 s), the sum
+     * divided (0.125), the mean encoded in half the time, sent back, and written (0.25). */
     nw_forecast_step s = one_bucket(&b, 2, 1000);
     nw_forecast_time t = nw_forecast_predict(&s);
-    NEAR(t.step, 12 + 1.125 + 0.25 + 1 + 1 + 1.125 + 0.25 + 0.5 + 1);
+    NEAR(t.step, 12 + 1.125 + 0.25 + 0.75 + 0.125 + 1 + 1.125 + 0.25 + 0.25 + 1);
     NEAR(t.sent, 2000);
     NEAR(t.encode, 3);
-    NEAR(t.decode, 1.5);
+    NEAR(t.decode, 0.75 + 0.125 + 0.25);
 }
 
 static void test_rounds_of_floats(void **state)
@@ -105,6 +118,8 @@ static void test_any_numbers(void **state)
                                         .bytes = 16 + nw_rng_below(&rng, 1 << 20),
                                         .encode = 1e-3 * nw_rng_uniform(&rng),
                                         .decode = 1e-3 * nw_rng_uniform(&rng),
+                                        .fill = 1e-3 * nw_rng_uniform(&rng),
+                                        .mean = 1e-3 * nw_rng_uniform(&rng),
                                         .rounds = 1 + (int)nw_rng_below(&rng, 2),
                                         .round_bytes = {4096, 128}};
         nw_forecast_step s = {.buckets = b,
