@@ -46,7 +46,7 @@ PAYS = 1.02  # as plans say it: less cannot be told from noise
 
 
 def call(line):
-    done = subprocess.run(line, capture_output=True, text=True)
+    done = subprocess.run(line, capture_output=True, text=True, env=slow_link.ENVIRONMENT)
     if done.returncode != 0:
         sys.exit("failed: %s\n%s%s" % (" ".join(line), done.stdout[-2000:], done.stderr[-2000:]))
     return done.stdout
@@ -59,8 +59,7 @@ class Setup:
 
     def plan(self):
         """Predicted seconds of a step without delay by options of train; a codec's best collective."""
-        made = json.loads(call([self.args.nowait, "plan", self.model, "--bandwidth", self.rate, "--ranks", str(self.ranks),
-                                "--batch-size", str(self.batch), "--threads", "1", "--repeats", "5", "--format", "json"]))
+        made = json.loads(call(self.plan_line()))
         planned = {}
         for s in made["steps"]:
             options = s["options"] + {"gather": " --collective gather", "owners": " --collective owners"}.get(s["collective"], "")
@@ -70,6 +69,10 @@ class Setup:
 
 
 class Real(Setup):
+    def plan_line(self):
+        wanted = argparse.Namespace(nowait=self.args.nowait, model=self.model, batch_size=self.batch)
+        return slow_link.plan_line(wanted, self.rate)
+
     def begin(self, work):
         rate = self.rate.replace(" ", "").lower().replace("bit/s", "bit")
         slow_link.plug_in(rate)
@@ -84,6 +87,10 @@ class Real(Setup):
 
 
 class Virtual(Setup):
+    def plan_line(self):
+        return [self.args.nowait, "plan", self.model, "--bandwidth", self.rate, "--ranks", str(self.ranks), "--batch-size",
+                str(self.batch), "--threads", "1", "--repeats", "5", "--format", "json"]
+
     def begin(self, work):
         self.work, self.runs = work, 0
         self.clusters = {ratio: self.calibrate(ratio) for ratio in ("0.01", "0.001")}
