@@ -160,6 +160,8 @@ static void gather_rows(const pixels_job *job, int b, int h0, int h1, mul_t *out
     size_t pitch = (size_t)job->plan.scratch_pitch, pixel = (size_t)x->block * pitch;
     int rows = nw_tensor_valid(x, b);
     bool plain = nw_source_is_plain(job->source);
+    source_reader whole = read_source(job->source, MUL_TYPE);
+    if (x->c != x->pitch) whole.rows = NULL; /* what is beyond the channels would go to the next tap */
     for (int h = h0; h < h1; h++)
         for (int w = 0; w < v->ow; w++, out += pixel) {
             memset(out, 0, pixel * sizeof(mul_t));
@@ -169,7 +171,12 @@ static void gather_rows(const pixels_job *job, int b, int h0, int h1, mul_t *out
                 for (int s = 0; s < v->s; s++) {
                     int z = tap_source(false, w, s, v->stride, v->pad, v->w);
                     if (z < 0) continue;
-                    gather_tap(job->source, plain, nw_tensor_at(x, b, y, z), rows, out + (r * v->s + s) * v->c, pitch);
+                    size_t from = nw_tensor_at(x, b, y, z);
+                    mul_t *to = out + (r * v->s + s) * v->c;
+                    if (whole.rows)
+                        whole.rows(job->source, from, rows, x->pitch, to, 0, job->plan.scratch_pitch);
+                    else
+                        gather_tap(job->source, plain, from, rows, to, pitch);
                 }
             }
         }
