@@ -7,14 +7,32 @@
 
 enum {
     FEW = 3,    /* so few tiles are done before other threads would have woken up */
+    GROUPS = 8, /* of tiles for each thread, or more: threads are not equally fast */
+    GROUP_MOST = 16,
     LARGE = 64, /* items of more tiles than this are settled by all threads together */
     INFINITE = 0x7f800000
 };
 
+typedef struct run {
+    nw_pool_task task;
+    void *context;
+    int count, group;
+} run;
+
+static void do_group(void *context, int index, int worker)
+{
+    const run *r = context;
+    int first = index * r->group, last = r->count - first < r->group ? r->count : first + r->group;
+    for (int i = first; i < last; i++) r->task(r->context, i, worker);
+}
+
+/* Neighbours are done by the same thread, so that each reads and writes memory in long runs. */
 static void run_on_pool(nw_pool *pool, int count, nw_pool_task task, void *context)
 {
     if (pool && count > FEW) {
-        nw_pool_run(pool, count, task, context);
+        run r = {task, context, count, count / (GROUPS * nw_pool_threads(pool))};
+        r.group = r.group < 1 ? 1 : r.group > GROUP_MOST ? GROUP_MOST : r.group;
+        nw_pool_run(pool, (count + r.group - 1) / r.group, do_group, &r);
         return;
     }
     for (int i = 0; i < count; i++) task(context, i, 0);

@@ -37,6 +37,9 @@ INLINE vi lanes_greater(vi a, vi b)
 #endif
 }
 
+/* The page after this one: processors fetch ahead on their own, but not across its end. */
+enum { AHEAD = 1024 };
+
 static uint32_t mark(const float *v, size_t count, uint32_t least, uint64_t *bits, uint32_t *greatest)
 {
     vi most = {0}, under = (vi){0} + (int32_t)(least - 1);
@@ -44,6 +47,7 @@ static uint32_t mark(const float *v, size_t count, uint32_t least, uint64_t *bit
     size_t i = 0;
     for (; i + 64 <= count; i += 64) {
         uint64_t word = 0;
+        for (size_t j = 0; j < 64; j += 16) __builtin_prefetch(v + i + j + AHEAD);
         for (size_t j = 0; j < 64; j += VL) {
             vi m = (vi)v_load(v + i + j) & 0x7fffffff;
             word |= lanes_above(m, under) << j;
