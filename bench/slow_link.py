@@ -20,6 +20,7 @@ import tempfile
 
 ENVIRONMENT = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
 LEFT, RIGHT = "nowait-left-%d" % os.getpid(), "nowait-right-%d" % os.getpid()
+BURST_SECONDS = 2e-3
 
 
 def run(line, **more):
@@ -33,7 +34,14 @@ def ip(*words):
     return run(["ip"] + list(words))
 
 
+def megabits(rate):
+    """Of words like 1gbit or 10 Mbit/s."""
+    number, prefix = re.fullmatch(r"(?i)\s*([0-9.]+)\s*([kmg])bit(?:/s)?\s*", rate).groups()
+    return float(number) * {"k": 1e-3, "m": 1, "g": 1e3}[prefix.lower()]
+
+
 def plug_in(rate):
+    burst = max(3200, int(megabits(rate) * 1e6 / 8 * BURST_SECONDS))  # or short messages would pass at any rate
     for name in (LEFT, RIGHT):
         ip("netns", "add", name)
     ip("-n", LEFT, "link", "add", "name", "cable", "type", "veth", "peer", "name", "cable", "netns", RIGHT)
@@ -41,8 +49,8 @@ def plug_in(rate):
         ip("-n", name, "address", "add", address, "dev", "cable")
         ip("-n", name, "link", "set", "lo", "up")
         ip("-n", name, "link", "set", "cable", "up")
-        run(["tc", "-n", name, "qdisc", "add", "dev", "cable", "root", "tbf", "rate", rate, "burst", "256kb", "latency",
-             "50ms"])
+        run(["tc", "-n", name, "qdisc", "add", "dev", "cable", "root", "tbf", "rate", rate, "burst", str(burst), "latency",
+             "200ms"])
 
 
 def unplug():
@@ -80,10 +88,8 @@ class Job:
 def plan_line(args, bandwidth):
     """Both ranks share this machine, so two measure at once. Of 1514 bytes of a frame, which the token bucket counts, 1448
     are of messages; the plan is told what is left for them."""
-    number, prefix = re.fullmatch(r"(?i)\s*([0-9.]+)\s*([kmg])bit(?:/s)?\s*", bandwidth).groups()
-    mega = float(number) * {"k": 1e-3, "m": 1, "g": 1e3}[prefix.lower()]
     return ["mpirun", "--oversubscribe", "--bind-to", "none", "-np", "2", args.nowait, "plan", args.model, "--bandwidth",
-            "%.6g Mbit/s" % (mega * 1448 / 1514), "--ranks", "2", "--batch-size", str(args.batch_size), "--threads", "1",
+            "%.6g Mbit/s" % (megabits(bandwidth) * 1448 / 1514), "--ranks", "2", "--batch-size", str(args.batch_size), "--threads", "1",
             "--repeats", "3", "--format", "json"]
 
 

@@ -211,8 +211,9 @@ static nw_status join_program(void)
 
 /* Over TCP, Open MPI hands a long message to its connection in one piece, behind which its other words wait: of two
  * ranks that exchange gradients, one sent and the other waited, in turn. In pieces, both directions of a link are used.
+ * Pieces of 32 KiB take 26 ms at 10 Mbit/s, and cost nothing yet at 10 Gbit/s; those of 8 KiB do.
  * What the user has set stays. */
-static void set_defaults(void) { setenv("OMPI_MCA_btl_tcp_rdma_pipeline_frag_size", "131072", 0); }
+static void set_defaults(void) { setenv("OMPI_MCA_btl_tcp_rdma_pipeline_frag_size", "32768", 0); }
 
 static nw_status initialise(int64_t timeout_ns)
 {
