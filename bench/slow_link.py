@@ -6,8 +6,9 @@
 
 Two MPI ranks of one thread, each in a network namespace of its own, are joined by a cable (veth) whose two ends are held to
 the rate by the kernel's token bucket (tc tbf). A plan, dense gradients and every codec take turns in each round; medians of the
-step times are compared with each other and with the plans'. Without --codecs: the codec that the first plan recommends. All
-addresses are inside the namespaces. Needs root, Open MPI, iproute2.
+step times are compared with each other and with the plans'. Without --codecs: the codec that the first plan recommends. Among the
+options of a codec, or alone, "--delay 1" applies each mean a step late. All addresses are inside the namespaces. Needs root,
+Open MPI, iproute2.
 """
 import argparse
 import json
@@ -98,8 +99,12 @@ def plan(args):
 
 
 def predicted(plans, options):
-    """What the plans say of a step without delay for these options, any collective: the median of them."""
-    steps = [[s["step_seconds"] for s in p["steps"] if s["options"].split() == options and s["delay"] == 0] for p in plans]
+    """What the plans say of a step for these options, any collective: the median of them."""
+    delay, codec = 0, list(options)
+    if "--delay" in codec:
+        at = codec.index("--delay")
+        delay, codec = int(codec[at + 1]), codec[:at] + codec[at + 2:]
+    steps = [[s["step_seconds"] for s in p["steps"] if s["options"].split() == codec and s["delay"] == delay] for p in plans]
     return statistics.median(min(s) for s in steps) if steps[0] else float("nan")
 
 
