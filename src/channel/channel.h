@@ -22,21 +22,21 @@
 
 #include "codec/run.h"
 #include "channel/layout.h"
-#include "channel/travel.h"
+#include "channel/stats.h"
 #include "net/machine.h"
 
 typedef struct nw_channel_options {
     const nw_layout *layout; /* must outlive the channel */
     nw_memory_options memory;
-    nw_memory *share;  /* uses the memory of another channel, which must outlive this one and saves it; NULL: its own */
-    const char *name;  /* name of its memory in checkpoints */
-    bool restarts;     /* in a world of another size its memory starts at zero */
-    bool mean;         /* receivers take the mean over members of what it sends, not the sum */
-    int number;        /* in message headers: NW_CHANNEL_EXCHANGE or above */
-    int member;        /* the sender */
-    int only;          /* the only cut that it sends; -1: it sends all */
-    nw_travel *travel; /* counts the cost of encoding; may be NULL */
-    nw_pool *pool;     /* must outlive the channel; NULL: the calling thread does all the work */
+    nw_memory *share; /* uses the memory of another channel, which must outlive this one and saves it; NULL: its own */
+    const char *name; /* name of its memory in checkpoints */
+    bool restarts;    /* in a world of another size its memory starts at zero */
+    bool mean;        /* receivers take the mean over members of what it sends, not the sum */
+    int number;       /* in message headers: NW_CHANNEL_EXCHANGE or above */
+    int member;       /* the sender */
+    int only;         /* the only cut that it sends; -1: it sends all */
+    nw_channel_stats *stats; /* counts the cost of encoding; may be NULL */
+    nw_pool *pool;           /* must outlive the channel; NULL: the calling thread does all the work */
 } nw_channel_options;
 
 typedef struct nw_channel {

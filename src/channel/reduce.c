@@ -381,10 +381,10 @@ static nw_status make_reduce(nw_reduce *r)
                             .number = r->o.channel,
                             .member = r->me,
                             .only = -1,
-                            .travel = r->o.travel,
+                            .stats = r->o.stats,
                             .pool = r->o.pool};
     NW_TRY(nw_channel_make(&r->up, &c));
-    if (r->o.travel && !r->o.share && r->up.memory) r->o.travel->memory = r->up.memory;
+    if (r->o.stats && !r->o.share && r->up.memory) r->o.stats->memory = r->up.memory;
     if (r->up.memory) c.memory = (nw_memory_options){.name = r->o.share ? NULL : "error"};
     c.restarts = r->up.memory && r->up.memory->ops->estimates; /* all then start from the mean of the estimates */
     c.share = NULL;

@@ -39,7 +39,7 @@ typedef struct nw_reduce_options {
     const nw_layout *layout;   /* cut into one part for each member */
     nw_memory_options memory;  /* memory of contributions; if there is one, owners have error feedback for means */
     nw_memory *share; /* uses the memory of another reduction of the same vector, without memories of owners; or NULL */
-    nw_travel *travel; /* counts the cost of encoding; may be NULL */
+    nw_channel_stats *stats; /* counts the cost of encoding; may be NULL */
     nw_pool *pool;
     int slots;
     bool in_place;       /* requires exact codecs, memories that do not change means, and targets = contributions */

@@ -145,7 +145,7 @@ static nw_status make_round(nw_summed *s, int index)
                                                            .cuts = s->o.machine->group.count}));
     o.layout = &r->layout;
     o.memory = (nw_memory_options){0};
-    o.travel = NULL; /* the channel counts what is given */
+    o.stats = NULL; /* the channel counts what is given */
     o.channel = s->o.channel + 2 + index;
     o.in_place = false;
     o.targets[0] = o.targets[1] = r->mean;

@@ -340,7 +340,7 @@ static nw_status make_allreduce(allreduce *a, const nw_exchange_options *o)
                            .channel = NW_CHANNEL_EXCHANGE,
                            .layout = &a->layout,
                            .memory = o->memory,
-                           .travel = o->travel,
+                           .stats = o->stats,
                            .pool = o->pool,
                            .slots = 2 * (a->delay + 1),
                            .in_place = a->in_place,

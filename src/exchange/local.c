@@ -435,7 +435,7 @@ static nw_status make_reduce(local *l, const nw_exchange_options *o)
                            .channel = CHANNEL,
                            .layout = &l->layout,
                            .memory = o->memory,
-                           .travel = o->travel,
+                           .stats = o->stats,
                            .pool = o->pool,
                            .slots = SLOTS,
                            .in_place = l->in_place,

@@ -179,7 +179,7 @@ nw_status nw_local_make_pairs(local *l, const nw_exchange_options *o)
                             .number = CHANNEL,
                             .member = o->group.me,
                             .only = -1,
-                            .travel = o->travel,
+                            .stats = o->stats,
                             .pool = o->pool};
     for (int b = 0; b < l->layout.count; b++)
         NW_FAIL_IF(!is_near(l->layout.at[b].block.codec), NW_E_ARGUMENT,

@@ -88,7 +88,7 @@ static bool has_values(int kind) { return kind == GRADIENT || kind == MODEL || k
 nw_status nw_server_send(server *s, nw_actions *actions, int to, nw_message *m)
 {
     if (to != s->base.group.me) {
-        if (s->o.travel && has_values(m->header->kind)) s->o.travel->sent_floats += m->header->count;
+        if (s->o.stats && has_values(m->header->kind)) s->o.stats->sent_floats += m->header->count;
         nw_machine_send(&s->base, actions, CHANNEL, to, m);
         return NW_OK;
     }
@@ -492,10 +492,10 @@ static nw_status make_channels(server *s)
                             .number = CHANNEL,
                             .member = s->base.group.me,
                             .only = -1,
-                            .travel = s->o.travel,
+                            .stats = s->o.stats,
                             .pool = s->o.pool};
     NW_TRY(nw_channel_make(&s->up, &c));
-    if (s->o.travel) s->o.travel->memory = s->up.memory;
+    if (s->o.stats) s->o.stats->memory = s->up.memory;
     c.memory = (nw_memory_options){0};
     c.number = CHANNEL + 1;
     c.only = s->serves ? s->base.group.me : -1;
