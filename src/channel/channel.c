@@ -123,8 +123,8 @@ nw_status nw_channel_encode(nw_channel *c, nw_actions *actions, int bucket, nw_m
     return NW_OK;
 }
 
-nw_status nw_channel_give(nw_channel *c, nw_actions *actions, int bucket, nw_moment when, const float *vector,
-                          int round, float *out)
+nw_status nw_channel_contribute(nw_channel *c, nw_actions *actions, int bucket, nw_moment when, const float *vector,
+                                int round, float *out)
 {
     int64_t began_ns = nw_now_ns();
     size_t before = actions->touched, floats;
@@ -133,7 +133,7 @@ nw_status nw_channel_give(nw_channel *c, nw_actions *actions, int bucket, nw_mom
         const nw_tile *tile = &e.block->tiles[t];
         memcpy(c->copy + tile->first, vector + tile->first, tile->count * sizeof(float));
     }
-    NW_TRY(name_tensor(c, &e, nw_codec_give(&e, round, out, c->o.pool)));
+    NW_TRY(name_tensor(c, &e, nw_codec_contribute(&e, round, out, c->o.pool)));
     if (round == 0) nw_channel_touch(actions, e.block, 0, vector, false);
     if (e.memory || c->copy) actions->touched += (round == 0 ? 2 : 1) * e.block->floats * sizeof(float);
     floats = nw_codec_round_floats(e.block, round);
@@ -144,13 +144,13 @@ nw_status nw_channel_give(nw_channel *c, nw_actions *actions, int bucket, nw_mom
     return NW_OK;
 }
 
-void nw_channel_turn(nw_channel *c, nw_actions *actions, int bucket, nw_moment when, const float *vector, int round,
-                     const float *mean, float *target)
+void nw_channel_use_mean(nw_channel *c, nw_actions *actions, int bucket, nw_moment when, const float *vector, int round,
+                         const float *mean, float *target)
 {
     int64_t began_ns = nw_now_ns();
     size_t before = actions->touched;
     nw_encoding e = encoding(c, bucket, when, c->copy ? c->copy : vector);
-    nw_codec_turn(&e, round, mean, target, c->o.pool);
+    nw_codec_use_mean(&e, round, mean, target, c->o.pool);
     actions->touched += nw_codec_round_floats(e.block, round) * sizeof(float);
     if (target) nw_channel_touch(actions, e.block, 0, target, true);
     if (target && e.memory) actions->touched += 2 * e.block->floats * sizeof(float);

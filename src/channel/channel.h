@@ -68,10 +68,10 @@ nw_status nw_channel_encode(nw_channel *channel, nw_actions *actions, int bucket
                             int skip, nw_plain plain, nw_message **by_cut);
 /* For a bucket whose codec has rounds. Give writes this member's contribution of a round to `out`. Turn reads the mean
  * of all contributions; after the last round it writes the decoded bucket to `target`, which is NULL before. */
-nw_status nw_channel_give(nw_channel *channel, nw_actions *actions, int bucket, nw_moment when, const float *vector,
-                          int round, float *out);
-void nw_channel_turn(nw_channel *channel, nw_actions *actions, int bucket, nw_moment when, const float *vector,
-                     int round, const float *mean, float *target);
+nw_status nw_channel_contribute(nw_channel *channel, nw_actions *actions, int bucket, nw_moment when,
+                                const float *vector, int round, float *out);
+void nw_channel_use_mean(nw_channel *channel, nw_actions *actions, int bucket, nw_moment when, const float *vector,
+                         int round, const float *mean, float *target);
 
 /* To be called when the mean of a bucket is complete in `mean`, a vector of all parameters, and before it is used. */
 void nw_channel_reduced(nw_channel *channel, nw_actions *actions, int bucket, float *mean);

@@ -215,11 +215,11 @@ static void print_world(const nw_train_options *s, const nw_run_options *o, cons
     if (served)
         print_servers(o);
     else if (strcmp(s->world.exchange, "gossip") == 0)
-        nw_plan_gossip_say(s, stderr);
+        nw_plan_gossip_print(s, stderr);
     else
         fprintf(stderr, ", %s%s", s->world.exchange, s->world.delay ? " one step late" : "");
     char wire[160];
-    nw_plan_codecs_say(&s->codec, wire, sizeof wire);
+    nw_plan_codecs_describe(&s->codec, wire, sizeof wire);
     fprintf(stderr, ", %s on the wire; a step is %lld images\n", wire,
             (o->group.global_batch > 0 ? (long long)o->group.global_batch
                                        : (long long)nw_plan_replicas(s, w) * o->group.replica.loader.batch_size) *
@@ -308,8 +308,8 @@ static nw_status train(const nw_train_options *s)
     NW_TRY(nw_world_open(&world, s));
     nw_status status = nw_settings_name_run(s->settings, world.size); /* rank 0 decides for all where the run lives */
     if (status == NW_OK && nw_world_leads(&world)) status = nw_train_place(s, !s->all.quiet, &run_dir, &resume);
-    NW_TRY(nw_world_tell(&world, status, &run_dir));
-    NW_TRY(nw_world_tell(&world, NW_OK, &resume));
+    NW_TRY(nw_world_broadcast(&world, status, &run_dir));
+    NW_TRY(nw_world_broadcast(&world, NW_OK, &resume));
     NW_TRY(nw_plan_dataset(&s->all, &s->data, s->net.classes, &dataset));
     NW_TRY(nw_world_check(&world, s, dataset));
     return train_in(s, dataset, &world, run_dir, resume, &watch);

@@ -118,7 +118,7 @@ nw_status nw_peer_leave(nw_peer *peer, void *exit_code);
 
 nw_status nw_peer_log_open(nw_peer *peer);
 void nw_peer_log_begin(const nw_peer *peer); /* of a run */
-void nw_peer_log_say(const nw_peer *peer, const char *what);
+void nw_peer_log_line(const nw_peer *peer, const char *what);
 nw_status nw_peer_log_flush(const nw_peer *peer);
 void nw_peer_log_note(void *peer, const nw_gossip_note *note);
 

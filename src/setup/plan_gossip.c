@@ -83,7 +83,7 @@ nw_status nw_plan_gossip(const nw_train_options *s, nw_replicas_options *o)
     return NW_OK;
 }
 
-void nw_plan_gossip_say(const nw_train_options *s, FILE *out)
+void nw_plan_gossip_print(const nw_train_options *s, FILE *out)
 {
     const nw_gossip_settings *g = &s->gossip;
     fprintf(out, ", gossip on the graph %s, %g averagings a gradient%s, %s%s", g->graph_topology, g->rate_com,

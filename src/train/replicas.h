@@ -194,7 +194,7 @@ static inline nw_params nw_replicas_shown(const nw_replicas *group)
     return p;
 }
 /* At the end of a run that has drained: where outer parameters differ, they and the values become the mean of them. */
-nw_status nw_replicas_unite(nw_replicas *group);
+nw_status nw_replicas_merge_outer(nw_replicas *group);
 /* What travels in so many inner steps, and the bytes of vectors that a rank has for it; nothing without outer steps. */
 void nw_replicas_print_outer(const nw_replicas *group, FILE *out);
 /* NW_E_MISMATCH names the first replica that differs from replica 0 where all should be equal. */
