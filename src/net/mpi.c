@@ -311,7 +311,7 @@ static nw_status progress(mpi_driver *m, bool *moved)
 
 /* ---- waiting ----------------------------------------------------------------------------------------------------- */
 
-static nw_status give_up(mpi_driver *m, int64_t waited);
+static nw_status fail_waiting(mpi_driver *m, int64_t waited);
 
 static bool is_time(mpi_driver *m) { return m->timer != NW_NO_TIMER && own_now(m) >= m->timer; }
 
@@ -328,8 +328,9 @@ static nw_status wait_for_news(mpi_driver *m)
         if (moved || asked || (m->rank && is_time(m))) break;
         nw_mpi_pause(turns);
         int64_t now = own_now(m);
-        if (needs && nw_rank_is_late(&m->base, m->rank, now, m->idle, m->received_ns)) return give_up(m, now - m->idle);
-        if (!needs && limit > 0 && now - since > limit) return give_up(m, now - since);
+        if (needs && nw_rank_is_late(&m->base, m->rank, now, m->idle, m->received_ns))
+            return fail_waiting(m, now - m->idle);
+        if (!needs && limit > 0 && now - since > limit) return fail_waiting(m, now - since);
     }
     m->base.waited_ns += nw_now_ns() - begin;
     hook(m, NW_SPAN_WAIT, begin);
@@ -387,7 +388,7 @@ static bool is_silent(const mpi_driver *m, int rank)
     return awaited && rank != m->base.first;
 }
 
-static nw_status give_up(mpi_driver *m, int64_t waited)
+static nw_status fail_waiting(mpi_driver *m, int64_t waited)
 {
     nw_wait wait = {0};
     if (m->rank) m->rank->machine->ops->waits(m->rank->machine, &wait);
@@ -523,7 +524,7 @@ static nw_status take_turn(mpi_driver *m, nw_turn *turn)
     }
     bool late =
         needs ? nw_rank_is_late(&m->base, m->rank, now, m->idle, m->received_ns) : limit > 0 && now - m->idle > limit;
-    return late && *turn == NW_TURN_IDLE ? give_up(m, now - m->idle) : NW_OK;
+    return late && *turn == NW_TURN_IDLE ? fail_waiting(m, now - m->idle) : NW_OK;
 }
 
 static nw_status mpi_turn(nw_driver *d, nw_turn *turn)
