@@ -206,6 +206,14 @@ static void print_servers(const nw_run_options *o)
     }
 }
 
+/* Of one update of the world: gossip's are made by each worker alone. */
+static int64_t images_of_step(const nw_train_options *s, const nw_run_options *o, const nw_world *w)
+{
+    bool alone = strcmp(s->world.exchange, "gossip") == 0;
+    int64_t all = (alone ? 1 : (int64_t)nw_plan_replicas(s, w)) * o->group.replica.loader.batch_size;
+    return (o->group.global_batch > 0 ? o->group.global_batch : all) * s->update.accumulation_steps;
+}
+
 static void print_world(const nw_train_options *s, const nw_run_options *o, const nw_world *w)
 {
     bool served = strcmp(s->world.exchange, "server") == 0;
@@ -220,10 +228,7 @@ static void print_world(const nw_train_options *s, const nw_run_options *o, cons
         fprintf(stderr, ", %s%s", s->world.exchange, s->world.delay ? " one step late" : "");
     char wire[160];
     nw_plan_codecs_describe(&s->codec, wire, sizeof wire);
-    fprintf(stderr, ", %s on the wire; a step is %lld images\n", wire,
-            (o->group.global_batch > 0 ? (long long)o->group.global_batch
-                                       : (long long)nw_plan_replicas(s, w) * o->group.replica.loader.batch_size) *
-                s->update.accumulation_steps);
+    fprintf(stderr, ", %s on the wire; a step is %lld images\n", wire, (long long)images_of_step(s, o, w));
 }
 
 static void warn_of_threads(const nw_world *w)

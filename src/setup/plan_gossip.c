@@ -25,7 +25,8 @@ static nw_status check_others(const nw_gossip_settings *g)
                         : g->acid_params.count > 0         ? "acid-params"
                         : g->consensus_every > 0           ? "consensus-every"
                                                            : NULL;
-    NW_FAIL_IF(alone, NW_E_ARGUMENT, "--%s is for workers that average in pairs; add --exchange gossip", alone);
+    NW_FAIL_IF(alone, NW_E_ARGUMENT,
+               "--%s is for workers that average in pairs; add --exchange gossip, or --defaults acid, which has it", alone);
     return NW_OK;
 }
 
