@@ -102,11 +102,11 @@ static nw_status run_rounds(bench *b, nw_encoding *e, direction d, int vector)
     const nw_rounds *r = e->codec->ops->rounds;
     nw_pool *pool = b->pool[b->threads - 1];
     for (int i = 0; d != DECODE && i < r->count; i++) {
-        nw_codec_give(e, i, b->round, pool);
+        nw_codec_contribute(e, i, b->round, pool);
         if (i + 1 < r->count || e->memory)
-            nw_codec_turn(e, i, b->round, i + 1 < r->count ? NULL : b->out[vector], pool);
+            nw_codec_use_mean(e, i, b->round, i + 1 < r->count ? NULL : b->out[vector], pool);
     }
-    if (d == DECODE) nw_codec_turn(e, r->count - 1, b->round, b->out[vector], pool);
+    if (d == DECODE) nw_codec_use_mean(e, r->count - 1, b->round, b->out[vector], pool);
     return NW_OK;
 }
 

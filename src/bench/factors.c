@@ -64,11 +64,11 @@ static nw_status run_rounds(trial *t, int bucket, nw_moment when, int try)
     int rounds = t->layout.at[bucket].block.codec->ops->rounds->count;
     for (int r = 0; r < rounds; r++) {
         stage s = begin(t);
-        NW_TRY(nw_channel_give(&t->channel, &t->actions, bucket, when, t->gradient, r, t->round));
+        NW_TRY(nw_channel_contribute(&t->channel, &t->actions, bucket, when, t->gradient, r, t->round));
         end(t, s, &t->encode[try], &t->encoded);
         s = begin(t);
-        nw_channel_turn(&t->channel, &t->actions, bucket, when, t->gradient, r, t->round,
-                        r + 1 == rounds ? t->sum : NULL);
+        nw_channel_use_mean(&t->channel, &t->actions, bucket, when, t->gradient, r, t->round,
+                            r + 1 == rounds ? t->sum : NULL);
         end(t, s, &t->decode[try], &t->decoded);
     }
     return NW_OK;
@@ -189,8 +189,7 @@ static nw_status measure_all(measure *m, const nw_synthetic *net, nw_segments *s
     m->segments = some;
     NW_NEW(m->factors->at, MOST, "the times of codecs");
     for (int c = 0; c < nw_codec_kinds(); c++)
-        for (int k = 0; k < nw_memory_kinds(); k++)
-            NW_TRY(try_codec(m, nw_codec_at(c)->name, nw_memory_at(k)->name));
+        for (int k = 0; k < nw_memory_kinds(); k++) NW_TRY(try_codec(m, nw_codec_at(c)->name, nw_memory_at(k)->name));
     return NW_OK;
 }
 

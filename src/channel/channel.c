@@ -58,14 +58,10 @@ static nw_status take_messages(nw_channel *c, nw_actions *actions, const nw_enco
 /* What was touched since `before` was for a codec, which takes longer than reading and writing, or shorter. */
 static void charge(nw_actions *actions, size_t before, const nw_codec *codec, const char *what)
 {
-    actions->touched =
-        before + nw_factors_apply(actions->factors, codec->ops->name, what, actions->touched - before);
+    actions->touched = before + nw_factors_apply(actions->factors, codec->ops->name, what, actions->touched - before);
 }
 
-static const char *what_encodes(const nw_encoding *e)
-{
-    return e->memory ? e->memory->ops->name : NW_FACTOR_ENCODE;
-}
+static const char *what_encodes(const nw_encoding *e) { return e->memory ? e->memory->ops->name : NW_FACTOR_ENCODE; }
 
 static nw_encoding encoding(nw_channel *c, int bucket, nw_moment when, const float *vector)
 {
@@ -115,7 +111,7 @@ nw_status nw_channel_encode(nw_channel *c, nw_actions *actions, int bucket, nw_m
     NW_TRY_OR(name_tensor(c, &e, nw_codec_end(&e, c->o.pool)), drop_messages(by_cut, b->cut_count));
     for (int i = 0; i < b->cut_count; i++) {
         if (!by_cut[i]) continue;
-        nw_travel_add(c->o.travel, e.codec, b->cut_floats[i], by_cut[i]->payload, e.encoded[i]);
+        nw_channel_stats_add(c->o.stats, e.codec, b->cut_floats[i], by_cut[i]->payload, e.encoded[i]);
         fill_header(c, &e, i, when.version, by_cut[i]->header);
         by_cut[i]->header->bucket = (uint32_t)bucket;
         nw_channel_touch(actions, b, i, vector, false);
@@ -123,12 +119,12 @@ nw_status nw_channel_encode(nw_channel *c, nw_actions *actions, int bucket, nw_m
         if (e.memory) actions->touched += 2 * b->cut_floats[i] * sizeof(float);
     }
     charge(actions, before, e.codec, what_encodes(&e));
-    nw_travel_add_time(c->o.travel, e.codec, NW_TRAVEL_ENCODES, nw_now_ns() - began_ns);
+    nw_channel_stats_add_time(c->o.stats, e.codec, NW_STATS_ENCODING, nw_now_ns() - began_ns);
     return NW_OK;
 }
 
-nw_status nw_channel_give(nw_channel *c, nw_actions *actions, int bucket, nw_moment when, const float *vector,
-                          int round, float *out)
+nw_status nw_channel_contribute(nw_channel *c, nw_actions *actions, int bucket, nw_moment when, const float *vector,
+                                int round, float *out)
 {
     int64_t began_ns = nw_now_ns();
     size_t before = actions->touched, floats;
@@ -137,29 +133,29 @@ nw_status nw_channel_give(nw_channel *c, nw_actions *actions, int bucket, nw_mom
         const nw_tile *tile = &e.block->tiles[t];
         memcpy(c->copy + tile->first, vector + tile->first, tile->count * sizeof(float));
     }
-    NW_TRY(name_tensor(c, &e, nw_codec_give(&e, round, out, c->o.pool)));
+    NW_TRY(name_tensor(c, &e, nw_codec_contribute(&e, round, out, c->o.pool)));
     if (round == 0) nw_channel_touch(actions, e.block, 0, vector, false);
     if (e.memory || c->copy) actions->touched += (round == 0 ? 2 : 1) * e.block->floats * sizeof(float);
     floats = nw_codec_round_floats(e.block, round);
     actions->touched += floats * sizeof(float);
     charge(actions, before, e.codec, what_encodes(&e));
-    nw_travel_add_round(c->o.travel, e.codec, round == 0 ? e.block->floats : 0, floats * sizeof(float));
-    nw_travel_add_time(c->o.travel, e.codec, NW_TRAVEL_ENCODES, nw_now_ns() - began_ns);
+    nw_channel_stats_add_round(c->o.stats, e.codec, round == 0 ? e.block->floats : 0, floats * sizeof(float));
+    nw_channel_stats_add_time(c->o.stats, e.codec, NW_STATS_ENCODING, nw_now_ns() - began_ns);
     return NW_OK;
 }
 
-void nw_channel_turn(nw_channel *c, nw_actions *actions, int bucket, nw_moment when, const float *vector, int round,
-                     const float *mean, float *target)
+void nw_channel_use_mean(nw_channel *c, nw_actions *actions, int bucket, nw_moment when, const float *vector, int round,
+                         const float *mean, float *target)
 {
     int64_t began_ns = nw_now_ns();
     size_t before = actions->touched;
     nw_encoding e = encoding(c, bucket, when, c->copy ? c->copy : vector);
-    nw_codec_turn(&e, round, mean, target, c->o.pool);
+    nw_codec_use_mean(&e, round, mean, target, c->o.pool);
     actions->touched += nw_codec_round_floats(e.block, round) * sizeof(float);
     if (target) nw_channel_touch(actions, e.block, 0, target, true);
     if (target && e.memory) actions->touched += 2 * e.block->floats * sizeof(float);
     charge(actions, before, e.codec, NW_FACTOR_DECODE);
-    nw_travel_add_time(c->o.travel, e.codec, NW_TRAVEL_DECODES, nw_now_ns() - began_ns);
+    nw_channel_stats_add_time(c->o.stats, e.codec, NW_STATS_DECODING, nw_now_ns() - began_ns);
 }
 
 typedef struct reduced_job {
@@ -238,7 +234,7 @@ nw_status nw_channel_decode(nw_channel *c, nw_actions *actions, const nw_message
     charge(actions, before, d.codec, NW_FACTOR_DECODE);
     int64_t began_ns = nw_now_ns();
     nw_status status = nw_codec_decode(&d, out, where, add, c->o.pool);
-    nw_travel_add_time(c->o.travel, d.codec, NW_TRAVEL_DECODES, nw_now_ns() - began_ns);
+    nw_channel_stats_add_time(c->o.stats, d.codec, NW_STATS_DECODING, nw_now_ns() - began_ns);
     return status;
 }
 

@@ -22,21 +22,21 @@
 
 #include "codec/run.h"
 #include "channel/layout.h"
-#include "channel/travel.h"
+#include "channel/stats.h"
 #include "net/machine.h"
 
 typedef struct nw_channel_options {
     const nw_layout *layout; /* must outlive the channel */
     nw_memory_options memory;
-    nw_memory *share;  /* uses the memory of another channel, which must outlive this one and saves it; NULL: its own */
-    const char *name;  /* name of its memory in checkpoints */
-    bool restarts;     /* in a world of another size its memory starts at zero */
-    bool mean;         /* receivers take the mean over members of what it sends, not the sum */
-    int number;        /* in message headers: NW_CHANNEL_EXCHANGE or above */
-    int member;        /* the sender */
-    int only;          /* the only cut that it sends; -1: it sends all */
-    nw_travel *travel; /* counts the cost of encoding; may be NULL */
-    nw_pool *pool;     /* must outlive the channel; NULL: the calling thread does all the work */
+    nw_memory *share; /* uses the memory of another channel, which must outlive this one and saves it; NULL: its own */
+    const char *name; /* name of its memory in checkpoints */
+    bool restarts;    /* in a world of another size its memory starts at zero */
+    bool mean;        /* receivers take the mean over members of what it sends, not the sum */
+    int number;       /* in message headers: NW_CHANNEL_EXCHANGE or above */
+    int member;       /* the sender */
+    int only;         /* the only cut that it sends; -1: it sends all */
+    nw_channel_stats *stats; /* counts the cost of encoding; may be NULL */
+    nw_pool *pool;           /* must outlive the channel; NULL: the calling thread does all the work */
 } nw_channel_options;
 
 typedef struct nw_channel {
@@ -68,10 +68,10 @@ nw_status nw_channel_encode(nw_channel *channel, nw_actions *actions, int bucket
                             int skip, nw_plain plain, nw_message **by_cut);
 /* For a bucket whose codec has rounds. Give writes this member's contribution of a round to `out`. Turn reads the mean
  * of all contributions; after the last round it writes the decoded bucket to `target`, which is NULL before. */
-nw_status nw_channel_give(nw_channel *channel, nw_actions *actions, int bucket, nw_moment when, const float *vector,
-                          int round, float *out);
-void nw_channel_turn(nw_channel *channel, nw_actions *actions, int bucket, nw_moment when, const float *vector,
-                     int round, const float *mean, float *target);
+nw_status nw_channel_contribute(nw_channel *channel, nw_actions *actions, int bucket, nw_moment when,
+                                const float *vector, int round, float *out);
+void nw_channel_use_mean(nw_channel *channel, nw_actions *actions, int bucket, nw_moment when, const float *vector,
+                         int round, const float *mean, float *target);
 
 /* To be called when the mean of a bucket is complete in `mean`, a vector of all parameters, and before it is used. */
 void nw_channel_reduced(nw_channel *channel, nw_actions *actions, int bucket, float *mean);

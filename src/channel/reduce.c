@@ -15,7 +15,7 @@ typedef struct bucket_round {
     bool *here;        /* by member: the mean of its part has arrived, or the part is empty */
     int added;         /* contributions added so far, in the order of members */
     int parts;         /* number of `here` */
-    bool given;        /* this member has contributed, so that its own range may be overwritten */
+    bool contributed;  /* this member has contributed, so that its own range may be overwritten */
 } bucket_round;
 
 typedef struct round {
@@ -34,7 +34,7 @@ struct nw_reduce {
     round *rounds;
     int64_t next;      /* the round to which this member contributes now */
     int64_t clocks[2]; /* the batches of even and of odd rounds */
-    int given;         /* buckets of round `next` to which it has contributed */
+    int contributed;   /* buckets of round `next` to which it has contributed */
     int64_t completed; /* rounds whose means are complete */
     int64_t until;     /* where the run ends, for messages; 0: unknown */
 };
@@ -56,7 +56,7 @@ static void reset_round(nw_reduce *r, round *at)
         const nw_bucket *bucket = bucket_at(r, b);
         bucket_round *br = &at->buckets[b];
         br->added = br->parts = 0;
-        br->given = false;
+        br->contributed = false;
         for (int q = 0; q < r->members; q++) { /* nobody contributes to a round that is over */
             nw_message_drop(br->held[q]);
             br->held[q] = NULL;
@@ -94,7 +94,7 @@ static nw_status part_is_here(nw_reduce *r, nw_actions *actions, int64_t number,
 
 /* ---- adding contributions ---------------------------------------------------------------------------------------- */
 
-static void say_until(const nw_reduce *r, nw_header *h)
+static void announce_end(const nw_reduce *r, nw_header *h)
 {
     if (r->until > 0) h->until = (uint32_t)(r->until - (int64_t)h->step);
 }
@@ -118,7 +118,7 @@ static nw_status finish_part(nw_reduce *r, nw_actions *actions, int64_t number, 
         nw_moment when = {number, r->clocks[number & 1], number};
         NW_TRY(nw_channel_encode(&r->down, actions, bucket, when, vector, -1, NW_CODED, &m));
         m->header->kind = MEAN;
-        say_until(r, m->header);
+        announce_end(r, m->header);
         for (int q = 1; q < r->members; q++) /* each owner starts with its neighbour, to spread the load */
             nw_machine_send(r->o.machine, actions, r->o.channel, (r->me + q) % r->members, nw_message_hold(m));
         nw_status status =
@@ -160,7 +160,7 @@ static nw_status add_contributions(nw_reduce *r, nw_actions *actions, int64_t nu
 {
     const nw_bucket *b = bucket_at(r, bucket);
     bucket_round *br = bucket_of(r, number, bucket);
-    if (!br->given || (!b->gathered && b->block.cut_floats[r->me] == 0)) return NW_OK;
+    if (!br->contributed || (!b->gathered && b->block.cut_floats[r->me] == 0)) return NW_OK;
     for (; br->added < r->members; br->added++) {
         nw_message *m = br->held[br->added];
         if (r->o.in_place && br->added == r->me) continue; /* its own is already in the vector */
@@ -183,23 +183,23 @@ static nw_status summed_is_done(void *reduce, nw_actions *actions, int64_t numbe
 }
 
 /* Sends this member's bucket to the owners of its parts, or whole to all. */
-nw_status nw_reduce_give_bucket(nw_reduce *r, nw_actions *actions, int64_t number, int64_t clock, int bucket,
-                                const float *vector)
+nw_status nw_reduce_contribute_bucket(nw_reduce *r, nw_actions *actions, int64_t number, int64_t clock, int bucket,
+                                      const float *vector)
 {
     nw_moment when = {number, clock, number};
     bucket_round *br = bucket_of(r, number, bucket);
     bool gathered = bucket_at(r, bucket)->gathered;
     int skip = r->o.in_place ? r->me : -1;
     r->clocks[number & 1] = clock;
-    br->given = true;
-    if (bucket_at(r, bucket)->summed) return nw_summed_give(r->summed, actions, bucket, when, vector);
+    br->contributed = true;
+    if (bucket_at(r, bucket)->summed) return nw_summed_contribute(r->summed, actions, bucket, when, vector);
     NW_TRY(nw_channel_encode(&r->up, actions, bucket, when, vector, skip, NW_CODED, r->by_cut));
     for (int i = 1; i <= r->members; i++) {
         int to = (r->me + i) % r->members;
         nw_message *m = gathered ? nw_message_hold(r->by_cut[0]) : r->by_cut[to];
         if (!m) continue;
         m->header->kind = CONTRIBUTION;
-        say_until(r, m->header);
+        announce_end(r, m->header);
         if (to == r->me)
             br->held[to] = m;
         else
@@ -209,13 +209,13 @@ nw_status nw_reduce_give_bucket(nw_reduce *r, nw_actions *actions, int64_t numbe
     return add_contributions(r, actions, number, bucket);
 }
 
-nw_status nw_reduce_give(nw_reduce *r, nw_actions *actions, int64_t number, int64_t clock, size_t first,
-                         const float *vector)
+nw_status nw_reduce_contribute(nw_reduce *r, nw_actions *actions, int64_t number, int64_t clock, size_t first,
+                               const float *vector)
 {
-    if (number != r->next) r->given = 0;
+    if (number != r->next) r->contributed = 0;
     r->next = number;
-    for (; r->given < bucket_count(r) && bucket_at(r, r->given)->first >= first; r->given++)
-        NW_TRY(nw_reduce_give_bucket(r, actions, number, clock, r->given, vector));
+    for (; r->contributed < bucket_count(r) && bucket_at(r, r->contributed)->first >= first; r->contributed++)
+        NW_TRY(nw_reduce_contribute_bucket(r, actions, number, clock, r->contributed, vector));
     return NW_OK;
 }
 
@@ -252,7 +252,7 @@ nw_status nw_reduce_take(nw_reduce *r, nw_actions *actions, nw_message *m, int f
         br->held[from] = nw_message_hold(m);
         return add_contributions(r, actions, number, bucket);
     }
-    NW_FAIL_IF(gathered || part != from || br->here[part] || !br->given, NW_E_MESSAGE,
+    NW_FAIL_IF(gathered || part != from || br->here[part] || !br->contributed, NW_E_MESSAGE,
                "rank %u sent the mean of part %d of bucket %d, step %" PRId64
                ", twice, too early, or without owning that part",
                h->from, part, bucket, number);
@@ -264,14 +264,14 @@ int64_t nw_reduce_completed(const nw_reduce *r) { return r->completed; }
 void nw_reduce_begin_at(nw_reduce *r, int64_t number)
 {
     r->next = number;
-    r->given = 0;
+    r->contributed = 0;
     complete_before(r, number);
     if (r->summed) nw_summed_begin_at(r->summed, number);
 }
-void nw_reduce_say(nw_reduce *r, int64_t until)
+void nw_reduce_announce_end(nw_reduce *r, int64_t until)
 {
     r->until = until;
-    if (r->summed) nw_summed_say(r->summed, until);
+    if (r->summed) nw_summed_announce_end(r->summed, until);
 }
 void nw_reduce_clip(nw_reduce *r, float clip) { r->up.clip = clip; }
 nw_memory *nw_reduce_memory(const nw_reduce *r) { return r->up.memory; }
@@ -284,7 +284,7 @@ static bool bucket_waits(const nw_reduce *r, int64_t number, int b, nw_wait *wai
     bool gathered = bucket_at(r, b)->gathered;
     *sums = true;
     if (bucket_at(r, b)->summed) return nw_summed_waits(r->summed, b, wait);
-    if (!br->given || (gathered ? br->added : br->parts) == r->members) return false;
+    if (!br->contributed || (gathered ? br->added : br->parts) == r->members) return false;
     *sums = gathered || !br->here[r->me]; /* contributions are missing, not means */
     for (int q = 0; q < r->members; q++)
         if (*sums ? q >= br->added && q != r->me && !br->held[q] : !br->here[q]) nw_wait_add(wait, group, q);
@@ -381,10 +381,10 @@ static nw_status make_reduce(nw_reduce *r)
                             .number = r->o.channel,
                             .member = r->me,
                             .only = -1,
-                            .travel = r->o.travel,
+                            .stats = r->o.stats,
                             .pool = r->o.pool};
     NW_TRY(nw_channel_make(&r->up, &c));
-    if (r->o.travel && !r->o.share && r->up.memory) r->o.travel->memory = r->up.memory;
+    if (r->o.stats && !r->o.share && r->up.memory) r->o.stats->memory = r->up.memory;
     if (r->up.memory) c.memory = (nw_memory_options){.name = r->o.share ? NULL : "error"};
     c.restarts = r->up.memory && r->up.memory->ops->estimates; /* all then start from the mean of the estimates */
     c.share = NULL;

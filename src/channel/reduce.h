@@ -39,7 +39,7 @@ typedef struct nw_reduce_options {
     const nw_layout *layout;   /* cut into one part for each member */
     nw_memory_options memory;  /* memory of contributions; if there is one, owners have error feedback for means */
     nw_memory *share; /* uses the memory of another reduction of the same vector, without memories of owners; or NULL */
-    nw_travel *travel; /* counts the cost of encoding; may be NULL */
+    nw_channel_stats *stats; /* counts the cost of encoding; may be NULL */
     nw_pool *pool;
     int slots;
     bool in_place;       /* requires exact codecs, memories that do not change means, and targets = contributions */
@@ -55,11 +55,11 @@ void nw_reduce_free(nw_reduce *reduce);
 
 /* Contributes the buckets of a round that lie at or after element `first` and were not contributed yet; `clock` is the
  * number of its batch. The vector must not change until the round is complete. Rounds follow each other. */
-nw_status nw_reduce_give(nw_reduce *reduce, nw_actions *actions, int64_t round, int64_t clock, size_t first,
-                         const float *vector);
+nw_status nw_reduce_contribute(nw_reduce *reduce, nw_actions *actions, int64_t round, int64_t clock, size_t first,
+                               const float *vector);
 /* Contributes one bucket; buckets may come in any order. */
-nw_status nw_reduce_give_bucket(nw_reduce *reduce, nw_actions *actions, int64_t round, int64_t clock, int bucket,
-                                const float *vector);
+nw_status nw_reduce_contribute_bucket(nw_reduce *reduce, nw_actions *actions, int64_t round, int64_t clock, int bucket,
+                                      const float *vector);
 /* Handles a message from member `from`, of the reduction's channel or of the channels of codecs' rounds. */
 nw_status nw_reduce_take(nw_reduce *reduce, nw_actions *actions, nw_message *message, int from);
 /* The number of rounds whose means are complete. */
@@ -68,7 +68,7 @@ int64_t nw_reduce_completed(const nw_reduce *reduce);
  * later ones are kept. */
 void nw_reduce_begin_at(nw_reduce *reduce, int64_t round);
 /* From now on its messages announce (header.until) that the run ends with round `until`; 0: they announce nothing. */
-void nw_reduce_say(nw_reduce *reduce, int64_t until);
+void nw_reduce_announce_end(nw_reduce *reduce, int64_t until);
 /* From now on contributions to compressed buckets are multiplied by this factor (gradient clipping). */
 void nw_reduce_clip(nw_reduce *reduce, float clip);
 nw_memory *nw_reduce_memory(const nw_reduce *reduce); /* NULL: none */

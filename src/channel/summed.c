@@ -20,7 +20,7 @@ typedef struct round {
     nw_segments segments;
     nw_layout layout;
     nw_reduce *reduce;
-    float *given, *mean;
+    float *contributed, *mean;
 } round;
 
 struct nw_summed {
@@ -41,8 +41,9 @@ static size_t first_of(const round *r, const bucket *b) { return r->segments.at[
 static nw_status contribute(nw_summed *s, nw_actions *actions, bucket *b)
 {
     round *r = &s->at[b->round];
-    NW_TRY(nw_channel_give(s->channel, actions, b->number, b->when, b->vector, b->round, r->given + first_of(r, b)));
-    return nw_reduce_give_bucket(r->reduce, actions, b->when.step, b->when.clock, place_of(s, b), r->given);
+    NW_TRY(nw_channel_contribute(s->channel, actions, b->number, b->when, b->vector, b->round,
+                                 r->contributed + first_of(r, b)));
+    return nw_reduce_contribute_bucket(r->reduce, actions, b->when.step, b->when.clock, place_of(s, b), r->contributed);
 }
 
 /* A round of a bucket is complete: starts the next round; after the last, ends the step and starts one that waits. */
@@ -53,14 +54,14 @@ static nw_status round_done(void *context, nw_actions *actions, int64_t step, in
     bucket *b = &s->buckets[s->count - 1 - place];
     bool last = b->round + 1 == block_of(s, b)->codec->ops->rounds->count;
     float *target = last ? s->o.targets[step & 1] : NULL;
-    nw_channel_turn(s->channel, actions, b->number, b->when, b->vector, b->round, r->mean + first_of(r, b), target);
+    nw_channel_use_mean(s->channel, actions, b->number, b->when, b->vector, b->round, r->mean + first_of(r, b), target);
     b->round = last ? 0 : b->round + 1;
     if (!last) return contribute(s, actions, b);
     b->under_way = false;
     const float *next = b->next_vector;
     b->next_vector = NULL;
     NW_TRY(s->done(s->context, actions, step, b->number));
-    return next ? nw_summed_give(s, actions, b->number, b->next, next) : NW_OK;
+    return next ? nw_summed_contribute(s, actions, b->number, b->next, next) : NW_OK;
 }
 
 static bucket *find(const nw_summed *s, int number)
@@ -70,7 +71,7 @@ static bucket *find(const nw_summed *s, int number)
     return b;
 }
 
-nw_status nw_summed_give(nw_summed *s, nw_actions *actions, int number, nw_moment when, const float *vector)
+nw_status nw_summed_contribute(nw_summed *s, nw_actions *actions, int number, nw_moment when, const float *vector)
 {
     bucket *b = find(s, number);
     if (b->under_way) {
@@ -97,9 +98,9 @@ void nw_summed_begin_at(nw_summed *s, int64_t step)
     for (int r = 0; r < s->rounds; r++) nw_reduce_begin_at(s->at[r].reduce, step);
 }
 
-void nw_summed_say(nw_summed *s, int64_t until)
+void nw_summed_announce_end(nw_summed *s, int64_t until)
 {
-    for (int r = 0; r < s->rounds; r++) nw_reduce_say(s->at[r].reduce, until);
+    for (int r = 0; r < s->rounds; r++) nw_reduce_announce_end(s->at[r].reduce, until);
 }
 
 bool nw_summed_waits(const nw_summed *s, int number, nw_wait *wait)
@@ -118,7 +119,7 @@ void nw_summed_free(nw_summed *s)
         nw_reduce_free(s->at[i].reduce);
         nw_layout_free(&s->at[i].layout);
         free(s->at[i].segments.at);
-        free(s->at[i].given);
+        free(s->at[i].contributed);
         free(s->at[i].mean);
     }
     free(s->buckets);
@@ -137,7 +138,7 @@ static nw_status make_round(nw_summed *s, int index)
             ignored; /* 1 for a bucket that has no such round */
         NW_TRY(nw_segments_add(&r->segments, "round", NW_ROLE_LINEAR, 0, 1, 1, &floats, &ignored));
     }
-    NW_NEW(r->given, r->segments.floats + 1, "rounds of %zu floats", r->segments.floats);
+    NW_NEW(r->contributed, r->segments.floats + 1, "rounds of %zu floats", r->segments.floats);
     NW_NEW(r->mean, r->segments.floats + 1, "rounds of %zu floats", r->segments.floats);
     NW_TRY(nw_layout_make(&r->layout, &(nw_layout_options){.segments = &r->segments,
                                                            .codec = &nw_codec_plain,
@@ -145,7 +146,7 @@ static nw_status make_round(nw_summed *s, int index)
                                                            .cuts = s->o.machine->group.count}));
     o.layout = &r->layout;
     o.memory = (nw_memory_options){0};
-    o.travel = NULL; /* the channel counts what is given */
+    o.stats = NULL; /* the channel counts what is contributed */
     o.channel = s->o.channel + 2 + index;
     o.in_place = false;
     o.targets[0] = o.targets[1] = r->mean;

@@ -17,11 +17,11 @@ typedef struct nw_summed nw_summed;
 nw_status nw_summed_create(nw_summed **summed, const nw_reduce_options *options, nw_channel *channel,
                            nw_reduce_done done, void *context);
 void nw_summed_free(nw_summed *summed);
-nw_status nw_summed_give(nw_summed *summed, nw_actions *actions, int bucket, nw_moment when, const float *vector);
+nw_status nw_summed_contribute(nw_summed *summed, nw_actions *actions, int bucket, nw_moment when, const float *vector);
 /* Handles a message of a round; the rounds have the channel numbers after the reduction's own. */
 nw_status nw_summed_take(nw_summed *summed, nw_actions *actions, nw_message *message, int from);
 void nw_summed_begin_at(nw_summed *summed, int64_t step);
-void nw_summed_say(nw_summed *summed, int64_t until);
+void nw_summed_announce_end(nw_summed *summed, int64_t until);
 /* Adds the members for which a bucket waits; false: it waits for none. */
 bool nw_summed_waits(const nw_summed *summed, int bucket, nw_wait *wait);
 

@@ -1,9 +1,9 @@
 /*
  * checkpoint.c - writing checkpoints: begin, add, commit; and removing old ones.
  *
- * The writer fills a directory aside (base/file.h), hashing as it writes, adds the manifest last and then takes the
- * target's name. The first failure is kept with its sentence; from then on nothing more is written, and what was is
- * removed at once: on a full disk the space is wanted.
+ * The writer fills a temporary directory (base/file.h), hashing as it writes, adds the manifest last and then renames
+ * the directory to the target. The first failure is kept with its sentence. After it nothing more is written, and what
+ * was written is removed at once, because on a full disk the space is needed.
  */
 #define _GNU_SOURCE 1
 #include "checkpoint/checkpoint.h"

@@ -13,12 +13,13 @@
  * Vectors are kept by segment, so that another partition of the same world can read them. The writer takes any number
  * of files, each with any tensors.
  *
- * Writing: everything goes to a directory aside, is synced, and gets its name by one rename. Killed at any moment, the
- * checkpoint is there in full or not at all, and older ones are as they were. A failing writer removes what it wrote.
+ * Writing: everything goes to a temporary directory, is synced, and gets its name by one rename. If the process is
+ * killed at any moment, the checkpoint is complete or not there, and older ones are as they were. A writer that fails
+ * removes what it wrote.
  *
  *   nw_checkpoint_writer *w;
  *   NW_TRY(nw_checkpoint_begin(&w, path, &info));
- *   nw_checkpoint_add_model(w, params, batches);        the first failure sticks: what is added after it is skipped ...
+ *   nw_checkpoint_add_model(w, params, batches);        after the first failure nothing more is added ...
  *   nw_checkpoint_add_double(w, "best_top1", best);
  *   NW_TRY(nw_checkpoint_commit(w));                    ... and commit returns it. Frees the writer in any case.
  *

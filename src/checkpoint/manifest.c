@@ -2,8 +2,8 @@
  * manifest.c - manifest.json to and from memory.
  *
  * The manifest has its own SHA-256 as the member "sha256": taken over the text with zeros in the place of the digits.
- * So any change of any byte is found, also in the scalars of the state. Numbers that JSON cannot hold stand as the
- * texts "nan", "inf" and "-inf", and the seed as a text too, because readers of JSON keep 53 bits.
+ * So any change of any byte is found, also in the scalars of the state. Numbers that JSON cannot hold are written as
+ * the texts "nan", "inf" and "-inf", and the seed as a text, too, because readers of JSON keep 53 bits.
  */
 #define _GNU_SOURCE 1
 #include "checkpoint/manifest.h"

@@ -1,9 +1,9 @@
 /*
- * manifest.h - what a checkpoint says of itself: manifest.json.
+ * manifest.h - manifest.json, the description of a checkpoint.
  *
- * It is written last, so a directory that has one is complete; it has size and SHA-256 of every other file, and its
- * own, so damage is found before anything is used. Scalars of the run's state (best accuracy, images seen, ...) are its
- * free-form part. docs/checkpoints.md describes the file.
+ * It is written last, so a directory that has one is complete. It has the size and the SHA-256 of every other file, and
+ * its own SHA-256, so damage is found before anything is used. It also has scalars of the run's state, under any names
+ * (best accuracy, images seen, ...). docs/checkpoints.md describes the file.
  */
 #ifndef NW_CHECKPOINT_MANIFEST_H
 #define NW_CHECKPOINT_MANIFEST_H

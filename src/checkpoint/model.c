@@ -3,7 +3,7 @@
  *
  * A batch norm `bn` has in PyTorch, beside bn.running_mean and bn.running_var, the number of batches it has seen,
  * bn.num_batches_tracked (int64, no dimensions). Here all have seen the same number, which is written for each, so that
- * load_state_dict(strict=True) is content; on reading it is taken from the first and may be missing.
+ * load_state_dict(strict=True) accepts the file; on reading it is taken from the first and may be missing.
  *
  * Reading a model checks everything first and then copies, so a refused file changes nothing.
  */

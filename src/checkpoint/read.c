@@ -1,9 +1,9 @@
 /*
  * read.c - finding, verifying and reading checkpoints.
  *
- * A checkpoint is believed when its manifest is whole and every file it names has the size and the SHA-256 named there.
- * When a run is opened, the newest checkpoint that is believed is taken. Only damage (NW_E_FILE) makes the search go on
- * to an older one: a newer format, missing rights or memory are no reason to lose work silently.
+ * A checkpoint is valid if its manifest is complete and every file has the size and the SHA-256 that the manifest
+ * names. When a run is opened, its newest valid checkpoint is taken. Only damage (NW_E_FILE) makes the search go on to
+ * an older one: a newer format, missing rights or too little memory are errors, because work must not be lost silently.
  */
 #define _GNU_SOURCE 1
 #include "checkpoint/checkpoint.h"

@@ -1,10 +1,10 @@
 /*
- * safetensors.c - named tensors in a file that PyTorch's world reads too. The format is in safetensors.h.
+ * safetensors.c - named tensors in the format that PyTorch's tools read as well. The format is in safetensors.h.
  *
  * Reading: the header is parsed into a table in the order of the data; the rule that ranges follow one another without
  * gap or overlap then needs one pass, and a second table sorted by name serves the lookups. The bytes of tensors are
- * fetched by offset, with pread from a file, so nothing is mapped and a file that shrinks meanwhile is an error instead
- * of a signal.
+ * read by offset with pread. The file is not mapped, so a file that becomes shorter meanwhile is an error, not a
+ * signal.
  */
 #include "checkpoint/safetensors.h"
 

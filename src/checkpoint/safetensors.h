@@ -1,5 +1,5 @@
 /*
- * safetensors.h - named tensors in a file that PyTorch's world reads too.
+ * safetensors.h - named tensors in the format that PyTorch's tools read as well.
  *
  *   8 bytes   length of the header, little-endian
  *   header    JSON: {"__metadata__": {text: text}, NAME: {"dtype": "F32", "shape": [..], "data_offsets": [begin, end]}}
@@ -7,9 +7,9 @@
  *   data      the tensors without gaps, little-endian, offsets counted from here
  *
  * The writer puts tensors with wider elements first, otherwise in the order given, so that each is aligned, as some
- * readers demand. The reader believes nothing: names are unique, shape x type = bytes, ranges cover the data exactly,
- * before anything is handed out. Opening reads only the header; tensors are read when asked for. One reader may be used
- * from several threads.
+ * readers demand. Before the reader returns anything, it checks that names are unique, that shape x type = bytes, and
+ * that ranges cover the data exactly. Opening reads only the header; tensors are read when asked for. One reader may be
+ * used from several threads.
  */
 #ifndef NW_CHECKPOINT_SAFETENSORS_H
 #define NW_CHECKPOINT_SAFETENSORS_H

@@ -1,7 +1,8 @@
 /*
- * steps.c - the directory `checkpoints` of a run: its entries, and what killed writers left between them.
+ * steps.c - the directory `checkpoints` of a run: its entries, and incomplete directories that killed writers left.
  *
- * Only names that are step numbers, or begin with a dot and one, are ours; nothing else there is read or touched.
+ * Only names that are a step number, or a dot and a step number, were written by nowait; nothing else is read or
+ * changed.
  */
 #include "checkpoint/steps.h"
 

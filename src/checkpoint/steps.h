@@ -1,6 +1,5 @@
 /*
- * steps.h - the directory `checkpoints` of a run: which steps it holds. For checkpoint*.c, and code that
- * counts them.
+ * steps.h - the directory `checkpoints` of a run: which steps it has.
  */
 #ifndef NW_CHECKPOINT_STEPS_H
 #define NW_CHECKPOINT_STEPS_H

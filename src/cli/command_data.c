@@ -34,7 +34,7 @@ static nw_status fetch(const char *name, const nw_data_options *s)
     nw_fetch_options o = {.name = name,
                           .dir = s->all->data_dir,
                           .url = s->url,
-                          .progress = s->all->quiet ? NULL : nw_download_say,
+                          .progress = s->all->quiet ? NULL : nw_download_print,
                           .progress_context = &talk};
     NW_TRY(nw_data_fetch(&o, &already));
     printf("%s is %s in %s\n", name, already ? "already" : "now", s->all->data_dir);

@@ -206,6 +206,14 @@ static void print_servers(const nw_run_options *o)
     }
 }
 
+/* Of one update of the world: gossip's are made by each worker alone. */
+static int64_t images_of_step(const nw_train_options *s, const nw_run_options *o, const nw_world *w)
+{
+    bool alone = strcmp(s->world.exchange, "gossip") == 0;
+    int64_t all = (alone ? 1 : (int64_t)nw_plan_replicas(s, w)) * o->group.replica.loader.batch_size;
+    return (o->group.global_batch > 0 ? o->group.global_batch : all) * s->update.accumulation_steps;
+}
+
 static void print_world(const nw_train_options *s, const nw_run_options *o, const nw_world *w)
 {
     bool served = strcmp(s->world.exchange, "server") == 0;
@@ -215,15 +223,12 @@ static void print_world(const nw_train_options *s, const nw_run_options *o, cons
     if (served)
         print_servers(o);
     else if (strcmp(s->world.exchange, "gossip") == 0)
-        nw_plan_gossip_say(s, stderr);
+        nw_plan_gossip_print(s, stderr);
     else
         fprintf(stderr, ", %s%s", s->world.exchange, s->world.delay ? " one step late" : "");
     char wire[160];
-    nw_plan_codecs_say(&s->codec, wire, sizeof wire);
-    fprintf(stderr, ", %s on the wire; a step is %lld images\n", wire,
-            (o->group.global_batch > 0 ? (long long)o->group.global_batch
-                                       : (long long)nw_plan_replicas(s, w) * o->group.replica.loader.batch_size) *
-                s->update.accumulation_steps);
+    nw_plan_codecs_describe(&s->codec, wire, sizeof wire);
+    fprintf(stderr, ", %s on the wire; a step is %lld images\n", wire, (long long)images_of_step(s, o, w));
 }
 
 static void warn_of_threads(const nw_world *w)
@@ -308,8 +313,8 @@ static nw_status train(const nw_train_options *s)
     NW_TRY(nw_world_open(&world, s));
     nw_status status = nw_settings_name_run(s->settings, world.size); /* rank 0 decides for all where the run lives */
     if (status == NW_OK && nw_world_leads(&world)) status = nw_train_place(s, !s->all.quiet, &run_dir, &resume);
-    NW_TRY(nw_world_tell(&world, status, &run_dir));
-    NW_TRY(nw_world_tell(&world, NW_OK, &resume));
+    NW_TRY(nw_world_broadcast(&world, status, &run_dir));
+    NW_TRY(nw_world_broadcast(&world, NW_OK, &resume));
     NW_TRY(nw_plan_dataset(&s->all, &s->data, s->net.classes, &dataset));
     NW_TRY(nw_world_check(&world, s, dataset));
     return train_in(s, dataset, &world, run_dir, resume, &watch);

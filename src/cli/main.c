@@ -68,8 +68,8 @@ int main(int argc, char **argv)
     nw_status status = run_command(argc, argv);
     if (status == NW_OK && fflush(stdout) != 0) status = NW_FAIL(NW_E_SYSTEM, "writing the result to stdout failed");
     /* Ranks that were asked to stop all know; one tells. */
-    bool speaks = nw_mpi_speaks() && (status != NW_E_INTERRUPTED || nw_mpi_environment_rank() == 0);
-    if (status != NW_OK && speaks) {
+    bool prints = nw_mpi_prints() && (status != NW_E_INTERRUPTED || nw_mpi_environment_rank() == 0);
+    if (status != NW_OK && prints) {
         char rank[32] = "";
         if (nw_mpi_environment_rank() > 0) snprintf(rank, sizeof rank, "rank %d: ", nw_mpi_environment_rank());
         fprintf(stderr, "nowait: %s%s\n", rank, nw_error_message());

@@ -176,10 +176,10 @@ typedef struct nw_rounds {
     size_t (*floats)(const nw_block *block, int item, int round); /* length of an item's vector in a round */
     size_t (*keeps)(const nw_block *block, int item); /* floats of state of an item, which are equal on all members */
     void (*start)(const nw_codec *codec, const nw_block *block, int item, float *kept); /* the state's initial value */
-    void (*give)(nw_encoding *e, int item, int round, float *out); /* writes this member's contribution */
+    void (*contribute)(nw_encoding *e, int item, int round, float *out); /* writes this member's contribution */
     /* Reads the mean. After the last round it writes the decoded item to `target`, a vector of all parameters. */
-    void (*turn)(nw_encoding *e, int item, int round, const float *mean, float *target);
-    /* What the memory must subtract for a tile after the last round; NULL: what `turn` wrote to the target. */
+    void (*use_mean)(nw_encoding *e, int item, int round, const float *mean, float *target);
+    /* What the memory must subtract for a tile after the last round; NULL: what `use_mean` wrote to the target. */
     void (*sent)(const nw_encoding *e, int tile, nw_seen *seen);
 } nw_rounds;
 

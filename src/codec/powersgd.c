@@ -88,7 +88,7 @@ static void start(const nw_codec *codec, const nw_block *b, int item, float *kep
 
 /* ---- rounds ------------------------------------------------------------------------------------------------------ */
 
-static void give(nw_encoding *e, int item, int round, float *out)
+static void contribute(nw_encoding *e, int item, int round, float *out)
 {
     const nw_codec_kernels *kernels = nw_codec_kernels_best();
     matrix m = matrix_of(e->block, item);
@@ -123,7 +123,7 @@ static void keep_columns(float *q, const float *mean, size_t columns, int rank)
         if (nw_codec_kernels_best()->largest(mean, columns) > 0) memcpy(q, mean, columns * sizeof *q);
 }
 
-static void turn(nw_encoding *e, int item, int round, const float *mean, float *target)
+static void use_mean(nw_encoding *e, int item, int round, const float *mean, float *target)
 {
     const nw_block *b = e->block;
     matrix m = matrix_of(b, item);
@@ -140,7 +140,7 @@ static void turn(nw_encoding *e, int item, int round, const float *mean, float *
 }
 
 static const nw_rounds rounds = {
-    .count = 2, .floats = round_floats, .keeps = keeps, .start = start, .give = give, .turn = turn};
+    .count = 2, .floats = round_floats, .keeps = keeps, .start = start, .contribute = contribute, .use_mean = use_mean};
 
 const nw_codec_ops nw_codec_powersgd = {.name = "powersgd",
                                         .summary = "low-rank approximation of matrices (--powersgd-rank)",

@@ -157,7 +157,7 @@ static void round_start(const nw_codec *codec, const nw_block *b, int item, floa
     (void)kept;
 }
 
-static void round_give(nw_encoding *e, int item, int round, float *out)
+static void round_contribute(nw_encoding *e, int item, int round, float *out)
 {
     piece p = piece_from(e->block, e->block->item_tile[item]);
     nw_seen seen;
@@ -170,7 +170,7 @@ static void round_give(nw_encoding *e, int item, int round, float *out)
     }
 }
 
-static void round_turn(nw_encoding *e, int item, int round, const float *mean, float *target)
+static void round_use_mean(nw_encoding *e, int item, int round, const float *mean, float *target)
 {
     const nw_block *b = e->block;
     piece p = piece_from(b, b->item_tile[item]);
@@ -186,7 +186,7 @@ static void round_turn(nw_encoding *e, int item, int round, const float *mean, f
     }
 }
 
-/* Called after `turn`, which marked the positions and kept the factor. */
+/* Called after `use_mean`, which marked the positions and kept the factor. */
 static void round_sent(const nw_encoding *e, int index, nw_seen *seen)
 {
     gather(e, index, (float)e->partial[index].sum, seen);
@@ -197,8 +197,8 @@ static const nw_rounds rounds = {
     .floats = round_floats,
     .keeps = round_keeps,
     .start = round_start,
-    .give = round_give,
-    .turn = round_turn,
+    .contribute = round_contribute,
+    .use_mean = round_use_mean,
     .sent = round_sent,
 };
 

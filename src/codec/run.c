@@ -167,7 +167,7 @@ static void give_item(void *context, int index, int worker)
 {
     const round_job *j = context;
     (void)worker;
-    j->e->codec->ops->rounds->give(j->e, index, j->round, j->out + round_place(j->e->block, index, j->round));
+    j->e->codec->ops->rounds->contribute(j->e, index, j->round, j->out + round_place(j->e->block, index, j->round));
 }
 
 /* Fails if a contribution is not finite; it is not if one of the item's floats is not. */
@@ -185,7 +185,7 @@ static nw_status check_given(nw_encoding *e, int round, const float *out)
     return NW_OK;
 }
 
-nw_status nw_codec_give(nw_encoding *e, int round, float *out, nw_pool *pool)
+nw_status nw_codec_contribute(nw_encoding *e, int round, float *out, nw_pool *pool)
 {
     round_job j = {.e = e, .round = round, .out = out};
     if (round == 0 && e->memory) run_on_pool(pool, e->block->tile_count, look_at_tile, e);
@@ -200,7 +200,7 @@ static void turn_item(void *context, int index, int worker)
     const float *mean = j->mean + round_place(b, index, j->round);
     const nw_rounds *rounds = j->e->codec->ops->rounds;
     (void)worker;
-    rounds->turn(j->e, index, j->round, mean, j->target);
+    rounds->use_mean(j->e, index, j->round, mean, j->target);
     if (!j->e->memory || !j->target) return;
     for (int t = b->item_tile[index]; t < b->item_tile[index + 1]; t++) {
         nw_seen seen = {.entries = -1};
@@ -212,7 +212,7 @@ static void turn_item(void *context, int index, int worker)
     }
 }
 
-void nw_codec_turn(nw_encoding *e, int round, const float *mean, float *target, nw_pool *pool)
+void nw_codec_use_mean(nw_encoding *e, int round, const float *mean, float *target, nw_pool *pool)
 {
     round_job j = {.e = e, .round = round, .mean = mean, .target = target};
     run_on_pool(pool, e->block->item_count, turn_item, &j);

@@ -32,8 +32,8 @@ nw_status nw_codec_end(nw_encoding *e, nw_pool *pool);
 /* For codecs with rounds (nw_rounds). Give writes this member's contributions of a round, item after item; NW_E_NUMERIC
  * as nw_codec_begin. Turn reads the mean of all contributions; after the last round it writes the decoded floats to
  * `target` and tells the memory. */
-nw_status nw_codec_give(nw_encoding *e, int round, float *out, nw_pool *pool);
-void nw_codec_turn(nw_encoding *e, int round, const float *mean, float *target, nw_pool *pool);
+nw_status nw_codec_contribute(nw_encoding *e, int round, float *out, nw_pool *pool);
+void nw_codec_use_mean(nw_encoding *e, int round, const float *mean, float *target, nw_pool *pool);
 size_t nw_codec_round_floats(const nw_block *block, int round); /* of all items */
 
 /* How the destination of decoded floats is indexed. */

@@ -5,7 +5,7 @@
 #include <string.h>
 
 enum { AT_ONCE = 8 };          /* tasks for each of several threads: 2 MiB of parameters of an update */
-enum { LOOK_NS = 200 * 1000 }; /* so long nobody has to look around */
+enum { BETWEEN_NS = 200 * 1000 }; /* at least so long between two calls of `between` */
 enum { MOST = 1 << 15 };       /* of any number of a shape, so that the product of two is still an int */
 
 const char *nw_work_text(nw_work work)
@@ -31,23 +31,23 @@ static void run_stretch(void *context, int index, int worker)
     s->task(s->context, s->first + index, worker);
 }
 
-static void look_around(nw_exec *exec)
+static void call_between(nw_exec *exec)
 {
     int64_t now = nw_now_ns();
-    if (now - exec->looked_ns < LOOK_NS) return;
+    if (now - exec->between_ns < BETWEEN_NS) return;
     exec->between(exec->listener);
-    exec->looked_ns = nw_now_ns();
+    exec->between_ns = nw_now_ns();
 }
 
-/* A layer or an update may take long: it stops now and then for those who have to look around. The tasks are the same, and
- * so are the bits. */
+/* A layer or an update may take long: now and then it stops to call `between`, so that messages move. The tasks are
+ * the same, and so are the bits. */
 static void run_tasks(nw_exec *exec, int count, nw_pool_task task, void *context)
 {
     int threads = nw_pool_threads(exec->pool), most = !exec->between ? count : threads > 1 ? AT_ONCE * threads : 1;
     nw_pool_run(exec->pool, count < most ? count : most, task, context);
     for (int first = most; first < count; first += most) {
         stretch rest = {task, context, first};
-        look_around(exec);
+        call_between(exec);
         nw_pool_run(exec->pool, count - first < most ? count - first : most, run_stretch, &rest);
     }
 }

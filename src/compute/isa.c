@@ -75,20 +75,20 @@ enum { SETS = sizeof sets / sizeof sets[0] };
 int nw_isa_count(void) { return SETS; }
 const nw_kernels *nw_isa_kernels(int index) { return sets[index].kernels; }
 
-static const char *cpu_says(int index) { return sets[index].why_not ? sets[index].why_not() : NULL; }
+static const char *why_cpu_refuses(int index) { return sets[index].why_not ? sets[index].why_not() : NULL; }
 
 /* What the self-test says against a set that CPU and system offer; it is asked once, when somebody wants to know. */
-typedef struct verdict {
+typedef struct self_test_result {
     bool known, died;
     const char *why; /* NULL: nothing */
     char text[160];
-} verdict;
+} self_test_result;
 
-static verdict judge(int index)
+static self_test_result self_test_of(int index)
 {
-    static verdict verdicts[SETS];
+    static self_test_result results[SETS];
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    verdict *v = &verdicts[index];
+    self_test_result *v = &results[index];
     pthread_mutex_lock(&lock);
     if (!v->known && sets[index].why_not) {
         double error;
@@ -100,7 +100,7 @@ static verdict judge(int index)
         }
         v->known = v->why || status == NW_OK; /* else memory was short, which says nothing about the set */
     }
-    verdict found = *v;
+    self_test_result found = *v;
     pthread_mutex_unlock(&lock);
     return found;
 }
@@ -108,9 +108,9 @@ static verdict judge(int index)
 /* A set that dies cannot be used. One that computes wrongly can, though it is never chosen: or tests would skip it. */
 const char *nw_isa_why_not(int index)
 {
-    const char *why = cpu_says(index);
+    const char *why = why_cpu_refuses(index);
     if (why) return why;
-    verdict v = judge(index);
+    self_test_result v = self_test_of(index);
     return v.died ? v.why : NULL;
 }
 bool nw_isa_usable(int index) { return nw_isa_why_not(index) == NULL; }
@@ -122,8 +122,8 @@ static int best(int first, nw_dtype dtype, bool asked, const char **note)
 {
     for (int i = first; i < SETS; i++) {
         bool counts = sets[i].how == NATIVE || i == first || (asked && sets[i].how == STORES_BF16);
-        if (sets[i].kernels->dtype != dtype || !counts || cpu_says(i)) continue;
-        const char *why = judge(i).why;
+        if (sets[i].kernels->dtype != dtype || !counts || why_cpu_refuses(i)) continue;
+        const char *why = self_test_of(i).why;
         if (!why) return i;
         if (!*note) *note = why;
     }
@@ -138,8 +138,8 @@ nw_status nw_isa_select(nw_precision precision, const nw_kernels **kernels, cons
         while (first < SETS && strcmp(sets[first].kernels->isa, wanted)) first++;
         NW_FAIL_IF(first == SETS, NW_E_UNKNOWN,
                    "NOWAIT_ISA=%s is not an instruction set of this build; 'nowait info' lists them", wanted);
-        const char *why = cpu_says(first);
-        if (!why) why = judge(first).why;
+        const char *why = why_cpu_refuses(first);
+        if (!why) why = self_test_of(first).why;
         NW_FAIL_IF(why, NW_E_UNSUPPORTED, "NOWAIT_ISA=%s cannot run here: %s; unset it to use the best that can",
                    wanted, why);
     }

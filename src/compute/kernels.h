@@ -140,7 +140,7 @@ typedef struct nw_exec {
     bool profile;
     void (*between)(void *listener); /* called now and then in long work, by the thread that asked for it; NULL: nobody listens */
     void *listener;
-    int64_t looked_ns; /* when it was called last */
+    int64_t between_ns; /* when it was called last */
     int64_t work_ns[NW_WORK_KINDS]; /* wall time of the calling thread */
     int64_t *fused_ns;              /* [threads][8]: time inside convolutions on sources, moves and weights */
 } nw_exec;

@@ -27,12 +27,13 @@ static const nw_default apam[] = {
     {"in-flight", "1"},     {"global-batch", "true"},   {"evaluate-first", "true"},
 };
 
-/* Step decay after one half and three quarters, as that code's schedule has it for CIFAR-10. */
+/* Its workers always average in pairs; one worker alone trains as without. Step decay after one half and three quarters,
+ * as that code's schedule has it for CIFAR-10. */
 static const nw_default acid[] = {
     {"dataset", "cifar10"}, {"model", "resnet18"}, {"init-scheme", "acid"},  {"optimizer", "sgd"},
     {"lr", "0.05"},         {"momentum", "0.9"},   {"weight-decay", "5e-4"}, {"batch-size", "256"},
     {"max-epoch", "80"},    {"scheduler", "acid"}, {"lr-decay-fact", "0.1"}, {"sampling", "replicate"},
-    {"epoch-of", "all"},    {"drop-last", "true"},
+    {"epoch-of", "all"},    {"drop-last", "true"}, {"exchange", "gossip"},
 };
 
 /* cifar10-fast: the loss is a sum over 512 images, so rate and decay are given per image. Knots follow --max-epoch (see

@@ -64,10 +64,10 @@ typedef struct allreduce {
 
 enum { PLAIN_CHANNEL = NW_CHANNEL_EXCHANGE + 4 }; /* the numbers before are used by codecs with rounds (summed.h) */
 
-static void say_until(const allreduce *a, int64_t until)
+static void announce_end(const allreduce *a, int64_t until)
 {
-    nw_reduce_say(a->coded, until);
-    if (a->plain) nw_reduce_say(a->plain, until);
+    nw_reduce_announce_end(a->coded, until);
+    if (a->plain) nw_reduce_announce_end(a->plain, until);
 }
 
 /* Ends the run early; a later run continues exactly from there. */
@@ -76,7 +76,7 @@ static void stop_at(allreduce *a, int64_t until)
     if (until >= a->go.until) return;
     a->go.until = until;
     a->go.drain = false;
-    say_until(a, until);
+    announce_end(a, until);
 }
 
 static nw_status take_message(allreduce *a, nw_actions *actions, nw_message *m)
@@ -111,32 +111,32 @@ static void clip_gradient(allreduce *a, nw_actions *actions)
     }
 }
 
-/* Contributes what lies at or after element `first`. *given is false if nothing was contributed, because the other
- * reduction is to be used from now on and means of the present one are missing. */
-static nw_status give_gradient(allreduce *a, nw_actions *actions, int64_t clock, size_t first, bool *given)
+/* Contributes what lies at or after element `first`. *contributed is false if nothing was, because the other reduction
+ * is to be used from now on and means of the present one are missing. */
+static nw_status contribute_gradient(allreduce *a, nw_actions *actions, int64_t clock, size_t first, bool *contributed)
 {
     nw_memory *memory = nw_reduce_memory(a->coded);
     bool early = a->step < a->freeze;
     bool plain = a->plain && (early || nw_warm_up_is_plain(&a->layout, a->base.group.count, clock));
     nw_reduce *wanted = plain ? a->plain : a->coded;
     bool same = wanted == a->reduce && (!memory || memory->early == early);
-    *given = same || nw_reduce_completed(a->reduce) == a->step;
-    if (!*given || (a->clip_norm > 0 && first > 0)) return NW_OK;
+    *contributed = same || nw_reduce_completed(a->reduce) == a->step;
+    if (!*contributed || (a->clip_norm > 0 && first > 0)) return NW_OK;
     if (wanted != a->reduce) nw_reduce_begin_at(wanted, a->step);
     a->reduce = wanted;
     if (memory) memory->early = early;
     clip_gradient(a, actions);
-    return nw_reduce_give(wanted, actions, a->step, clock, first, a->params->gradients);
+    return nw_reduce_contribute(wanted, actions, a->step, clock, first, a->params->gradients);
 }
 
 /* The gradient is complete. */
-static nw_status give_rest(allreduce *a, nw_actions *actions, int64_t clock)
+static nw_status contribute_rest(allreduce *a, nw_actions *actions, int64_t clock)
 {
-    bool given;
-    NW_TRY(give_gradient(a, actions, clock, 0, &given));
+    bool contributed;
+    NW_TRY(contribute_gradient(a, actions, clock, 0, &contributed));
     a->clocks[a->step & 1] = clock;
-    a->postponed = !given;
-    a->step += given;
+    a->postponed = !contributed;
+    a->step += contributed;
     return NW_OK;
 }
 
@@ -183,7 +183,7 @@ static void count_step(allreduce *a, nw_actions *actions)
 static nw_status go_on(allreduce *a, nw_actions *actions)
 {
     if (a->applying || a->asked) return NW_OK;
-    if (a->postponed) NW_TRY(give_rest(a, actions, a->clocks[a->step & 1]));
+    if (a->postponed) NW_TRY(contribute_rest(a, actions, a->clocks[a->step & 1]));
     if (a->postponed) return NW_OK;
     if (a->step - a->applied > may_wait(a)) {
         if (nw_reduce_completed(a->reduce) > a->applied) update(a, actions);
@@ -203,16 +203,16 @@ static nw_status gradient_done(allreduce *a, nw_actions *actions, const nw_task 
         a->go.until = a->step;
         return NW_OK;
     }
-    return give_rest(a, actions, task->clock);
+    return contribute_rest(a, actions, task->clock);
 }
 
 static nw_status handle(nw_machine *m, const nw_event *event, nw_actions *actions)
 {
     allreduce *a = (allreduce *)m;
-    bool given;
+    bool contributed;
     switch (event->kind) {
     case NW_EVENT_FINAL:
-        return give_gradient(a, actions, event->task->clock, event->first, &given);
+        return contribute_gradient(a, actions, event->task->clock, event->first, &contributed);
     case NW_EVENT_DONE:
         if (event->task->kind == NW_TASK_GRADIENT) {
             NW_TRY(gradient_done(a, actions, event->task));
@@ -228,7 +228,7 @@ static nw_status handle(nw_machine *m, const nw_event *event, nw_actions *action
         break;
     case NW_EVENT_GO:
         a->go = *event->go;
-        say_until(a, 0);
+        announce_end(a, 0);
         break;
     case NW_EVENT_STOP:
         stop_at(a, a->step + (a->asked || a->postponed) + (a->base.group.count > 1 ? 1 + a->delay : 0));
@@ -340,7 +340,7 @@ static nw_status make_allreduce(allreduce *a, const nw_exchange_options *o)
                            .channel = NW_CHANNEL_EXCHANGE,
                            .layout = &a->layout,
                            .memory = o->memory,
-                           .travel = o->travel,
+                           .stats = o->stats,
                            .pool = o->pool,
                            .slots = 2 * (a->delay + 1),
                            .in_place = a->in_place,

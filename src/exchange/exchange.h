@@ -19,7 +19,7 @@
 #include "base/pool.h"
 #include "codec/memory.h"
 #include "channel/layout.h"
-#include "channel/travel.h"
+#include "channel/stats.h"
 #include "exchange/gossip.h"
 #include "net/machine.h"
 
@@ -54,8 +54,8 @@ typedef struct nw_exchange_options {
     size_t memory_bytes; /* limit of the gradients that a server holds; one gradient always fits; 0: no limit */
     int64_t deadline_ns; /* a worker that sends nothing for longer is dropped; 0: never */
     nw_gossip_options gossip;
-    nw_travel *travel;   /* counts the cost of encoding; must outlive the exchange; may be NULL */
-    const void *report;  /* numbers about this rank's last gradient (loss, ...), filled by the worker; sent to rank 0 */
+    nw_channel_stats *stats; /* counts the cost of encoding; must outlive the exchange; may be NULL */
+    const void *report; /* numbers about this rank's last gradient (loss, ...), filled by the worker; sent to rank 0 */
     size_t report_bytes;
 } nw_exchange_options;
 

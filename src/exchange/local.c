@@ -43,16 +43,16 @@ enum { FRAGMENTS_MOST = 62, SLOTS = 4, PIECE = 1 << 16 };
 
 /* ---- vectors ----------------------------------------------------------------------------------------------------- */
 
-typedef struct moving {
+typedef struct operands {
     const float *theta, *before;
     float *x, *difference, *kept;
     size_t count;
-    motion how;
-} moving;
+    operation how;
+} operands;
 
-static void move_piece(void *context, int index, int worker)
+static void compute_piece(void *context, int index, int worker)
 {
-    const moving *m = context;
+    const operands *m = context;
     size_t first = (size_t)index * PIECE, end = m->count - first < PIECE ? m->count : first + PIECE;
     (void)worker;
     for (size_t i = first; i < end && m->how == DIFFER; i++) m->difference[i] = m->theta[i] - m->x[i];
@@ -64,11 +64,11 @@ static void move_piece(void *context, int index, int worker)
     if (m->how == KEEP) memcpy(m->kept + first, m->x + first, (end - first) * sizeof(float));
 }
 
-void nw_local_move(local *l, nw_actions *actions, int f, motion how)
+void nw_local_compute(local *l, nw_actions *actions, int f, operation how)
 {
     const fragment *at = &l->at[f];
     float *x = l->params->values + at->first, *kept = l->before ? l->before + at->first : NULL;
-    moving m = {l->outer + at->first, kept ? kept : x, x, l->difference + at->first, kept, at->count, how};
+    operands m = {l->outer + at->first, kept ? kept : x, x, l->difference + at->first, kept, at->count, how};
     int pieces = (int)((at->count + PIECE - 1) / PIECE);
     bool to_x = how == LEVEL || how == REBASE, to_difference = how == DIFFER || how == PULL || how == ALONE;
     nw_actions_touch(actions, how == REBASE || how == PULL || how == ALONE ? m.before : m.theta, at->count, false);
@@ -76,9 +76,9 @@ void nw_local_move(local *l, nw_actions *actions, int f, motion how)
     if (how == DIFFER || how == KEEP || to_x) nw_actions_touch(actions, x, at->count, to_x);
     if (to_difference) nw_actions_touch(actions, m.difference, at->count, true);
     if (l->pool && pieces > 1)
-        nw_pool_run(l->pool, pieces, move_piece, &m);
+        nw_pool_run(l->pool, pieces, compute_piece, &m);
     else
-        for (int i = 0; i < pieces; i++) move_piece(&m, i, 0);
+        for (int i = 0; i < pieces; i++) compute_piece(&m, i, 0);
 }
 
 /* ---- which outer steps are due ----------------------------------------------------------------------------------- */
@@ -96,27 +96,27 @@ static bool is_due(const local *l, int f)
 
 static bool shall_apply(const local *l, int f)
 {
-    return is_in(l->pending, f) && (l->delay == 0 || drains(l) || (is_due(l, f) && l->given[f] < l->step));
+    return is_in(l->pending, f) && (l->delay == 0 || drains(l) || (is_due(l, f) && l->contributed[f] < l->step));
 }
 
 /* adds: the outer steps that a drain adds, after those that are due anyway. */
-static bool shall_give(const local *l, int f, bool adds)
+static bool shall_contribute(const local *l, int f, bool adds)
 {
     if (is_in(l->pending, f)) return false;
-    return adds ? drains(l) && l->level[f] != l->step : is_due(l, f) && l->given[f] != l->step;
+    return adds ? drains(l) && l->level[f] != l->step : is_due(l, f) && l->contributed[f] != l->step;
 }
 
 /* ---- outer steps ------------------------------------------------------------------------------------------------- */
 
 /* Contributes the differences of a fragment. */
-static nw_status give_to_all(local *l, nw_actions *actions, int f)
+static nw_status contribute_to_all(local *l, nw_actions *actions, int f)
 {
     fragment *at = &l->at[f];
-    nw_local_move(l, actions, f, DIFFER);
+    nw_local_compute(l, actions, f, DIFFER);
     at->missing = at->buckets;
     for (int b = 0; b < l->layout.count; b++)
         if (l->layout.at[b].fragment == f)
-            NW_TRY(nw_reduce_give_bucket(l->reduce, actions, l->round[f], l->clock, b, l->difference));
+            NW_TRY(nw_reduce_contribute_bucket(l->reduce, actions, l->round[f], l->clock, b, l->difference));
     return NW_OK;
 }
 
@@ -129,14 +129,14 @@ static nw_status bucket_done(void *context, nw_actions *actions, int64_t round, 
     return NW_OK;
 }
 
-static nw_status give(local *l, nw_actions *actions, int f, bool adds)
+static nw_status contribute(local *l, nw_actions *actions, int f, bool adds)
 {
     l->round[f] = round_behind(l, l->step) + adds;
     l->adds |= adds;
-    l->given[f] = l->step;
+    l->contributed[f] = l->step;
     l->pending |= (int64_t)1 << f;
-    if (l->before) nw_local_move(l, actions, f, KEEP);
-    return l->pairs ? nw_local_give_pair(l, actions, f) : give_to_all(l, actions, f);
+    if (l->before) nw_local_compute(l, actions, f, KEEP);
+    return l->pairs ? nw_local_send_to_partner(l, actions, f) : contribute_to_all(l, actions, f);
 }
 
 /* The mean of a fragment has arrived: requests the outer update. */
@@ -160,8 +160,8 @@ static void apply(local *l, nw_actions *actions, int f)
 static void applied(local *l, nw_actions *actions)
 {
     int f = l->applying;
-    bool still = l->given[f] == l->step; /* no inner step since it was contributed */
-    nw_local_move(l, actions, f, still ? LEVEL : REBASE);
+    bool still = l->contributed[f] == l->step; /* no inner step since it was contributed */
+    nw_local_compute(l, actions, f, still ? LEVEL : REBASE);
     if (still) l->level[f] = l->step;
     l->pending &= ~((int64_t)1 << f);
     l->carried &= l->pending;
@@ -183,8 +183,8 @@ static nw_status make_outer_steps(local *l, nw_actions *actions, bool *wait)
                 return NW_OK;
             }
             for (int f = 0; f < l->fragments; f++) {
-                if (!shall_give(l, f, adds)) continue;
-                NW_TRY(give(l, actions, f, adds));
+                if (!shall_contribute(l, f, adds)) continue;
+                NW_TRY(contribute(l, actions, f, adds));
                 again = true;
             }
         }
@@ -334,7 +334,7 @@ static void state(nw_machine *m, nw_state *s)
     nw_state_integer(s, "fragments", NW_STATE_KEPT, &l->saved);
     nw_state_integer(s, "under_way", NW_STATE_KEPT, &l->pending);
     nw_state_integer(s, "added_rounds", NW_STATE_KEPT, &l->added);
-    list_by_fragment(l, s, "given", l->given);
+    list_by_fragment(l, s, "given", l->contributed);
     list_by_fragment(l, s, "level", l->level);
     list_by_fragment(l, s, "outer_steps", l->outer_steps);
     list_by_fragment(l, s, "round", l->round);
@@ -396,7 +396,7 @@ static void local_free(nw_machine *m)
     free(l->difference);
     free(l->before);
     free(l->at);
-    free(l->given);
+    free(l->contributed);
     free(l);
 }
 
@@ -405,8 +405,8 @@ static nw_status make_fragments(local *l)
     size_t count = (size_t)l->fragments;
     const nw_segments *s = &l->params->learned;
     NW_NEW(l->at, count, "%zu fragments", count);
-    NW_NEW(l->given, 4 * count, "%zu fragments", count);
-    l->level = l->given + count;
+    NW_NEW(l->contributed, 4 * count, "%zu fragments", count);
+    l->level = l->contributed + count;
     l->outer_steps = l->level + count;
     l->round = l->outer_steps + count;
     for (int f = 0; f < l->fragments; f++) {
@@ -435,7 +435,7 @@ static nw_status make_reduce(local *l, const nw_exchange_options *o)
                            .channel = CHANNEL,
                            .layout = &l->layout,
                            .memory = o->memory,
-                           .travel = o->travel,
+                           .stats = o->stats,
                            .pool = o->pool,
                            .slots = SLOTS,
                            .in_place = l->in_place,

@@ -56,7 +56,7 @@ static nw_status end_if_all_arrived(local *l, nw_actions *actions)
     return tell_all(l, actions, OVER, l->step);
 }
 
-static nw_status hear_arrival(local *l, nw_actions *actions, int from)
+static nw_status count_arrival(local *l, nw_actions *actions, int from)
 {
     l->end.arrived[from] = true;
     return end_if_all_arrived(l, actions);
@@ -70,19 +70,19 @@ static void end_at(local *l, int64_t until)
     l->go.drain = false;
 }
 
-static nw_status hear_how_far(local *l, nw_actions *actions, int from, int64_t step)
+static nw_status count_progress(local *l, nw_actions *actions, int from, int64_t step)
 {
-    l->end.said[from] = true;
+    l->end.answered[from] = true;
     if (step > l->end.most) l->end.most = step;
-    if (!all_are(l, l->end.said)) return NW_OK;
+    if (!all_are(l, l->end.answered)) return NW_OK;
     NW_TRY(tell_all(l, actions, UNTIL, l->end.most));
     end_at(l, l->end.most);
-    memset(l->end.said, 0, (size_t)members(l) * sizeof *l->end.said);
+    memset(l->end.answered, 0, (size_t)members(l) * sizeof *l->end.answered);
     return end_if_all_arrived(l, actions);
 }
 
 /* A member whose batches are used up has begun the last gradient, so the others must begin it, too. */
-static int64_t how_far(const local *l) { return l->end.spent ? l->end.whole : l->step + (l->asked || l->stepping); }
+static int64_t progress(const local *l) { return l->end.spent ? l->end.whole : l->step + (l->asked || l->stepping); }
 
 /* Not while a HALT is in progress, nor after the end. */
 static nw_status ask_all(local *l, nw_actions *actions)
@@ -91,7 +91,7 @@ static nw_status ask_all(local *l, nw_actions *actions)
     l->end.paused = true;
     l->end.most = 0;
     NW_TRY(tell_all(l, actions, HALT, 0));
-    return hear_how_far(l, actions, 0, how_far(l));
+    return count_progress(l, actions, 0, progress(l));
 }
 
 /* ---- all --------------------------------------------------------------------------------------------------------- */
@@ -102,7 +102,7 @@ void nw_local_begin(local *l)
     e->over = e->reached = e->paused = e->spent = false;
     e->whole = l->go.until;
     memset(e->arrived, 0, (size_t)members(l) * sizeof *e->arrived);
-    memset(e->said, 0, (size_t)members(l) * sizeof *e->said);
+    memset(e->answered, 0, (size_t)members(l) * sizeof *e->answered);
 }
 
 void nw_local_spent(local *l)
@@ -121,7 +121,7 @@ nw_status nw_local_reach(local *l, nw_actions *actions)
 {
     if (l->end.reached) return NW_OK;
     l->end.reached = true;
-    return me(l) == 0 ? hear_arrival(l, actions, 0) : tell(l, actions, 0, REACHED, l->step);
+    return me(l) == 0 ? count_arrival(l, actions, 0) : tell(l, actions, 0, REACHED, l->step);
 }
 
 static nw_status check(const local *l, const nw_header *h, int from)
@@ -131,9 +131,9 @@ static nw_status check(const local *l, const nw_header *h, int from)
                "rank %u sent a message of kind %u about the end of a run to a rank that expects none; do all ranks run "
                "the same --exchange?",
                h->from, h->kind);
-    bool asked = me(l) == 0 ? l->end.paused && !l->end.said[from] : l->end.paused;
+    bool asked = me(l) == 0 ? l->end.paused && !l->end.answered[from] : l->end.paused;
     NW_FAIL_IF(l->end.over || h->step > INT64_MAX || ((h->kind == AT || h->kind == UNTIL) && !asked) ||
-                   (h->kind == HALT && l->end.paused) || (h->kind == UNTIL && (int64_t)h->step < how_far(l)) ||
+                   (h->kind == HALT && l->end.paused) || (h->kind == UNTIL && (int64_t)h->step < progress(l)) ||
                    (h->kind == OVER && !l->end.reached) || (to_first && h->kind != AT && l->end.arrived[from]),
                NW_E_MESSAGE,
                "rank %u sent kind %u about the end of a run, after %" PRIu64 " steps, while this rank, after %" PRId64
@@ -151,14 +151,14 @@ nw_status nw_local_take_end(local *l, nw_actions *actions, const nw_message *m, 
         return ask_all(l, actions);
     case HALT:
         l->end.paused = true;
-        return tell(l, actions, 0, AT, how_far(l));
+        return tell(l, actions, 0, AT, progress(l));
     case AT:
-        return hear_how_far(l, actions, from, (int64_t)h->step);
+        return count_progress(l, actions, from, (int64_t)h->step);
     case UNTIL:
         end_at(l, (int64_t)h->step);
         return NW_OK;
     case REACHED:
-        return hear_arrival(l, actions, from);
+        return count_arrival(l, actions, from);
     default:
         l->end.over = true;
         return NW_OK;
@@ -167,7 +167,7 @@ nw_status nw_local_take_end(local *l, nw_actions *actions, const nw_message *m, 
 
 void nw_local_wait_for_end(const local *l, nw_wait *wait)
 {
-    const bool *flags = l->end.paused ? l->end.said : l->end.arrived;
+    const bool *flags = l->end.paused ? l->end.answered : l->end.arrived;
     bool waits = !l->end.over && (l->end.paused || l->end.reached);
     if (waits && me(l) > 0) nw_wait_add(wait, &l->base.group, 0);
     for (int i = 1; i < members(l) && waits && me(l) == 0; i++)
@@ -182,12 +182,12 @@ nw_status nw_local_make_end(local *l)
 {
     l->end.over = true;
     NW_NEW(l->end.arrived, members(l), "%d members", members(l));
-    NW_NEW(l->end.said, members(l), "%d members", members(l));
+    NW_NEW(l->end.answered, members(l), "%d members", members(l));
     return NW_OK;
 }
 
 void nw_local_free_end(local *l)
 {
     free(l->end.arrived);
-    free(l->end.said);
+    free(l->end.answered);
 }

@@ -83,7 +83,7 @@ static nw_status take(local *l, nw_actions *actions, const nw_message *m, int fr
     int f = l->layout.at[h->bucket].fragment;
     l->here[h->bucket] = true;
     NW_TRY(nw_channel_decode(&l->channel, actions, m, from, l->difference, NW_AT_FIRST, false));
-    if (--l->at[f].missing == 0) nw_local_move(l, actions, f, PULL);
+    if (--l->at[f].missing == 0) nw_local_compute(l, actions, f, PULL);
     return NW_OK;
 }
 
@@ -142,13 +142,13 @@ static nw_status send_bucket(local *l, nw_actions *actions, int bucket, int64_t 
     return NW_OK;
 }
 
-nw_status nw_local_give_pair(local *l, nw_actions *actions, int f)
+nw_status nw_local_send_to_partner(local *l, nw_actions *actions, int f)
 {
     int64_t round = l->round[f];
     int to = partner_of(l, round, f);
     bool alone = to == l->base.group.me;
     l->at[f].missing = alone ? 0 : l->at[f].buckets;
-    if (alone) nw_local_move(l, actions, f, ALONE);
+    if (alone) nw_local_compute(l, actions, f, ALONE);
     for (int b = 0; b < l->layout.count && !alone; b++) {
         if (l->layout.at[b].fragment != f) continue;
         l->here[b] = false;
@@ -179,7 +179,7 @@ nw_status nw_local_make_pairs(local *l, const nw_exchange_options *o)
                             .number = CHANNEL,
                             .member = o->group.me,
                             .only = -1,
-                            .travel = o->travel,
+                            .stats = o->stats,
                             .pool = o->pool};
     for (int b = 0; b < l->layout.count; b++)
         NW_FAIL_IF(!is_near(l->layout.at[b].block.codec), NW_E_ARGUMENT,

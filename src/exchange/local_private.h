@@ -34,14 +34,14 @@ typedef struct fragment {
 } fragment;
 
 typedef struct ending {
-    bool over;     /* all members have reached the end of the run */
-    bool reached;  /* this member has, and has said so */
-    bool paused;   /* between HALT and UNTIL */
-    bool *arrived; /* member 0, by member: it has reached the end */
-    bool *said;    /* member 0, by member: it has answered HALT */
-    int64_t most;  /* member 0: the largest number answered */
-    int64_t whole; /* the end of the run that GO asked for */
-    bool spent;    /* the batches of the run are used up and the last gradient is incomplete */
+    bool over;      /* all members have reached the end of the run */
+    bool reached;   /* this member has, and has said so */
+    bool paused;    /* between HALT and UNTIL */
+    bool *arrived;  /* member 0, by member: it has reached the end */
+    bool *answered; /* member 0, by member: it has answered HALT */
+    int64_t most;   /* member 0: the largest number answered */
+    int64_t whole;  /* the end of the run that GO asked for */
+    bool spent;     /* the batches of the run are used up and the last gradient is incomplete */
 } ending;
 
 typedef struct local {
@@ -61,7 +61,7 @@ typedef struct local {
     float *difference; /* d, then its mean; with pairs the partner's x, then the gradient */
     float *before;     /* x when it was contributed; NULL with delay 0, where x does not change meanwhile */
     fragment *at;
-    int64_t *given;       /* by fragment: the inner step after which its last outer step began */
+    int64_t *contributed; /* by fragment: the inner step after which its last outer step began */
     int64_t *level;       /* by fragment: the last inner step after which x was theta */
     int64_t *outer_steps; /* by fragment: number of outer updates */
     int64_t *round;       /* by fragment: the round of its last outer step; -1: none */
@@ -85,22 +85,22 @@ static inline bool is_in(int64_t bits, int f) { return (bits >> f & 1) != 0; }
 /* ---- local.c ---- */
 
 /* Elementwise operations on the vectors of a fragment. */
-typedef enum motion {
+typedef enum operation {
     DIFFER, /* difference = theta - x */
     LEVEL,  /* x = theta */
     KEEP,   /* before = x */
     REBASE, /* x += theta - before */
     PULL,   /* difference = theta - (before + difference) / 2; x instead of `before` if that is NULL */
     ALONE   /* difference = theta - before; the same */
-} motion;
-void nw_local_move(local *l, nw_actions *actions, int f, motion how);
+} operation;
+void nw_local_compute(local *l, nw_actions *actions, int f, operation how);
 
 /* ---- local_pairs.c ---- */
 
 nw_status nw_local_make_pairs(local *l, const nw_exchange_options *o);
 void nw_local_free_pairs(local *l);
 /* Sends a fragment of x to the partner in the fragment's round. */
-nw_status nw_local_give_pair(local *l, nw_actions *actions, int f);
+nw_status nw_local_send_to_partner(local *l, nw_actions *actions, int f);
 nw_status nw_local_take_values(local *l, nw_actions *actions, nw_message *m, int from);
 void nw_local_wait_for_pair(const local *l, int f, nw_wait *wait);
 

@@ -88,7 +88,7 @@ static bool has_values(int kind) { return kind == GRADIENT || kind == MODEL || k
 nw_status nw_server_send(server *s, nw_actions *actions, int to, nw_message *m)
 {
     if (to != s->base.group.me) {
-        if (s->o.travel && has_values(m->header->kind)) s->o.travel->sent_floats += m->header->count;
+        if (s->o.stats && has_values(m->header->kind)) s->o.stats->sent_floats += m->header->count;
         nw_machine_send(&s->base, actions, CHANNEL, to, m);
         return NW_OK;
     }
@@ -201,7 +201,7 @@ static nw_status check_roles(const server *s, const nw_header *h, int from)
                : who == OF_SERVER ? from < s->servers
                                   : true;
     bool to_worker = is_for_worker(h->kind);
-    NW_FAIL_IF(!(to_worker ? s->hears : s->serves), NW_E_MESSAGE,
+    NW_FAIL_IF(!(to_worker ? s->receives : s->serves), NW_E_MESSAGE,
                "rank %u sent a message of kind %u to rank %d, which is not a %s", h->from, h->kind,
                s->base.group.ranks[s->base.group.me], to_worker ? "worker" : "server");
     NW_FAIL_IF(!may, NW_E_MESSAGE, "rank %u sent a message of kind %u, but is not a %s", h->from, h->kind, names[who]);
@@ -245,7 +245,7 @@ static nw_status go(server *s, nw_actions *actions, const nw_go *go)
 {
     s->snapshots = go->snapshots;
     s->snapshot_count = go->snapshot_count;
-    if (s->hears) { /* before the server's side, which may give work at once */
+    if (s->receives) { /* before the server's side, which may give work at once */
         s->worker.active = true;
         for (int i = 0; i < s->servers; i++) s->worker.from[i].over = !s->works && i == s->base.group.me;
     }
@@ -259,7 +259,7 @@ static nw_status stop(server *s, nw_actions *actions)
         nw_updates_stop(s);
         return NW_OK;
     }
-    return s->hears && s->worker.active ? nw_server_tell(s, actions, 0, STOP, 0, 0) : NW_OK;
+    return s->receives && s->worker.active ? nw_server_tell(s, actions, 0, STOP, 0, 0) : NW_OK;
 }
 
 static nw_status task_done(server *s, nw_actions *actions, const nw_task *task)
@@ -305,7 +305,7 @@ static bool is_quiescent(const nw_machine *machine)
     const server *s = (const server *)machine;
     const master *m = &s->master;
     bool serving = s->serves && (m->active || m->applying || m->queue_count > 0 || m->copying > 0);
-    return !serving && !(s->hears && s->worker.active);
+    return !serving && !(s->receives && s->worker.active);
 }
 
 static void waits(const nw_machine *m, nw_wait *wait)
@@ -315,7 +315,7 @@ static void waits(const nw_machine *m, nw_wait *wait)
         nw_copies_waits(s, wait);
     else if (s->serves)
         nw_clients_waits(s, wait);
-    if (wait->count > 0 || !s->hears || !s->worker.active) {
+    if (wait->count > 0 || !s->receives || !s->worker.active) {
         if (wait->count == 0) snprintf(wait->what, sizeof wait->what, "nothing");
         return;
     }
@@ -358,7 +358,7 @@ static nw_status loaded(nw_machine *m)
                s->saved_first);
     s->was_first = s->saved_first;
     s->saved_first = s->first_worker;
-    for (int i = 0; s->hears && i < s->servers; i++) s->worker.from[i].version = version;
+    for (int i = 0; s->receives && i < s->servers; i++) s->worker.from[i].version = version;
     s->master.version = s->master.serial = version;
     return NW_OK;
 }
@@ -492,10 +492,10 @@ static nw_status make_channels(server *s)
                             .number = CHANNEL,
                             .member = s->base.group.me,
                             .only = -1,
-                            .travel = s->o.travel,
+                            .stats = s->o.stats,
                             .pool = s->o.pool};
     NW_TRY(nw_channel_make(&s->up, &c));
-    if (s->o.travel) s->o.travel->memory = s->up.memory;
+    if (s->o.stats) s->o.stats->memory = s->up.memory;
     c.memory = (nw_memory_options){0};
     c.number = CHANNEL + 1;
     c.only = s->serves ? s->base.group.me : -1;
@@ -511,7 +511,7 @@ static nw_status make_server(server *s)
     if (s->serves) NW_TRY(nw_clients_make(s));
     if (s->serves) NW_TRY(nw_shadows_make(s));
     if (s->serves) NW_TRY(nw_updates_make(s));
-    return s->hears ? nw_worker_make(s) : NW_OK;
+    return s->receives ? nw_worker_make(s) : NW_OK;
 }
 
 nw_status nw_server_create(nw_machine **out, const nw_exchange_options *o)
@@ -529,7 +529,7 @@ nw_status nw_server_create(nw_machine **out, const nw_exchange_options *o)
     s->was_first = s->saved_first = s->first_worker;
     s->serves = o->group.me < s->servers;
     s->works = o->group.me >= s->first_worker;
-    s->hears = s->works || s->servers > 1;
+    s->receives = s->works || s->servers > 1;
     s->sync = o->sync;
     s->base = (nw_machine){.ops = &ops, .group = o->group, .equal = true, .drops = o->deadline_ns > 0};
     NW_TRY_OR(make_server(s), server_free(&s->base));

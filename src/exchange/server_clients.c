@@ -346,7 +346,7 @@ static int64_t deadline_of(const server *s, const client *c, int *server_index)
     return s->o.deadline_ns + (*server_index ? s->master.peers[*server_index].heard_ns : c->heard_ns);
 }
 
-void nw_clients_hear_server(server *s, int server_index, int64_t version, int64_t taken)
+void nw_clients_note_progress(server *s, int server_index, int64_t version, int64_t taken)
 {
     master *m = &s->master;
     int64_t before = m->peers[server_index].version;

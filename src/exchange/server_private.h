@@ -204,8 +204,8 @@ typedef struct server {
     size_t *range;       /* where each server's range begins; one more for the end */
     int servers, first_worker, workers;
     int64_t saved_first, was_first; /* first_worker, for checkpoints: now, and in the world that was saved */
-    bool serves, works; /* this rank's roles */
-    bool hears;         /* it receives parameters: as a worker, or at the end of a run as one of several servers */
+    bool serves, works;             /* this rank's roles */
+    bool receives; /* it receives parameters: as a worker, or at the end of a run as one of several servers */
     bool sync;
     int room;                 /* number of gradients that a server may hold; INT_MAX: no limit */
     const int64_t *snapshots; /* the updates after which a snapshot is due in this run, ascending */
@@ -273,7 +273,7 @@ nw_status nw_clients_join(server *s, nw_actions *actions, client *c, int64_t lea
 /* The timer: drops workers whose deadline has passed. */
 nw_status nw_clients_timed_out(server *s, nw_actions *actions);
 /* Server 0: another server has made `version` updates and used `taken` gradients of this run. */
-void nw_clients_hear_server(server *s, int server_index, int64_t version, int64_t taken);
+void nw_clients_note_progress(server *s, int server_index, int64_t version, int64_t taken);
 void nw_clients_set_timer(server *s, nw_actions *actions);
 void nw_clients_waits(const server *s, nw_wait *wait);
 /* Frees the backups that are older than `version`: the worker computes from newer parameters. */

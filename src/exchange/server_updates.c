@@ -126,7 +126,7 @@ static nw_status take_progress(server *s, const nw_header *h, int from)
     NW_FAIL_IF(!goes_on || version > s->master.version + 1 || taken > s->master.done + s->workers, NW_E_MESSAGE,
                "rank %u reports an impossible progress: %" PRIu64 " updates, %" PRIu64 " gradients", h->from,
                h->version, h->step);
-    nw_clients_hear_server(s, from, version, taken);
+    nw_clients_note_progress(s, from, version, taken);
     return NW_OK;
 }
 

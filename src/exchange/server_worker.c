@@ -106,7 +106,7 @@ static nw_status take_shard(server *s, nw_message *m, int server_index)
 /* ---- the end of a run -------------------------------------------------------------------------------------------- */
 
 /* Server 0 sends the list of dropped workers; all others are present, or present again. */
-static nw_status hear_of_dropped(server *s, nw_actions *actions, const nw_message *m)
+static nw_status note_dropped(server *s, nw_actions *actions, const nw_message *m)
 {
     size_t count = m->header->bytes / sizeof(uint32_t), k = 0;
     if (count == 0 && s->worker.lost == 0) return NW_OK; /* unchanged */
@@ -131,7 +131,7 @@ static nw_status run_over(server *s, nw_actions *actions, const nw_message *m, i
     NW_FAIL_IF(w->computing || w->credit_count > 0, NW_E_MESSAGE,
                "rank %u ends the run while this rank still computes a gradient", m->header->from);
     if (server_index != s->base.group.me) NW_TRY(put_in_place(s, actions, from, (int64_t)m->header->version));
-    if (server_index == 0 && s->base.group.me != 0) NW_TRY(hear_of_dropped(s, actions, m));
+    if (server_index == 0 && s->base.group.me != 0) NW_TRY(note_dropped(s, actions, m));
     from->version = (int64_t)m->header->version;
     from->over = true;
     for (int i = 0; i < s->servers; i++)

@@ -194,8 +194,8 @@ static nw_status try_rounds(trial *t, const float *gradient, int tries, nw_forec
         e.key.step = (uint64_t)i;
         int64_t begin = nw_now_ns();
         for (int round = 0; round < r->count; round++) {
-            nw_codec_give(&e, round, (float *)(void *)t->bytes, t->pool);
-            nw_codec_turn(&e, round, (float *)(void *)t->bytes, round + 1 == r->count ? t->sum : NULL, t->pool);
+            nw_codec_contribute(&e, round, (float *)(void *)t->bytes, t->pool);
+            nw_codec_use_mean(&e, round, (float *)(void *)t->bytes, round + 1 == r->count ? t->sum : NULL, t->pool);
         }
         out->encode = fmin(out->encode, nw_seconds(nw_now_ns() - begin));
     }

@@ -62,7 +62,7 @@ static nw_mpi_family library_family(const nw_preflight_facts *facts)
     return NW_MPI_UNKNOWN;
 }
 
-bool nw_preflight_speaks(const nw_preflight_facts *facts, int rank)
+bool nw_preflight_prints(const nw_preflight_facts *facts, int rank)
 {
     nw_promise p = nearest_promise(facts);
     if (rank > 0) return false;

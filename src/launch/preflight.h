@@ -8,9 +8,9 @@
  *   every rank   nw_rank_facts mine; nw_rank_facts_here(&mine); fill in threads, version, ...; gather all to all
  *   every rank   nw_preflight(&facts, &findings);       the same facts give the same findings everywhere
  *   every rank   fails with NW_E_ARGUMENT and the text of the first finding if nw_findings_refuse(&findings)
- *   one rank     prints the other findings: that for which nw_preflight_speaks(&facts, rank) is true
+ *   one rank     prints the other findings: that for which nw_preflight_prints(&facts, rank) is true
  *
- * Processes that were meant to be one job and are not cannot ask each other who speaks; nw_preflight_speaks then goes
+ * Processes that were meant to be one job and are not cannot ask each other who speaks; nw_preflight_prints then goes
  * by the rank that the environment promised, so that the job says it once, not N times.
  */
 #ifndef NW_LAUNCH_PREFLIGHT_H
@@ -68,6 +68,6 @@ void nw_preflight(const nw_preflight_facts *facts, nw_findings *findings);
 bool nw_findings_refuse(const nw_findings *findings);
 
 /* Whether the process of this rank is the one to print. */
-bool nw_preflight_speaks(const nw_preflight_facts *facts, int rank);
+bool nw_preflight_prints(const nw_preflight_facts *facts, int rank);
 
 #endif

@@ -289,15 +289,15 @@ nw_status nw_driver_create(nw_driver **out, size_t bytes, const nw_driver_ops *o
     return NW_OK;
 }
 
-bool nw_rank_is_late(const nw_driver *d, const nw_rank *r, int64_t now_ns, int64_t idle_ns, const int64_t *heard_ns)
+bool nw_rank_is_late(const nw_driver *d, const nw_rank *r, int64_t now_ns, int64_t idle_ns, const int64_t *received_ns)
 {
     nw_wait wait = {0};
     int64_t limit = d->options.timeout_ns * (r->machine->drops ? 2 : 1);
     if (limit == 0 || now_ns - idle_ns <= limit) return false;
     r->machine->ops->waits(r->machine, &wait);
     bool silent = wait.count == 0; /* it names nobody: then all are */
-    for (int i = 0; i < wait.count && i < NW_WAIT_MOST; i++) silent |= now_ns - heard_ns[wait.ranks[i]] > limit;
-    for (int i = 0; i < d->size && wait.count == 0; i++) silent &= now_ns - heard_ns[i] > limit;
+    for (int i = 0; i < wait.count && i < NW_WAIT_MOST; i++) silent |= now_ns - received_ns[wait.ranks[i]] > limit;
+    for (int i = 0; i < d->size && wait.count == 0; i++) silent &= now_ns - received_ns[i] > limit;
     return silent;
 }
 
@@ -406,13 +406,13 @@ static nw_status allgather(nw_driver *d, const void *mine, size_t bytes, void *a
     d->in_turn = true;
     for (int i = 1; i < d->size; i++) {
         int to = (d->first + i) % d->size;
-        if (!d->dropped[to]) NW_TRY(d->ops->say(d, to, mine, bytes));
+        if (!d->dropped[to]) NW_TRY(d->ops->send(d, to, mine, bytes));
     }
     memcpy((char *)all + (size_t)d->first * bytes, mine, bytes);
     for (int from = 0; from < d->size; from++) {
         char *at = (char *)all + (size_t)from * bytes;
         if (d->dropped[from]) memset(at, 0, bytes);
-        if (from != d->first && !d->dropped[from]) NW_TRY(d->ops->hear(d, from, at, bytes));
+        if (from != d->first && !d->dropped[from]) NW_TRY(d->ops->receive(d, from, at, bytes));
     }
     return d->ops->finish(d);
 }
@@ -421,7 +421,7 @@ nw_status nw_driver_allgather(nw_driver *d, const void *mine, size_t bytes, void
 {
     NW_FAIL_IF(bytes > NW_SHARE_MOST, NW_E_INTERNAL, "%zu bytes of each rank are to be shared; at most %d may be",
                bytes, NW_SHARE_MOST);
-    if (d->ops->say) return tell_failure(d, allgather(d, mine, bytes, all));
+    if (d->ops->send) return tell_failure(d, allgather(d, mine, bytes, all));
     memcpy(all, mine, bytes * (size_t)d->size);
     for (int from = 0; from < d->size; from++)
         for (int to = 0; to < d->size; to++) count_word(d, from, to, bytes);
@@ -435,8 +435,8 @@ static nw_status gather(nw_driver *d, int from, char *data, size_t bytes)
     d->in_turn = false;
     for (size_t at = 0; at < bytes; at += most) {
         size_t piece = bytes - at < most ? bytes - at : most;
-        if (d->first == from) NW_TRY(d->ops->say(d, 0, data + at, piece));
-        if (d->first == 0) NW_TRY(d->ops->hear(d, from, data + at, piece));
+        if (d->first == from) NW_TRY(d->ops->send(d, 0, data + at, piece));
+        if (d->first == 0) NW_TRY(d->ops->receive(d, from, data + at, piece));
         NW_TRY(d->ops->finish(d));
     }
     return NW_OK;
@@ -444,7 +444,7 @@ static nw_status gather(nw_driver *d, int from, char *data, size_t bytes)
 
 nw_status nw_driver_gather(nw_driver *d, int from, void *data, size_t bytes)
 {
-    if (!d->ops->say || from == 0 || d->dropped[from]) return NW_OK;
+    if (!d->ops->send || from == 0 || d->dropped[from]) return NW_OK;
     return tell_failure(d, gather(d, from, data, bytes));
 }
 
@@ -493,11 +493,11 @@ static nw_status mean(nw_driver *d, float *vector, size_t floats, const bool *gi
     for (int i = 1; i < d->size && gives[me]; i++) {
         int to = (me + i) % d->size;
         p = part_of(d, to, floats);
-        if (!d->dropped[to]) NW_TRY(d->ops->say(d, to, vector + p.begin, p.count * sizeof *sum));
+        if (!d->dropped[to]) NW_TRY(d->ops->send(d, to, vector + p.begin, p.count * sizeof *sum));
     }
     for (int from = 0; from < d->size; from++) {
         if (!gives[from]) continue;
-        if (from != me) NW_TRY(d->ops->hear(d, from, theirs, own.count * sizeof *sum));
+        if (from != me) NW_TRY(d->ops->receive(d, from, theirs, own.count * sizeof *sum));
         const float *add = from == me ? mine : theirs;
         for (size_t i = 0; i < own.count; i++) sum[i] = givers ? sum[i] + add[i] : add[i];
         givers++;
@@ -505,11 +505,11 @@ static nw_status mean(nw_driver *d, float *vector, size_t floats, const bool *gi
     for (size_t i = 0; i < own.count; i++) mine[i] = sum[i] / (float)givers;
     for (int i = 1; i < d->size; i++) {
         int to = (me + i) % d->size;
-        if (!d->dropped[to]) NW_TRY(d->ops->say(d, to, mine, own.count * sizeof *sum));
+        if (!d->dropped[to]) NW_TRY(d->ops->send(d, to, mine, own.count * sizeof *sum));
     }
     for (int from = 0; from < d->size; from++) {
         p = part_of(d, from, floats);
-        if (from != me && !d->dropped[from]) NW_TRY(d->ops->hear(d, from, vector + p.begin, p.count * sizeof *sum));
+        if (from != me && !d->dropped[from]) NW_TRY(d->ops->receive(d, from, vector + p.begin, p.count * sizeof *sum));
     }
     return d->ops->finish(d);
 }
@@ -519,7 +519,7 @@ nw_status nw_driver_mean(nw_driver *d, float *const *vectors, size_t floats, con
     bool any = false;
     for (int r = 0; r < d->size; r++) any |= gives[r];
     NW_FAIL_IF(!any, NW_E_INTERNAL, "a mean of %zu floats is asked for, and nobody gives any", floats);
-    if (!d->ops->say) {
+    if (!d->ops->send) {
         mean_here(d, vectors, floats, gives);
         return NW_OK;
     }

@@ -68,14 +68,14 @@ typedef struct nw_driver_ops {
     nw_status (*turn)(nw_driver *driver, nw_turn *turn);
     /* Between runs: sends a few bytes to a rank; receives the next bytes of a rank, which must be exactly that many;
      * waits until all are sent. NULL where all ranks are in this process. */
-    nw_status (*say)(nw_driver *driver, int to, const void *data, size_t bytes);
-    nw_status (*hear)(nw_driver *driver, int from, void *data, size_t bytes);
+    nw_status (*send)(nw_driver *driver, int to, const void *data, size_t bytes);
+    nw_status (*receive)(nw_driver *driver, int from, void *data, size_t bytes);
     nw_status (*finish)(nw_driver *driver);
     void (*fail)(nw_driver *driver, nw_status status, const char *reason);
     void (*reset)(nw_driver *driver); /* may be NULL */
     int64_t (*now)(nw_driver *driver, int rank);
     /* The last message received from a rank, for dumps; false: there was none. May be NULL. */
-    bool (*heard)(nw_driver *driver, int rank, int64_t *ago_ns, nw_header *said);
+    bool (*last_message)(nw_driver *driver, int rank, int64_t *ago_ns, nw_header *header);
     /* The driver's own state between runs, for checkpoints: a list of integers, to be freed. NULL: it has none. */
     nw_status (*save)(nw_driver *driver, int64_t **state, size_t *count);
     nw_status (*load)(nw_driver *driver, const int64_t *state, size_t count);
@@ -164,11 +164,11 @@ void nw_driver_stamp(nw_driver *driver, int from, int to, nw_message *message);
 void nw_driver_accept(nw_driver *driver, int from, int to, const nw_message *message);
 /* DROP and BACK: a machine of rank `by` no longer waits for `rank`, or does so again. */
 void nw_driver_drop(nw_driver *driver, int by, int rank, bool back);
-/* Whether a rank, idle since `idle_ns`, waits for a rank from which it has received nothing for too long. `heard_ns` is
- * indexed by rank; all times are the rank's own. Timers do not count as news, because an exchange may set them for
+/* Whether a rank, idle since `idle_ns`, waits for a rank from which it has received nothing for too long. `received_ns`
+ * is indexed by rank; all times are the rank's own. Timers do not count as news, because an exchange may set them for
  * ever. */
 bool nw_rank_is_late(const nw_driver *driver, const nw_rank *rank, int64_t now_ns, int64_t idle_ns,
-                     const int64_t *heard_ns);
+                     const int64_t *received_ns);
 /* Return NW_E_PEER with a sentence: the rank has waited for `waited_ns`. */
 nw_status nw_driver_timed_out(const nw_rank *rank, int64_t waited_ns);
 nw_status nw_wait_failed(const nw_wait *wait, int rank, int64_t waited_ns);

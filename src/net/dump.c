@@ -1,5 +1,5 @@
 /*
- * dump.c - what a rank knows when its job fails, as JSON for people: whom it waits for and what it last heard of each.
+ * dump.c - what a rank knows when its job fails, as JSON for people: whom it waits for and the last message from each.
  */
 #include "base/json.h"
 #include "net/driver.h"
@@ -7,16 +7,16 @@
 static void write_peer(nw_driver *d, nw_json *j, int rank)
 {
     int64_t ago_ns;
-    nw_header said;
-    if (!d->ops->heard || !d->ops->heard(d, rank, &ago_ns, &said)) return;
+    nw_header last;
+    if (!d->ops->last_message || !d->ops->last_message(d, rank, &ago_ns, &last)) return;
     nw_json_object(j);
     nw_json_put_int(j, "rank", rank);
     nw_json_put_double(j, "heard_seconds_ago", (double)ago_ns * 1e-9);
-    nw_json_put_int(j, "message_channel", said.channel);
-    nw_json_put_int(j, "message_kind", said.kind);
-    nw_json_put_int(j, "message_step", (int64_t)said.step + 1);
-    nw_json_put_int(j, "message_bucket", said.bucket);
-    nw_json_put_int(j, "message_bytes", said.bytes);
+    nw_json_put_int(j, "message_channel", last.channel);
+    nw_json_put_int(j, "message_kind", last.kind);
+    nw_json_put_int(j, "message_step", (int64_t)last.step + 1);
+    nw_json_put_int(j, "message_bucket", last.bucket);
+    nw_json_put_int(j, "message_bytes", last.bytes);
     nw_json_object_end(j);
 }
 

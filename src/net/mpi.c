@@ -52,16 +52,16 @@ typedef struct mpi_driver {
     receiving receives[RECEIVES]; /* in the order in which they were matched */
     MPI_Request receive_requests[RECEIVES];
     int receive_count;
-    mail early, control; /* for the next run; of drivers */
-    mail newer;          /* from ranks that have gone back to a checkpoint before this one */
-    int64_t *heard_ns;   /* by rank: when it was last heard of */
-    nw_header *heard;    /* by rank: the last that it said */
-    int awaited;         /* the first rank whose word between runs is missing; -1: none */
-    nw_status failure;   /* found in the middle of a computation */
-    int64_t timer;       /* when it shall ring; NW_NO_TIMER: never */
-    int64_t idle;        /* own time since when it has nothing to do */
-    int64_t *spoke;      /* own time at which a rank was last heard in this run */
-    int dropped_count;   /* ranks that nobody waits for */
+    mail early, control;  /* for the next run; of drivers */
+    mail newer;           /* from ranks that have gone back to a checkpoint before this one */
+    int64_t *last_ns;     /* by rank: when its last message arrived */
+    nw_header *last;      /* by rank: its last message */
+    int awaited;          /* the first rank whose word between runs is missing; -1: none */
+    nw_status failure;    /* found in the middle of a computation */
+    int64_t timer;        /* when it shall ring; NW_NO_TIMER: never */
+    int64_t idle;         /* own time since when it has nothing to do */
+    int64_t *received_ns; /* by rank: own time at which its last message of this run arrived */
+    int dropped_count;    /* ranks that nobody waits for */
     bool failing;
 } mpi_driver;
 
@@ -202,9 +202,9 @@ static void count_arrival(mpi_driver *m, int from, const nw_message *message)
 static nw_status deliver(mpi_driver *m, nw_message *message, int from, size_t size)
 {
     NW_TRY_OR(nw_message_check(message->header, size, from, m->base.size), nw_message_drop(message));
-    m->heard_ns[from] = nw_now_ns();
-    m->spoke[from] = own_now(m);
-    m->heard[from] = *message->header;
+    m->last_ns[from] = nw_now_ns();
+    m->received_ns[from] = own_now(m);
+    m->last[from] = *message->header;
     if (message->header->generation != m->base.generation) { /* of before we went back, or of one who went first */
         bool newer = (int16_t)(message->header->generation - m->base.generation) > 0;
         if (newer) {
@@ -311,7 +311,7 @@ static nw_status progress(mpi_driver *m, bool *moved)
 
 /* ---- waiting ----------------------------------------------------------------------------------------------------- */
 
-static nw_status give_up(mpi_driver *m, int64_t waited);
+static nw_status fail_waiting(mpi_driver *m, int64_t waited);
 
 static bool is_time(mpi_driver *m) { return m->timer != NW_NO_TIMER && own_now(m) >= m->timer; }
 
@@ -328,8 +328,9 @@ static nw_status wait_for_news(mpi_driver *m)
         if (moved || asked || (m->rank && is_time(m))) break;
         nw_mpi_pause(turns);
         int64_t now = own_now(m);
-        if (needs && nw_rank_is_late(&m->base, m->rank, now, m->idle, m->spoke)) return give_up(m, now - m->idle);
-        if (!needs && limit > 0 && now - since > limit) return give_up(m, now - since);
+        if (needs && nw_rank_is_late(&m->base, m->rank, now, m->idle, m->received_ns))
+            return fail_waiting(m, now - m->idle);
+        if (!needs && limit > 0 && now - since > limit) return fail_waiting(m, now - since);
     }
     m->base.waited_ns += nw_now_ns() - begin;
     hook(m, NW_SPAN_WAIT, begin);
@@ -342,12 +343,12 @@ static int64_t now(nw_driver *d, int rank)
     return nw_now_ns();
 }
 
-static bool heard(nw_driver *d, int rank, int64_t *ago_ns, nw_header *said)
+static bool last_message(nw_driver *d, int rank, int64_t *ago_ns, nw_header *header)
 {
     const mpi_driver *m = (const mpi_driver *)d;
-    if (m->heard_ns[rank] == 0) return false;
-    *ago_ns = nw_now_ns() - m->heard_ns[rank];
-    *said = m->heard[rank];
+    if (m->last_ns[rank] == 0) return false;
+    *ago_ns = nw_now_ns() - m->last_ns[rank];
+    *header = m->last[rank];
     return true;
 }
 
@@ -387,7 +388,7 @@ static bool is_silent(const mpi_driver *m, int rank)
     return awaited && rank != m->base.first;
 }
 
-static nw_status give_up(mpi_driver *m, int64_t waited)
+static nw_status fail_waiting(mpi_driver *m, int64_t waited)
 {
     nw_wait wait = {0};
     if (m->rank) m->rank->machine->ops->waits(m->rank->machine, &wait);
@@ -497,7 +498,7 @@ static nw_status mpi_begin(nw_driver *d, const nw_go *go)
     m->rank = d->ranks;
     own_now(m);
     m->clock.own_ns = m->idle = m->rank->elapsed_ns; /* what lay between two runs does not count */
-    memset(m->spoke, 0, (size_t)d->size * sizeof *m->spoke);
+    memset(m->received_ns, 0, (size_t)d->size * sizeof *m->received_ns);
     nw_status status = begin_rank(m, go);
     return status == NW_OK ? NW_OK : end_run(m, status);
 }
@@ -521,8 +522,9 @@ static nw_status take_turn(mpi_driver *m, nw_turn *turn)
         *turn = NW_TURN_OVER;
         return NW_OK;
     }
-    bool late = needs ? nw_rank_is_late(&m->base, m->rank, now, m->idle, m->spoke) : limit > 0 && now - m->idle > limit;
-    return late && *turn == NW_TURN_IDLE ? give_up(m, now - m->idle) : NW_OK;
+    bool late =
+        needs ? nw_rank_is_late(&m->base, m->rank, now, m->idle, m->received_ns) : limit > 0 && now - m->idle > limit;
+    return late && *turn == NW_TURN_IDLE ? fail_waiting(m, now - m->idle) : NW_OK;
 }
 
 static nw_status mpi_turn(nw_driver *d, nw_turn *turn)
@@ -534,7 +536,7 @@ static nw_status mpi_turn(nw_driver *d, nw_turn *turn)
 
 /* ---- between runs ------------------------------------------------------------------------------------------------ */
 
-static nw_status say(nw_driver *d, int to, const void *data, size_t bytes)
+static nw_status send_bytes(nw_driver *d, int to, const void *data, size_t bytes)
 {
     mpi_driver *m = (mpi_driver *)d;
     nw_message *message;
@@ -546,7 +548,7 @@ static nw_status say(nw_driver *d, int to, const void *data, size_t bytes)
 
 /* The next control message from that rank: ranks make the same rounds, but one that was away has missed some. Others
  * stay for later. */
-static nw_status hear(nw_driver *d, int from, void *data, size_t bytes)
+static nw_status receive_bytes(nw_driver *d, int from, void *data, size_t bytes)
 {
     mpi_driver *m = (mpi_driver *)d;
     for (;;) {
@@ -618,21 +620,21 @@ static void mpi_free(nw_driver *d)
     free(m->sends);
     free(m->send_requests);
     free(m->sent);
-    free(m->heard);
-    free(m->heard_ns);
-    free(m->spoke);
+    free(m->last);
+    free(m->last_ns);
+    free(m->received_ns);
 }
 
 static const nw_driver_ops ops = {.name = "mpi",
                                   .run = mpi_run,
                                   .begin = mpi_begin,
                                   .turn = mpi_turn,
-                                  .say = say,
-                                  .hear = hear,
+                                  .send = send_bytes,
+                                  .receive = receive_bytes,
                                   .finish = finish,
                                   .fail = fail,
                                   .now = now,
-                                  .heard = heard,
+                                  .last_message = last_message,
                                   .reset = reset,
                                   .free = mpi_free};
 
@@ -649,9 +651,9 @@ nw_status nw_mpi_create(nw_driver **out, const nw_driver_options *options)
     m->announce = (nw_announce){look_between, tell_final, tell_out};
     m->awaited = -1;
     m->timer = NW_NO_TIMER;
-    NW_NEW(m->heard, size, "%d ranks", size);
-    NW_NEW(m->heard_ns, size, "%d ranks", size);
-    NW_NEW(m->spoke, size, "%d ranks", size);
+    NW_NEW(m->last, size, "%d ranks", size);
+    NW_NEW(m->last_ns, size, "%d ranks", size);
+    NW_NEW(m->received_ns, size, "%d ranks", size);
     NW_TRY(nw_mpi_duplicate(&m->comm));
     MPI_Comm_set_errhandler(m->comm, MPI_ERRORS_RETURN);
     nw_mpi_process.running = true;

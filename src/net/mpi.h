@@ -23,7 +23,7 @@ int nw_mpi_environment_rank(void);
 int nw_mpi_environment_size(void); /* 1 if the environment does not say */
 /* Whether this process should print its failure: rank 0 does, and ranks that failed on their own. Before the first step
  * this takes up to two seconds to find out. */
-bool nw_mpi_speaks(void);
+bool nw_mpi_prints(void);
 
 /* Joins the world; once in a process, unless the program itself has started MPI: then the program ends it as well, and
  * must have asked for MPI_THREAD_SERIALIZED if it calls this from another thread. A rank that does not join within

@@ -11,7 +11,7 @@
 
 /* A launcher ends all ranks as soon as one ends badly: where they are not joined yet, the others give the first the
  * time to say what is wrong. */
-static void let_first_speak(int exit_code)
+static void let_first_print(int exit_code)
 {
     if (exit_code != 0 && nw_mpi_environment_rank() > 0) nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
 }
@@ -80,36 +80,36 @@ static struct {
     volatile sig_atomic_t seconds_left;
     char text[200];
     struct sigaction before; /* of the program, whose signal it is at other times */
-} patience;
+} deadline;
 
 static void count_second(int number)
 {
     (void)number;
-    if (--patience.seconds_left > 0) return;
-    ssize_t wrote = write(STDERR_FILENO, patience.text, strlen(patience.text));
+    if (--deadline.seconds_left > 0) return;
+    ssize_t wrote = write(STDERR_FILENO, deadline.text, strlen(deadline.text));
     _exit(wrote < 0 ? 1 : 5);
 }
 
-static void begin_patience(int64_t timeout_ns, const char *what)
+static void begin_deadline(int64_t timeout_ns, const char *what)
 {
     struct itimerval second = {{1, 0}, {1, 0}};
     if (timeout_ns <= 0) return;
-    patience.seconds_left = (sig_atomic_t)(timeout_ns / 1000000000 + 1);
+    deadline.seconds_left = (sig_atomic_t)(timeout_ns / 1000000000 + 1);
     snprintf(
-        patience.text, sizeof patience.text,
+        deadline.text, sizeof deadline.text,
         "nowait: %s has not ended within %.0f s: not all ranks of the job take part; look at the launcher's output, "
         "or give more --timeout\n",
         what, (double)timeout_ns * 1e-9);
-    sigaction(SIGALRM, &(struct sigaction){.sa_handler = count_second, .sa_flags = SA_RESTART}, &patience.before);
+    sigaction(SIGALRM, &(struct sigaction){.sa_handler = count_second, .sa_flags = SA_RESTART}, &deadline.before);
     setitimer(ITIMER_REAL, &second, NULL);
 }
 
-static void end_patience(int64_t timeout_ns)
+static void end_deadline(int64_t timeout_ns)
 {
     struct itimerval never = {{0, 0}, {0, 0}};
     if (timeout_ns <= 0) return;
     setitimer(ITIMER_REAL, &never, NULL);
-    sigaction(SIGALRM, &patience.before, NULL);
+    sigaction(SIGALRM, &deadline.before, NULL);
 }
 
 /* Tests a request until it is complete, or `limit_ns` of this process's own time have passed; 0: for ever. */
@@ -128,11 +128,11 @@ static bool complete_within(MPI_Request *request, int64_t limit_ns)
 static nw_status report_to_first(int64_t timeout_ns)
 {
     char word = 0;
-    MPI_Request sent, heard;
+    MPI_Request sent, received;
     MPI_TRY(MPI_Isend(&word, 1, MPI_BYTE, 0, NW_MPI_TAG, MPI_COMM_WORLD, &sent), "send a word");
-    MPI_TRY(MPI_Irecv(&word, 1, MPI_BYTE, 0, NW_MPI_TAG, MPI_COMM_WORLD, &heard), "hear a word");
+    MPI_TRY(MPI_Irecv(&word, 1, MPI_BYTE, 0, NW_MPI_TAG, MPI_COMM_WORLD, &received), "receive a word");
     bool done = complete_within(&sent, timeout_ns > 0 ? 2 * timeout_ns : 0) &&
-                complete_within(&heard, timeout_ns > 0 ? 2 * timeout_ns : 0);
+                complete_within(&received, timeout_ns > 0 ? 2 * timeout_ns : 0);
     NW_FAIL_IF(!done, NW_E_PEER,
                "rank %d has waited %.0f s for rank 0, which has not said that all ranks have started; "
                "--timeout sets the limit",
@@ -149,7 +149,7 @@ static nw_status name_missing(const bool *there, int size, int64_t timeout_ns)
 }
 
 /* Waits until all ranks have reported, and tells them. */
-static nw_status hear_reports(int size, int64_t timeout_ns, bool *there)
+static nw_status receive_reports(int size, int64_t timeout_ns, bool *there)
 {
     nw_own_clock clock = {0};
     char word = 0;
@@ -159,7 +159,7 @@ static nw_status hear_reports(int size, int64_t timeout_ns, bool *there)
         MPI_TRY(MPI_Iprobe(MPI_ANY_SOURCE, NW_MPI_TAG, MPI_COMM_WORLD, &found, &info), "look for messages");
         if (found) {
             MPI_TRY(MPI_Recv(&word, 1, MPI_BYTE, info.MPI_SOURCE, NW_MPI_TAG, MPI_COMM_WORLD, MPI_STATUS_IGNORE),
-                    "hear a word");
+                    "receive a word");
             there[info.MPI_SOURCE] = true;
             count++;
             turns = 0;
@@ -180,7 +180,7 @@ static nw_status gather_ranks(int rank, int size, int64_t timeout_ns)
     if (rank > 0) return report_to_first(timeout_ns);
     NW_AUTOFREE bool *there = calloc((size_t)size, sizeof *there);
     NW_FAIL_IF(!there, NW_E_MEMORY, "no memory for a list of %d ranks", size);
-    return hear_reports(size, timeout_ns, there);
+    return receive_reports(size, timeout_ns, there);
 }
 
 nw_status nw_mpi_duplicate(MPI_Comm *comm)
@@ -221,10 +221,10 @@ static nw_status initialise(int64_t timeout_ns)
     MPI_Initialized(&there);
     MPI_Finalized(&over);
     if (there || over) return join_program();
-    begin_patience(timeout_ns, "MPI_Init");
+    begin_deadline(timeout_ns, "MPI_Init");
     set_defaults();
     int code = MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &level);
-    end_patience(timeout_ns);
+    end_deadline(timeout_ns);
     NW_FAIL_IF(code != MPI_SUCCESS, NW_E_PEER,
                "MPI cannot be started; is this process run by mpirun or srun of the same MPI?");
     nw_mpi_process.started = true;
@@ -254,9 +254,9 @@ int nw_mpi_ranks_here(void)
     MPI_Comm here;
     int size = 1;
     if (!nw_mpi_process.started || nw_mpi_process.size == 1) return 1;
-    begin_patience(nw_mpi_process.timeout_ns, "MPI_Comm_split_type");
+    begin_deadline(nw_mpi_process.timeout_ns, "MPI_Comm_split_type");
     int code = MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here);
-    end_patience(nw_mpi_process.timeout_ns);
+    end_deadline(nw_mpi_process.timeout_ns);
     if (code != MPI_SUCCESS) return 1;
     MPI_Comm_size(here, &size);
     MPI_Comm_free(&here);
@@ -283,7 +283,7 @@ nw_status nw_mpi_allreduce(const float *mine, float *sum, size_t count)
 
 nw_status nw_mpi_barrier(void)
 {
-    MPI_TRY(MPI_Barrier(MPI_COMM_WORLD), "let ranks meet");
+    MPI_TRY(MPI_Barrier(MPI_COMM_WORLD), "pass a barrier");
     return NW_OK;
 }
 
@@ -353,7 +353,7 @@ static void end_without_all(int exit_code)
 
 void nw_mpi_end(int exit_code)
 {
-    if (!nw_mpi_process.started || nw_mpi_process.size == 1) let_first_speak(exit_code);
+    if (!nw_mpi_process.started || nw_mpi_process.size == 1) let_first_print(exit_code);
     if (!nw_mpi_process.started) return;
     if (nw_mpi_process.fewer && exit_code == 0) end_without_all(exit_code);
     bool lost =
@@ -376,7 +376,7 @@ void nw_mpi_end(int exit_code)
 
 /* Before the first step most mistakes are those of all ranks, and rank 0 tells of them. A rank whose trouble is its own
  * finds that the others do not leave with it. */
-bool nw_mpi_speaks(void)
+bool nw_mpi_prints(void)
 {
     if (!nw_mpi_process.started || nw_mpi_process.size == 1) return nw_mpi_environment_rank() == 0;
     if (nw_mpi_process.rank == 0) return true;
@@ -385,8 +385,8 @@ bool nw_mpi_speaks(void)
 
 #else
 
-bool nw_mpi_speaks(void) { return nw_mpi_environment_rank() == 0; }
-void nw_mpi_end(int exit_code) { let_first_speak(exit_code); }
+bool nw_mpi_prints(void) { return nw_mpi_environment_rank() == 0; }
+void nw_mpi_end(int exit_code) { let_first_print(exit_code); }
 bool nw_mpi_available(void) { return false; }
 bool nw_mpi_joined(void) { return false; }
 const char *nw_mpi_library(void) { return "none: built without MPI (Debian package libopenmpi-dev)"; }

@@ -1,7 +1,7 @@
 /*
  * crc32c.c - CRC-32C with the reflected polynomial 0x82F63B78 (RFC 3720, B.4), four bits at a time.
  *
- * Events are some hundred bytes each, so a table of 16 words does. Any thread may call.
+ * Events have some hundred bytes each, so a table of 16 words is fast enough. Any thread may call.
  */
 #include "observe/crc32c.h"
 

@@ -1,8 +1,7 @@
 /*
  * drawing.c - draws a network as SVG; see drawing.h.
  *
- * Everything hangs on one vertical line: boxes of one height, one gap apart, so that the picture of any network is laid
- * out by counting.
+ * All boxes have the same height and stand below each other with equal gaps, so a box's place follows from its number.
  */
 #include "observe/drawing.h"
 

@@ -5,12 +5,12 @@
  * the record's table in order, null where unknown. It is formatted in memory and appended in one piece, so readers may
  * follow the file while it grows.
  *
- * A run that continues first removes the lines past the place where it does: they were written after the checkpoint and
- * will be written again. That is later steps, batches of an update that was not finished there (their step is the same,
- * but more images had been seen), and the end of an epoch that was not finished there (it may have the same step, too,
- * since evaluation comes after it). The shorter file replaces the old one at one stroke. A last line without its
- * newline is what a crash left and goes too; any other line that is not a record is somebody else's, and the file is
- * refused, not changed.
+ * A run that resumes first removes the lines that were written after its checkpoint, because they will be written
+ * again: later steps, batches of an update that was not finished there (their step is the same, but more images had
+ * been seen), and the end of an epoch that was not finished there (it may have the same step, too, since evaluation
+ * comes after it). The shorter file replaces the old one by one rename. A last line without newline was left by a crash
+ * and is removed, too. Any other line that is not a record was not written by nowait: the file is refused and not
+ * changed.
  *
  * A step record allocates nothing: the memory of a line is kept.
  */

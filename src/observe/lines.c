@@ -1,9 +1,8 @@
 /*
  * lines.c - reads back the lines of metrics.jsonl and logs.tsv.
  *
- * Files may have been edited or torn, so nothing is taken for granted: every step stays inside the given length, and a
- * line that our own writers cannot have written is refused. No line is read further than is needed to place it in
- * the run.
+ * Files may have been edited or damaged. So reading never goes past the given length, and a line that nowait cannot
+ * have written is refused. Of each line only that part is read which tells its place in the run.
  */
 #include "observe/lines.h"
 

@@ -1,6 +1,6 @@
 /*
- * Folder src/observe: what a run tells: records, and those who write them down (progress, JSON lines, TSV, TensorBoard,
- * traces, plots). An observer hears and never changes training. May include: base.
+ * Folder src/observe: records of what happens in a run, and the observers that write them: progress, JSON lines, TSV,
+ * TensorBoard, traces, plots. Observers never change training. May include: base.
  *
  * observers.h - the observers there are: what a run shows while it runs, and the files that it leaves.
  *

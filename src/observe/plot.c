@@ -2,7 +2,7 @@
  * plot.c - draws line charts as SVG; see plot.h.
  *
  * A linear axis has ticks at multiples of 1, 2 or 5 times a power of ten, seven at most, and goes from tick to tick. A
- * logarithmic one has ticks at powers of ten, and where it spans few of them at their double and fivefold too. The
+ * logarithmic one has ticks at powers of ten, and where it spans few of them, also at 2 and 5 times these. The
  * legend stands right of the axes and takes the width that its names need; the picture is as wide for all plots, and
  * grows in height where there are many curves.
  *

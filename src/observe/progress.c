@@ -1,8 +1,8 @@
 /*
- * progress.c - tells people how the run is doing.
+ * progress.c - shows people how the run is doing.
  *
  * On a terminal: one live line, rewritten in place at most ten times a second and cut to the terminal's width, so that
- * it never wraps. It is wiped before anything else is written: a result, a message of the command
+ * it never wraps. It is erased before anything else is written: a result, a message of the command
  * (nw_observers_message).
  *
  *   epoch 3/24  45%  1234 images/s  loss 0.5123  top1 82.31%  lr 0.0801  ETA 12:33

@@ -1,8 +1,8 @@
 /*
  * record.c - the tables of records, and the list of observers.
  *
- * The tables of record.h are expanded a second time here, into descriptions that observers walk, so that no observer
- * knows a field by name unless it shows it to people. Records are plain structs; fields are copied out by offset.
+ * The tables of record.h are expanded a second time here, into lists of fields. Observers go through these lists, so
+ * they name a field only where they show it to people. Records are plain structs; fields are read by their offset.
  *
  * Invariant of the list: an observer that failed gets no further record, and its failure is returned exactly once. If
  * several fail in one call, the next calls return the others, one each.

@@ -1,10 +1,10 @@
 /*
- * results.h - results.csv, the table to which every run of a folder adds its row, and com_logs/, who exchanged how often
- * with whom: what ACiD's program leaves.
+ * results.h - the files of ACiD's program: results.csv, to which every run of a folder adds a row, and com_logs/, which
+ * says how often each rank averaged with each other.
  *
- * results.csv has a line of names, in the order of strverscmp, and a line a run. A run that brings new columns makes the
- * others' rows longer by empty fields. Fields with a comma, a quote or a newline are quoted, and quotes in them doubled
- * (RFC 4180). The file is replaced at one stroke, and its folder is locked meanwhile, so runs may end together.
+ * results.csv has a line of names, in the order of strverscmp, and a line for each run. If a run has new columns, the
+ * rows of the others get empty fields. Fields with a comma, a quote or a newline are quoted, and quotes in them doubled
+ * (RFC 4180). The file is replaced by one rename while its folder is locked, so several runs may end at the same time.
  */
 #ifndef NW_OBSERVE_RESULTS_H
 #define NW_OBSERVE_RESULTS_H

@@ -1,8 +1,8 @@
 /*
  * stopwatch.c - which part of a run took how long.
  *
- * Invariant: the times of all phases add up to (now - start) plus what was carried over from earlier processes, since
- * every change of phase books the whole interval since the last change on exactly one phase. One thread at a time.
+ * Invariant: the times of all phases add up to (now - start) plus the times of earlier processes of the run, because
+ * every change of phase adds the whole interval since the last change to exactly one phase. One thread at a time.
  */
 #include "observe/stopwatch.h"
 

@@ -1,9 +1,9 @@
 /*
  * summary.c - summary.json: for scripts, the last known value of everything that the tables of record.h mark.
  *
- * Keys appear in the order of the tables (run, step, epoch, ..., end), each once; one that no record has told is null.
- * The file is written when the end record comes, at one stroke. An older one is removed at the start: that the file
- * exists means that the run has ended, and its key "status" says how.
+ * Keys appear in the order of the tables (run, step, epoch, ..., end), each once; a key that no record had is null. The
+ * file is written when the end record comes, by one rename. An older one is removed at the start. So if the file
+ * exists, the run has ended, and its key "status" says how.
  */
 #define _GNU_SOURCE 1
 #include <errno.h>

@@ -1,5 +1,5 @@
 /*
- * svg.h - what drawings share: text that XML takes, and a file that is whole or absent.
+ * svg.h - for drawings: text with the escapes of XML, and a file that is complete or not there.
  *
  * The same drawing gives the same bytes.
  */

@@ -7,11 +7,11 @@
  * with all its scalars that are known; the x-axis ("step") is the number of images seen, so that runs with different
  * batches compare.
  *
- * TensorBoard expects a new file of every process. The file of a process that continues a run says, second, that what
- * older files have past its first image is void (SessionLog START).
+ * TensorBoard expects a new file from every process. If a process continues a run, the second event of its file says
+ * that what older files have from its first image on is not valid any more (SessionLog START).
  *
- * Events gather in memory and go out in whole records once a second, after epochs, checkpoints and faults, and when the
- * buffer is full. A step record allocates nothing.
+ * Events are collected in memory and written in whole records once a second, after epochs, checkpoints and faults, and
+ * when the buffer is full. A step record allocates nothing.
  */
 #define _GNU_SOURCE 1
 #include "observe/observers.h"

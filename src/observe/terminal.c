@@ -1,8 +1,8 @@
 /*
- * terminal.c - what observers that write for people need to know of their output.
+ * terminal.c - whether the output is a terminal, and how wide it is.
  *
- * No terminal description is read: carriage return and "erase to end of line" are understood by everything that calls
- * itself more than dumb.
+ * No terminal description is read: all terminals but those with TERM=dumb understand carriage return and "erase to end
+ * of line".
  */
 #define _GNU_SOURCE 1
 #include "observe/terminal.h"

@@ -1,4 +1,4 @@
-/* terminal.h - what observers that write for people need to know of their output. */
+/* terminal.h - whether the output is a terminal whose line can be rewritten, and how wide it is. */
 #ifndef NW_OBSERVE_TERMINAL_H
 #define NW_OBSERVE_TERMINAL_H
 

@@ -4,7 +4,7 @@
  * A rank keeps step s if s - b <= K or s % m == 0 (trace.h). Thinning doubles m and, if more than three quarters are
  * still taken, halves K, until there is room or nothing is left to thin (K = 1 and m past the last step). Every change
  * makes the set of kept steps a subset of the one before, so what is kept is always all of its step, except where a
- * step alone is larger than the room. Each thinning frees a quarter or more, so an event costs constant time on
+ * step alone is larger than the memory. Each thinning frees a quarter or more, so an event costs constant time on
  * average.
  */
 #include "observe/trace_private.h"

@@ -10,15 +10,15 @@
  *   s - b <= K   or   s % m == 0        K = first_steps and m = 1 at the start
  *
  * When a rank's room is full, m doubles, and K halves if that alone does not free a quarter; the events of steps that
- * are not kept any more are thrown away. So the trace always covers the whole run, denser at its beginning. Rates of
+ * are not kept any more are discarded. So the trace always covers the whole run, denser at its beginning. Rates of
  * different ranks are powers of two: the file has the steps that all ranks kept (smallest K, largest m), and both ends
- * of an arrow are kept or left out together, because both are filed under the sender's step (header.step). Where a
- * single step has more events than there is room for, its last ones are lost, and otherData counts them. An arrow
- * without its other end (lost, under way when the run ended, from a rank that died) is a half that viewers leave out.
+ * of an arrow are kept or left out together, because both belong to the sender's step (header.step). Where a single
+ * step has more events than there is room for, its last ones are lost, and otherData counts them. Viewers leave out an
+ * arrow without its other end (a message that was lost, or was under way when the run ended, or came from a dead rank).
  *
- * Times are nanoseconds of whatever clock the run uses. Under MPI each process fills a trace of its own rank and prints
+ * Times are nanoseconds of the run's clock. Under MPI each process fills a trace of its own rank and prints
  * it with the offset of its clock; rank 0 puts the texts together. What they must agree on first is nw_trace_view.
- * nw_trace_write may be called at any moment, also after a failure, and leaves a whole file or the old one.
+ * nw_trace_write may be called at any moment, also after a failure; the file is then complete, or the old one.
  * docs/files.md explains the file.
  *
  * All functions that add take a NULL trace, and do nothing. Threads: one at a time.

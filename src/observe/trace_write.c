@@ -1,15 +1,14 @@
 /*
  * trace_write.c - a trace as the JSON that ui.perfetto.dev and chrome://tracing read.
  *
- * The format is Chrome's Trace Event Format, an event a line. What the viewers demand beyond it, and what is done about
- * it:
+ * The format is Chrome's Trace Event Format, one event per line. Viewers demand more than the format says:
  *
- *   - slices of one thread must nest, or they are not shown: a slice that would outlast the one that it begins in is cut
- *     there. Messages lie side by side: each ends where the next begins, and those of one moment begin 1 ns apart
- *   - an arrow hangs on the slice that is open at its time: it is put at the slice's start, and no slice is shorter
+ *   - slices of one thread must nest, or they are not shown: a slice that would end after the one in which it begins is
+ *     cut there. Messages do not overlap: each ends where the next begins, and those of one moment begin 1 ns apart
+ *   - an arrow belongs to the slice that is open at its time: it is put at the slice's start, and no slice is shorter
  *     than 1 ns
  *   - an arrow's id is a number or hexadecimal text: from, to and sequence in 64 bits. Viewers join a start and an end of
- *     one id, and pass over halves
+ *     one id, and ignore an arrow without its other end
  *   - threads and processes share one space of numbers, in which 0 is not free: rank r is process 10 (r + 1), and its
  *     threads follow
  *

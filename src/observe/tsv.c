@@ -4,7 +4,7 @@
  *   epoch <tab> hours <tab> top1Accuracy        rows %d, %.8f, %.2f; no newline after the last row
  *
  * Hours count everything but validation (stopwatch.h), accuracy is percent. Epochs that were not evaluated have no row.
- * The whole file is replaced at one stroke after each epoch, so that it is complete at every moment.
+ * The whole file is replaced by one rename after each epoch, so that it is complete at every moment.
  *
  * A run that continues keeps the rows up to the epoch it continues from, byte for byte, and drops later ones.
  */

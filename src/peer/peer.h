@@ -46,7 +46,7 @@ struct nw_peer {
     nw_gossip_options gossip; /* with graph and counts, of gossip alone */
     nw_gossip_counts averaged;
     FILE *log; /* of them; NULL: none */
-    nw_travel travel;
+    nw_channel_stats stats;
     nw_optimizer_options rule;
     nw_optimizer *optimizer;
     nw_arena optimizer_arena; /* empty until the first update */
@@ -62,7 +62,7 @@ struct nw_peer {
     bool joined;
 
     nw_peer_way way; /* of the steps of this run; 0: there was none yet, or this rank only serves and so updates */
-    bool begun; /* and not finished */
+    bool begun;      /* and not finished */
     bool threaded, started;
     pthread_t thread;
     pthread_mutex_t lock;
@@ -118,7 +118,7 @@ nw_status nw_peer_leave(nw_peer *peer, void *exit_code);
 
 nw_status nw_peer_log_open(nw_peer *peer);
 void nw_peer_log_begin(const nw_peer *peer); /* of a run */
-void nw_peer_log_say(const nw_peer *peer, const char *what);
+void nw_peer_log_line(const nw_peer *peer, const char *what);
 nw_status nw_peer_log_flush(const nw_peer *peer);
 void nw_peer_log_note(void *peer, const nw_gossip_note *note);
 

@@ -53,10 +53,11 @@ static nw_status compare(nw_peer *p)
     NW_NEW(all, p->size, "facts about %d ranks", p->size);
     NW_TRY(nw_driver_allgather(p->driver, mine, sizeof mine, all));
     for (int i = 1; i < p->size; i++)
-        NW_FAIL_IF(memcmp(all[i], all[0], sizeof mine) != 0, NW_E_ARGUMENT,
-                   "rank %d has other options or tensors than rank 0, or another build of nowait; start the same program "
-                   "on all",
-                   i);
+        NW_FAIL_IF(
+            memcmp(all[i], all[0], sizeof mine) != 0, NW_E_ARGUMENT,
+            "rank %d has other options or tensors than rank 0, or another build of nowait; start the same program "
+            "on all",
+            i);
     return NW_OK;
 }
 
@@ -129,7 +130,7 @@ nw_status nw_peer_make_machine(nw_peer *p)
     e.params = &p->params;
     e.accumulation = 1;
     e.pool = p->pool;
-    e.travel = &p->travel;
+    e.stats = &p->stats;
     e.gossip = p->gossip;
     e.memory = p->codecs.memory;
     nw_assign_fill(&p->assignment, &p->codecs, &e.layout);

@@ -45,7 +45,7 @@ void nw_peer_log_begin(const nw_peer *p)
         fprintf(p->log, "plain\n");
 }
 
-void nw_peer_log_say(const nw_peer *p, const char *what)
+void nw_peer_log_line(const nw_peer *p, const char *what)
 {
     if (p->log) fprintf(p->log, "%s\n", what);
 }

@@ -19,7 +19,7 @@ static nw_status do_pass(nw_peer *p, nw_task *task)
     task->ends = p->empty = p->ends;
     if (!task->ends) {
         memcpy(p->seen, p->params.values, floats_of(p) * sizeof *p->seen);
-        nw_peer_log_say(p, "pass");
+        nw_peer_log_line(p, "pass");
         task->pending = p->computing = true;
         pthread_cond_broadcast(&p->ready);
     }
@@ -101,7 +101,7 @@ static nw_status do_task(void *worker, nw_task *task, nw_announce *announce)
     (void)announce;
     if (task->kind == NW_TASK_PASS) return do_pass(p, task);
     if (p->empty && !p->rank.machine->lockstep && !p->rank.machine->equal) return NW_OK;
-    nw_peer_log_say(p, "update");
+    nw_peer_log_line(p, "update");
     if (p->way != NW_PEER_REDUCE) return update(p, task);
     give_mean(p, task);
     return NW_OK;

@@ -151,9 +151,9 @@ static nw_status begin_task(replay_driver *v, int rank)
     return nw_rank_do(p, &v->announce);
 }
 
-static void hear_between(nw_announce *a) { (void)a; }
-static void hear_final(nw_announce *a, size_t first) { (void)a, (void)first; }
-static void hear_out(nw_announce *a, nw_message *message)
+static void ignore_between(nw_announce *a) { (void)a; }
+static void ignore_final(nw_announce *a, size_t first) { (void)a, (void)first; }
+static void keep_out(nw_announce *a, nw_message *message)
 {
     replay_driver *v = (replay_driver *)((char *)a - offsetof(replay_driver, announce));
     replay_rank *r = &v->ranks[v->beginning];
@@ -338,7 +338,7 @@ nw_status nw_replay_create(nw_driver **out, const nw_driver_options *options, co
     v->runs = part->skip;
     NW_NEW(v->ranks, world, "%d ranks", world);
     for (int i = 0; i < world; i++) NW_TRY(begin_rank(v, i));
-    v->announce = (nw_announce){hear_between, hear_final, hear_out};
+    v->announce = (nw_announce){ignore_between, ignore_final, keep_out};
     d->over = part->skip == part->runs;
     *out = d;
     d = NULL;

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-bool nw_download_say(void *context, const char *file, int64_t done, int64_t total)
+bool nw_download_print(void *context, const char *file, int64_t done, int64_t total)
 {
     nw_download_talk *t = context;
     bool same = strncmp(t->file, file, sizeof t->file - 1) == 0;

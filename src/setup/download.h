@@ -13,6 +13,6 @@ typedef struct nw_download_talk {
 
 /* An nw_fetch_progress whose context is an nw_download_talk. On stderr: one live line on a terminal; elsewhere a line
  * for every tenth of a file. */
-bool nw_download_say(void *talk, const char *file, int64_t done, int64_t total);
+bool nw_download_print(void *talk, const char *file, int64_t done, int64_t total);
 
 #endif

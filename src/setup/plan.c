@@ -29,7 +29,7 @@ nw_status nw_plan_dataset(const nw_common_settings *all, const nw_data_settings 
                             .limit = data->limit,
                             .image_size = data->crop > 0 ? data->crop : 0,
                             .seed = (uint64_t)all->seed,
-                            .progress = all->quiet ? NULL : nw_download_say,
+                            .progress = all->quiet ? NULL : nw_download_print,
                             .progress_context = &talk};
     return nw_dataset_open(dataset, &o);
 }

@@ -238,7 +238,7 @@ void nw_plan_codecs_free(nw_assign_options *o)
     *o = (nw_assign_options){0};
 }
 
-void nw_plan_codecs_say(const nw_codec_settings *c, char *text, size_t size)
+void nw_plan_codecs_describe(const nw_codec_settings *c, char *text, size_t size)
 {
     bool ratio = is(c->method, "topk") || is(c->method, "randomk") || is(c->method, "dgc");
     char number[32] = "";

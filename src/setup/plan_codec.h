@@ -18,6 +18,6 @@ void nw_plan_codecs_free(nw_assign_options *options);
 nw_status nw_plan_codecs_print(const nw_train_options *options, FILE *out);
 
 /* "topk 0.01 layerwise, memory error", for a line at the start. */
-void nw_plan_codecs_say(const nw_codec_settings *settings, char *text, size_t size);
+void nw_plan_codecs_describe(const nw_codec_settings *settings, char *text, size_t size);
 
 #endif

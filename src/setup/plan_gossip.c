@@ -25,7 +25,8 @@ static nw_status check_others(const nw_gossip_settings *g)
                         : g->acid_params.count > 0         ? "acid-params"
                         : g->consensus_every > 0           ? "consensus-every"
                                                            : NULL;
-    NW_FAIL_IF(alone, NW_E_ARGUMENT, "--%s is for workers that average in pairs; add --exchange gossip", alone);
+    NW_FAIL_IF(alone, NW_E_ARGUMENT,
+               "--%s is for workers that average in pairs; add --exchange gossip, or --defaults acid, which has it", alone);
     return NW_OK;
 }
 
@@ -83,7 +84,7 @@ nw_status nw_plan_gossip(const nw_train_options *s, nw_replicas_options *o)
     return NW_OK;
 }
 
-void nw_plan_gossip_say(const nw_train_options *s, FILE *out)
+void nw_plan_gossip_print(const nw_train_options *s, FILE *out)
 {
     const nw_gossip_settings *g = &s->gossip;
     fprintf(out, ", gossip on the graph %s, %g averagings a gradient%s, %s%s", g->graph_topology, g->rate_com,

@@ -14,6 +14,6 @@ nw_gossip_options nw_plan_averaging(const nw_train_options *options, const char 
 /* Fills in graph and exchange.gossip. A graph that the world cannot have is refused. */
 nw_status nw_plan_gossip(const nw_train_options *options, nw_replicas_options *group);
 /* ", gossip on a cycle graph, ...", for a line at the start. */
-void nw_plan_gossip_say(const nw_train_options *options, FILE *out);
+void nw_plan_gossip_print(const nw_train_options *options, FILE *out);
 
 #endif

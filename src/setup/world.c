@@ -202,7 +202,7 @@ nw_status nw_world_check(nw_world *w, const nw_train_options *s, const nw_datase
     nw_preflight(&facts, &findings);
     NW_TRY(name_difference(w, s, all));
     NW_FAIL_IF(nw_findings_refuse(&findings), NW_E_ARGUMENT, "%s", findings.at[0].text);
-    for (int i = 0; i < findings.count && nw_preflight_speaks(&facts, w->rank); i++)
+    for (int i = 0; i < findings.count && nw_preflight_prints(&facts, w->rank); i++)
         if (findings.at[i].severity == NW_SEVERITY_WARN || !s->all.quiet)
             fprintf(stderr, "nowait: %s: %s\n", nw_severity_name(findings.at[i].severity), findings.at[i].text);
     return NW_OK;
@@ -215,7 +215,7 @@ typedef struct word {
     char text[4096];
 } word;
 
-nw_status nw_world_tell(const nw_world *w, nw_status status, char **text)
+nw_status nw_world_broadcast(const nw_world *w, nw_status status, char **text)
 {
     if (w->mode != NW_REPLICAS_MPI) return status;
     NW_AUTOFREE word *all = calloc((size_t)w->size, sizeof *all);

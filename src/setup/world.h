@@ -30,6 +30,6 @@ static inline bool nw_world_leads(const nw_world *world) { return world->rank ==
 nw_status nw_world_check(nw_world *world, const nw_train_options *options, const nw_dataset *dataset);
 
 /* Everybody gets rank 0's text, to be freed; NULL stays NULL. Rank 0's status counts for all. */
-nw_status nw_world_tell(const nw_world *world, nw_status status, char **text);
+nw_status nw_world_broadcast(const nw_world *world, nw_status status, char **text);
 
 #endif

@@ -42,7 +42,7 @@ static bool is_needed(const nw_history *h, int64_t version)
 static int64_t oldest(const nw_history *h) { return h->update >= models_of(h) ? h->update - models_of(h) + 1 : 0; }
 
 /* Readers of the newest version need no copy of it. */
-static void foresee(nw_history *h, int64_t update)
+static void note_reader(nw_history *h, int64_t update)
 {
     int64_t delay = nw_delay_at(&h->options, update);
     if (delay > 0) place_of(h, update - delay)->last_reader = update;
@@ -80,7 +80,7 @@ static void begin_at(nw_history *h, int64_t update)
     }
     h->update = update;
     h->delays = (nw_histogram){0};
-    for (int64_t i = 0; i < models_of(h); i++) foresee(h, update + i);
+    for (int64_t i = 0; i < models_of(h); i++) note_reader(h, update + i);
 }
 
 nw_status nw_history_create(nw_history **out, const nw_delay_options *options, size_t floats)
@@ -131,7 +131,7 @@ nw_status nw_history_keep(nw_history *h, const float *newest)
     }
     nw_histogram_add(&h->delays, delay);
     h->update++;
-    foresee(h, now + models_of(h));
+    note_reader(h, now + models_of(h));
     return NW_OK;
 }
 

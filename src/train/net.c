@@ -219,11 +219,11 @@ nw_status nw_net_gradients(nw_net *net, const float *images, const int32_t *labe
     return NW_OK;
 }
 
-static void look_around(void *announce) { ((nw_announce *)announce)->between(announce); }
+static void call_between(void *announce) { ((nw_announce *)announce)->between(announce); }
 void nw_net_announce(nw_net *net, nw_announce *announce)
 {
     nw_exec *exec = &net->model.pass.exec;
-    exec->between = announce ? look_around : NULL;
+    exec->between = announce ? call_between : NULL;
     exec->listener = announce;
 }
 

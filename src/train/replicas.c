@@ -239,7 +239,7 @@ static nw_status make_machine(nw_replicas *group, int index, int rank)
     e.params = params_of(m);
     e.accumulation = accumulation;
     e.pool = m->replica->net->model.pass.exec.pool;
-    e.travel = &m->travel;
+    e.stats = &m->stats;
     NW_TRY(nw_replicas_join_gossip(m, &e.gossip));
     e.report = m->report;
     e.report_bytes = sizeof(nw_tally) + params_of(m)->running.floats * sizeof(float);

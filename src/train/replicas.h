@@ -88,7 +88,7 @@ typedef struct nw_member {
     nw_replica *replica;
     nw_machine *machine;    /* its exchange, over the pipeline */
     nw_faults_state faults; /* of a real rank */
-    nw_travel travel;       /* what encoding cost */
+    nw_channel_stats stats; /* what encoding cost */
     nw_gossip_counts averaged;
     uint8_t *report; /* of its last gradient: an nw_tally, and, where there is no lockstep, its running statistics */
 } nw_member;
@@ -149,7 +149,7 @@ int64_t nw_replicas_updates_of(const nw_replicas *group, int64_t epochs);
 double nw_replicas_virtual_seconds(const nw_replicas *group); /* the latest clock; NAN in real time */
 
 /* What encoding cost on all ranks since this process began, and what memories hold; all ranks call. */
-nw_status nw_replicas_travel(nw_replicas *group, nw_travel *sum);
+nw_status nw_replicas_channel_stats(nw_replicas *group, nw_channel_stats *sum);
 /* What travels: a line a tensor, and one a kind of bucket with what a member sends of it in a step. */
 nw_status nw_replicas_print_codecs(const nw_replicas *group, FILE *out);
 /* "gather 1234 B, owners 567 B", the same in few words. */
@@ -194,7 +194,7 @@ static inline nw_params nw_replicas_shown(const nw_replicas *group)
     return p;
 }
 /* At the end of a run that has drained: where outer parameters differ, they and the values become the mean of them. */
-nw_status nw_replicas_unite(nw_replicas *group);
+nw_status nw_replicas_merge_outer(nw_replicas *group);
 /* What travels in so many inner steps, and the bytes of vectors that a rank has for it; nothing without outer steps. */
 void nw_replicas_print_outer(const nw_replicas *group, FILE *out);
 /* NW_E_MISMATCH names the first replica that differs from replica 0 where all should be equal. */

@@ -17,20 +17,20 @@ static bool is_used(const nw_replicas *group, int index)
 {
     bool used = false;
     for (int i = 0; i < group->assignment.codec_count; i++)
-        used |= nw_travel_index(group->assignment.codecs[i]) == index;
+        used |= nw_channel_stats_index(group->assignment.codecs[i]) == index;
     return used;
 }
 
-static nw_status gather_counts(nw_replicas *group, nw_travel *sum, nw_travel_codec *all)
+static nw_status gather_counts(nw_replicas *group, nw_channel_stats *sum, nw_codec_stats *all)
 {
     int world = nw_replicas_world(group);
-    for (int k = 0; k < NW_TRAVEL_CODECS; k++) {
-        nw_travel_codec mine = sum->of[k];
+    for (int k = 0; k < NW_STATS_CODECS; k++) {
+        nw_codec_stats mine = sum->of[k];
         if (!is_used(group, k)) continue;
         NW_TRY(nw_driver_allgather(group->driver, &mine, sizeof mine, all));
-        sum->of[k] = (nw_travel_codec){0};
+        sum->of[k] = (nw_codec_stats){0};
         for (int i = 0; i < world; i++)
-            if (!group->dropped[i]) nw_travel_merge(&sum->of[k], &all[i]);
+            if (!group->dropped[i]) nw_channel_stats_merge(&sum->of[k], &all[i]);
     }
     return NW_OK;
 }
@@ -41,7 +41,7 @@ typedef struct totals {
     double memory_square;
 } totals;
 
-static nw_status gather_totals(nw_replicas *group, nw_travel *sum, totals *all)
+static nw_status gather_totals(nw_replicas *group, nw_channel_stats *sum, totals *all)
 {
     totals mine = {sum->sent_floats, sum->memory_square};
     NW_TRY(nw_driver_allgather(group->driver, &mine, sizeof mine, all));
@@ -55,19 +55,19 @@ static nw_status gather_totals(nw_replicas *group, nw_travel *sum, totals *all)
     return NW_OK;
 }
 
-nw_status nw_replicas_travel(nw_replicas *group, nw_travel *sum)
+nw_status nw_replicas_channel_stats(nw_replicas *group, nw_channel_stats *sum)
 {
     size_t world = (size_t)nw_replicas_world(group);
-    *sum = (nw_travel){0};
+    *sum = (nw_channel_stats){0};
     for (int i = 0; i < group->count; i++) {
-        nw_travel *own = &group->members[i].travel;
-        nw_travel_read_memory(own);
-        for (int k = 0; k < NW_TRAVEL_CODECS; k++) nw_travel_merge(&sum->of[k], &own->of[k]);
+        nw_channel_stats *own = &group->members[i].stats;
+        nw_channel_stats_read_memory(own);
+        for (int k = 0; k < NW_STATS_CODECS; k++) nw_channel_stats_merge(&sum->of[k], &own->of[k]);
         sum->sent_floats += own->sent_floats;
         sum->memory_square += own->memory_square;
     }
     if (group->options.mode != NW_REPLICAS_MPI) return NW_OK;
-    NW_AUTOFREE nw_travel_codec *counts = calloc(world, sizeof *counts);
+    NW_AUTOFREE nw_codec_stats *counts = calloc(world, sizeof *counts);
     NW_AUTOFREE totals *rest = calloc(world, sizeof *rest);
     NW_FAIL_IF(!counts || !rest, NW_E_MEMORY, "no memory for the counts of %zu ranks", world);
     NW_TRY(gather_totals(group, sum, rest));

@@ -81,7 +81,7 @@ static nw_status are_equal(nw_replicas *group, bool *equal)
     return NW_OK;
 }
 
-nw_status nw_replicas_unite(nw_replicas *group)
+nw_status nw_replicas_merge_outer(nw_replicas *group)
 {
     bool equal;
     const nw_machine *m = machine_of(group, 0);

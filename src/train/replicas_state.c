@@ -176,8 +176,8 @@ static nw_status give_list(nw_replicas *group, int rank, nw_state *list)
     return nw_driver_gather(group->driver, rank, list->at, (size_t)count * sizeof *list->at);
 }
 
-/* Brings what rank `rank` has to rank 0; both call. */
-static nw_status bring(nw_replicas *group, int rank, nw_state *list)
+/* Collects what rank `rank` has on rank 0; both call. */
+static nw_status collect(nw_replicas *group, int rank, nw_state *list)
 {
     NW_TRY(nw_replicas_leads(group) ? take_list(group, rank, list) : give_list(group, rank, list));
     for (int i = 0; i < list->count; i++)
@@ -185,7 +185,7 @@ static nw_status bring(nw_replicas *group, int rank, nw_state *list)
     return NW_OK;
 }
 
-static void free_brought(nw_state *list)
+static void free_collected(nw_state *list)
 {
     for (int i = 0; i < list->count; i++) free(list->at[i].data);
     nw_state_free(list);
@@ -200,11 +200,11 @@ static nw_status save_rank(saving *s, int rank)
         nw_state_owner owner = nw_rank_state(&group->ranks[index]);
         owner.list(owner.whose, &own);
         NW_TRY(own.status);
-        return s->w ? write_list(s, rank, &own) : bring(group, rank, &own);
+        return s->w ? write_list(s, rank, &own) : collect(group, rank, &own);
     }
-    NW_CLEANUP(free_brought) nw_state brought = {0};
+    NW_CLEANUP(free_collected) nw_state brought = {0};
     if (!s->w || group->dropped[rank]) return NW_OK;
-    NW_TRY(bring(group, rank, &brought));
+    NW_TRY(collect(group, rank, &brought));
     return write_list(s, rank, &brought);
 }
 
@@ -237,7 +237,7 @@ static nw_status save_state(nw_replicas *group, nw_checkpoint_writer *w)
 static void free_saving(saving *s)
 {
     nw_saved_list_free(&s->shared);
-    free_brought(&s->joined);
+    free_collected(&s->joined);
 }
 
 /* Rank 0's parameters and statistics, or those that are looked at. */

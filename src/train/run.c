@@ -141,8 +141,8 @@ static int64_t memory_of(const nw_replicas *group)
     bytes += (size_t)group->count * vector * (size_t)earlier;
     const nw_replica *one = nw_replicas_first(group);
     if (one->outer)
-        bytes += (size_t)group->count * (nw_local_bytes(&group->options.exchange, vector / sizeof(float)) +
-                                         one->outer_room.capacity);
+        bytes += (size_t)group->count *
+                 (nw_local_bytes(&group->options.exchange, vector / sizeof(float)) + one->outer_room.capacity);
     else if (nw_replicas_world(group) > 1)
         bytes += (size_t)group->count * vector;
     return (int64_t)bytes;
@@ -229,9 +229,9 @@ static void tell_end(run *r, nw_status status)
     end->virtual_seconds = nw_replicas_virtual_seconds(r->group);
     end->bytes_sent = (int64_t)nw_account_bytes(&r->sent);
     end->messages_sent = (int64_t)r->sent.messages;
-    nw_run_fill_travel(r, end);
+    nw_run_fill_compression(r, end);
     nw_run_fill_averagings(r, end);
-    if (r->options->observe.table && status == NW_OK) nw_run_print_travel(r, r->options->observe.table);
+    if (r->options->observe.table && status == NW_OK) nw_run_print_compression(r, r->options->observe.table);
     if (first(r)->history || !nw_replicas_lockstep(r->group)) {
         r->result->delays = nw_replicas_lockstep(r->group) ? *nw_history_delays(first(r)->history) : r->group->delays;
         end->delays = &r->result->delays;
@@ -255,11 +255,11 @@ static nw_status write_trace(run *r, bool alone)
 static nw_status tell_ledger(run *r, const nw_ledger *world)
 {
     const nw_run_options *o = r->options;
-    nw_ledger_codec codecs[NW_TRAVEL_CODECS];
+    nw_ledger_codec codecs[NW_STATS_CODECS];
     nw_ledger_run counts = {.steps = nw_replicas_updates(r->group),
                             .images = images_seen(r),
                             .codecs = codecs,
-                            .codec_count = nw_run_list_codecs(r, codecs, NW_TRAVEL_CODECS)};
+                            .codec_count = nw_run_list_codecs(r, codecs, NW_STATS_CODECS)};
     NW_AUTOFREE char *path = NULL;
     r->sent = nw_ledger_total(world, NW_SENT);
     NW_TRY(nw_ledger_check_links(world, r->group->dropped));
@@ -285,7 +285,7 @@ static nw_status finish_ledger_and_trace(run *r)
     nw_ledger *world;
     NW_TRY(hash_weights(r));
     NW_TRY(write_trace(r, false));
-    NW_TRY(nw_replicas_travel(r->group, &r->travel));
+    NW_TRY(nw_replicas_channel_stats(r->group, &r->stats));
     NW_TRY(nw_run_add_averagings(r));
     if (!r->group->ledger) return NW_OK;
     NW_TRY(nw_ledger_check(r->group->ledger));

@@ -376,7 +376,7 @@ static nw_status interrupted(run *r)
 static nw_status end_epoch(run *r, bool *complete)
 {
     bool last = reached_steps(r) || is_last_epoch(r);
-    if (last) NW_TRY(nw_replicas_unite(r->group));
+    if (last) NW_TRY(nw_replicas_merge_outer(r->group));
     NW_TRY(tell_epoch(r, position(r)->epoch + 1, is_evaluated(r, position(r)->epoch, last), complete));
     if (!*complete) return NW_OK;
     r->ended = last;

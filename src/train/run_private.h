@@ -37,7 +37,7 @@ typedef struct run {
     int64_t step_began;           /* when the batch under way did */
     int64_t images, first_images; /* of all replicas, and of the first, when they were last added up */
     int64_t waited_ns;            /* for messages, until the last step's record */
-    nw_travel travel;             /* what encoding cost, of all ranks */
+    nw_channel_stats stats;       /* what encoding cost, of all ranks */
     nw_account sent;              /* by all ranks, at the end */
     const char *note;             /* about the checkpoint that it continues; NULL: none */
     char *dump_dir;               /* of the driver, or NULL */
@@ -147,13 +147,13 @@ nw_status nw_run_load(run *r, nw_checkpoint *checkpoint);
  * before. */
 nw_status nw_run_roll_back(run *r, const char *why);
 
-/* ---- run_travel.c ---- */
+/* ---- run_compression.c ---- */
 
 /* The share that the codec of this epoch sends; NAN: it has none. */
 double nw_run_compression_ratio(const run *r);
-/* What compression cost and saved, once r->travel and r->sent are known; where there is any. */
-void nw_run_fill_travel(const run *r, nw_end_record *end);
-void nw_run_print_travel(const run *r, FILE *out);
+/* What compression cost and saved, once r->stats and r->sent are known; where there is any. */
+void nw_run_fill_compression(const run *r, nw_end_record *end);
+void nw_run_print_compression(const run *r, FILE *out);
 /* What each codec made of floats since this process began, for ledger.json; returns how many there are. */
 int nw_run_list_codecs(const run *r, nw_ledger_codec *list, int most);
 

@@ -62,6 +62,17 @@ differ "weights with equal shares" "$(weights unequal)" "$(weights acid)"
 run 2 "$NOWAIT" $train --dirichlet-alpha 1 --limit 203 --run-dir "$runs/alpha"
 err_has 'add --non-iid-data$'
 
+# Its workers average in pairs: a pasted line needs no other option, with one worker or several.
+run 0 "$NOWAIT" $train --defaults acid --n_epoch_if_1_worker 2 --graph_topology cycle --apply_acid --rate_com 1 --batch-size 8 \
+    --virtual 3 --cluster 10g --limit 48 --run-dir "$runs/pasted" --no-quiet
+err_has 'a step is 8 images$'
+equal "steps of all workers" "$(value pasted steps)" 12
+equal "images of all workers" "$(value pasted images)" 96
+equal "the exchange of --defaults acid" "$(value pasted exchange)" gossip
+is "$(value pasted exchanges) > 0" "its workers average"
+run 0 "$NOWAIT" help config --recipe acid/cifar10-resnet18
+out_has '^exchange: none '
+
 # APAM: batches of 40 are divided among three synchronous workers, so that 400 images are 10 updates.
 run 0 "$NOWAIT" $train --defaults apam --exchange server --virtual 4 --limit 400 --max-epoch 1 --run-dir "$runs/apam" \
     --no-quiet

@@ -99,6 +99,8 @@ head -n 1 "$work/err" | grep -q 'warning: --data_name, --alpha, --train_batch_si
     complain "the line was not recognised: $(cat "$work/err")"
 rm -rf data runs
 refused 2 "--alpha, --cuda: this looks like a line of the reference code 'apam'.* add --defaults apam" train --alpha 1e-4 --cuda False
+refused 2 "--graph-topology is for workers that average in pairs; add --exchange gossip, or --defaults acid" \
+    train --dataset_name CIFAR10 --n_epoch_if_1_worker 2 --graph_topology cycle
 train own --defaults global --network lenet5 --max-steps 1
 err_empty
 train hinted --network lenet5 --max-steps 1

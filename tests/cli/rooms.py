@@ -7,7 +7,8 @@
   - What the settings look like inside (config/settings.h) is seen by src/config alone: a command has a struct of its own.
   - No folder has more than 5,000 lines of code, no file more than 700 lines.
   - No ten lines of code in a row stand twice in src/.
-  - Files and functions that architecture, glossary and comments name exist.
+  - Files and functions that architecture, glossary and comments name exist; what "Where is ...?" tells to look for stands
+    in the files of its row.
 
 usage: rooms.py [SOURCE_DIR]
 """
@@ -123,6 +124,13 @@ for p, text in sources.items():
         for path in paths(comment):
             if path.split("/")[-1] not in files and not exists(path):
                 complain(name[p], f"names {path} in a comment, which does not exist")
+
+for question, place, hint in re.findall(r"^\| (.*?) \| (`.*?) \| (.*) \|$", architecture, re.M):
+    opened = [root / path for path in re.findall(r"`((?:src|include)/[\w/.]+)`", place + hint)]
+    text = "\n".join(p.read_text() for p in opened if p.exists()).lower()
+    for word in re.findall(r'`(\w+)`|"([^"]+)"|\b([A-Z]{4,})\b', hint):
+        if not re.search(r"\b" + re.escape("".join(word).lower()) + r"\b", text):
+            complain("docs/architecture.md", f"'{question}' tells to look for {''.join(word)}, which its files lack")
 
 for c in complaints:
     print(c)

@@ -121,7 +121,7 @@ static int run(const char *dir)
     world_ok(nw_recorder_open(recorder, dir, &h, NULL));
     status = run_rank(dir, me, recorder);
     int code = status == NW_OK ? 0 : status == NW_E_PEER ? 5 : 1;
-    if (status != NW_OK && nw_mpi_speaks()) fprintf(stderr, "gossip: %s\n", nw_error_message());
+    if (status != NW_OK && nw_mpi_prints()) fprintf(stderr, "gossip: %s\n", nw_error_message());
     world_ok(nw_recorder_close(recorder, status == NW_OK));
     nw_recorder_free(recorder);
     gossip_free(&members[me]);

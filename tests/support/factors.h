@@ -56,7 +56,7 @@ static inline void factors_start(const nw_codec *codec, const nw_block *b, int i
     for (size_t j = 0; j < factors_columns(b, item); j++) kept[j] = factors_first(j);
 }
 
-static inline void factors_give(nw_encoding *e, int item, int round, float *out)
+static inline void factors_contribute(nw_encoding *e, int item, int round, float *out)
 {
     static _Thread_local float m[FACTORS_MOST];
     const nw_block *b = e->block;
@@ -69,7 +69,7 @@ static inline void factors_give(nw_encoding *e, int item, int round, float *out)
         factors_times_transposed(m, rows, columns, e->kept[item] + columns, out);
 }
 
-static inline void factors_turn(nw_encoding *e, int item, int round, const float *mean, float *target)
+static inline void factors_use_mean(nw_encoding *e, int item, int round, const float *mean, float *target)
 {
     const nw_block *b = e->block;
     size_t rows = b->rows[item], columns = factors_columns(b, item);
@@ -87,8 +87,8 @@ static const nw_rounds factors_rounds = {.count = 2,
                                          .floats = factors_floats,
                                          .keeps = factors_keeps,
                                          .start = factors_start,
-                                         .give = factors_give,
-                                         .turn = factors_turn};
+                                         .contribute = factors_contribute,
+                                         .use_mean = factors_use_mean};
 static const nw_codec_ops factors_ops = {
     .name = "factors", .summary = "a product of two vectors", .id = 78, .rounds = &factors_rounds};
 static const nw_codec factors = {.ops = &factors_ops, .options = {.name = "factors"}};

@@ -79,7 +79,7 @@ static nw_status finish(nw_driver *d)
     return NW_OK;
 }
 
-static const nw_driver_ops apart = {.name = "apart", .say = say, .hear = hear, .finish = finish};
+static const nw_driver_ops apart = {.name = "apart", .send = say, .receive = hear, .finish = finish};
 static const nw_driver_ops together = {.name = "together"};
 
 /* ---- the same in both ---- */

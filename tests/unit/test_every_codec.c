@@ -102,9 +102,9 @@ static nw_status send_rounds(sender *s, int bucket, nw_moment when)
     for (int r = 0; r < count; r++) {
         size_t floats = nw_codec_round_floats(b, r);
         assert_true(floats <= sizeof rounds_of / sizeof rounds_of[0]);
-        NW_TRY(nw_channel_give(&s->channel, &s->actions, bucket, when, given, r, rounds_of));
+        NW_TRY(nw_channel_contribute(&s->channel, &s->actions, bucket, when, given, r, rounds_of));
         mix(s, rounds_of, floats * sizeof(float));
-        nw_channel_turn(&s->channel, &s->actions, bucket, when, given, r, rounds_of, r + 1 == count ? out : NULL);
+        nw_channel_use_mean(&s->channel, &s->actions, bucket, when, given, r, rounds_of, r + 1 == count ? out : NULL);
     }
     return NW_OK;
 }

@@ -17,7 +17,7 @@
 
 enum { ROWS = 60, FLOATS = ROWS * 100 };
 
-static nw_factor listed[] = {{"topk", "encode", 3},   {"topk", "decode", 0.25}, {"topk", "error", 5},
+static nw_factor listed[] = {{"topk", "encode", 3},     {"topk", "decode", 0.25},  {"topk", "error", 5},
                              {"powersgd", "encode", 2}, {"powersgd", "decode", 7}, {"none", "decode", 2}};
 static const nw_factors factors = {listed, sizeof listed / sizeof *listed};
 
@@ -69,10 +69,10 @@ static touched through_rounds(nw_channel *c, nw_actions *a)
     float *round = calloc(FLOATS, sizeof *round);
     for (int r = 0; r < rounds; r++) {
         size_t before = a->touched;
-        assert_int_equal(nw_channel_give(c, a, 0, (nw_moment){0}, values, r, round), NW_OK);
+        assert_int_equal(nw_channel_contribute(c, a, 0, (nw_moment){0}, values, r, round), NW_OK);
         t.encode += a->touched - before;
         before = a->touched;
-        nw_channel_turn(c, a, 0, (nw_moment){0}, values, r, round, r + 1 == rounds ? sum : NULL);
+        nw_channel_use_mean(c, a, 0, (nw_moment){0}, values, r, round, r + 1 == rounds ? sum : NULL);
         t.decode += a->touched - before;
     }
     free(round);

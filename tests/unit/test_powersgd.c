@@ -191,9 +191,9 @@ static nw_status team_step(team *x, float g[MEMBERS][CELLS], float *target, nw_p
                              .vector = g[r % MEMBERS],
                              .kept = &kept};
             if (r < MEMBERS)
-                NW_TRY(nw_codec_give(&e, round, given, pool));
+                NW_TRY(nw_codec_contribute(&e, round, given, pool));
             else
-                nw_codec_turn(&e, round, mean, round ? target : NULL, pool);
+                nw_codec_use_mean(&e, round, mean, round ? target : NULL, pool);
             for (size_t i = 0; i < count && r < MEMBERS; i++) mean[i] += given[i] / MEMBERS;
         }
     }

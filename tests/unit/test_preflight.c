@@ -211,7 +211,7 @@ TEST(promises_of_launchers)
 TEST(one_process_speaks)
 {
     nw_preflight_facts world = facts_of("OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=3", 4, open_mpi);
-    for (int rank = 0; rank < 4; rank++) assert_true(nw_preflight_speaks(&world, rank) == (rank == 0));
+    for (int rank = 0; rank < 4; rank++) assert_true(nw_preflight_prints(&world, rank) == (rank == 0));
     static const char *const first[] = {"SLURM_STEP_NUM_TASKS=4 SLURM_PROCID=0",
                                         "OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_RANK=0",
                                         "PMI_SIZE=4 PMI_RANK=0",
@@ -224,11 +224,11 @@ TEST(one_process_speaks)
                                          "MV2_COMM_WORLD_SIZE=4 MV2_COMM_WORLD_RANK=1", "PMIX_RANK=3"};
     for (size_t i = 0; i < sizeof first / sizeof first[0]; i++) { /* each believes to be rank 0 of 1 */
         nw_preflight_facts alone = facts_of(first[i], 1, mpich);
-        assert_true(nw_preflight_speaks(&alone, 0));
+        assert_true(nw_preflight_prints(&alone, 0));
     }
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         nw_preflight_facts alone = facts_of(others[i], 1, mpich);
-        assert_false(nw_preflight_speaks(&alone, 0));
+        assert_false(nw_preflight_prints(&alone, 0));
     }
 }
 

@@ -279,7 +279,7 @@ static void check_shared(const nw_codec *codec, int threads, bool remember)
             e.key.member = (uint32_t)m;
             e.memory = memory[m];
             e.vector = given[m];
-            nw_codec_give(&e, 0, round, pool);
+            nw_codec_contribute(&e, 0, round, pool);
             for (size_t i = 0; i < VECTOR; i++) kept[m][i] = remember ? kept[m][i] + given[m][i] : given[m][i];
             for (size_t i = 0; i < count; i++) {
                 assert_true(round[i] == kept[m][places[i]] * factors[i]);
@@ -293,7 +293,7 @@ static void check_shared(const nw_codec *codec, int threads, bool remember)
             e.memory = memory[m];
             e.vector = given[m];
             memset(out, 0xee, sizeof out);
-            nw_codec_turn(&e, 0, mean, out, pool);
+            nw_codec_use_mean(&e, 0, mean, out, pool);
             for (size_t i = 0; remember && i < count; i++) kept[m][places[i]] = 0;
             for (int t = 0; t < b.tile_count; t++) {
                 size_t first = b.tiles[t].first, bytes = b.tiles[t].count * sizeof(float);

@@ -169,7 +169,7 @@ TEST(test_at_the_end_all_are_equal)
         float mean = ((outer_of(&c, 0)[9] + outer_of(&c, 1)[9]) + outer_of(&c, 2)[9]) / 3;
         float *first = malloc(floats_of(&c) * sizeof *first);
         for (int again = 0; again < 2; again++) {
-            ok(nw_replicas_unite(c.group));
+            ok(nw_replicas_merge_outer(c.group));
             for (int r = 0; r < 3; r++) {
                 assert_true(same_floats(params_of(&c, r)->values, params_of(&c, 0)->values, floats_of(&c)));
                 assert_true(same_floats(outer_of(&c, r), params_of(&c, 0)->values, floats_of(&c)));

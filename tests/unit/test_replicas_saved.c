@@ -160,8 +160,8 @@ static nw_status save_with_other(group *c)
     nw_checkpoint_writer *w;
     nw_checkpoint_info info = {0};
     snprintf(info.model, sizeof info.model, "%s", nw_replicas_first(c->group)->options.net.model);
-    apart.say = say_nothing;
-    apart.hear = hear_other;
+    apart.send = say_nothing;
+    apart.receive = hear_other;
     apart.finish = finish_nothing;
     other.step = 0;
     d->ops = &apart;

@@ -424,7 +424,7 @@ static int looks;
 static void count_looks(nw_announce *a) { (void)a, looks++; }
 
 /* Messages move during a long update of any rule, and it makes the same of the parameters. */
-TEST(test_updates_stop_to_look_around)
+TEST(test_updates_stop_to_call_between)
 {
     nw_announce announce = {.between = count_looks};
     nw_dataset *d = make_dataset(11, 3, 32);
@@ -620,7 +620,7 @@ int main(void)
         cmocka_unit_test(test_health_names_the_first),
         cmocka_unit_test(test_a_replica_answers_for_its_own_gradient_only),
         cmocka_unit_test(test_copies_and_second_vectors),
-        cmocka_unit_test(test_updates_stop_to_look_around),
+        cmocka_unit_test(test_updates_stop_to_call_between),
         cmocka_unit_test(test_saved_with_dropout),
         cmocka_unit_test(test_saved_with_batch_norm),
         cmocka_unit_test(test_loading_refuses_what_does_not_fit),

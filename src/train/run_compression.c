@@ -1,5 +1,5 @@
 /*
- * run_travel.c - what compression cost and saved in a run: for summary.json, and as a table at its end with one
+ * run_compression.c - what compression cost and saved in a run: for summary.json, and as a table at its end with one
  * sentence on whether it paid. See run_private.h.
  *
  * A step costs time for encoding and decoding, and saves time because messages are shorter. The link speed at which
@@ -35,28 +35,28 @@ static int64_t dense_bytes(const run *r)
         return nw_replicas_updates(group) * 2 * (world - 1) * floats * (int64_t)sizeof(float);
     if (strcmp(group->options.exchange.name, "local") == 0)
         return (int64_t)nw_local_sends(&group->options.exchange, nw_replicas_updates(group), (size_t)floats);
-    return served && !r->options->resume ? r->travel.sent_floats * (int64_t)sizeof(float) : NW_UNKNOWN;
+    return served && !r->options->resume ? r->stats.sent_floats * (int64_t)sizeof(float) : NW_UNKNOWN;
 }
 
-void nw_run_fill_travel(const run *r, nw_end_record *end)
+void nw_run_fill_compression(const run *r, nw_end_record *end)
 {
     const nw_account *sent = &r->sent;
     end->payload_bytes =
         (int64_t)(sent->bytes[NW_OWNER_VALUES] + sent->bytes[NW_OWNER_INDICES] + sent->bytes[NW_OWNER_SCALES]);
     end->dense_bytes = dense_bytes(r);
     if (!nw_assign_compresses(&r->group->options.codecs)) return;
-    nw_travel_codec all = nw_travel_total(&r->travel, false);
+    nw_codec_stats all = nw_channel_stats_total(&r->stats, false);
     end->encode_seconds = (double)all.encode_ns * 1e-9;
     end->decode_seconds = (double)all.decode_ns * 1e-9;
     if (r->group->options.codecs.memory.name && strcmp(r->group->options.codecs.memory.name, "none") != 0)
-        end->memory_norm = sqrt(r->travel.memory_square);
+        end->memory_norm = sqrt(r->stats.memory_square);
 }
 
 int nw_run_list_codecs(const run *r, nw_ledger_codec *list, int most)
 {
     int count = 0;
-    for (int k = 0; k < nw_codec_kinds() && k < NW_TRAVEL_CODECS && count < most; k++) {
-        const nw_travel_codec *t = &r->travel.of[k];
+    for (int k = 0; k < nw_codec_kinds() && k < NW_STATS_CODECS && count < most; k++) {
+        const nw_codec_stats *t = &r->stats.of[k];
         if (t->payloads == 0) continue;
         list[count++] = (nw_ledger_codec){.codec = nw_codec_at(k)->name,
                                           .payloads = t->payloads,
@@ -73,12 +73,12 @@ int nw_run_list_codecs(const run *r, nw_ledger_codec *list, int most)
 }
 
 /* Of a rank's step, each codec. */
-static void print_methods(const nw_travel *travel, double steps, FILE *out)
+static void print_methods(const nw_channel_stats *stats, double steps, FILE *out)
 {
     fprintf(out, "  a rank's step   %12s %12s %10s %12s %12s\n", "encoding ms", "decoding ms", "payloads", "bytes",
             "of floats");
-    for (int k = 0; k < nw_codec_kinds() && k < NW_TRAVEL_CODECS; k++) {
-        const nw_travel_codec *t = &travel->of[k];
+    for (int k = 0; k < nw_codec_kinds() && k < NW_STATS_CODECS; k++) {
+        const nw_codec_stats *t = &stats->of[k];
         if (t->payloads == 0) continue;
         fprintf(out, "    %-13s %12.3f %12.3f %10.1f %12.0f %12.0f\n", nw_codec_at(k)->name,
                 (double)t->encode_ns / steps * 1e-6, (double)t->decode_ns / steps * 1e-6, (double)t->payloads / steps,
@@ -86,7 +86,7 @@ static void print_methods(const nw_travel *travel, double steps, FILE *out)
     }
 }
 
-static void print_positions(const nw_travel_codec *t, FILE *out)
+static void print_positions(const nw_codec_stats *t, FILE *out)
 {
     double k = (double)t->entries;
     if (t->entries == 0) return;
@@ -133,7 +133,7 @@ static void print_verdict(const run *r, double saved_bytes, double cost_seconds,
     fprintf(out, "  it pays on links below %.0f Mbit/s a rank\n", even * 8e-6);
 }
 
-void nw_run_print_travel(const run *r, FILE *out)
+void nw_run_print_compression(const run *r, FILE *out)
 {
     const nw_end_record *end = &r->result->end;
     const nw_assign_options *o = &r->group->options.codecs;
@@ -142,12 +142,12 @@ void nw_run_print_travel(const run *r, FILE *out)
     double payload = (double)end->payload_bytes, dense = end->dense_bytes == NW_UNKNOWN ? 0 : (double)end->dense_bytes;
     fprintf(out, "compression: %s, memory %s\n", r->options->record.method ? r->options->record.method : o->codec.name,
             o->memory.name ? o->memory.name : "none");
-    print_methods(&r->travel, steps * ranks, out);
+    print_methods(&r->stats, steps * ranks, out);
     if (ranks > 1)
         fprintf(out, "  payloads                 %10.3f MB in %llu messages; floats would have taken %.3f MB\n",
                 payload * 1e-6, (unsigned long long)r->sent.messages, dense * 1e-6);
     if (payload > 0 && dense > 0) fprintf(out, "  shorter by a factor of   %10.1f\n", dense / payload);
-    nw_travel_codec coded = nw_travel_total(&r->travel, true);
+    nw_codec_stats coded = nw_channel_stats_total(&r->stats, true);
     print_positions(&coded, out);
     if (ranks > 1 && dense > 0)
         print_verdict(r, (dense - payload) / steps / ranks, (end->encode_seconds + end->decode_seconds) / steps / ranks,

@@ -1,5 +1,5 @@
-/* travel.c - see travel.h. */
-#include "channel/travel.h"
+/* stats.c - see stats.h. */
+#include "channel/stats.h"
 
 #include "codec/packed.h"
 
@@ -9,17 +9,20 @@
 /* log2 of n choose k */
 static double choose_bits(double n, double k) { return (lgamma(n + 1) - lgamma(k + 1) - lgamma(n - k + 1)) / log(2.0); }
 
-int nw_travel_index(const nw_codec *codec)
+int nw_channel_stats_index(const nw_codec *codec)
 {
-    int most = nw_codec_kinds() < NW_TRAVEL_CODECS ? nw_codec_kinds() : NW_TRAVEL_CODECS;
+    int most = nw_codec_kinds() < NW_STATS_CODECS ? nw_codec_kinds() : NW_STATS_CODECS;
     for (int i = 0; i < most; i++)
         if (strcmp(nw_codec_at(i)->name, codec->ops->name) == 0) return i;
-    return NW_TRAVEL_CODECS - 1; /* of tests */
+    return NW_STATS_CODECS - 1; /* of tests */
 }
 
-static nw_travel_codec *counts(nw_travel *t, const nw_codec *codec) { return &t->of[nw_travel_index(codec)]; }
+static nw_codec_stats *stats_of(nw_channel_stats *t, const nw_codec *codec)
+{
+    return &t->of[nw_channel_stats_index(codec)];
+}
 
-static void add_entries(nw_travel_codec *t, const nw_codec *codec, const uint8_t *payload)
+static void add_entries(nw_codec_stats *t, const nw_codec *codec, const uint8_t *payload)
 {
     nw_packed h = nw_packed_read(payload);
     nw_values values = codec->options.values;
@@ -30,10 +33,11 @@ static void add_entries(nw_travel_codec *t, const nw_codec *codec, const uint8_t
     t->bound_bits += choose_bits((double)h.coordinates, (double)h.entries);
 }
 
-void nw_travel_add(nw_travel *travel, const nw_codec *codec, size_t floats, const uint8_t *payload, nw_encoded encoded)
+void nw_channel_stats_add(nw_channel_stats *stats, const nw_codec *codec, size_t floats, const uint8_t *payload,
+                          nw_encoded encoded)
 {
-    if (!travel) return;
-    nw_travel_codec *t = counts(travel, codec);
+    if (!stats) return;
+    nw_codec_stats *t = stats_of(stats, codec);
     bool sparse = codec->ops->id == NW_CODEC_PACKED && codec->ops->family == NW_FAMILY_SPARSE;
     t->payloads++;
     t->floats += (int64_t)floats;
@@ -43,23 +47,23 @@ void nw_travel_add(nw_travel *travel, const nw_codec *codec, size_t floats, cons
     if (sparse && encoded.bytes >= NW_PACKED_HEADER) add_entries(t, codec, payload);
 }
 
-void nw_travel_add_round(nw_travel *travel, const nw_codec *codec, size_t floats, size_t bytes)
+void nw_channel_stats_add_round(nw_channel_stats *stats, const nw_codec *codec, size_t floats, size_t bytes)
 {
-    if (!travel) return;
-    nw_travel_codec *t = counts(travel, codec);
+    if (!stats) return;
+    nw_codec_stats *t = stats_of(stats, codec);
     t->payloads++;
     t->floats += (int64_t)floats;
     t->bytes += (int64_t)bytes;
 }
 
-void nw_travel_add_time(nw_travel *travel, const nw_codec *codec, nw_travel_time what, int64_t ns)
+void nw_channel_stats_add_time(nw_channel_stats *stats, const nw_codec *codec, nw_channel_stats_time what, int64_t ns)
 {
-    if (!travel) return;
-    nw_travel_codec *t = counts(travel, codec);
-    *(what == NW_TRAVEL_ENCODES ? &t->encode_ns : &t->decode_ns) += ns;
+    if (!stats) return;
+    nw_codec_stats *t = stats_of(stats, codec);
+    *(what == NW_STATS_ENCODING ? &t->encode_ns : &t->decode_ns) += ns;
 }
 
-void nw_travel_merge(nw_travel_codec *to, const nw_travel_codec *from)
+void nw_channel_stats_merge(nw_codec_stats *to, const nw_codec_stats *from)
 {
     to->encode_ns += from->encode_ns;
     to->decode_ns += from->decode_ns;
@@ -74,16 +78,16 @@ void nw_travel_merge(nw_travel_codec *to, const nw_travel_codec *from)
     to->bound_bits += from->bound_bits;
 }
 
-void nw_travel_read_memory(nw_travel *t)
+void nw_channel_stats_read_memory(nw_channel_stats *t)
 {
     t->memory_square = 0;
     for (size_t i = 0; t->memory && i < t->memory->floats; i++)
         t->memory_square += (double)t->memory->v[i] * (double)t->memory->v[i];
 }
 
-nw_travel_codec nw_travel_total(const nw_travel *travel, bool compressed)
+nw_codec_stats nw_channel_stats_total(const nw_channel_stats *stats, bool compressed)
 {
-    nw_travel_codec all = {0};
-    for (int i = compressed; i < NW_TRAVEL_CODECS; i++) nw_travel_merge(&all, &travel->of[i]);
+    nw_codec_stats all = {0};
+    for (int i = compressed; i < NW_STATS_CODECS; i++) nw_channel_stats_merge(&all, &stats->of[i]);
     return all;
 }
