@@ -11,8 +11,10 @@
 #define NW_CHANNEL_TRAVEL_H
 
 #include "codec/memory.h"
+#include "net/state.h"
 
-enum { NW_TRAVEL_CODECS = 16 }; /* at least as many as there are codecs */
+enum { NW_TRAVEL_CODECS = 16 };                 /* at least as many as there are codecs */
+#define NW_TRAVEL_UNKNOWN (-(INT64_C(1) << 52)) /* a count of floats that stays negative whatever is added */
 
 typedef struct nw_travel_codec {
     int64_t encode_ns, decode_ns;
@@ -27,7 +29,7 @@ typedef struct nw_travel_codec {
 
 typedef struct nw_travel {
     nw_travel_codec of[NW_TRAVEL_CODECS]; /* in the registry's order; [0] is none */
-    int64_t sent_floats;  /* of a server: floats in all messages, dense ones too, once for each receiver */
+    int64_t sent_floats;  /* of a server: floats in all messages, dense ones too, once a receiver; negative: unknown */
     double memory_square; /* squared norm of the error memory; filled by nw_travel_read_memory */
     const nw_memory *memory;
 } nw_travel;
@@ -41,6 +43,9 @@ void nw_travel_add_round(nw_travel *travel, const nw_codec *codec, size_t floats
 typedef enum nw_travel_time { NW_TRAVEL_ENCODES, NW_TRAVEL_DECODES } nw_travel_time;
 void nw_travel_add_time(nw_travel *travel, const nw_codec *codec, nw_travel_time what, int64_t ns);
 
+/* Lists the counts of these codecs for checkpoints, so that they go on over all processes of a run. A checkpoint without
+ * them can be read, too. */
+void nw_travel_state(nw_travel *travel, nw_codec *const *codecs, int count, nw_state *state);
 /* Adds another rank's counts. */
 void nw_travel_merge(nw_travel_codec *to, const nw_travel_codec *from);
 /* Fills memory_square. */
