@@ -318,7 +318,8 @@ static nw_status add_contestant(bench *b, const nw_codec_options *o, const char 
     NW_TRY(nw_codec_create(&c->codec, o));
     NW_TRY(nw_block_make(&c->block, c->codec, &(nw_extent){0, FLOATS, 0, ROWS}, 1, (size_t[]){0, FLOATS}, 1, 0));
     NW_TRY(nw_scratch_make(&c->scratch, (const nw_block *const[]){&c->block}, 1, MOST_THREADS));
-    c->remembers = !c->codec->exact && c->codec->ops->delta(c->codec, FLOATS) > 0;
+    c->remembers =
+        !c->codec->exact && nw_memory_check(c->codec, &(nw_memory_options){.name = "error"}, FLOATS) == NW_OK;
     const nw_rounds *r = c->codec->ops->rounds;
     if (!r) return NW_OK;
     NW_NEW(c->kept, 1, "what %s keeps", label);

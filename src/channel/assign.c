@@ -120,8 +120,9 @@ void nw_assign_name(const nw_codec *codec, char *text, size_t size)
         snprintf(text, size, "%s", o->name);
 }
 
-void nw_assign_print(const nw_assignment *a, const nw_segments *s, const char *before, FILE *out)
+void nw_assign_print(const nw_assignment *a, nw_scope scope, const nw_segments *s, const char *before, FILE *out)
 {
+    static const char *const chosen_of[] = {"", "of its bucket", "of the model"}; /* by scope */
     fprintf(out, "%s%-40s %12s  %-24s %s\n", before, "tensor", "floats", "codec", "entries");
     for (int i = 0; i < s->count; i++) {
         const nw_codec *codec = a->of[i];
@@ -129,7 +130,9 @@ void nw_assign_print(const nw_assignment *a, const nw_segments *s, const char *b
         nw_assign_name(codec, name, sizeof name);
         uint64_t sent = nw_mode_entries(codec, s->at[i].count);
         bool thresholds = strncmp(name, "threshold", 9) == 0 || strncmp(name, "adaptive", 8) == 0;
-        if (sent < s->at[i].count)
+        if (sent < s->at[i].count && scope != NW_SCOPE_LAYER)
+            snprintf(entries, sizeof entries, "%s", chosen_of[scope]);
+        else if (sent < s->at[i].count)
             snprintf(entries, sizeof entries, "%s%llu", thresholds ? "about " : "", (unsigned long long)sent);
         fprintf(out, "%s%-40s %12zu  %-24s %s\n", before, s->at[i].name, s->at[i].count, codec->exact ? "dense" : name,
                 entries);

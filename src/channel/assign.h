@@ -48,7 +48,9 @@ void nw_assign_fill(const nw_assignment *assignment, const nw_assign_options *op
 bool nw_assign_compresses(const nw_assign_options *options);
 /* A codec with its main option, for people: "topk 0.01", "qsgd 255 levels", "none". */
 void nw_assign_name(const nw_codec *codec, char *text, size_t size);
-/* Prints a table of all tensors with their codecs; each line begins with `before`. */
-void nw_assign_print(const nw_assignment *assignment, const nw_segments *segments, const char *before, FILE *out);
+/* Prints a table of all tensors with their codecs and how many entries each sends; where these are chosen among more than
+ * one tensor, it says so instead. Each line begins with `before`. */
+void nw_assign_print(const nw_assignment *assignment, nw_scope scope, const nw_segments *segments, const char *before,
+                     FILE *out);
 
 #endif

@@ -88,9 +88,9 @@ static nw_status name_tensor(const nw_channel *c, const nw_encoding *e, nw_statu
     int i = 0;
     while (i + 1 < s->count && s->at[i + 1].offset <= e->broken->first) i++;
     return NW_FAIL(NW_E_NUMERIC,
-                   "the gradient of member %d for %s in step %" PRIu64
+                   "what rank %d sends of %s in step %" PRIu64
                    " is not finite, and codec %s cannot send it; lower --lr, or set --clip-norm",
-                   c->o.member, s->at[i].name, e->key.step, e->codec->ops->name);
+                   c->o.rank, s->at[i].name, e->key.step + 1, e->codec->ops->name);
 }
 
 nw_status nw_channel_encode(nw_channel *c, nw_actions *actions, int bucket, nw_moment when, const float *vector,
@@ -219,6 +219,17 @@ static nw_decoding decoding(nw_channel *c, const nw_message *m, int from, const 
                          .scratch = &c->scratch};
 }
 
+/* If a message cannot be decoded, fails with a sentence that names its sender, its tensors and its step. */
+static nw_status name_message(const nw_channel *c, const nw_header *h, nw_status status)
+{
+    char why[512], tensors[160];
+    if (status != NW_E_MESSAGE) return status;
+    snprintf(why, sizeof why, "%s", nw_error_message());
+    nw_layout_name(c->o.layout, c->o.layout->segments, (int)h->bucket, tensors, sizeof tensors);
+    return NW_FAIL(NW_E_MESSAGE, "what rank %u sent of %s in step %" PRIu64 " cannot be decoded: %s", h->from, tensors,
+                   h->step + 1, why);
+}
+
 nw_status nw_channel_decode(nw_channel *c, nw_actions *actions, const nw_message *m, int from, float *out,
                             nw_where where, bool add)
 {
@@ -235,7 +246,7 @@ nw_status nw_channel_decode(nw_channel *c, nw_actions *actions, const nw_message
     int64_t began_ns = nw_now_ns();
     nw_status status = nw_codec_decode(&d, out, where, add, c->o.pool);
     nw_channel_stats_add_time(c->o.stats, d.codec, NW_STATS_DECODING, nw_now_ns() - began_ns);
-    return status;
+    return name_message(c, h, status);
 }
 
 nw_status nw_channel_decode_own(nw_channel *c, nw_actions *actions, const nw_message *m, float *out, bool add)

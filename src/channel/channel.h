@@ -33,7 +33,7 @@ typedef struct nw_channel_options {
     bool restarts;    /* in a world of another size its memory starts at zero */
     bool mean;        /* receivers take the mean over members of what it sends, not the sum */
     int number;       /* in message headers: NW_CHANNEL_EXCHANGE or above */
-    int member;       /* the sender */
+    int member, rank; /* the sender; its rank, for messages to the user */
     int only;         /* the only cut that it sends; -1: it sends all */
     nw_channel_stats *stats; /* counts the cost of encoding; may be NULL */
     nw_pool *pool;           /* must outlive the channel; NULL: the calling thread does all the work */

@@ -227,6 +227,11 @@ static nw_status check_message(const nw_reduce *r, const nw_header *h)
                "rank %u sent a message of kind %u, which %s does not know; give all ranks the same --exchange", h->from,
                h->kind, r->o.machine->ops->name);
     NW_TRY(nw_channel_check(&r->up, h));
+    const nw_codec *codec = bucket_at(r, (int)h->bucket)->block.codec;
+    NW_FAIL_IF(h->codec != codec->ops->id && !codec->ops->rounds, NW_E_MESSAGE,
+               "rank %u sent bucket %u of step %" PRIu64
+               " uncompressed, but this rank compresses it with %s; give all ranks the same options",
+               h->from, h->bucket, h->step + 1, codec->ops->name);
     NW_FAIL_IF(bucket_at(r, (int)h->bucket)->summed, NW_E_MESSAGE,
                "rank %u sent bucket %u encoded, but its codec %s exchanges floats in rounds", h->from, h->bucket,
                bucket_at(r, (int)h->bucket)->block.codec->ops->name);
@@ -380,6 +385,7 @@ static nw_status make_reduce(nw_reduce *r)
                             .mean = true,
                             .number = r->o.channel,
                             .member = r->me,
+                            .rank = r->o.machine->group.ranks[r->me],
                             .only = -1,
                             .stats = r->o.stats,
                             .pool = r->o.pool};

@@ -4,6 +4,8 @@
 #include "codec/packed.h"
 
 #include <math.h>
+#include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 /* log2 of n choose k */
@@ -61,6 +63,31 @@ void nw_channel_stats_add_time(nw_channel_stats *stats, const nw_codec *codec, n
     if (!stats) return;
     nw_codec_stats *t = stats_of(stats, codec);
     *(what == NW_STATS_ENCODING ? &t->encode_ns : &t->decode_ns) += ns;
+}
+
+_Static_assert(offsetof(nw_codec_stats, bound_bits) % sizeof(int64_t) == 0, "whole numbers come first, without gaps");
+
+static void list_optional(nw_state *s, const char *name, nw_state_type type, int64_t count, void *data)
+{
+    int before = s->count;
+    nw_state_tensor(s, name, NW_STATE_DELIVERED, type, count > 1, &count, data);
+    if (s->count > before) s->at[before].optional = true;
+}
+
+void nw_channel_stats_state(nw_channel_stats *t, nw_codec *const *codecs, int count, nw_state *s)
+{
+    bool listed[NW_STATS_CODECS] = {false};
+    list_optional(s, "codec_stats.sent_floats", NW_STATE_I64, 1, &t->sent_floats);
+    for (int i = 0; i < count; i++) {
+        int k = nw_channel_stats_index(codecs[i]);
+        char name[NW_STATE_NAME];
+        if (listed[k]) continue;
+        listed[k] = true;
+        snprintf(name, sizeof name, "codec_stats.%.40s", codecs[i]->ops->name);
+        list_optional(s, name, NW_STATE_I64, offsetof(nw_codec_stats, bound_bits) / sizeof(int64_t), &t->of[k]);
+        snprintf(name, sizeof name, "codec_stats.%.40s.bound_bits", codecs[i]->ops->name);
+        list_optional(s, name, NW_STATE_F64, 1, &t->of[k].bound_bits);
+    }
 }
 
 void nw_channel_stats_merge(nw_codec_stats *to, const nw_codec_stats *from)

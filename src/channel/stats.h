@@ -11,8 +11,10 @@
 #define NW_CHANNEL_STATS_H
 
 #include "codec/memory.h"
+#include "net/state.h"
 
-enum { NW_STATS_CODECS = 16 }; /* at least as many as there are codecs */
+enum { NW_STATS_CODECS = 16 };                 /* at least as many as there are codecs */
+#define NW_STATS_UNKNOWN (-(INT64_C(1) << 52)) /* a count of floats that stays negative whatever is added */
 
 typedef struct nw_codec_stats {
     int64_t encode_ns, decode_ns;
@@ -27,7 +29,7 @@ typedef struct nw_codec_stats {
 
 typedef struct nw_channel_stats {
     nw_codec_stats of[NW_STATS_CODECS]; /* in the registry's order; [0] is none */
-    int64_t sent_floats;  /* of a server: floats in all messages, dense ones too, once for each receiver */
+    int64_t sent_floats;  /* of a server: floats in all messages, dense ones too, once a receiver; negative: unknown */
     double memory_square; /* squared norm of the error memory; filled by nw_channel_stats_read_memory */
     const nw_memory *memory;
 } nw_channel_stats;
@@ -42,6 +44,9 @@ void nw_channel_stats_add_round(nw_channel_stats *stats, const nw_codec *codec, 
 typedef enum nw_channel_stats_time { NW_STATS_ENCODING, NW_STATS_DECODING } nw_channel_stats_time;
 void nw_channel_stats_add_time(nw_channel_stats *stats, const nw_codec *codec, nw_channel_stats_time what, int64_t ns);
 
+/* Lists the counts of these codecs for checkpoints, so that they go on over all processes of a run. A checkpoint without
+ * them can be read, too. */
+void nw_channel_stats_state(nw_channel_stats *stats, nw_codec *const *codecs, int count, nw_state *state);
 /* Adds another rank's counts. */
 void nw_channel_stats_merge(nw_codec_stats *to, const nw_codec_stats *from);
 /* Fills memory_square. */

@@ -52,12 +52,14 @@ nw_codec_options nw_codec_options_default(const char *name)
     };
 }
 
+bool nw_codec_warms_up(const nw_codec *codec) { return strcmp(codec->ops->name, "topk") == 0; }
+
 double nw_codec_ratio(const nw_codec *codec, int64_t clock)
 {
     const nw_codec_options *o = &codec->options;
     const nw_warm_up *w = &o->warm_up;
     int64_t epoch = w->batches > 0 ? clock / w->batches : w->epochs;
-    if (epoch >= w->epochs) return o->ratio;
+    if (epoch >= w->epochs || !nw_codec_warms_up(codec)) return o->ratio;
     if (epoch < w->listed) return w->list[epoch];
     double factor = w->factor > 0 ? w->factor : pow(o->ratio, 1.0 / (w->epochs + 1));
     double ratio = pow(factor, (double)(epoch + 1));

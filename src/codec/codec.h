@@ -227,6 +227,8 @@ const nw_codec_ops *nw_codec_at(int index); /* for help */
 /* The codec `none`, which sends floats unchanged. */
 extern const nw_codec nw_codec_plain;
 
+/* Whether a warm-up changes its ratio: that of top-k only. Random-k chooses its positions for one ratio. */
+bool nw_codec_warms_up(const nw_codec *codec);
 /* The ratio for the gradient of batch number `clock`: the codec's own, or that of its warm-up. It is constant during an
  * epoch. */
 double nw_codec_ratio(const nw_codec *codec, int64_t clock);

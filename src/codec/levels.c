@@ -42,7 +42,7 @@ static nw_status init_qsgd(nw_codec *codec)
     NW_FAIL_IF(o->levels < 1 || o->levels > LEVELS_MOST, NW_E_ARGUMENT, "codec qsgd has 1 to %d levels, not %d",
                LEVELS_MOST, o->levels);
     NW_FAIL_IF(o->bucket != 0 && (o->bucket < BUCKET_LEAST || o->bucket > NW_TILE_FLOATS), NW_E_ARGUMENT,
-               "buckets of codec qsgd have %d to %d elements, or 0 for a whole item, not %d", BUCKET_LEAST,
+               "--bucket is %d to %d elements that share a norm, or 0 for all of a tensor, not %d", BUCKET_LEAST,
                NW_TILE_FLOATS, o->bucket);
     if (o->bucket) codec->ops = &by_buckets;
     q->levels = o->levels;

@@ -42,6 +42,7 @@ static void sent_ef21(nw_memory *m, const nw_tile *tile, const nw_seen *d)
         nw_codec_kernels_best()->add(h, d->values, 1, tile->count);
     else
         for (int i = 0; i < d->entries; i++) h[d->at[i]] += d->values[i];
+    nw_memory_sent_error(m, tile, d); /* what is left is how far the estimate is from the gradient */
 }
 
 static void reduced_ef21(nw_memory *m, const nw_tile *tile, float *mean, bool dense)
@@ -97,16 +98,23 @@ static bool is_bounded(const nw_codec *codec)
     return strcmp(codec->ops->name, "thresholdv") == 0 || strcmp(codec->ops->name, "powersgd") == 0;
 }
 
+/* What else makes a codec contractive. */
+static const char *other_remedy(const nw_codec *codec)
+{
+    if (strcmp(codec->ops->name, "qsgd") == 0) return ", or scales of fewer elements with --bucket 512 --qstates 127";
+    return codec->options.scaled ? ", or leave --scaled out" : "";
+}
+
 nw_status nw_memory_check(const nw_codec *codec, const nw_memory_options *o, size_t n)
 {
     const nw_memory_ops *ops = &nothing;
     const char *name = codec->ops->name;
     if (o->name) NW_TRY(nw_memory_find(o->name, &ops));
     if (!ops->begin || codec->exact) return NW_OK;
-    NW_FAIL_IF(
-        ops == &nw_memory_dgc && strcmp(name, "topk") != 0, NW_E_ARGUMENT,
-        "memory dgc masks the momentum of the selected entries, so it needs codec topk, not %s; choose --memory error",
-        name);
+    NW_FAIL_IF(ops == &nw_memory_dgc && strcmp(name, "topk") != 0, NW_E_ARGUMENT,
+               "memory dgc resets the momentum of entries that were sent, and %s sends all; leave such tensors "
+               "uncompressed (--codec-for 'PATTERN=none'), or choose --method topk --memory error",
+               name);
     bool averages = ops == &nw_memory_dgc || ops == &nw_memory_momentum;
     NW_FAIL_IF(averages && !(o->momentum >= 0 && o->momentum < 1), NW_E_ARGUMENT,
                "the momentum of memory %s is %g; it must lie in [0, 1)", ops->name, o->momentum);
@@ -121,8 +129,8 @@ nw_status nw_memory_check(const nw_codec *codec, const nw_memory_options *o, siz
     NW_FAIL_IF(
         !(delta > 0), NW_E_ARGUMENT,
         "with codec %s memory %s could grow without bound: for tensors of %zu floats the codec's contraction factor is "
-        "%g, and it must be above 0; choose --memory none",
-        name, ops->name, n, delta);
+        "%g, and it must be above 0; choose --memory none%s",
+        name, ops->name, n, delta, other_remedy(codec));
     return NW_OK;
 }
 
@@ -134,6 +142,13 @@ static nw_status make_vectors(nw_memory *m)
     for (int i = 0; i < m->ops->vectors; i++)
         NW_NEW(*vectors[i], m->floats + 1, "an error memory of %zu floats", m->floats);
     return NW_OK;
+}
+
+size_t nw_memory_bytes(const nw_memory_options *o, size_t floats)
+{
+    for (int i = 0; i < MEMORIES && o->name; i++)
+        if (strcmp(memories[i]->name, o->name) == 0) return (size_t)memories[i]->vectors * floats * sizeof(float);
+    return 0;
 }
 
 nw_status nw_memory_create(nw_memory **memory, const nw_memory_options *options, size_t floats)

@@ -9,7 +9,7 @@
  *   name    state     begin                     sent                     reduced
  *   none    -         v is g
  *   error   v         v += c g                  v -= d                                             error feedback
- *   ef21    v, h, H   v = c g - h               h += d                   H += G; G := H            EF21
+ *   ef21    v, h, H   v = c g - h               h += d; v -= d           H += G; G := H            EF21
  *   dgc     v, u      u = m u + c g; v += u     v -= d, and u = 0 where  dense items: u = m u + G; momentum correction
  *                                               an entry was sent        G := u
  *   momentum  v, m    v += b m + (1 - b) c g    v -= d                   m = G                     1-bit Adam
@@ -31,7 +31,8 @@
  *
  * In an uncompressed epoch of the warm-up (channel/warm_up.h) v is sent whole, with the codec none: error feedback then
  * sends all that it kept, once; EF21's h becomes g; and DGC's u is not masked, so that each member's momentum goes on:
- * the mean of u_i = m u_i + g_i is m u + G, ordinary momentum.
+ * the mean of u_i = m u_i + g_i is m u + G, ordinary momentum. A server's workers send everything with their codec in such
+ * an epoch; it is not masked either.
  *
  * If a message turns out to have been refused, its content is put back: error and dgc: v += d (masked momentum stays
  * 0); ef21: h -= d.
@@ -74,6 +75,7 @@ struct nw_memory {
     float *u;    /* dgc: momentum; ef21: h; momentum: m */
     float *mean; /* ef21: H */
     bool early;  /* momentum: still in the first `freeze` batches; set by the exchange, which counts batches */
+    bool whole;  /* dgc: all that v has is being sent, at a ratio of 1 */
 };
 
 /* For the name "none" or NULL *memory becomes NULL. NW_E_UNKNOWN: no memory has that name. */
@@ -86,6 +88,9 @@ nw_status nw_memory_find(const char *name, const nw_memory_ops **ops);
 
 /* `sent` of all memories with error feedback: v -= d. */
 void nw_memory_sent_error(nw_memory *memory, const nw_tile *tile, const nw_seen *d);
+
+/* What it allocates for so many floats; 0: nothing, or there is no such memory. */
+size_t nw_memory_bytes(const nw_memory_options *options, size_t floats);
 
 /* Refuses combinations in which the memory would grow without bound, for items of n floats. NW_E_ARGUMENT says why. */
 nw_status nw_memory_check(const nw_codec *codec, const nw_memory_options *options, size_t n);

@@ -6,7 +6,7 @@
  *   reduced   dense items: u = m u + G, G := u;   Nesterov  u = m (u + G), G := u + G
  *
  * One vector u serves both kinds, because an item is either dense or compressed. Where a message has all elements of an
- * item (uncompressed epochs), nothing is masked: otherwise there would be no momentum at all.
+ * item (uncompressed epochs, and a ratio of 1), nothing is masked: otherwise there would be no momentum at all.
  */
 #include "codec/kernels.h"
 #include "codec/memory.h"
@@ -29,7 +29,7 @@ static void sent_dgc(nw_memory *m, const nw_tile *tile, const nw_seen *d)
     if (d->entries < 0) nw_codec_kernels_best()->subtract(v, d->values, tile->count);
     for (int i = 0; i < d->entries; i++) {
         v[d->at[i]] -= d->values[i];
-        if (m->o.masking) u[d->at[i]] = 0;
+        if (m->o.masking && !m->whole) u[d->at[i]] = 0;
     }
 }
 

@@ -103,6 +103,7 @@ nw_status nw_codec_begin(nw_encoding *e, nw_pool *pool)
 {
     const nw_block *b = e->block;
     const nw_codec_ops *ops = e->codec->ops;
+    if (e->memory) e->memory->whole = e->ratio >= 1;
     if (ops->aim) run_on_pool(pool, b->item_count, aim_at_item, e);
     if (ops->look) {
         run_on_pool(pool, b->tile_count, look_at_tile, e);

@@ -26,7 +26,8 @@ static nw_status take_sparsification(nw_settings *s)
 {
     char ratio[32];
     if (!s->run.codec.sparsification) return NW_OK;
-    bool same = is(s->run.codec.method, "randomk") && is(s->run.codec.memory, "error") && s->run.codec.ratio == s->run.codec.randk;
+    bool same = is(s->run.codec.method, "randomk") && is(s->run.codec.memory, "error") &&
+                s->run.codec.ratio == s->run.codec.randk;
     NW_FAIL_IF(!is_usual(s, "method") && !same, NW_E_ARGUMENT,
                "--sparsification is random-k with error feedback, and --method %s is something else; leave one out",
                s->run.codec.method);
@@ -94,6 +95,39 @@ static nw_status note_selection(nw_settings *s)
                                 list, count == 1 ? "says" : "say");
 }
 
+/* Which methods each option is for; codecs of --codec-for may use any. */
+static nw_status note_unused(nw_settings *s)
+{
+    static const struct {
+        const char *option, *methods;
+    } uses[] = {{"ratio", "|topk|randomk|dgc|"},
+                {"threshold", "|thresholdv|"},
+                {"qstates", "|qsgd|"},
+                {"bucket", "|qsgd|"},
+                {"norm", "|qsgd|"},
+                {"powersgd-rank", "|powersgd|"},
+                {"randomk-seed", "|randomk|"},
+                {"scaled", "|randomk|"},
+                {"selection", "|topk|dgc|"},
+                {"values", "|topk|dgc|thresholdv|adaptivethreshold|"}};
+    const char *method = s->run.codec.method;
+    char list[256] = "", word[32];
+    int count = 0;
+    bool served = is(s->run.world.exchange, "server");
+    bool chosen = is(method, "randomk") && (served || is(s->run.codec.randomk_seed, "private"));
+    snprintf(word, sizeof word, "|%s|", method);
+    for (size_t i = 0; i < sizeof uses / sizeof uses[0] && s->run.codec.codec_for.count == 0; i++) {
+        size_t used = strlen(list);
+        bool values = is(uses[i].option, "values") && chosen;
+        if (is(method, "none") || values || strstr(uses[i].methods, word) || is_usual(s, uses[i].option)) continue;
+        snprintf(list + used, sizeof list - used, "%s--%s", count++ ? ", " : "", uses[i].option);
+    }
+    if (count == 0) return NW_OK;
+    return nw_settings_add_note(
+        s, "%s %s no effect with --method %s%s", list, count == 1 ? "has" : "have", method,
+        is(method, "randomk") && strstr(list, "--values") ? ", whose shared entries are averaged as f32" : "");
+}
+
 nw_status nw_settings_finish_codec(nw_settings *s)
 {
     NW_TRY(take_sparsification(s));
@@ -101,5 +135,6 @@ nw_status nw_settings_finish_codec(nw_settings *s)
     if (s->command & NW_COMMAND_BENCH_EXCHANGE) return NW_OK;
     NW_TRY(take_dgc(s));
     NW_TRY(take_exchange(s));
+    NW_TRY(note_unused(s));
     return note_selection(s);
 }

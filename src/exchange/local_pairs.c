@@ -178,6 +178,7 @@ nw_status nw_local_make_pairs(local *l, const nw_exchange_options *o)
                             .name = "memory",
                             .number = CHANNEL,
                             .member = o->group.me,
+                            .rank = o->group.ranks[o->group.me],
                             .only = -1,
                             .stats = o->stats,
                             .pool = o->pool};

@@ -491,6 +491,7 @@ static nw_status make_channels(server *s)
                             .name = "memory",
                             .number = CHANNEL,
                             .member = s->base.group.me,
+                            .rank = s->base.group.ranks[s->base.group.me],
                             .only = -1,
                             .stats = s->o.stats,
                             .pool = s->o.pool};

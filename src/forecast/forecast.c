@@ -55,7 +55,8 @@ int nw_forecast_best_for(const nw_forecast_profile *p, const nw_forecast_options
     size_t floats = p->segments->at[tensor].count;
     double dense = cost_of(&p->tensors[0][tensor], p->codecs[0], floats, o->link), least = dense;
     int best = 0;
-    for (int c = 1; c < nw_forecast_codec_count(); c++) {
+    bool vector = p->segments->at[tensor].dims < 2; /* few floats, whose loss costs much: batch norm, biases */
+    for (int c = 1; c < nw_forecast_codec_count() && !vector; c++) {
         double cost = cost_of(&p->tensors[c][tensor], p->codecs[c], floats, o->link);
         if (p->tensors[c][tensor].dense || cost >= least) continue;
         least = cost;

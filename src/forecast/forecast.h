@@ -36,7 +36,8 @@ typedef struct nw_forecast_row {
 nw_status nw_forecast_rows(const nw_forecast_profile *profile, const nw_forecast_options *options,
                            nw_forecast_row **rows, int *count);
 
-/* The codec that saves most of a tensor's time at this bandwidth, 0 where dense is best, and how much it saves. */
+/* The codec that saves most of a tensor's time at this bandwidth, 0 where dense is best or the tensor is a vector, and how
+ * much it saves. */
 int nw_forecast_best_for(const nw_forecast_profile *profile, const nw_forecast_options *options, int tensor,
                          double *saved);
 

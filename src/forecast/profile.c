@@ -2,7 +2,6 @@
 #include "forecast/profile.h"
 
 #include "base/clock.h"
-#include "codec/powersgd.h"
 #include "codec/run.h"
 #include "channel/layout.h"
 #include "net/mpi.h"
@@ -202,12 +201,12 @@ static nw_status try_rounds(trial *t, const float *gradient, int tries, nw_forec
     return NW_OK;
 }
 
-/* Vectors stay as they are, and matrices that PowerSGD cannot make smaller. */
-static bool stays_dense(const nw_codec *codec, const nw_segment *s)
+/* As training has it (channel/assign.h): what PowerSGD cannot make smaller is sent as it is, and vectors with DGC. */
+static bool stays_dense(const nw_forecast_codec *plan, const nw_codec *codec, const nw_segment *s)
 {
-    bool factors = codec->ops->family == NW_FAMILY_FACTORS;
-    return codec->ops->family > NW_FAMILY_BF16 &&
-           (s->dims < 2 || (factors && !nw_powersgd_gains((size_t)s->shape[0], s->count, codec->options.rank)));
+    bool dgc = plan->memory.name && strcmp(plan->memory.name, "dgc") == 0;
+    size_t rows = s->dims > 1 ? (size_t)s->shape[0] : 1;
+    return (dgc && s->dims < 2) || (codec->ops->gains && !codec->ops->gains(codec, rows, s->count));
 }
 
 static nw_status measure_tensor(nw_forecast_profile *p, int codec, int tensor, const float *gradients, int tries,
@@ -215,7 +214,7 @@ static nw_status measure_tensor(nw_forecast_profile *p, int codec, int tensor, c
 {
     const nw_segment *s = &p->segments->at[tensor];
     nw_forecast_tensor *out = &p->tensors[codec][tensor];
-    if (stays_dense(p->codecs[codec], s)) {
+    if (stays_dense(&codecs[codec], p->codecs[codec], s)) {
         *out = p->tensors[0][tensor];
         out->dense = true;
         return NW_OK;

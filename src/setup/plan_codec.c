@@ -248,19 +248,23 @@ void nw_plan_codecs_describe(const nw_codec_settings *c, char *text, size_t size
              is(c->memory, "none") ? "" : ", memory ", is(c->memory, "none") ? "" : c->memory);
 }
 
+/* The table; and whether the memory may be used with these codecs. */
 static nw_status print_assignment(const nw_train_options *s, const nw_assign_options *o, FILE *out)
 {
     NW_CLEANUP(nw_net_autofree) nw_net *net = NULL;
+    NW_CLEANUP(nw_assign_free) nw_assignment assignment = {0};
+    NW_CLEANUP(nw_layout_free) nw_layout layout = {0};
     nw_net_options options = nw_plan_net_alone(&s->all, &s->net, 1);
-    nw_assignment assignment;
     options.classes = s->net.classes ? s->net.classes : 10;
     if (s->net.image_size) options.height = options.width = s->net.image_size;
     NW_TRY(nw_net_create(&net, &options));
     const nw_segments *segments = &net->model.params.learned;
     NW_TRY(nw_assign_make(&assignment, o, segments));
-    nw_assign_print(&assignment, segments, "# ", out);
-    nw_assign_free(&assignment);
-    return NW_OK;
+    nw_assign_print(&assignment, o->scope, segments, "# ", out);
+    nw_layout_options l = {.segments = segments, .cuts = 1};
+    nw_assign_fill(&assignment, o, &l);
+    NW_TRY(nw_layout_make(&layout, &l));
+    return nw_layout_check_memory(&layout, &o->memory);
 }
 
 nw_status nw_plan_codecs_print(const nw_train_options *s, FILE *out)

@@ -345,6 +345,9 @@ static nw_status check_memory(const nw_replicas *group, int first)
     double mib = 1024 * 1024, all = (double)nw_net_memory(nw_replicas_first(group)->net);
     double each = group->count > 1 ? (double)nw_net_memory(group->members[1].replica->net) : 0;
     const nw_segments *learned = &params_of(&group->members[0])->learned;
+    double memory = (double)nw_memory_bytes(&o->codecs.memory, learned->floats);
+    all += memory;
+    each += group->count > 1 ? memory : 0;
     if (group->members[0].machine->outer) all += (double)group->count * outer_bytes(group);
     double held = (double)servers * (double)nw_server_holds(e, learned->floats);
     double shadows = (double)servers * (double)(servers ? nw_server_shadow_bytes(e, learned) : 0);
@@ -378,6 +381,7 @@ static nw_status create(nw_replicas *group)
     }
     const nw_model *model = &group->members[0].replica->net->model;
     NW_TRY(make_driver(group, first, world));
+    NW_TRY(nw_replicas_make_layout(group));
     group->dropped = group->driver->dropped;
     NW_NEW(group->statistics, (size_t)world * model->params.running.floats + 1, "the reports of %d ranks", world);
     NW_NEW(group->reported, world, "the reports of %d ranks", world);
@@ -409,6 +413,7 @@ void nw_replicas_free(nw_replicas *group)
     nw_ledger_free(group->ledger);
     nw_replicas_hooks_close(&group->hooks);
     free(group->earlier);
+    nw_layout_free(&group->layout);
     nw_assign_free(&group->assignment);
     nw_compute_cost_free(&group->cost);
     free(group->statistics);

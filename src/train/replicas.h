@@ -97,6 +97,7 @@ struct nw_replicas {
     nw_replicas_options options;
     nw_driver *driver;
     nw_assignment assignment; /* of codecs */
+    nw_layout layout;         /* of gradients between all ranks, for tables */
     nw_ledger *ledger;        /* NULL in a world of one */
     int64_t *earlier;         /* as nw_ledger_save: what MPI ranks sent before this process resumed; NULL: nothing */
     size_t earlier_rows;
@@ -148,12 +149,15 @@ int64_t nw_replicas_epoch_batches(const nw_replicas *group); /* as nw_position c
 int64_t nw_replicas_updates_of(const nw_replicas *group, int64_t epochs);
 double nw_replicas_virtual_seconds(const nw_replicas *group); /* the latest clock; NAN in real time */
 
-/* What encoding cost on all ranks since this process began, and what memories hold; all ranks call. */
+/* What encoding cost on all ranks in the whole run, and what memories hold; all ranks call. */
 nw_status nw_replicas_channel_stats(nw_replicas *group, nw_channel_stats *sum);
+nw_status nw_replicas_make_layout(nw_replicas *group);
 /* What travels: a line a tensor, and one a kind of bucket with what a member sends of it in a step. */
-nw_status nw_replicas_print_codecs(const nw_replicas *group, FILE *out);
+void nw_replicas_print_codecs(const nw_replicas *group, FILE *out);
+/* The share of the last batch's gradient that was sent, by top-k or random-k; NAN: neither is used. */
+double nw_replicas_ratio(const nw_replicas *group);
 /* "gather 1234 B, owners 567 B", the same in few words. */
-nw_status nw_replicas_collective(const nw_replicas *group, char *text, size_t size);
+void nw_replicas_collective(const nw_replicas *group, char *text, size_t size);
 
 /* Makes all replicas begin at their positions. */
 nw_status nw_replicas_begin(nw_replicas *group);

@@ -4,8 +4,9 @@
  */
 #include "train/replicas.h"
 
-#include "base/text.h"
+#include "channel/warm_up.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -114,48 +115,76 @@ static int count_kinds(const nw_layout *l, uint64_t members, kind *kinds)
     return count;
 }
 
-static nw_status find_kinds(const nw_replicas *group, kind *kinds, int *count)
+nw_status nw_replicas_make_layout(nw_replicas *group)
 {
     nw_layout_options o = group->options.exchange.layout;
-    NW_CLEANUP(nw_layout_free) nw_layout layout = {0};
-    int members = nw_replicas_world(group);
     o.segments = &params_of(group)->learned;
-    o.cuts = members;
-    NW_TRY(nw_layout_make(&layout, &o));
-    *count = count_kinds(&layout, (uint64_t)members, kinds);
-    return NW_OK;
+    o.cuts = nw_replicas_world(group);
+    return nw_layout_make(&group->layout, &o);
+}
+
+/* ---- epochs without compression ---------------------------------------------------------------------------------- */
+
+static bool is_plain(const nw_replicas *group, int64_t clock)
+{
+    return strcmp(group->options.exchange.name, "allreduce") == 0 &&
+           nw_warm_up_is_plain(&group->layout, nw_replicas_world(group), clock);
+}
+
+double nw_replicas_ratio(const nw_replicas *group)
+{
+    int64_t batches = nw_replicas_position(group)->batches, clock = batches > 0 ? batches - 1 : 0;
+    for (int i = 0; i < group->assignment.codec_count; i++) {
+        const nw_codec *codec = group->assignment.codecs[i];
+        if (!nw_codec_warms_up(codec) && strcmp(codec->ops->name, "randomk") != 0) continue;
+        return is_plain(group, clock) ? 1 : nw_codec_ratio(codec, clock);
+    }
+    return (double)NAN;
+}
+
+/* Says which epochs are exchanged uncompressed, if there are any. */
+static void print_plain(const nw_replicas *group, FILE *out)
+{
+    const nw_warm_up *w = &group->options.codecs.codec.warm_up;
+    int count = 0;
+    if (is_plain(group, INT64_MAX)) {
+        fprintf(out, "a ratio of 1 sends everything: gradients are exchanged uncompressed\n");
+        return;
+    }
+    for (int e = 0; e < w->epochs; e++)
+        if (is_plain(group, e * w->batches))
+            fprintf(out, "%s %d", count++ ? "," : "exchanged uncompressed, since messages would not be shorter: epochs",
+                    e + 1);
+    if (count > 0) fprintf(out, "\n");
 }
 
 static bool is_served(const nw_replicas *group) { return strcmp(group->options.exchange.name, "server") == 0; }
 
-nw_status nw_replicas_collective(const nw_replicas *group, char *text, size_t size)
+void nw_replicas_collective(const nw_replicas *group, char *text, size_t size)
 {
     kind kinds[KINDS_MOST];
-    int count;
+    int count = count_kinds(&group->layout, (uint64_t)nw_replicas_world(group), kinds);
     uint64_t sends[3] = {0};
     size_t used = 0;
     text[0] = 0;
-    NW_TRY(find_kinds(group, kinds, &count));
     for (int k = 0; k < count && !is_served(group); k++) sends[kinds[k].mode] += kinds[k].sends;
     for (int m = 0; m < 3; m++)
         if (sends[m] > 0 && used < size)
             used += (size_t)snprintf(text + used, size - used, "%s%s %llu B", used ? ", " : "",
                                      nw_mode_name((nw_mode)m), (unsigned long long)sends[m]);
-    return NW_OK;
 }
 
 /* ---- tables ------------------------------------------------------------------------------------------------------ */
 
-nw_status nw_replicas_print_codecs(const nw_replicas *group, FILE *out)
+void nw_replicas_print_codecs(const nw_replicas *group, FILE *out)
 {
     kind kinds[KINDS_MOST];
-    int count;
+    int count = count_kinds(&group->layout, (uint64_t)nw_replicas_world(group), kinds);
     char often[32] = "a step";
     if (group->members[0].machine->outer)
         snprintf(often, sizeof often, "in %d steps", group->options.exchange.sync_every);
-    if (!nw_assign_compresses(&group->options.codecs)) return NW_OK;
-    nw_assign_print(&group->assignment, &params_of(group)->learned, "", out);
-    NW_TRY(find_kinds(group, kinds, &count));
+    if (!nw_assign_compresses(&group->options.codecs)) return;
+    nw_assign_print(&group->assignment, group->options.codecs.scope, &params_of(group)->learned, "", out);
     for (int k = 0; k < count && !is_served(group); k++) {
         char name[64];
         nw_assign_name(kinds[k].codec, name, sizeof name);
@@ -164,5 +193,5 @@ nw_status nw_replicas_print_codecs(const nw_replicas *group, FILE *out)
                 (unsigned long long)kinds[k].floats, nw_mode_name(kinds[k].mode), (unsigned long long)kinds[k].sends,
                 often);
     }
-    return NW_OK;
+    print_plain(group, out);
 }

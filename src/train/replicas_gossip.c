@@ -40,8 +40,7 @@ nw_status nw_replicas_join_gossip(nw_member *m, nw_gossip_options *g)
     const nw_replicas *group = m->group;
     int64_t epoch = group->epoch_batches / group->options.replica.accumulation;
     if (!nw_replicas_is_gossip(group)) return NW_OK;
-    if (!m->averaged.with)
-        NW_NEW(m->averaged.with, nw_roles_world(&group->roles), "the exchanges of a rank");
+    if (!m->averaged.with) NW_NEW(m->averaged.with, nw_roles_world(&group->roles), "the exchanges of a rank");
     g->counts = &m->averaged;
     if (g->measure_every == 0) g->measure_every = epoch > LOOKS ? epoch / LOOKS : 1;
     return NW_OK;

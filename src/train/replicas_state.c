@@ -60,7 +60,10 @@ static bool is_whole(const nw_replicas *group, const nw_state_entry *e)
 void nw_member_state(void *worker, nw_state *s)
 {
     nw_member *m = worker;
+    bool served = m->machine->equal && !m->machine->lockstep;
     nw_replica_state(m->replica, m->machine, s);
+    if (served || nw_assign_compresses(&m->group->options.codecs))
+        nw_channel_stats_state(&m->stats, m->group->assignment.codecs, m->group->assignment.codec_count, s);
     if (m->machine->lockstep) return;
     nw_position_state(&m->group->position, "world.", true, s);
     nw_state_integer(s, "world.epoch_batches", NW_STATE_KEPT, &m->group->position_batches);
@@ -306,12 +309,16 @@ static bool skips(void *context, const nw_state_entry *e)
 static nw_status load_member(reading *r, int index, char *lost, size_t size)
 {
     nw_replicas *group = r->group;
-    nw_replica *replica = group->members[index].replica;
+    nw_member *m = &group->members[index];
+    nw_replica *replica = m->replica;
+    nw_channel_stats counted = m->stats;
     nw_state_owner owner = nw_rank_state(&group->ranks[index]);
     nw_state_source source = {r, r->world, read_entry, has_member, skips};
     int rank = group->driver->first + index, world = nw_replicas_world(group);
+    m->stats.sent_floats = NW_STATS_UNKNOWN; /* until it is read */
     NW_TRY(nw_checkpoint_read_model(r->c, replica->net->model.options.name, &replica->net->model.params, NULL));
     NW_TRY(nw_state_load(&owner, &source, rank, world, lost, size));
+    if (group->driver->generation > 0) m->stats = counted; /* bytes go on when all go back */
     group->ranks[index].step = replica->at.steps;
     return nw_replica_fit_world(replica, r->world, world);
 }

@@ -145,6 +145,7 @@ static int64_t memory_of(const nw_replicas *group)
                  (nw_local_bytes(&group->options.exchange, vector / sizeof(float)) + one->outer_room.capacity);
     else if (nw_replicas_world(group) > 1)
         bytes += (size_t)group->count * vector;
+    bytes += (size_t)group->count * nw_memory_bytes(&group->options.codecs.memory, vector / sizeof(float));
     return (int64_t)bytes;
 }
 
@@ -178,9 +179,9 @@ static nw_status open_observers(run *r, const nw_checkpoint *c)
     if (r->options->observe.table) nw_replicas_print_outer(r->group, r->options->observe.table);
     char collective[160];
     if (nw_assign_compresses(&r->group->options.codecs)) {
-        NW_TRY(nw_replicas_collective(r->group, collective, sizeof collective));
+        nw_replicas_collective(r->group, collective, sizeof collective);
         record.collective = collective;
-        if (r->options->observe.table) NW_TRY(nw_replicas_print_codecs(r->group, r->options->observe.table));
+        if (r->options->observe.table) nw_replicas_print_codecs(r->group, r->options->observe.table);
     }
     nw_run_tell(r, nw_observers_run(&r->observers, &record));
     if (c) tell_differences(r, c);

@@ -12,18 +12,6 @@
 #include <stdio.h>
 #include <string.h>
 
-double nw_run_compression_ratio(const run *r)
-{
-    const nw_replicas *group = r->group;
-    for (int i = 0; i < group->assignment.codec_count; i++) {
-        const nw_codec *codec = group->assignment.codecs[i];
-        bool counted = strcmp(codec->ops->name, "topk") == 0 || strcmp(codec->ops->name, "randomk") == 0;
-        int64_t batches = nw_replicas_position(group)->batches;
-        if (counted) return nw_codec_ratio(codec, batches > 0 ? batches - 1 : 0);
-    }
-    return (double)NAN;
-}
-
 /* What floats as they are would have taken, for the same steps; NW_UNKNOWN: nobody counted. */
 static int64_t dense_bytes(const run *r)
 {
@@ -35,7 +23,7 @@ static int64_t dense_bytes(const run *r)
         return nw_replicas_updates(group) * 2 * (world - 1) * floats * (int64_t)sizeof(float);
     if (strcmp(group->options.exchange.name, "local") == 0)
         return (int64_t)nw_local_sends(&group->options.exchange, nw_replicas_updates(group), (size_t)floats);
-    return served && !r->options->resume ? r->stats.sent_floats * (int64_t)sizeof(float) : NW_UNKNOWN;
+    return served && r->stats.sent_floats >= 0 ? r->stats.sent_floats * (int64_t)sizeof(float) : NW_UNKNOWN;
 }
 
 void nw_run_fill_compression(const run *r, nw_end_record *end)

@@ -314,7 +314,7 @@ void nw_run_fill_epoch(run *r, int64_t epoch, const nw_tally *tally, double lr, 
     record->total_seconds = nw_phase_total_seconds(now);
     record->peak_memory_bytes = (int64_t)nw_machine_peak_memory();
     record->virtual_seconds = nw_replicas_virtual_seconds(r->group);
-    record->compression_ratio = nw_run_compression_ratio(r);
+    record->compression_ratio = nw_replicas_ratio(r->group);
     if (r->group->consensus_count > 0) record->consensus_distance = r->group->consensus;
     if (r->group->ledger) {
         nw_account sent = nw_ledger_total(r->group->ledger, NW_SENT);

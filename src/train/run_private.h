@@ -149,12 +149,10 @@ nw_status nw_run_roll_back(run *r, const char *why);
 
 /* ---- run_compression.c ---- */
 
-/* The share that the codec of this epoch sends; NAN: it has none. */
-double nw_run_compression_ratio(const run *r);
 /* What compression cost and saved, once r->stats and r->sent are known; where there is any. */
 void nw_run_fill_compression(const run *r, nw_end_record *end);
 void nw_run_print_compression(const run *r, FILE *out);
-/* What each codec made of floats since this process began, for ledger.json; returns how many there are. */
+/* What each codec made of floats, for ledger.json; returns how many there are. */
 int nw_run_list_codecs(const run *r, nw_ledger_codec *list, int most);
 
 /* ---- run_averagings.c: of gossip ---- */

@@ -63,6 +63,9 @@ out_has '^topk 0.01 .*gather: a rank sends about [0-9]+ bytes a step$'
 out_has 'shorter by a factor of'
 out_has 'positions of entries'
 out_has 'it (paid|did not pay)|it pays on links below'
+run 0 "$NOWAIT" help config $tiny --method topk --ratio 0.01 -c entiremodel --dense-below 50
+out_has '^# conv1.weight +150  topk 0.01 +of the model$|^# conv1.weight +450  topk 0.01 +of the model$'
+out_has '^# conv1.bias +6  dense +all$'
 codec_of() { # RUN CODEC KEY: from ledger.json
     awk -v codec="\"$2\"," -v key="\"$3\":" '$1 == "\"codec\":" { here = $2 == codec } here && $1 == key { print $2 + 0; exit }' \
         "$runs/$1/ledger.json"
@@ -81,6 +84,26 @@ run 0 "$NOWAIT" train $tiny --run-dir "$runs/verdict" --max-steps 3 --virtual 3 
 out_has 'at 940 Mbit/s a step saves .* it (paid|did not pay)$'
 grep -q '"collective":"owners [0-9]* B, gather [0-9]* B"' "$runs/named/metrics.jsonl" || complain "the run record lacks what travels how"
 grep -q '"compression_ratio":0.01' "$runs/named/metrics.jsonl" || complain "the ratio of an epoch is missing"
+
+# ---- epochs without compression are said, and so are options without effect ----
+run 0 "$NOWAIT" train $tiny --run-dir "$runs/falls" --max-epoch 3 --virtual 3 --method dgc --ratio 0.01 --ratio-warm-up 2 \
+    --ratio-warm-up-list 1 0.5 --exchange allreduce --replica-lr-scaling false
+out_has '^exchanged uncompressed, since messages would not be shorter: epochs 1$'
+equal "shares of epochs" "1 0.5 0.01" "$(sed -n 's/^{"record":"epoch".*"compression_ratio":\([^,}]*\).*/\1/p' "$runs/falls/metrics.jsonl" | tr '\n' ' ' | sed 's/ $//')"
+run 0 "$NOWAIT" train $tiny --run-dir "$runs/all" --max-steps 2 --virtual 2 --method topk --ratio 1
+out_has '^a ratio of 1 sends everything: gradients are exchanged uncompressed$'
+equal "all is sent as it is" "$(number all dense_bytes)" "$(number all payload_bytes)"
+# a ratio that belongs to no codec of the run changes nothing
+train threshold --max-steps 2 --virtual 2 --method thresholdv --threshold 0.05 --ratio 1
+is "$(number threshold payload_bytes) < 0.5 * $(number threshold dense_bytes)" "thresholds compress, whatever --ratio is"
+train mixed --max-steps 2 --virtual 2 --method sign --codec-for 'conv1.weight=topk:1'
+is "$(number mixed payload_bytes) < 0.1 * $(number mixed dense_bytes)" "one tensor's ratio of 1 leaves the others compressed"
+run 0 "$NOWAIT" help config $tiny --method qsgd --ratio 0.1 --threshold 3
+err_has '^nowait: --ratio, --threshold have no effect with --method qsgd$'
+run 0 "$NOWAIT" help config $tiny --method randomk --values fp16
+err_has '^nowait: --values has no effect with --method randomk, whose shared entries are averaged as f32$'
+run 0 "$NOWAIT" help config $tiny --method randomk --values fp16 --randomk-seed private
+! grep -q 'no effect' "$work/err" || complain "values of private random-k are 16 bits long"
 
 # ---- 1-bit Adam: gradients as they are first, then signs of momentum ----
 adam="--optimizer adam --lr 0.0001"
@@ -133,6 +156,8 @@ refused 'above 0, and at most 1' --codec-for 'a=topk:3'
 refused 'come one by one to a server' --exchange server --method powersgd
 refused 'estimates a mean over all workers' --exchange server --method topk --memory ef21
 refused '16 or more' --method qsgd --bucket 7
+refused 'memory dgc resets the momentum' --method dgc --codec-for 'fc1.weight=fp16'
+refused 'choose --memory none, or leave --scaled out' --method randomk --ratio 0.01 --scaled --memory error
 refused 'needs the number of its epochs' --method dgc --ratio-warm-up-list 0.1 0.2
 run 2 "$NOWAIT" train $tiny --quiet --run-dir "$runs/none" --max-steps 1 --method topk --codec-for 'x*=none'
 err_has "'x\*=\.\.\.' matches no tensor"
@@ -149,6 +174,21 @@ for way in "--exchange allreduce" "--virtual 2 --exchange allreduce" "--virtual 
         run 0 "$NOWAIT" train --quiet --resume "$runs/part$name" --max-steps 8
         equal "weights of$name" "$(weights "whole$name")" "$(weights "part$name")"
     done
+done
+# ... and its tables are of the whole run
+for way in "allreduce" "server --communication async"; do
+    how="--virtual 3 --exchange $way --method topk --ratio 0.05 --memory error --checkpoint-every 4"
+    whole=counts-${way%% *} part=counts-part-${way%% *}
+    train "$whole" $how --max-steps 8
+    train "$part" $how --max-steps 4
+    run 0 "$NOWAIT" train --quiet false --resume "$runs/$part" --max-steps 8
+    out_has '^    topk +[0-9]'
+    for key in payloads bytes entries int64_lists float_bytes indices_bound; do
+        equal "$key of $way" "$(codec_of "$whole" topk $key)" "$(codec_of "$part" topk $key)"
+    done
+    equal "payloads of $way" "$(number "$whole" payload_bytes)" "$(number "$part" payload_bytes)"
+    equal "floats of $way" "$(number "$whole" dense_bytes)" "$(number "$part" dense_bytes)"
+    is "$(number "$whole" dense_bytes) > 3 * $(number "$whole" payload_bytes)" "and they are shorter"
 done
 equal "one thread and two" "$(train t1 --max-steps 5 --method topk --ratio 0.05 --memory error --threads 1; weights t1)" \
     "$(train t2 --max-steps 5 --method topk --ratio 0.05 --memory error --threads 2; weights t2)"

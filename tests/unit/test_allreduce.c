@@ -518,8 +518,21 @@ TEST(test_payloads_of_wrong_size_fail)
         compute(1);
         w.links[1][0].at[0]->header->bytes = bytes;
         assert_int_equal(world_deliver(&w, 1, 0), NW_E_MESSAGE);
+        assert_non_null(strstr(nw_error_message(), "what rank 1 sent of "));
+        assert_non_null(strstr(nw_error_message(), " in step 1 cannot be decoded: "));
         world_free(&w);
     }
+}
+
+/* Floats as they are, from a rank that was started without the codec of the others. */
+TEST(test_floats_are_refused_where_a_codec_is_used)
+{
+    world_options o = options(3, 0, "fp16", (const int[]){96, 0}, 12);
+    world_ok(world_make(&w, &o));
+    world_ok(world_go(&w, 1, 0, false));
+    compute(1);
+    refuse(w.links[1][0].at[0], (forgery){"uncompressed", FIELD(codec), NW_CODEC_NONE});
+    world_free(&w);
 }
 
 /* ---- memory ---- */
@@ -586,6 +599,7 @@ int main(void)
                                        cmocka_unit_test(test_malformed_messages_are_refused_and_change_nothing),
                                        cmocka_unit_test(test_a_mean_comes_once_and_from_its_owner),
                                        cmocka_unit_test(test_payloads_of_wrong_size_fail),
+                                       cmocka_unit_test(test_floats_are_refused_where_a_codec_is_used),
                                        cmocka_unit_test(test_steady_state_allocates_nothing),
                                        cmocka_unit_test(test_what_cannot_be_made)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -129,7 +129,7 @@ static void test_options(void **state)
     for (int levels = -1; levels <= 0; levels++) refused((o.levels = levels, o), "1 to 32767 levels");
     refused((o.levels = 32768, o), "not 32768");
     o.levels = 1;
-    refused((o.bucket = 15, o), "16 to 5120 elements, or 0");
+    refused((o.bucket = 15, o), "16 to 5120 elements that share a norm, or 0");
     refused((o.bucket = 5121, o), "not 5121");
     o.bucket = 0;
     o = nw_codec_options_default("randomk");

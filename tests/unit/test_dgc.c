@@ -537,6 +537,44 @@ TEST(test_which_epochs_are_plain)
     assert_true(is_plain(1000, 0.95, NW_VALUES_F32, false, 99, 0));
 }
 
+/* Epochs of layers that have codecs of their own: the first sends its largest, the second has `other`. */
+static bool is_mixed_plain(double ratio, const nw_codec_options *other, int epochs, nw_collective collective)
+{
+    static const int size = 1000;
+    nw_segments s = {0};
+    nw_layout l;
+    nw_codec *second;
+    int ignored;
+    use_codec(ratio, epochs, (const double[]){1});
+    world_ok(nw_codec_create(&second, other));
+    for (int i = 0; i < 2; i++) world_ok(nw_segments_add(&s, "s", NW_ROLE_LINEAR, 0, 1, 1, &size, &ignored));
+    world_ok(nw_layout_make(
+        &l, &(nw_layout_options){
+                .segments = &s, .codecs = (const nw_codec *[]){&codec, second}, .cuts = 4, .collective = collective}));
+    bool plain = nw_warm_up_is_plain(&l, 4, 0);
+    nw_layout_free(&l);
+    nw_codec_free(second);
+    free(s.at);
+    return plain;
+}
+
+/* A ratio of 1 is top-k's alone: what other codecs compress stays compressed, whatever their unused ratio is. */
+TEST(test_ratios_of_other_codecs_make_nothing_plain)
+{
+    nw_codec_options topk = nw_codec_options_default("topk"), qsgd = nw_codec_options_default("qsgd"),
+                     threshold = nw_codec_options_default("thresholdv");
+    topk.ratio = qsgd.ratio = threshold.ratio = 1;
+    qsgd.warm_up = threshold.warm_up = (nw_warm_up){.epochs = 1, .batches = EPOCH, .listed = 1, .list = {1}};
+    assert_true(is_mixed_plain(1, &topk, 0, NW_COLLECTIVE_AUTO));
+    assert_false(is_mixed_plain(1, &qsgd, 0, NW_COLLECTIVE_AUTO));
+    assert_false(is_mixed_plain(1, &threshold, 0, NW_COLLECTIVE_AUTO));
+    assert_false(is_mixed_plain(0.01, &threshold, 0, NW_COLLECTIVE_AUTO));
+    /* In a first epoch of ratio 1: 34,000 bits of all entries and 9,184 of levels, twice by owners, four times if
+     * gathered; floats have 128,000. */
+    assert_false(is_mixed_plain(0.01, &qsgd, 1, NW_COLLECTIVE_OWNERS));
+    assert_true(is_mixed_plain(0.01, &qsgd, 1, NW_COLLECTIVE_GATHER));
+}
+
 /* ---- refusals ---- */
 
 TEST(test_refusals)
@@ -575,6 +613,7 @@ int main(void)
                                        cmocka_unit_test(test_frozen_variance),
                                        cmocka_unit_test(test_what_is_taken_back),
                                        cmocka_unit_test(test_which_epochs_are_plain),
+                                       cmocka_unit_test(test_ratios_of_other_codecs_make_nothing_plain),
                                        cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -57,7 +57,9 @@ static void open_sender(sender *s, const nw_codec_options *o, const char *memory
     for (int i = 0; i < SHAPES; i++) {
         char name[32];
         snprintf(name, sizeof name, "layer%d.weight", i);
-        assert_int_equal(nw_segments_add(&s->segments, name, NW_ROLE_LINEAR, 0, 1, shapes[i][1] > 1 ? 2 : 1, shapes[i], &ignored), NW_OK);
+        assert_int_equal(
+            nw_segments_add(&s->segments, name, NW_ROLE_LINEAR, 0, 1, shapes[i][1] > 1 ? 2 : 1, shapes[i], &ignored),
+            NW_OK);
     }
     assert_int_equal(s->segments.floats, FLOATS);
     if (threads > 0) assert_int_equal(nw_pool_create(&s->pool, threads), NW_OK);
@@ -73,6 +75,7 @@ static void open_sender(sender *s, const nw_codec_options *o, const char *memory
                                                                         .memory = {.name = memory},
                                                                         .name = "memory",
                                                                         .number = NW_CHANNEL_EXCHANGE,
+                                                                        .rank = 5,
                                                                         .only = -1,
                                                                         .pool = s->pool}),
                      NW_OK);
@@ -191,7 +194,8 @@ static void check_sums(const nw_codec_options *o)
         double kept = is_dense(&s, i) || !s.channel.memory ? 0 : (double)s.channel.memory->v[i];
         lost += fabs(kept);
         if (fabs(all[i] - delivered[i] - kept) > 1e-4)
-            fail_msg("%s: element %d was given %g, delivered %g, and %g is kept", o->name, i, all[i], delivered[i], kept);
+            fail_msg("%s: element %d was given %g, delivered %g, and %g is kept", o->name, i, all[i], delivered[i],
+                     kept);
     }
     if (lost == 0 && strcmp(o->name, "none") != 0) fail_msg("%s lost nothing: this test shows nothing", o->name);
     close_sender(&s);
@@ -295,7 +299,8 @@ TEST(test_what_is_not_finite)
             sender s;
             open_sender(&s, &list[i], NULL, k);
             fill(k);
-            int first = 40 * 50 + 77, chosen = strcmp(list[i].name, "randomk") == 0; /* which sees what it sends alone */
+            int first = 40 * 50 + 77,
+                chosen = strcmp(list[i].name, "randomk") == 0; /* which sees what it sends alone */
             for (int n = chosen ? 0 : 5000; n < (chosen ? 64 * 180 : 5001); n++) given[first + n] = wrong[k];
             nw_status status = send(&s, 6);
             bool passes = s.codec->ops->family <= NW_FAMILY_BF16;
@@ -303,8 +308,8 @@ TEST(test_what_is_not_finite)
                 fail_msg("%s: %g ends as %d", list[i].name, (double)wrong[k], (int)status);
             if (!passes) {
                 const char *said = nw_error_message();
-                if (!strstr(said, "layer2.weight") || !strstr(said, "step 6") || !strstr(said, "member 0"))
-                    fail_msg("%s: '%s' names no tensor, step and member", list[i].name, said);
+                if (!strstr(said, "layer2.weight") || !strstr(said, "step 7") || !strstr(said, "rank 5"))
+                    fail_msg("%s: '%s' names no tensor, step and rank", list[i].name, said);
                 refused++;
             }
             close_sender(&s);

@@ -198,6 +198,28 @@ TEST(test_dgc_keeps_what_rounding_lost)
     nw_memory_free(m);
 }
 
+/* Where all is sent, by a codec that lists entries, as workers of a server do in dense epochs: momentum SGD. */
+TEST(test_dgc_has_momentum_where_all_is_sent)
+{
+    nw_codec codec = largest_codec(1);
+    nw_block b = plain_block(&codec, 3);
+    nw_memory *m = make((nw_memory_options){.name = "dgc", .momentum = 0.5, .masking = true}, 3);
+    float want = 0;
+    for (int step = 0; step < 4; step++) {
+        uint8_t bytes[64];
+        float got[3];
+        want = 0.5f * want + 1;
+        nw_encoded e = encode_block(&b, m, (nw_codec_key){0}, (float[]){1, 2, -4}, bytes, NULL);
+        ok(decode_block(&b, (nw_codec_key){0}, bytes, e.bytes, got, false, NULL));
+        assert_true(got[0] == want && got[1] == 2 * want && got[2] == -4 * want);
+    }
+    codec.options.ratio = 0.99; /* all the same, but not by what was asked for: masked */
+    encode_block(&b, m, (nw_codec_key){0}, (float[]){1, 2, -4}, (uint8_t[64]){0}, NULL);
+    assert_true(m->u[0] == 0 && m->u[1] == 0 && m->u[2] == 0);
+    nw_memory_free(m);
+    nw_block_free(&b);
+}
+
 /* ---- EF21 ---- */
 
 /* Three members with constant gradients: estimates reach them, and the mean of what all know is what is applied. */
@@ -225,6 +247,7 @@ TEST(test_ef21_is_its_recursion)
             for (int i = 0; i < N; i++) {
                 h[r][i] += marks[i] ? work[i] : 0;
                 want[i] += marks[i] ? work[i] : 0;
+                assert_true(m[r]->v[i] == (marks[i] ? 0 : work[i])); /* how far the estimate is off */
             }
         }
         for (int i = 0; i < N; i++) {
@@ -291,14 +314,20 @@ TEST(test_where_memories_are_legal)
         assert_int_equal(nw_memory_check(&codec, &o, 10), NW_E_ARGUMENT);
     }
     assert_int_equal(nw_memory_check(&nw_codec_plain, &(nw_memory_options){.name = "ef21"}, 10), NW_OK);
+    assert_int_equal(nw_memory_bytes(&(nw_memory_options){.name = "ef21"}, 100), 1200);
+    assert_int_equal(nw_memory_bytes(&(nw_memory_options){.name = "none"}, 100), 0);
+    assert_int_equal(nw_memory_bytes(&(nw_memory_options){0}, 100), 0);
     for (int i = 0; i < nw_memory_kinds(); i++) assert_true(strlen(nw_memory_at(i)->summary) > 10);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_loops_of_memories),     cmocka_unit_test(test_peeks),
-        cmocka_unit_test(test_golden_numbers_of_dgc), cmocka_unit_test(test_dgc_keeps_what_rounding_lost),
-        cmocka_unit_test(test_ef21_is_its_recursion), cmocka_unit_test(test_where_memories_are_legal)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_loops_of_memories),
+                                       cmocka_unit_test(test_peeks),
+                                       cmocka_unit_test(test_golden_numbers_of_dgc),
+                                       cmocka_unit_test(test_dgc_keeps_what_rounding_lost),
+                                       cmocka_unit_test(test_dgc_has_momentum_where_all_is_sent),
+                                       cmocka_unit_test(test_ef21_is_its_recursion),
+                                       cmocka_unit_test(test_where_memories_are_legal)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
