@@ -22,7 +22,7 @@ typedef struct nw_gossip_note {
     size_t first, count;
     int64_t now_ns;
     double time;  /* since the last mixing of this range, in gradients */
-    float weight; /* b of that time (gossip_mix.h) */
+    float weight; /* b of that time (gossip/gossip_mix.h) */
 } nw_gossip_note;
 typedef struct nw_gossip_tap {
     void (*told)(void *context, const nw_gossip_note *note); /* NULL: nobody listens */

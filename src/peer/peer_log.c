@@ -1,7 +1,7 @@
 /*
  * peer_log.c - --log-averagings DIR: each rank writes to DIR/rank<N>.txt what it does with its parameters in an exchange
  * that averages in pairs, in the order in which it does it, so that others can compute it again
- * (exchange/gossip_mix.h has the arithmetic, tests/ranks/peer.py does it). A line is one of
+ * (gossip/gossip_mix.h has the arithmetic, tests/ranks/peer.py does it). A line is one of
  *
  *   momentum ALPHA                        or "plain": there is no second vector
  *   pass                                  the program gets a copy of x, for a gradient

@@ -9,7 +9,7 @@
  *
  * One mean is made at a time; snapshots that are due meanwhile wait in line. A run does not end before all are made.
  */
-#include "exchange/gossip_private.h"
+#include "gossip/gossip_private.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,8 @@
 /*
+ * Folder src/gossip: members that update their own parameters and average them in pairs (the exchange gossip, made by
+ * nw_gossip_create of exchange/exchange.h, with the options of exchange/gossip.h). May include: base, param, codec, net,
+ * channel, topology, exchange.
+ *
  * gossip_private.h - the inside of gossip, shared by the files that make it: gossip.c (events, tasks, state),
  * gossip_pace.c (leases, counting, the end of a run), gossip_pairs.c (times, who with whom, values) and gossip_copies.c
  * (the mean of all members, while all go on).
@@ -26,11 +30,11 @@
  * A member is at most in one pair at a time. What reads or writes parameters waits for the end of an update (held), in
  * the order of its coming.
  */
-#ifndef NW_EXCHANGE_GOSSIP_PRIVATE_H
-#define NW_EXCHANGE_GOSSIP_PRIVATE_H
+#ifndef NW_GOSSIP_PRIVATE_H
+#define NW_GOSSIP_PRIVATE_H
 
 #include "exchange/exchange.h"
-#include "exchange/gossip_mix.h"
+#include "gossip/gossip_mix.h"
 
 enum {
     PROPOSE = 1,

@@ -16,7 +16,7 @@
  * Messages out at a time, at most: to any member the buckets of one pair, one proposal or answer, and those of one mean;
  * to member 0 also as many reports as it may hold leases.
  */
-#include "exchange/gossip_private.h"
+#include "gossip/gossip_private.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -24,7 +24,7 @@
  * How. Each sends its values as they are then (mixed to the present), in buckets, and moves by the difference of what was
  * sent as the other's come. What a message holds is what send_bucket and take_bucket say, and nothing else knows.
  */
-#include "exchange/gossip_private.h"
+#include "gossip/gossip_private.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -16,7 +16,7 @@
  * The end. Where no lease is left and all that were given are used, member 0 closes the run: no pairs begin any more,
  * those under way end, all say so (QUIET), and it is over. A STOP makes it recall the leases that are not begun.
  */
-#include "exchange/gossip_private.h"
+#include "gossip/gossip_private.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
