@@ -7,6 +7,7 @@
  * removed afterwards. Without --run-dir nothing else is written.
  */
 #include "cli/command.h"
+#include "config/cluster_file.h"
 #include "setup/plan.h"
 #include "setup/session.h"
 
@@ -74,12 +75,14 @@ static nw_status check_machine(const nw_log_part *part, const nw_model_settings 
 static nw_status train_part(replay *r, const nw_train_options *s, const nw_dataset *d, const nw_log_part *part,
                             bool last)
 {
-    nw_world world = {.mode = NW_REPLICAS_REPLAY, .size = part->header.world};
+    NW_CLEANUP(nw_world_close) nw_world world = {.mode = NW_REPLICAS_REPLAY, .size = part->header.world};
     NW_CLEANUP(nw_plan_free) nw_run_options o = {0};
     NW_CLEANUP(nw_text_free) nw_text config = {0};
     nw_stopwatch watch = nw_stopwatch_start(NULL, nw_now_ns());
     nw_stopwatch_enter(&watch, NW_PHASE_PREPROCESS, nw_now_ns());
     bool shows = !s->all.quiet;
+    if (s->world.faults[0] && strcmp(s->world.exchange, "gossip") == 0) /* who was late */
+        NW_TRY(nw_faults_load(&world.faults, s->world.faults, world.size));
     NW_TRY(nw_plan_run(s, d, &world, &o));
     NW_TRY(nw_session_config_text(s->settings, &config));
     o.group.recorded = part;

@@ -68,12 +68,12 @@ static nw_status read_rank(const char *file, const nw_yaml *node, const char *wh
 
 static nw_status read_kind(const char *file, const nw_yaml *item, nw_fault_kind *kind)
 {
-    static const nw_fault_kind kinds[] = {NW_FAULT_SLOW, NW_FAULT_PAUSE,     NW_FAULT_STOP,
-                                          NW_FAULT_DIE,  NW_FAULT_LINK_DOWN, NW_FAULT_LINK_SLOW};
+    static const nw_fault_kind kinds[] = {NW_FAULT_SLOW,      NW_FAULT_PAUSE,     NW_FAULT_STOP, NW_FAULT_DIE,
+                                          NW_FAULT_LINK_DOWN, NW_FAULT_LINK_SLOW, NW_FAULT_JOIN};
     const char *names[COUNT(kinds)], *text = NULL;
     NW_TRY(nw_yaml_get_text(file, item, "kind", &text));
     NW_YAML_FAIL_IF(!text, file, item,
-                    "a fault needs a kind; write 'kind: slow', or pause, stop, die, link_down, link_slow");
+                    "a fault needs a kind; write 'kind: slow', or pause, stop, die, join, link_down, link_slow");
     for (int i = 0; i < COUNT(kinds); i++) {
         names[i] = nw_fault_name(kinds[i]);
         *kind = kinds[i];
@@ -118,6 +118,8 @@ static nw_status read_end(const char *file, const nw_yaml *item, nw_fault *fault
         return NW_OK;
     }
     if (!until && !lasts) return NW_OK;
+    NW_YAML_FAIL_IF(fault->kind == NW_FAULT_JOIN, file, until ? until : lasts,
+                    "'join' never ends; the rank may 'pause' or 'stop' later");
     NW_YAML_FAIL_IF(fault->kind == NW_FAULT_STOP || fault->kind == NW_FAULT_DIE, file, until ? until : lasts,
                     "'%s' never ends; for a limited time use 'kind: pause' with 'for: 2 s'", name);
     NW_TRY(read_point(file, item, until ? "until" : "for", lasts != NULL, &by_step, &value));

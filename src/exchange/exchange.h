@@ -1,5 +1,5 @@
 /*
- * Folder src/exchange: how replicas agree: state machines without I/O (none, allreduce, local, server, gossip) and the
+ * Folder src/exchange: how replicas agree: state machines without I/O (none, allreduce, local, server) and the
  * pipeline below them. They receive events and return actions; they call no MPI, read no clock and know no optimizer.
  * May include: base, param, codec, net, channel, topology.
  *
@@ -11,7 +11,7 @@
  *   allreduce   any        all apply the mean of all gradients together; delay 1: one step late  allreduce.c
  *   local       any        steps of their own, and every H of them an outer step with the mean       local.c
  *   server      any        ranks that own the parameters apply the gradients of the others           server.c
- *   gossip      any        each updates its own parameters, and averages them with one other's       gossip.c
+ *   gossip      any        each updates its own parameters, and averages them with one other's    src/gossip
  */
 #ifndef NW_EXCHANGE_EXCHANGE_H
 #define NW_EXCHANGE_EXCHANGE_H

@@ -17,12 +17,15 @@ typedef enum nw_pairing {
 
 /* For tests and replays in other arithmetic: what a member does with a range of its vectors. */
 typedef struct nw_gossip_note {
-    enum { NW_GOSSIP_MIXED, NW_GOSSIP_SENT, NW_GOSSIP_APPROACHED } what;
+    /* LENT, COPIED: the vectors as they are, for a member that has joined */
+    enum { NW_GOSSIP_MIXED, NW_GOSSIP_SENT, NW_GOSSIP_APPROACHED, NW_GOSSIP_LENT, NW_GOSSIP_COPIED } what;
     int member, with;
     size_t first, count;
     int64_t now_ns;
-    double time;  /* since the last mixing of this range, in gradients */
-    float weight; /* b of that time (gossip_mix.h) */
+    double time;    /* since the last mixing of this range, in gradients */
+    float weight;   /* b of that time (gossip/gossip_mix.h) */
+    float alpha;    /* of this pair */
+    int64_t change; /* of the members, of which it has heard */
 } nw_gossip_note;
 typedef struct nw_gossip_tap {
     void (*told)(void *context, const nw_gossip_note *note); /* NULL: nobody listens */
@@ -42,18 +45,20 @@ typedef struct nw_gossip_options {
     nw_graph *graph; /* of the group's size; must outlive the exchange; a group of one needs none */
     uint64_t seed;
     nw_pairing pairing;
-    double rate;              /* averagings of a member per gradient of its own */
-    bool deterministic_coms;  /* exactly that many per gradient; otherwise a Poisson process */
+    double rate;                 /* averagings of a member per gradient of its own */
+    bool deterministic_coms;     /* exactly that many per gradient; otherwise a Poisson process */
     bool deterministic_neighbor; /* neighbours in the order of the graph's list; otherwise random */
-    bool acid;                /* continuous momentum with these constants: */
+    bool acid;                   /* continuous momentum with these constants: */
     double eta, alpha;
+    bool follows;     /* these two are the graph's: found anew when members leave and join, where that is possible */
+    const bool *late; /* by member: it is not there when the first run begins; NULL: all are. Never member 0 */
     int64_t measure_every;    /* updates of the world between two measurements of the consensus distance; 0: none */
     nw_gossip_counts *counts; /* must outlive the exchange; may be NULL */
     nw_gossip_tap tap;
 } nw_gossip_options;
 
 /* The constants of the graph at this rate (topology.h), if that is above 0; and those of continuous momentum that follow
- * from them, where eta is less than 0. */
+ * from them, where eta is less than 0 or they follow. */
 nw_status nw_gossip_constants(nw_gossip_options *options, double *chi1, double *chi2);
 
 #endif

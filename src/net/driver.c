@@ -246,7 +246,7 @@ bool nw_driver_shall_stop(nw_driver *d)
 void nw_driver_drop(nw_driver *d, int by, int rank, bool back)
 {
     const nw_driver_hooks *hooks = &d->options.hooks;
-    if (d->dropped[rank] != back) return;
+    if (d->dropped[rank] != back || (d->count == d->size && by > 0)) return;
     d->dropped[rank] = !back;
     if (hooks->dropped) hooks->dropped(hooks->context, by, rank, back);
 }
@@ -344,18 +344,24 @@ static nw_status tell_failure(nw_driver *d, nw_status status)
     return NW_FAIL(status, "%s", reason);
 }
 
+/* One that nobody waits for is wherever the others are. */
+static int64_t updates_of(const nw_driver *d, const nw_rank *r)
+{
+    return d->dropped[r->index] ? d->ranks[0].machine->updates : r->machine->updates;
+}
+
 static void note_begin(nw_driver *d, nw_rank *ranks)
 {
     d->ranks = ranks;
     d->stopping = d->pauses = false;
     for (int i = 0; i < d->count; i++)
-        nw_recorder_run(d->options.recorder, ranks[i].index, ranks[i].machine->updates, ranks[i].sequence);
+        nw_recorder_run(d->options.recorder, ranks[i].index, updates_of(d, &ranks[i]), ranks[i].sequence);
 }
 
 static void note_quiescent(nw_driver *d)
 {
     for (int i = 0; i < d->count; i++)
-        nw_recorder_quiescent(d->options.recorder, d->ranks[i].index, d->ranks[i].machine->updates);
+        nw_recorder_quiescent(d->options.recorder, d->ranks[i].index, updates_of(d, &d->ranks[i]));
 }
 
 nw_status nw_driver_run(nw_driver *d, nw_rank *ranks, const nw_go *go)

@@ -162,7 +162,8 @@ bool nw_driver_shall_stop(nw_driver *driver);
 void nw_driver_stamp(nw_driver *driver, int from, int to, nw_message *message);
 /* To be called when a message has arrived and was checked: counts it. */
 void nw_driver_accept(nw_driver *driver, int from, int to, const nw_message *message);
-/* DROP and BACK: a machine of rank `by` no longer waits for `rank`, or does so again. */
+/* DROP and BACK: a machine of rank `by` no longer waits for `rank`, or does so again. Where all ranks are in one process,
+ * that of rank 0 decides for all: others hear of it at any time later. */
 void nw_driver_drop(nw_driver *driver, int by, int rank, bool back);
 /* Whether a rank, idle since `idle_ns`, waits for a rank from which it has received nothing for too long. `received_ns`
  * is indexed by rank; all times are the rank's own. Timers do not count as news, because an exchange may set them for

@@ -1,7 +1,7 @@
 /*
  * peer_log.c - --log-averagings DIR: each rank writes to DIR/rank<N>.txt what it does with its parameters in an exchange
  * that averages in pairs, in the order in which it does it, so that others can compute it again
- * (exchange/gossip_mix.h has the arithmetic, tests/ranks/peer.py does it). A line is one of
+ * (gossip/gossip_mix.h has the arithmetic, tests/ranks/peer.py does it). A line is one of
  *
  *   momentum ALPHA                        or "plain": there is no second vector
  *   pass                                  the program gets a copy of x, for a gradient
@@ -9,6 +9,8 @@
  *   mixed FIRST COUNT B                   x and x~ on this range
  *   sent MEMBER FIRST COUNT B
  *   approached MEMBER FIRST COUNT B       by what both have sent
+ *   lent MEMBER FIRST COUNT B             x and x~ as they are, to one that was dropped and is back
+ *   copied MEMBER FIRST COUNT B           what that one has lent
  *
  * Numbers have all their digits.
  */
@@ -52,12 +54,15 @@ void nw_peer_log_line(const nw_peer *p, const char *what)
 
 void nw_peer_log_note(void *context, const nw_gossip_note *n)
 {
+    static const char *const names[] = {[NW_GOSSIP_SENT] = "sent",
+                                        [NW_GOSSIP_APPROACHED] = "approached",
+                                        [NW_GOSSIP_LENT] = "lent",
+                                        [NW_GOSSIP_COPIED] = "copied"};
     const nw_peer *p = context;
     if (n->what == NW_GOSSIP_MIXED)
         fprintf(p->log, "mixed %zu %zu %.9g\n", n->first, n->count, (double)n->weight);
     else
-        fprintf(p->log, "%s %d %zu %zu %.9g\n", n->what == NW_GOSSIP_SENT ? "sent" : "approached", n->with, n->first,
-                n->count, (double)n->weight);
+        fprintf(p->log, "%s %d %zu %zu %.9g\n", names[n->what], n->with, n->first, n->count, (double)n->weight);
 }
 
 nw_status nw_peer_log_flush(const nw_peer *p)

@@ -5,12 +5,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const kind_names[] = {"slow", "pause", "stop", "die", "link_down", "link_slow"};
+static const char *const kind_names[] = {"slow", "pause", "stop", "die", "link_down", "link_slow", "join"};
 
 const char *nw_fault_name(nw_fault_kind kind) { return kind_names[kind]; }
 
 static bool is_link(const nw_fault *f) { return f->kind == NW_FAULT_LINK_DOWN || f->kind == NW_FAULT_LINK_SLOW; }
 static bool has_factor(const nw_fault *f) { return f->kind == NW_FAULT_SLOW || f->kind == NW_FAULT_LINK_SLOW; }
+/* It is known before when the rank does no work. */
+static bool is_absence(const nw_fault *f)
+{
+    return f->kind == NW_FAULT_JOIN || (f->kind == NW_FAULT_PAUSE && !f->by_step);
+}
 static bool is_end(const nw_fault *f) { return f->kind == NW_FAULT_STOP || f->kind == NW_FAULT_DIE; }
 
 /* ---- making ---- */
@@ -33,7 +38,13 @@ nw_status nw_fault_check(const nw_fault *f, int world, nw_status status, const c
     }
     NW_FAIL_IF(has_factor(f) && !(f->factor > 0 && f->factor <= 1e6), status,
                "%s: the factor of '%s' is %g; expected more than 0x, at most 1000000x", where, name, f->factor);
-    if (f->kind == NW_FAULT_PAUSE) {
+    if (f->kind == NW_FAULT_JOIN) {
+        NW_FAIL_IF(f->rank == NW_FAULT_ANY, status, "%s: not every rank can be late; say which one joins", where);
+        NW_FAIL_IF(f->by_step || f->at == 0, status,
+                   "%s: a rank that is not there has no steps; give the time at which it joins, as in 'at: 10 s'",
+                   where);
+        NW_FAIL_IF(f->until != NW_NEVER, status, "%s: 'join' never ends; it may 'pause' or 'stop' later", where);
+    } else if (f->kind == NW_FAULT_PAUSE) {
         NW_FAIL_IF(f->duration_ns <= 0, status, "%s: 'pause' must last longer than 0; say 'for: 2 s'", where);
     } else {
         NW_FAIL_IF(f->until <= f->at, status, "%s: '%s' ends before it begins; put 'until' after 'at'", where, name);
@@ -65,6 +76,10 @@ nw_status nw_faults_create(nw_faults **faults, const nw_fault *list, int count, 
     if (count) qsort(order, (size_t)count, sizeof *order, by_begin);
     for (int i = 0; i < count; i++) {
         at[i] = *order[i];
+        if (at[i].kind == NW_FAULT_JOIN) {
+            at[i].until = at[i].duration_ns = at[i].at;
+            at[i].at = 0;
+        }
         if (at[i].kind == NW_FAULT_PAUSE) /* by step it has no end that could be known before */
             at[i].until = at[i].by_step ? NW_NEVER : nw_time_add(at[i].at, at[i].duration_ns);
     }
@@ -100,10 +115,7 @@ static bool concerns(const nw_fault *f, const subject *s)
 }
 
 static bool holds(const nw_fault *f, int64_t at) { return f->at <= at && at < f->until; }
-static bool blocks(const nw_fault *f)
-{
-    return f->kind == NW_FAULT_LINK_DOWN || (f->kind == NW_FAULT_PAUSE && !f->by_step);
-}
+static bool blocks(const nw_fault *f) { return f->kind == NW_FAULT_LINK_DOWN || is_absence(f); }
 
 static double slowdown(const nw_faults *faults, const subject *s, int64_t t)
 {
@@ -186,11 +198,23 @@ int64_t nw_faults_paused(const nw_faults *faults, int rank, int64_t now_ns)
     int64_t sum = 0;
     for (int i = 0; faults && i < faults->count; i++) {
         const nw_fault *f = &faults->at[i];
-        if (f->kind != NW_FAULT_PAUSE || f->by_step || !meets(f->rank, rank) || f->at >= now_ns) continue;
+        if (!is_absence(f) || !meets(f->rank, rank) || f->at >= now_ns) continue;
         int64_t past = now_ns - f->at;
         sum = nw_time_add(sum, past < f->duration_ns ? past : f->duration_ns);
     }
     return sum;
+}
+
+int64_t nw_faults_awake(const nw_faults *faults, int rank, int64_t now_ns)
+{
+    return free_from(faults, &(subject){.rank = rank}, now_ns);
+}
+
+bool nw_faults_is_late(const nw_faults *faults, int rank)
+{
+    for (int i = 0; faults && i < faults->count; i++)
+        if (faults->at[i].kind == NW_FAULT_JOIN && faults->at[i].rank == rank) return true;
+    return false;
 }
 
 nw_rank_health nw_faults_health(const nw_faults *faults, int rank, int64_t step, int64_t now_ns)
@@ -224,7 +248,7 @@ nw_faults_action nw_faults_due(const nw_faults *faults, int rank, int64_t step, 
     const subject done = {.rank = rank, .step = step_before};
     for (int i = 0; faults && i < faults->count; i++) {
         const nw_fault *f = &faults->at[i];
-        if (!concerns(f, &done)) continue;
+        if (!concerns(f, &done) || f->kind == NW_FAULT_JOIN) continue;
         if (f->kind == NW_FAULT_SLOW) {
             if (state->started && !action.cause && holds(f, f->by_step ? step_before : now_ns)) action.cause = f;
             continue;
@@ -249,6 +273,6 @@ nw_faults_action nw_faults_due(const nw_faults *faults, int rank, int64_t step, 
 const nw_fault *nw_faults_virtual_only(const nw_faults *faults)
 {
     for (int i = 0; faults && i < faults->count; i++)
-        if (is_link(&faults->at[i])) return &faults->at[i];
+        if (is_link(&faults->at[i]) || faults->at[i].kind == NW_FAULT_JOIN) return &faults->at[i];
     return NULL;
 }

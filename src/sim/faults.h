@@ -29,6 +29,7 @@ typedef enum nw_fault_kind {
     NW_FAULT_DIE,
     NW_FAULT_LINK_DOWN,
     NW_FAULT_LINK_SLOW,
+    NW_FAULT_JOIN, /* the rank is not there before `at`; nobody else knows of a rank that does not exist yet */
 } nw_fault_kind;
 
 typedef struct nw_fault {
@@ -65,8 +66,13 @@ int64_t nw_faults_finish(const nw_faults *faults, int rank, int64_t step, int64_
 /* How long the rank sleeps before it begins that step: the sum of its pauses by step. */
 int64_t nw_faults_step_pause(const nw_faults *faults, int rank, int64_t step);
 
-/* How long its pauses by time have lasted until `now_ns`; time in several windows counts once. */
+/* How long its pauses by time, and the time before it joined, have lasted until `now_ns`; time in several windows counts
+ * once. */
 int64_t nw_faults_paused(const nw_faults *faults, int rank, int64_t now_ns);
+/* The first time >= now at which it does not pause. */
+int64_t nw_faults_awake(const nw_faults *faults, int rank, int64_t now_ns);
+/* Whether it joins after the start. */
+bool nw_faults_is_late(const nw_faults *faults, int rank);
 
 /* Whether the rank has stopped or died: at a time <= now, or before a step <= step. */
 typedef enum nw_rank_health { NW_RANK_LIVES, NW_RANK_STOPPED, NW_RANK_DEAD } nw_rank_health;
@@ -97,7 +103,7 @@ typedef struct nw_faults_action {
  * Each pause, stop or die is returned once. A run that resumes skips the faults by step before its first step, and its
  * time starts at 0 again. */
 nw_faults_action nw_faults_due(const nw_faults *faults, int rank, int64_t step, int64_t now_ns, nw_faults_state *state);
-/* The first fault that only a virtual cluster can simulate (a fault of a link), or NULL. */
+/* The first fault that only a virtual cluster can simulate (of a link, or join), or NULL. */
 const nw_fault *nw_faults_virtual_only(const nw_faults *faults);
 
 #endif

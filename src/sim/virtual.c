@@ -332,7 +332,7 @@ static bool is_early(virtual_driver *v, entry *e)
     }
     int64_t early = e->kind == TIMER ? e->asked - own_time(v, e->rank, e->time) : 0;
     if (early <= 0) return false;
-    e->time = nw_time_add(e->time, early); /* it was paused meanwhile */
+    e->time = nw_time_add(nw_faults_awake(v->cluster.faults, e->rank, e->time), early); /* it was paused meanwhile */
     return true;
 }
 

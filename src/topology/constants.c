@@ -129,7 +129,17 @@ nw_status nw_graph_solve(const nw_graph *g, double rate, double *chi1, double *c
 
 #endif
 
-nw_status nw_graph_constants(const nw_graph *graph, double rate, double *chi1, double *chi2)
+/* Of a graph that many may ask. */
+static nw_status solve_once(nw_graph *g, double rate, double *chi1, double *chi2)
+{
+    if (!g->solved) NW_TRY(nw_graph_solve(g, 1, &g->chi1, &g->chi2));
+    g->solved = true;
+    *chi1 = g->chi1 / rate;
+    *chi2 = g->chi2 / rate;
+    return NW_OK;
+}
+
+nw_status nw_graph_constants(nw_graph *graph, double rate, double *chi1, double *chi2)
 {
     NW_FAIL_IF(!(rate > 0) || !isfinite(rate), NW_E_ARGUMENT, "a graph's constants need a rate above 0, not %g", rate);
     if (in_closed_form(graph, chi1, chi2)) {
@@ -140,5 +150,5 @@ nw_status nw_graph_constants(const nw_graph *graph, double rate, double *chi1, d
     NW_FAIL_IF(graph->present > NW_GRAPH_SOLVED, NW_E_ARGUMENT,
                "the constants of the graph '%s' have no closed form, and %d members are too many to solve for (%d)",
                graph->name, graph->present, NW_GRAPH_SOLVED);
-    return nw_graph_solve(graph, rate, chi1, chi2);
+    return graph->whole ? solve_once(graph, rate, chi1, chi2) : nw_graph_solve(graph, rate, chi1, chi2);
 }

@@ -1,9 +1,4 @@
-/*
- * topology.c - graphs by name: made, asked, and without those who left; see topology.h.
- *
- * After a member left, all edges are made again from those of the whole group: members that left are taken away in
- * increasing order, whatever order they left in, so that everybody who knows of the same members has the same graph.
- */
+/* topology.c - graphs by name: made, and asked; see topology.h. */
 #include "topology/topology_private.h"
 
 #include "base/suggest.h"
@@ -70,7 +65,7 @@ int nw_graph_listed(const nw_graph *g, int place, int index)
 
 /* ---- rows ---- */
 
-static void rows_free(nw_rows *rows)
+void nw_rows_free(nw_rows *rows)
 {
     free(rows->edges.at);
     free(rows->first);
@@ -81,8 +76,7 @@ static void rows_free(nw_rows *rows)
     *rows = (nw_rows){0};
 }
 
-/* Takes over the edges, which are tidy. */
-static nw_status rows_make(nw_rows *rows, nw_edges *edges, int n)
+nw_status nw_rows_make(nw_rows *rows, nw_edges *edges, int n)
 {
     rows->edges = *edges;
     *edges = (nw_edges){0};
@@ -173,6 +167,7 @@ static nw_status check_degree(const char *name, const char *number, int n, int *
 
 static void plan(nw_graph *g)
 {
+    g->users = 1;
     g->rows = 1;
     for (int side = 2; side * side <= g->n; side++)
         if (g->n % side == 0) g->rows = side;
@@ -207,7 +202,7 @@ static nw_status make(nw_graph *g, const char *name, const char *text, size_t si
     nw_edges edges = {0};
     for (int e = 0; e < g->base.count; e++)
         NW_TRY_OR(nw_edges_add(&edges, g->base.at[e].a, g->base.at[e].b, g->base.at[e].weight), free(edges.at));
-    return rows_make(&g->lists, &edges, g->n);
+    return nw_rows_make(&g->lists, &edges, g->n);
 }
 
 nw_status nw_graph_parse(nw_graph **graph, const char *name, int n, uint64_t seed, const char *text, size_t size)
@@ -231,7 +226,8 @@ nw_status nw_graph_make(nw_graph **graph, const char *name, int n, uint64_t seed
 void nw_graph_free(nw_graph *graph)
 {
     if (!graph) return;
-    rows_free(&graph->lists);
+    if (graph->rests) abort(); /* somebody still has a part of it */
+    nw_rows_free(&graph->lists);
     free(graph->base.at);
     free(graph->name);
     free(graph->here);
@@ -316,78 +312,4 @@ int nw_graph_draw(const nw_graph *graph, int member, float uniform)
             low = middle + 1;
     }
     return rows->to[low];
-}
-
-/* ---- leaving ---- */
-
-static nw_status base_edges(const nw_graph *g, nw_edges *edges)
-{
-    for (int e = 0; e < g->base.count; e++)
-        NW_TRY(nw_edges_add(edges, g->base.at[e].a, g->base.at[e].b, g->base.at[e].weight));
-    if (g->kind == NW_REGULAR || g->kind == NW_FILE) return NW_OK;
-    nw_graph whole = {
-        .kind = g->kind, .present = g->n, .rows = g->rows, .columns = g->columns, .distances = g->distances};
-    for (int i = 0; i < g->n; i++)
-        for (int k = 0; k < nw_graph_degree(&whole, i); k++) {
-            int to = nw_graph_listed(&whole, i, k);
-            if (i < to) NW_TRY(nw_edges_add(edges, i, to, 1));
-        }
-    nw_edges_tidy(edges);
-    return NW_OK;
-}
-
-/* Takes a member's edges away; if the rest falls apart, joins those they led to, as strongly as they were to it. */
-static nw_status take_away(const nw_graph *g, nw_edges *edges, int member, const bool *gone, int *around, int *root)
-{
-    int left = 0, count = 0;
-    double weights = 0;
-    for (int e = 0; e < edges->count; e++) {
-        nw_edge edge = edges->at[e];
-        if (edge.a != member && edge.b != member) {
-            edges->at[left++] = edge;
-            continue;
-        }
-        around[count++] = edge.a == member ? edge.b : edge.a; /* in increasing order, as edges are */
-        weights += edge.weight;
-    }
-    edges->count = left;
-    if (nw_edges_apart(edges, g->n, gone, root) < 0) return NW_OK;
-    for (int i = 0; i < count && (i < count - 1 || count > 2); i++)
-        NW_TRY(nw_edges_add(edges, around[i], around[(i + 1) % count], weights / count));
-    nw_edges_tidy(edges);
-    return NW_OK;
-}
-
-static nw_status rows_without(const nw_graph *g, int leaver, nw_rows *rows)
-{
-    NW_AUTOFREE bool *gone = NULL;
-    NW_AUTOFREE int *room = NULL;
-    NW_NEW(gone, g->n, "a graph of %d members", g->n);
-    NW_NEW(room, 2 * g->n, "a graph of %d members", g->n);
-    nw_edges edges = {0};
-    NW_TRY_OR(base_edges(g, &edges), free(edges.at));
-    for (int i = 0; i < g->n; i++) {
-        if (g->place[i] >= 0 && i != leaver) continue;
-        gone[i] = true;
-        NW_TRY_OR(take_away(g, &edges, i, gone, room, room + g->n), free(edges.at));
-    }
-    NW_TRY_OR(rows_make(rows, &edges, g->n), rows_free(rows));
-    return NW_OK;
-}
-
-nw_status nw_graph_drop(nw_graph *graph, int member)
-{
-    if (!nw_graph_has(graph, member)) return NW_OK;
-    nw_rows rows = {0};
-    if (!nw_graph_closes(graph)) NW_TRY(rows_without(graph, member, &rows));
-    rows_free(&graph->lists);
-    graph->lists = rows;
-    for (int at = graph->place[member]; at < graph->present - 1; at++) {
-        graph->here[at] = graph->here[at + 1];
-        graph->place[graph->here[at]] = at;
-    }
-    graph->place[member] = -1;
-    graph->present--;
-    graph->matching_round = -1;
-    return NW_OK;
 }

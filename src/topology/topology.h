@@ -25,12 +25,13 @@
  * Constants, with L = rate * sum over pairs of l_ij (e_i - e_j)(e_i - e_j)^T (A2CiD2, Nabli et al. 2023):
  *     chi1 = 1 / the smallest eigenvalue of L but zero,   chi2 = max over pairs of (e_i - e_j)^T L^+ (e_i - e_j) / 2.
  *
- * Members may leave (nw_graph_drop). A complete graph and a cycle are the same of those who stay: the cycle closes over
- * the gap. Of any other, if the rest falls apart, the neighbours of whoever left are joined in a cycle, in their order.
- * What a graph is then depends on the set of members that left alone, not on their order.
+ * Members may leave (nw_graph_drop), and come back with the edges that they had (nw_graph_without, of fewer). A complete
+ * graph and a cycle are the same of those who stay: the cycle closes over the gap. Of any other, if the rest falls apart,
+ * the neighbours of whoever left are joined in a cycle, in their order. What a graph is then depends on the set of members
+ * that are away alone, not on the order in which they left or came back.
  *
- * All of it is a pure function of name (or file), n, seed and who left, so all members agree. Only make, drop and
- * constants take memory. A graph may be used by one thread at a time: matchings are remembered in it.
+ * All of it is a pure function of name (or file), n, seed and who is away, so all members agree. Only make, drop, without
+ * and constants take memory. A graph may be used by one thread at a time: matchings are remembered in it.
  */
 #ifndef NW_TOPOLOGY_TOPOLOGY_H
 #define NW_TOPOLOGY_TOPOLOGY_H
@@ -62,7 +63,7 @@ int nw_graph_draw(const nw_graph *graph, int member, float uniform);
  * left (complete and cycle always); otherwise with LAPACK in O(n^3), seconds for 1024: ask once and hand the answer on.
  * NW_E_UNSUPPORTED where that is missing, NW_E_ARGUMENT where n > 4096 or rate <= 0. A group of one: both 1 / rate, of no
  * consequence. */
-nw_status nw_graph_constants(const nw_graph *graph, double rate, double *chi1, double *chi2);
+nw_status nw_graph_constants(nw_graph *graph, double rate, double *chi1, double *chi2);
 
 /* Scheduled matchings: with whom a member meets in a round (0, 1, 2, ...), -1 where it pauses. Of any i that has a
  * partner, partner(partner(i)) == i, and the two are neighbours; over rounds every edge has its turn. A cycle alternates
@@ -79,5 +80,11 @@ int nw_graph_scheduled(const nw_graph *graph, int member, int64_t count);
 
 /* A member leaves; one that has left already is fine. After a failure nothing has changed. */
 nw_status nw_graph_drop(nw_graph *graph, int member);
+
+/* The graph without the members of `away` (by member): the whole one itself if nobody is, else one that all who ask for the
+ * same members share, in which nobody may leave by nw_graph_drop. To be released before the whole is freed; releasing the
+ * whole does nothing. */
+nw_status nw_graph_without(nw_graph *whole, const bool *away, nw_graph **rest);
+void nw_graph_release(nw_graph *rest); /* NULL is fine */
 
 #endif

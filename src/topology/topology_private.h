@@ -62,6 +62,12 @@ struct nw_graph {
     int *mates;        /* [n]: the matching that was asked for last, or the order of a tournament ... */
     uint64_t matching_seed;
     int64_t matching_round; /* ... of that round, or that tournament; -1: none */
+    /* Without some members (leaving.c): */
+    nw_graph *rests; /* of a whole graph: those that somebody has ... */
+    nw_graph *whole, *next;
+    int users;
+    bool solved; /* LAPACK found these, at rate 1 */
+    double chi1, chi2;
 };
 
 /* nw_graph_make of a file that is in memory; text NULL: of a name. */
@@ -74,6 +80,10 @@ static inline bool nw_graph_closes(const nw_graph *g) { return g->kind == NW_COM
 /* Of a computed graph: how many neighbours are listed at a place, and the place of one of them. */
 int nw_graph_degree(const nw_graph *g, int place);
 int nw_graph_listed(const nw_graph *g, int place, int index);
+
+/* Takes over the edges, which are tidy. */
+nw_status nw_rows_make(nw_rows *rows, nw_edges *edges, int n);
+void nw_rows_free(nw_rows *rows);
 
 /* Edges (edges.c). Sorts, adds up what stands twice. */
 void nw_edges_tidy(nw_edges *edges);

@@ -423,6 +423,7 @@ void nw_replicas_free(nw_replicas *group)
     nw_roles_free(&group->roles);
     free(group->owner);
     nw_graph_free(group->graph);
+    free(group->late);
     free(group);
 }
 
@@ -499,6 +500,12 @@ void nw_replicas_copy_values(nw_replicas *group, const float *values, float *to)
     memcpy(to, average ? nw_net_average(r->net)->values : values, p->learned.floats * sizeof *to);
 }
 
+/* Whether a rank has statistics of its own: servers that do not compute and ranks that are lost have none. */
+static bool has_statistics(const nw_replicas *group, int rank)
+{
+    return nw_roles_of(&group->roles, rank).replica >= 0 && !group->dropped[rank];
+}
+
 void nw_replicas_copy_statistics(nw_replicas *group, float *to)
 {
     nw_replica *r = nw_replicas_first(group);
@@ -507,9 +514,11 @@ void nw_replicas_copy_statistics(nw_replicas *group, float *to)
     int count = 0;
     if (floats == 0) return;
     memcpy(to, r->ema_running ? nw_net_average(r->net)->buffers : p->buffers, floats * sizeof *to);
-    for (int w = 0; w < group->roles.replicas; w++) { /* in the order of ranks */
+    for (int rank = 0; rank < nw_replicas_world(group); rank++) {
+        int w = nw_roles_of(&group->roles, rank).replica;
+        if (!has_statistics(group, rank) || !group->reported[w]) continue;
+        if (count > 0 && group->options.norms == NW_NORMS_LOCAL) break;
         const float *said = group->statistics + (size_t)w * floats;
-        if (!group->reported[w] || (count > 0 && group->options.norms == NW_NORMS_LOCAL)) continue;
         for (size_t i = 0; i < floats; i++) to[i] = count > 0 ? to[i] + said[i] : said[i];
         count++;
     }
@@ -603,12 +612,6 @@ nw_status nw_replicas_tally(nw_replicas *group, nw_tally *tally, int64_t *images
     *tally = sum.tally;
     *images = sum.images;
     return NW_OK;
-}
-
-/* Whether a rank has statistics of its own: servers that do not compute and ranks that are lost have none. */
-static bool has_statistics(const nw_replicas *group, int rank)
-{
-    return nw_roles_of(&group->roles, rank).replica >= 0 && !group->dropped[rank];
 }
 
 /* Makes running statistics the mean over all ranks that have some. */

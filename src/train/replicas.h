@@ -116,6 +116,7 @@ struct nw_replicas {
     nw_histogram delays;      /* of gradients that rank 0 applied */
     int64_t thrown_away;      /* gradients that were too old */
     nw_graph *graph;          /* gossip: who may talk to whom, and its constants */
+    bool *late;               /* ... by rank: it joins after the start; NULL: none does */
     double chi1, chi2;
     float *mean;      /* of all members, while a checkpoint is written; else NULL */
     double consensus; /* the last that is known, and of the run so far; at rank 0 */
@@ -221,8 +222,12 @@ static inline bool nw_replicas_is_gossip(const nw_replicas *group)
 {
     return strcmp(group->options.exchange.name, "gossip") == 0;
 }
-/* The graph of so many ranks, and the constants of momentum. */
+/* The graph of so many ranks, the constants of momentum, and who is late. */
 nw_status nw_replicas_make_graph(nw_replicas *group, int world);
+/* Whether momentum keeps the constants of the whole graph, although ranks are away, since those of the rest are not known. */
+bool nw_replicas_keeps_constants(const nw_replicas *group);
+/* Whether a checkpoint can be replayed from: not where ranks were away, of whom the log goes on. */
+nw_status nw_replicas_check_away(const nw_replicas *group, nw_checkpoint *checkpoint);
 /* What belongs to a member of a group's options. */
 nw_status nw_replicas_join_gossip(nw_member *member, nw_gossip_options *options);
 /* Another look at how far members are apart: the sum of their squared distances to their mean. */

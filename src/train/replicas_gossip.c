@@ -23,11 +23,57 @@ static nw_params *params_of(const nw_replicas *group, int i) { return &group->me
 
 enum { LOOKS = 8 /* at the distances, in an epoch */ };
 
+static nw_status list_late(nw_replicas *group, int world)
+{
+    const nw_faults *faults = group->options.faults;
+    bool any = false;
+    for (int r = 0; r < world; r++) any |= nw_faults_is_late(faults, r);
+    NW_FAIL_IF(
+        any && !nw_replicas_is_gossip(group), NW_E_ARGUMENT,
+        "a rank can join after the start only with --exchange gossip, where no other needs it; use a 'pause' from "
+        "0 s on");
+    NW_FAIL_IF(nw_faults_is_late(faults, 0), NW_E_ARGUMENT,
+               "rank 0 counts the updates of all others, so it cannot join after them; let another rank be late");
+    if (!any) return NW_OK;
+    NW_NEW(group->late, world, "a list of %d ranks", world);
+    for (int r = 0; r < world; r++) group->late[r] = nw_faults_is_late(faults, r);
+    group->options.exchange.gossip.late = group->late;
+    return NW_OK;
+}
+
+bool nw_replicas_keeps_constants(const nw_replicas *group)
+{
+    const nw_gossip_options *g = &group->options.exchange.gossip;
+    nw_graph *rest;
+    double chi1, chi2;
+    if (!nw_replicas_is_gossip(group) || !g->acid || !g->follows) return false;
+    if (nw_graph_without(group->graph, group->dropped, &rest) != NW_OK) return true;
+    bool known = nw_graph_present(rest) < 2 || nw_graph_constants(rest, g->rate, &chi1, &chi2) == NW_OK;
+    nw_graph_release(rest);
+    return !known;
+}
+
+nw_status nw_replicas_check_away(const nw_replicas *group, nw_checkpoint *c)
+{
+    static const char file[] = "shared.safetensors", name[] = NW_STATE_EXCHANGE "away";
+    bool there, replays = group->options.mode == NW_REPLICAS_REPLAY && group->options.recorded->skip > 0;
+    int64_t away = 0;
+    if (!replays || !nw_replicas_is_gossip(group)) return NW_OK;
+    NW_TRY(nw_checkpoint_has_tensor(c, file, name, &there));
+    if (there) NW_TRY(nw_checkpoint_read_raw(c, file, name, NW_SAVED_I64, 0, NULL, &away));
+    NW_FAIL_IF(away > 0, NW_E_UNSUPPORTED,
+               "%s was written while %lld ranks were away, of whom it has nothing; replay from the beginning, without "
+               "--from",
+               nw_checkpoint_path(c), (long long)away);
+    return NW_OK;
+}
+
 nw_status nw_replicas_make_graph(nw_replicas *group, int world)
 {
     nw_gossip_options *g = &group->options.exchange.gossip;
     const char *name = group->options.graph ? group->options.graph : "complete";
     group->chi1 = group->chi2 = (double)NAN;
+    NW_TRY(list_late(group, world));
     if (!nw_replicas_is_gossip(group)) return NW_OK;
     group->options.exchange.sync = false;
     NW_TRY(nw_graph_make(&group->graph, name, world, g->seed));

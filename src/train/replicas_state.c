@@ -198,6 +198,7 @@ static nw_status save_rank(saving *s, int rank)
 {
     nw_replicas *group = s->group;
     int index = rank - group->driver->first;
+    if (group->dropped[rank] && nw_replicas_is_gossip(group)) return NW_OK; /* what it has does not count */
     if (index >= 0 && index < group->count) {
         NW_CLEANUP(nw_state_free) nw_state own = {0};
         nw_state_owner owner = nw_rank_state(&group->ranks[index]);
@@ -429,6 +430,7 @@ nw_status nw_replicas_load(nw_replicas *group, nw_checkpoint *c, const char **no
         "new run from its weights",
         nw_checkpoint_path(c), unequal ? "each at its own pace" : "in step",
         unequal ? "in step" : "each at its own pace");
+    NW_TRY(nw_replicas_check_away(group, c));
     reading r = {group, c, (int)world, strcmp(kind, group->members[0].machine->ops->name) == 0};
     for (int i = 0; i < group->count; i++) NW_TRY(load_member(&r, i, lost, sizeof lost));
     if (unequal) NW_TRY(load_position(group, c, same));

@@ -21,6 +21,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* An observer that fails is reported once and does not end the training. Of a run that has failed, its own sentence is
  * enough: often the cause is the same, a full disk. */
@@ -204,11 +205,18 @@ nw_status nw_run_snapshot(void *context, const nw_snapshot *snapshot)
 void nw_run_dropped(void *context, int rank, bool back)
 {
     run *r = context;
-    char text[160];
+    char text[400];
+    bool late = r->group && nw_faults_is_late(r->options->group.faults, rank);
+    bool absent = late && nw_replicas_updates(r->group) == 0;
     snprintf(text, sizeof text,
-             back ? "rank %d is back"
-                  : "rank %d has sent nothing for too long and is dropped; the others go on without it (--timeout)",
+             back     ? late ? "rank %d has joined" : "rank %d is back"
+             : absent ? "rank %d is not there yet"
+                      : "rank %d has sent nothing for too long and is dropped; the others go on without it (--timeout)",
              rank);
+    size_t length = strlen(text);
+    if (r->group && nw_replicas_keeps_constants(r->group))
+        snprintf(text + length, sizeof text - length,
+                 "; momentum keeps its eta and alpha, since those of the graph without it are not known");
     if (!leads(r)) return;
     nw_run_tell_fault(r, "peer", text);
     nw_observers_message(&r->observers, text);
@@ -238,9 +246,8 @@ static nw_go go_in_lockstep(const run *r)
     int64_t done = nw_replicas_updates(r->group), accumulation = o->group.replica.accumulation;
     int64_t left = nw_replicas_epoch_batches(r->group) - at->batch, rest = (at->pending + left) % accumulation;
     bool outer = r->group->members[0].machine->outer != NULL; /* outer steps do not begin anew with an epoch */
-    nw_go go = {.until = done + (at->pending + left) / accumulation,
-                .batches = left,
-                .drain = !outer || is_last_epoch(r)};
+    nw_go go = {
+        .until = done + (at->pending + left) / accumulation, .batches = left, .drain = !outer || is_last_epoch(r)};
     int64_t end = o->max_steps > 0 ? o->max_steps : INT64_MAX;
     int64_t due = least(end, next_multiple(done, o->checkpoint_every));
     if (nw_replicas_world(r->group) > 1) due = least(due, next_multiple(done, o->compare_every));

@@ -21,11 +21,12 @@ void gossip_free_graph(void)
 /* ---- what happened ----------------------------------------------------------------------------------------------- */
 
 typedef struct happening {
-    enum { PASS, PASS_ON, UPDATE, MIXED, SENT, APPROACHED } what; /* PASS_ON: goes on with a gradient */
+    enum { PASS, PASS_ON, UPDATE, MIXED, SENT, APPROACHED, LENT, COPIED } what; /* PASS_ON: goes on with a gradient */
     int member, with;
     int64_t clock;
     size_t first, count;
-    float weight;
+    float weight, alpha;
+    int64_t change;
 } happening;
 
 enum { MOST = 1 << 18 };
@@ -41,16 +42,25 @@ static void add(happening h)
 
 static void hear(void *context, const nw_gossip_note *n)
 {
-    static const int what[] = {[NW_GOSSIP_MIXED] = MIXED, [NW_GOSSIP_SENT] = SENT, [NW_GOSSIP_APPROACHED] = APPROACHED};
+    static const int what[] = {[NW_GOSSIP_MIXED] = MIXED,
+                               [NW_GOSSIP_SENT] = SENT,
+                               [NW_GOSSIP_APPROACHED] = APPROACHED,
+                               [NW_GOSSIP_LENT] = LENT,
+                               [NW_GOSSIP_COPIED] = COPIED};
     (void)context;
-    add((happening){what[n->what], n->member, n->with, 0, n->first, n->count, n->weight});
+    add((happening){what[n->what], n->member, n->with, 0, n->first, n->count, n->weight, n->alpha, n->change});
+    gossip_done.copied += n->what == NW_GOSSIP_COPIED;
     gossip_done.approached += n->what == NW_GOSSIP_APPROACHED;
     gossip_done.amid += n->what == NW_GOSSIP_APPROACHED && in_pass[n->member];
 }
 
 static void hear_task(int member, const nw_task *t)
 {
-    add((happening){.what = t->kind == NW_TASK_UPDATE ? UPDATE : t->adds ? PASS_ON : PASS, .member = member, .clock = t->clock});
+    add((happening){.what = t->kind == NW_TASK_UPDATE ? UPDATE
+                            : t->adds                 ? PASS_ON
+                                                      : PASS,
+                    .member = member,
+                    .clock = t->clock});
     in_pass[member] = t->kind == NW_TASK_PASS;
 }
 
@@ -76,6 +86,7 @@ nw_gossip_options gossip_how(int members)
     world_ok(nw_graph_constants(graph, how.rate, &chi1, &chi2));
     how.eta = 1 / (2 * sqrt(chi1 * chi2));
     how.alpha = 0.5 * sqrt(chi1 / chi2);
+    how.follows = true;
     return how;
 }
 
@@ -101,7 +112,48 @@ int64_t gossip_clock_error(int accumulation)
 
 static gossip_twin made;
 static float seen[WORLD_MOST][WORLD_FLOATS], gradients[WORLD_MOST][WORLD_FLOATS];
-static float sent[WORLD_MOST][WORLD_MOST][WORLD_FLOATS];
+static float lent[2][WORLD_MOST][WORLD_MOST][WORLD_FLOATS];
+
+/* What members sent to each other, the last few times: what is for a member's former life may come after the next. By the
+ * first float of a bucket. */
+enum { SENDS = 4 };
+typedef struct sending {
+    int64_t change;
+    int number; /* from 1 on; 0: none */
+} sending;
+static sending sendings[SENDS][WORLD_MOST][WORLD_MOST][WORLD_FLOATS];
+static float sent[SENDS][WORLD_MOST][WORLD_MOST][WORLD_FLOATS];
+
+/* Halves of pairs that wait for the other half: the numbers of both sendings. */
+static int halves[WORLD_MOST][WORLD_MOST][WORLD_FLOATS][2];
+static int numbers[WORLD_MOST][WORLD_MOST][WORLD_FLOATS];
+static int broken[WORLD_MOST][WORLD_MOST], lives[WORLD_MOST];
+
+/* The last that was sent, as far as a member that had heard of so many changes took it. */
+static int find_sending(int from, int to, size_t first, int64_t change)
+{
+    int best = -1;
+    for (int i = 0; i < SENDS; i++) {
+        const sending *s = &sendings[i][from][to][first];
+        if (s->number > 0 && s->change <= change && (best < 0 || s->number > sendings[best][from][to][first].number))
+            best = i;
+    }
+    world_require(best >= 0);
+    return best;
+}
+
+static void send(const happening *h)
+{
+    const float *x = made.values[h->member], *o = made.other[h->member];
+    int oldest = 0;
+    for (int i = 1; i < SENDS; i++)
+        if (sendings[i][h->member][h->with][h->first].number < sendings[oldest][h->member][h->with][h->first].number)
+            oldest = i;
+    sendings[oldest][h->member][h->with][h->first] = (sending){h->change, ++numbers[h->member][h->with][h->first]};
+    for (size_t i = h->first; i < h->first + h->count; i++)
+        sent[oldest][h->member][h->with][i] =
+            gossip_use.how.acid && h->weight != 0 ? x[i] + h->weight * (o[i] - x[i]) : x[i];
+}
 
 static void update(const world *w, const happening *h)
 {
@@ -128,15 +180,47 @@ static void mix(const happening *h)
     }
 }
 
+/* One half of a pair; its other half has the same numbers. */
+static void match(int a, int b, size_t first, int own, int theirs)
+{
+    int *mine = halves[a][b][first], *other = halves[b][a][first];
+    if (other[0] == theirs && other[1] == own) {
+        other[0] = other[1] = 0;
+        return;
+    }
+    broken[a][b] += mine[0] > 0;
+    mine[0] = own;
+    mine[1] = theirs;
+}
+
 static void approach(const happening *h)
 {
-    float alpha = (float)gossip_how(nw_graph_members(graph)).alpha;
+    int m = h->member, with = h->with, own = find_sending(m, with, h->first, h->change),
+        theirs = find_sending(with, m, h->first, h->change);
+    match(m, with, h->first, sendings[own][m][with][h->first].number, sendings[theirs][with][m][h->first].number);
     for (size_t i = h->first; i < h->first + h->count; i++) {
-        float apart = sent[h->member][h->with][i] - sent[h->with][h->member][i];
-        made.values[h->member][i] -= 0.5f * apart;
-        made.other[h->member][i] -= alpha * apart;
+        float apart = sent[own][m][with][i] - sent[theirs][with][m][i];
+        made.values[m][i] -= 0.5f * apart;
+        made.other[m][i] -= h->alpha * apart;
     }
 }
+
+static void copy(const happening *h)
+{
+    size_t bytes = h->count * sizeof(float);
+    lives[h->member] += h->first == 0;
+    memcpy(made.values[h->member] + h->first, lent[0][h->with][h->member] + h->first, bytes);
+    memcpy(made.other[h->member] + h->first, lent[1][h->with][h->member] + h->first, bytes);
+}
+
+int gossip_broken(int a, int b)
+{
+    int count = broken[a][b] + broken[b][a];
+    for (size_t i = 0; i < WORLD_FLOATS; i++) count += (halves[a][b][i][0] > 0) + (halves[b][a][i][0] > 0);
+    return count;
+}
+
+int gossip_lives(int member) { return lives[member]; }
 
 const gossip_twin *gossip_recompute(const world *w, int members)
 {
@@ -144,6 +228,11 @@ const gossip_twin *gossip_recompute(const world *w, int members)
     size_t bytes = w->floats * sizeof(float);
     bool acid = gossip_use.how.acid;
     memset(&made, 0, sizeof made);
+    memset(sendings, 0, sizeof sendings);
+    memset(numbers, 0, sizeof numbers);
+    memset(halves, 0, sizeof halves);
+    memset(broken, 0, sizeof broken);
+    memset(lives, 0, sizeof lives);
     for (size_t i = 0; i < w->floats; i++) made.sum[i] = made.other_sum[i] = members * (double)world_start(i);
     for (int m = 0; m < members; m++)
         for (size_t i = 0; i < w->floats; i++) made.values[m][i] = made.other[m][i] = world_start(i);
@@ -154,7 +243,8 @@ const gossip_twin *gossip_recompute(const world *w, int members)
             memcpy(seen[h->member], x, bytes); /* for all batches of the gradient */
             __attribute__((fallthrough));
         case PASS_ON:
-            world_gradient(w, h->member, batches[h->member]++, seen[h->member], h->what == PASS_ON, gradients[h->member]);
+            world_gradient(w, h->member, batches[h->member]++, seen[h->member], h->what == PASS_ON,
+                           gradients[h->member]);
             break;
         case UPDATE:
             update(w, h);
@@ -163,12 +253,18 @@ const gossip_twin *gossip_recompute(const world *w, int members)
             mix(h);
             break;
         case SENT:
-            for (size_t i = h->first; i < h->first + h->count; i++)
-                sent[h->member][h->with][i] = acid && h->weight != 0 ? x[i] + h->weight * (o[i] - x[i]) : x[i];
+            send(h);
             break;
         case APPROACHED:
             if (acid) mix(h);
             approach(h);
+            break;
+        case LENT:
+            memcpy(&lent[0][h->member][h->with][h->first], x + h->first, h->count * sizeof *x);
+            memcpy(&lent[1][h->member][h->with][h->first], o + h->first, h->count * sizeof *o);
+            break;
+        case COPIED:
+            copy(h);
             break;
         }
     }
@@ -268,6 +364,7 @@ void gossip_make(gossip_rank *r, nw_rank *rank, int members, int me, int accumul
                              .params = &r->params,
                              .accumulation = accumulation,
                              .gossip = gossip_how(members),
+                             .deadline_ns = gossip_use.deadline_ns,
                              .layout = {.codec = codec, .bucket_bytes = 800},
                              .report = &r->said,
                              .report_bytes = sizeof r->said};

@@ -3,7 +3,7 @@
  * twins that recompute the vectors of all members from what happened, in one plain loop.
  *
  * What happened is a list: a pass or an update begins, vectors are mixed, parameters are sent to another member, a pair
- * approaches each other. Workers and exchanges add to it in the order of handling; a world does with gossip_begun as its
+ * approaches each other, a member that joins copies another's vectors. Workers and exchanges add to it in the order of handling; a world does with gossip_begun as its
  * option.
  */
 #ifndef NW_TESTS_GOSSIP_RANKS_H
@@ -15,6 +15,7 @@
 typedef struct gossip_settings {
     const char *graph;
     nw_gossip_options how;
+    int64_t deadline_ns; /* of members that gossip_make makes */
 } gossip_settings;
 extern gossip_settings gossip_use;
 /* Gossip of so many members by these settings, with the constants of the graph where there is momentum and eta is 0, and
@@ -25,6 +26,7 @@ void gossip_free_graph(void); /* of the last gossip_how */
 /* What all have done since gossip_listen. */
 typedef struct gossip_done_counts {
     int64_t approached, amid; /* halves of pairs, of one bucket; of these, in the middle of a pass */
+    int64_t copied;           /* buckets, by members that have joined */
 } gossip_done_counts;
 extern gossip_done_counts gossip_done;
 
@@ -64,6 +66,10 @@ typedef struct gossip_twin {
     double sum[WORLD_FLOATS], other_sum[WORLD_FLOATS];
 } gossip_twin;
 const gossip_twin *gossip_recompute(const world *arithmetic, int members);
+/* After it: buckets by which one of two members has moved, and not the other; how often a member has taken over another's
+ * vectors. */
+int gossip_broken(int a, int b);
+int gossip_lives(int member);
 /* The greatest difference between sums of the twin's values and what they must be: of x, and of x~. */
 double gossip_sum_error(const gossip_twin *twin, int members, size_t floats);
 

@@ -11,7 +11,7 @@
 
 #include "codec/kernels.h"
 #include "exchange/exchange.h"
-#include "exchange/gossip_mix.h"
+#include "gossip/gossip_mix.h"
 #include "sim/virtual.h"
 
 #include <math.h>

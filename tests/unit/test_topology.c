@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "base/rng.h"
 #include "support/memory_that_ends.h"
 #include "support/own_folder.h"
 #include "topology/topology_private.h"
@@ -72,7 +73,7 @@ TEST(test_published_constants)
     }
 }
 
-static void against_solver(const nw_graph *g, double rate)
+static void against_solver(nw_graph *g, double rate)
 {
     double one, two, solved_one, solved_two;
     assert_int_equal(nw_graph_constants(g, rate, &one, &two), NW_OK);
@@ -498,27 +499,179 @@ TEST(test_gaps_close)
     nw_graph_free(g);
 }
 
-/* Whoever hears of leavers in another order has the same graph. */
-TEST(test_order_of_leaving)
+/* ---- members that are away for a while ---- */
+
+static void same_graph(nw_graph *a, nw_graph *b)
+{
+    int n = nw_graph_members(a);
+    assert_int_equal(nw_graph_present(a), nw_graph_present(b));
+    for (int i = 0; i < n; i++) {
+        int x[MOST] = {0}, y[MOST] = {0};
+        double rx[MOST] = {0}, ry[MOST] = {0};
+        assert_int_equal(nw_graph_has(a, i), nw_graph_has(b, i));
+        assert_int_equal(nw_graph_neighbours(a, i, x, rx), nw_graph_neighbours(b, i, y, ry));
+        assert_memory_equal(x, y, sizeof x);
+        assert_memory_equal(rx, ry, sizeof rx);
+        for (int round = 0; round < 12; round++) {
+            assert_int_equal(nw_graph_partner(a, 1, round, i), nw_graph_partner(b, 1, round, i));
+            assert_int_equal(nw_graph_scheduled(a, i, round), nw_graph_scheduled(b, i, round));
+            assert_int_equal(nw_graph_draw(a, i, (float)round / 12), nw_graph_draw(b, i, (float)round / 12));
+        }
+    }
+}
+
+/* The twin: a matrix of weights, from which rows and columns are taken. */
+typedef struct twin {
+    int n;
+    double w[MOST][MOST];
+    bool away[MOST];
+} twin;
+
+static void twin_begin(twin *t, const nw_graph *whole)
+{
+    *t = (twin){.n = nw_graph_members(whole)};
+    for (int e = 0; e < whole->base.count; e++) {
+        const nw_edge *edge = &whole->base.at[e];
+        t->w[edge->a][edge->b] = t->w[edge->b][edge->a] = edge->weight;
+    }
+    for (int i = 0; i < t->n && nw_graph_computed(whole); i++)
+        for (int k = 0; k < nw_graph_degree(whole, i); k++) t->w[i][nw_graph_listed(whole, i, k)]++;
+}
+
+static bool twin_in_one_piece(const twin *t)
+{
+    bool seen[MOST] = {false}, more = true;
+    for (int i = 0, first = 1; i < t->n && first; i++)
+        if (!t->away[i]) seen[i] = true, first = 0;
+    while (more) {
+        more = false;
+        for (int i = 0; i < t->n; i++)
+            for (int j = 0; j < t->n && seen[i]; j++)
+                if (t->w[i][j] > 0 && !seen[j]) seen[j] = more = true;
+    }
+    for (int i = 0; i < t->n; i++)
+        if (!t->away[i] && !seen[i]) return false;
+    return true;
+}
+
+static void twin_lose(twin *t, int member)
+{
+    int around[MOST], count = 0;
+    double sum = 0;
+    t->away[member] = true;
+    for (int j = 0; j < t->n; j++) {
+        if (t->w[member][j] > 0) around[count++] = j, sum += t->w[member][j];
+        t->w[member][j] = t->w[j][member] = 0;
+    }
+    if (twin_in_one_piece(t)) return;
+    for (int i = 0; i < count && (i < count - 1 || count > 2); i++) {
+        int a = around[i], b = around[(i + 1) % count];
+        t->w[a][b] = t->w[b][a] = t->w[a][b] + sum / count;
+    }
+}
+
+static void against_twin(const twin *t, const nw_graph *g)
+{
+    for (int i = 0; i < t->n; i++) {
+        int to[MOST], count = nw_graph_neighbours(g, i, to, NULL), k = 0;
+        double rates[MOST], own = 0, others;
+        nw_graph_neighbours(g, i, NULL, rates);
+        for (int j = 0; j < t->n; j++) own += t->w[i][j];
+        for (int j = 0; j < t->n; j++) {
+            if (!(t->w[i][j] > 0)) continue;
+            others = 0;
+            for (int l = 0; l < t->n; l++) others += t->w[j][l];
+            assert_true(k < count && to[k] == j);
+            expect(nw_graph_name(g), t->n, rates[k++], t->w[i][j] * (1 / own + 1 / others) / 2, 1e-12);
+        }
+        assert_int_equal(k, count);
+    }
+}
+
+/* The members of `away` leave one by one, in an order drawn from the seed. */
+static nw_graph *leave_one_by_one(const char *name, int n, const bool *away, uint64_t seed)
+{
+    uint32_t order[MOST];
+    nw_graph *g = make(name, n);
+    nw_rng rng = nw_rng_make(seed, NW_PURPOSE_TEST, 1, 0);
+    nw_rng_shuffle(&rng, order, (uint32_t)n);
+    for (int i = 0; i < n; i++)
+        if (away[order[i]]) drop(g, (int)order[i]);
+    return g;
+}
+
+/* Any members, of graphs of every kind: what is left is the twin's, whatever order they left in, and in one piece. */
+TEST(test_any_members_are_away)
+{
+    static twin t;
+    FILE *file = fopen("tree", "w"); /* falls apart wherever it is cut */
+    for (int i = 1; i < 24; i++) fprintf(file, "%d %d %d\n", i, (i - 1) / 2, 1 + i % 3);
+    fclose(file);
+    for (uint64_t seed = 0; seed < 250; seed++) {
+        const char *name = seed % (ALL + 1) < ALL ? all_names[seed % (ALL + 1)] : "tree";
+        nw_rng rng = nw_rng_make(seed, NW_PURPOSE_TEST, 0, 0);
+        int n = strcmp(name, "tree") == 0 ? 24 : 2 + (int)nw_rng_below(&rng, 29), gone = 0;
+        bool away[MOST] = {false};
+        for (int i = 0; i < n; i++) gone += away[i] = nw_rng_below(&rng, 4) < seed % 4;
+        if (gone == n) away[0] = false;
+        nw_graph *whole = make(name, n), *rest, *again;
+        assert_int_equal(nw_graph_without(whole, away, &rest), NW_OK);
+        assert_true((rest == whole) == (gone == 0));
+        assert_true(in_one_piece(rest));
+        check_rows(rest);
+        if (!nw_graph_closes(whole)) {
+            twin_begin(&t, whole);
+            for (int i = 0; i < n; i++)
+                if (away[i]) twin_lose(&t, i);
+            against_twin(&t, rest);
+        }
+        for (uint64_t order = 0; order < 3; order++) {
+            nw_graph *g = leave_one_by_one(name, n, away, order);
+            same_graph(rest, g);
+            nw_graph_free(g);
+        }
+        assert_int_equal(nw_graph_without(whole, away, &again), NW_OK);
+        assert_ptr_equal(rest, again);
+        nw_graph_release(again);
+        nw_graph_release(rest);
+        nw_graph_free(whole);
+    }
+}
+
+/* They come back, and have the edges that they had; several who ask share one graph and its constants. */
+TEST(test_members_come_back)
 {
     for (int k = 0; k < ALL; k++) {
-        nw_graph *a = make(all_names[k], 18), *b = make(all_names[k], 18);
-        static const int leavers[] = {0, 11, 4, 5, 17, 1, 8};
-        for (int i = 0; i < 7; i++) {
-            drop(a, leavers[i]);
-            drop(b, leavers[6 - i]);
+        bool away[18] = {false};
+        nw_graph *whole = make(all_names[k], 18), *fresh = make(all_names[k], 18), *rest[3], *one;
+        static const int set[] = {4, 0, 11};
+        for (int i = 0; i < 3; i++) {
+            away[set[i]] = true;
+            assert_int_equal(nw_graph_without(whole, away, &rest[i]), NW_OK);
         }
-        for (int i = 0; i < 18; i++) {
-            int x[MOST] = {0}, y[MOST] = {0};
-            double rx[MOST] = {0}, ry[MOST] = {0};
-            assert_int_equal(nw_graph_neighbours(a, i, x, rx), nw_graph_neighbours(b, i, y, ry));
-            assert_memory_equal(x, y, sizeof x);
-            assert_memory_equal(rx, ry, sizeof rx);
-            for (int round = 0; round < 20; round++)
-                assert_int_equal(nw_graph_partner(a, 1, round, i), nw_graph_partner(b, 1, round, i));
+        for (int i = 2; i > 0; i--) {
+            away[set[i]] = false;
+            assert_int_equal(nw_graph_without(whole, away, &one), NW_OK);
+            assert_ptr_equal(one, rest[i - 1]);
+            nw_graph_release(one);
+            nw_graph_release(rest[i]);
         }
-        nw_graph_free(a);
-        nw_graph_free(b);
+        double chi1, chi2;
+        if (nw_graph_has_solver()) {
+            against_solver(rest[0], 1);
+            against_solver(rest[0], 0.3); /* known by now */
+            assert_int_equal(nw_graph_constants(rest[0], 2, &chi1, &chi2), NW_OK);
+        }
+        same_graph(whole, fresh);
+        away[4] = false;
+        assert_int_equal(nw_graph_without(whole, away, &one), NW_OK);
+        assert_ptr_equal(one, whole);
+        nw_graph_release(one); /* no matter */
+        nw_graph_release(rest[0]);
+        nw_graph_release(NULL);
+        assert_null(whole->rests);
+        nw_graph_free(whole);
+        nw_graph_free(fresh);
     }
 }
 
@@ -605,8 +758,12 @@ TEST(test_memory_ends)
             long long before = memory_alive;
             nw_graph *g;
             memory_ends_after(n);
+            bool away[12] = {true, false, true};
+            nw_graph *rest = NULL;
             nw_status status = nw_graph_make(&g, names[k], 12, 1), left = NW_OK;
-            if (status == NW_OK) left = nw_graph_drop(g, 0);
+            if (status == NW_OK) left = nw_graph_without(g, away, &rest);
+            if (status == NW_OK && left == NW_OK) nw_graph_release(rest);
+            if (left == NW_OK && status == NW_OK) left = nw_graph_drop(g, 0);
             failed = memory_suffices(n, &asked);
             if (status == NW_OK && left == NW_E_MEMORY) { /* nothing has changed */
                 assert_true(nw_graph_has(g, 0) && nw_graph_present(g) == 12);
@@ -635,7 +792,8 @@ int main(void)
         CASE(test_leaving),
         CASE(test_one_alone),
         CASE(test_gaps_close),
-        CASE(test_order_of_leaving),
+        CASE(test_any_members_are_away),
+        CASE(test_members_come_back),
         CASE(test_names),
         CASE(test_files),
         CASE(test_memory_ends),

@@ -1,5 +1,5 @@
 /*
- * isa/mixing.h - the loops of averaging in pairs (src/exchange/gossip_mix.h), for isa/kernels.h.
+ * isa/mixing.h - the loops of averaging in pairs (src/gossip/gossip_mix.h), for isa/kernels.h.
  *
  * Each element is on its own, so plain loops give the same bits in every width; -O3 makes vectors of them. `m` is the
  * second vector of a member, which x is mixed with: d = b (m - x) goes from one to the other.

@@ -4,6 +4,9 @@
  * A lease is the permission to make one update. Member 0 gives out as many as the run has left, so that exactly so many
  * are made, by whoever is fast.
  *
+ * Of a member that is dropped member 0 takes them back: others make these updates, and what it has made since does not
+ * count.
+ *
  * Nobody waits for a lease. Every member holds some ahead: for AHEAD_NS of its own computing, so that all go on while
  * member 0 is suspended, but no more than a share of what is left (SHARE), so that towards the end of a run nobody waits
  * long for one who is slow and has many.
@@ -16,7 +19,7 @@
  * The end. Where no lease is left and all that were given are used, member 0 closes the run: no pairs begin any more,
  * those under way end, all say so (QUIET), and it is over. A STOP makes it recall the leases that are not begun.
  */
-#include "exchange/gossip_private.h"
+#include "gossip/gossip_private.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -42,7 +45,7 @@ static nw_status take_leases(gossip *g, const nw_header *h)
 int64_t nw_gossip_pace_world(const gossip *g)
 {
     int64_t world = g->base.updates;
-    if (!counts_world(g)) world = g->world + (g->believed - g->held) * g->base.group.count;
+    if (!counts_world(g)) world = g->world + (g->believed - g->held) * g->members.present;
     if (world < g->world) world = g->world; /* whatever a damaged message says */
     return world < g->counter.until ? world : g->counter.until - 1;
 }
@@ -50,7 +53,7 @@ int64_t nw_gossip_pace_world(const gossip *g)
 /* Leaves what is begun; how many were not. */
 static int64_t give_back(gossip *g)
 {
-    int64_t keeps = g->computing, returned = g->held - keeps;
+    int64_t keeps = g->computing && !g->coming.void_task, returned = g->held - keeps;
     g->held = keeps;
     g->believed -= returned;
     return returned;
@@ -72,7 +75,7 @@ static int64_t left(const gossip *g) { return g->stopped ? 0 : g->counter.until 
 static nw_status give(gossip *g, nw_actions *actions, int to, int64_t wish)
 {
     counter *c = &g->counter;
-    int64_t share = left(g) / (SHARE * (int64_t)g->base.group.count), most = share > LEAST ? share : LEAST;
+    int64_t share = left(g) / (SHARE * (int64_t)g->members.present), most = share > LEAST ? share : LEAST;
     int64_t count = (wish < most ? wish : most) - c->held[to];
     nw_message *m;
     if (count > left(g)) count = left(g);
@@ -129,23 +132,44 @@ nw_status nw_gossip_pace_stop(gossip *g, nw_actions *actions)
 {
     if (!g->active || g->closed || g->stopped) return NW_OK;
     g->stopped = true;
+    if (g->coming.out) return NW_OK; /* it says so when it is back */
     if (!counts_world(g)) return nw_gossip_tell(g, actions, 0, STOP, 0, 0);
     NW_TRY(take_returned(g, 0, give_back(g)));
-    return nw_gossip_tell_all(g, actions, RECALL);
+    return nw_gossip_tell_all(g, actions, RECALL, 0);
 }
 
 /* ---- all --------------------------------------------------------------------------------------------------------- */
 
-nw_status nw_gossip_pace_go(gossip *g, nw_actions *actions, const nw_go *go)
+nw_status nw_gossip_pace_go(gossip *g, nw_actions *actions)
 {
     counter *c = &g->counter;
-    c->until = go->until;
-    c->quiet = 0;
+    c->quiets = 0;
     if (!counts_world(g)) return NW_OK;
-    for (int64_t each = 1; each <= LEAST; each++) /* by turns */
-        for (int to = 0; to < g->base.group.count; to++) NW_TRY(give(g, actions, to, each));
+    memset(c->quiet, 0, (size_t)g->base.group.count * sizeof *c->quiet);
+    return nw_gossip_pace_share(g, actions);
+}
+
+/* ---- members leave and join -------------------------------------------------------------------------------------- */
+
+void nw_gossip_pace_lost(gossip *g, int member)
+{
+    counter *c = &g->counter;
+    c->out -= c->held[member];
+    c->held[member] = 0;
+    c->quiets -= c->quiet[member];
+    c->quiet[member] = false;
+}
+
+nw_status nw_gossip_pace_share(gossip *g, nw_actions *actions)
+{
+    for (int64_t each = 1; each <= LEAST && left(g) > 0; each++) /* by turns */
+        for (int i = 0; i < g->members.present; i++) NW_TRY(give(g, actions, g->members.order[i], each));
     return NW_OK;
 }
+
+void nw_gossip_pace_forget(gossip *g) { g->held = g->believed = 0; }
+
+/* ---- updates ----------------------------------------------------------------------------------------------------- */
 
 nw_status nw_gossip_pace_made(gossip *g, nw_actions *actions)
 {
@@ -175,12 +199,13 @@ static nw_status take_ask(gossip *g, nw_actions *actions, const nw_message *m, i
     return count(g, actions, from, (int64_t)h->step, (int64_t)h->version, h->until, m->payload);
 }
 
-static void end_run(gossip *g, int64_t updates)
+static void end_run(gossip *g, nw_actions *actions, int64_t updates)
 {
     if (g->idle_since >= 0) g->counts->idle_ns += g->now - g->idle_since;
     g->idle_since = -1;
     g->active = false;
     g->base.updates = updates;
+    nw_gossip_members_end(g, actions);
     if (g->drains && updates >= g->counter.until) g->mixes = 0; /* parameters become the mean of all */
 }
 
@@ -191,11 +216,22 @@ static nw_status close_run(gossip *g, nw_actions *actions)
     return nw_gossip_pairs_settle(g, actions);
 }
 
+/* At member 0: a member has no pair under way any more. */
+static nw_status become_quiet(gossip *g, int member)
+{
+    counter *c = &g->counter;
+    NW_FAIL_IF(c->quiet[member], NW_E_MESSAGE, "member %d is quiet twice", member);
+    c->quiet[member] = true;
+    c->quiets++;
+    return NW_OK;
+}
+
 nw_status nw_gossip_pace_take(gossip *g, nw_actions *actions, const nw_message *m, int from)
 {
     const nw_header *h = m->header;
     bool late = g->closed && (h->kind == LEASE || h->kind == ASK || h->kind == RECALL || h->kind == CLOSE);
-    bool early = (h->kind == CLOSE && g->held > 0) || (h->kind == QUIET && !g->closed) || (h->kind == OVER && !g->quiet);
+    bool early =
+        (h->kind == CLOSE && g->held > 0) || (h->kind == QUIET && !g->closed) || (h->kind == OVER && !g->quiet);
     NW_FAIL_IF(late || early, NW_E_MESSAGE, "member %d sent kind %d of gossip to member %d too %s", from, h->kind,
                g->base.group.me, late ? "late" : "early");
     switch (h->kind) {
@@ -213,10 +249,9 @@ nw_status nw_gossip_pace_take(gossip *g, nw_actions *actions, const nw_message *
     case CLOSE:
         return close_run(g, actions);
     case QUIET:
-        g->counter.quiet++;
-        return NW_OK;
+        return become_quiet(g, from);
     default: /* OVER */
-        end_run(g, (int64_t)h->step);
+        end_run(g, actions, (int64_t)h->step);
         return NW_OK;
     }
 }
@@ -224,14 +259,14 @@ nw_status nw_gossip_pace_take(gossip *g, nw_actions *actions, const nw_message *
 static nw_status close_if_over(gossip *g, nw_actions *actions)
 {
     if (g->closed || g->counter.out > 0 || left(g) > 0 || !nw_gossip_copies_rest(g)) return NW_OK;
-    NW_TRY(nw_gossip_tell_all(g, actions, CLOSE));
+    NW_TRY(nw_gossip_tell_all(g, actions, CLOSE, g->base.updates));
     return close_run(g, actions);
 }
 
 static void go_on(gossip *g, nw_actions *actions)
 {
     if (g->computing) return;
-    if (g->held == 0) {
+    if (g->held == 0 || is_coming(g)) {
         if (g->idle_since < 0) g->idle_since = g->now;
         return;
     }
@@ -247,13 +282,13 @@ nw_status nw_gossip_pace_settle(gossip *g, nw_actions *actions)
 {
     go_on(g, actions);
     if (counts_world(g)) NW_TRY(close_if_over(g, actions));
-    if (g->closed && !g->quiet && nw_gossip_pairs_rest(g)) {
+    if (g->closed && !g->quiet && !is_coming(g) && !g->computing && nw_gossip_pairs_rest(g)) {
         g->quiet = true;
         if (!counts_world(g)) return nw_gossip_tell(g, actions, 0, QUIET, 0, 0);
-        g->counter.quiet++;
+        NW_TRY(become_quiet(g, 0));
     }
-    if (!counts_world(g) || g->counter.quiet < g->base.group.count) return NW_OK;
-    NW_TRY(nw_gossip_tell_all(g, actions, OVER));
-    end_run(g, g->base.updates);
+    if (!counts_world(g) || g->counter.quiets < g->members.present) return NW_OK;
+    NW_TRY(nw_gossip_tell_all(g, actions, OVER, g->base.updates));
+    end_run(g, actions, g->base.updates);
     return NW_OK;
 }

@@ -14,9 +14,10 @@
  * update. Before the first of these it mixes nothing and asks for nothing. Time between runs counts for nothing.
  *
  * Messages out at a time, at most: to any member the buckets of one pair, one proposal or answer, and those of one mean;
- * to member 0 also as many reports as it may hold leases.
+ * to member 0 also as many reports as it may hold leases, and the answer to a PING; to a member that has joined the buckets
+ * of x and x~ besides, and of member 0 what it tells of changes.
  */
-#include "exchange/gossip_private.h"
+#include "gossip/gossip_private.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -38,10 +39,10 @@ nw_status nw_gossip_tell(gossip *g, nw_actions *actions, int to, int kind, int64
     return NW_OK;
 }
 
-nw_status nw_gossip_tell_all(gossip *g, nw_actions *actions, int kind)
+nw_status nw_gossip_tell_all(gossip *g, nw_actions *actions, int kind, int64_t step)
 {
     for (int to = 0; to < g->base.group.count; to++)
-        if (to != g->base.group.me) NW_TRY(nw_gossip_tell(g, actions, to, kind, g->base.updates, 0));
+        if (to != g->base.group.me && !is_away(g, to)) NW_TRY(nw_gossip_tell(g, actions, to, kind, step, 0));
     return NW_OK;
 }
 
@@ -65,18 +66,47 @@ void nw_gossip_forget(mail *m)
     for (nw_message *message; (message = nw_gossip_take_first(m));) nw_message_drop(message);
 }
 
-static nw_status take_message(gossip *g, nw_actions *actions, nw_message *m)
+void nw_gossip_forget_from(const gossip *g, mail *m, int member)
 {
-    const nw_header *h = m->header;
-    int from, kind = h->kind;
+    mail stays = {0};
+    for (nw_message *message; (message = nw_gossip_take_first(m)); nw_message_drop(message))
+        if (message->header->from != g->base.group.ranks[member]) nw_gossip_keep(&stays, message);
+    *m = stays;
+}
+
+/* What is said to member 0 as the one that counts, and by it. */
+static bool is_to_counter(int kind)
+{
+    return kind == READY || kind == ASK || kind == STOP || kind == RETURNED || kind == QUIET || kind == PONG ||
+           kind == JOIN;
+}
+
+nw_status nw_gossip_take(gossip *g, nw_actions *actions, nw_message *m)
+{
+    int from, kind = m->header->kind;
+    bool now, later = kind == JOIN || kind == PONG; /* makes sense between runs, too */
     NW_TRY(nw_machine_sender(&g->base, m, &from));
-    bool to_counter = kind == READY || kind == ASK || kind == STOP || kind == RETURNED || kind == QUIET;
-    bool of_counter = kind == PAIR || kind == LEASE || kind == RECALL || kind == CLOSE || kind == OVER || kind == COPY;
-    NW_FAIL_IF(!g->active || kind >= KINDS || (to_counter && !counts_world(g)) || (of_counter && from != 0),
+    bool to_counter = is_to_counter(kind), of_counter = !to_counter && !is_between(kind);
+    NW_FAIL_IF(kind == 0 || kind >= KINDS || (to_counter && !counts_world(g)) || (of_counter && from != 0),
                NW_E_MESSAGE, "member %d sent kind %d of gossip to member %d, which expects none", from, kind,
                g->base.group.me);
+    NW_TRY(nw_gossip_members_admit(g, m, from, &now));
+    if (!now) return NW_OK;
+    NW_FAIL_IF(!g->active && !later, NW_E_MESSAGE,
+               "member %d sent kind %d of gossip to member %d, which expects none between runs", from, kind,
+               g->base.group.me);
     if (kind <= PAIR) return nw_gossip_pairs_take(g, actions, m, from);
-    return kind <= OVER ? nw_gossip_pace_take(g, actions, m, from) : nw_gossip_copies_take(g, actions, m, from);
+    if (kind <= OVER) return nw_gossip_pace_take(g, actions, m, from);
+    if (kind <= MEAN) return nw_gossip_copies_take(g, actions, m, from);
+    return kind < WELCOME ? nw_gossip_members_take(g, actions, m, from) : nw_gossip_return_take(g, actions, m, from);
+}
+
+void nw_gossip_set_timer(gossip *g, nw_actions *actions)
+{
+    int64_t at = g->timer < g->members.watch ? g->timer : g->members.watch;
+    if (at == g->set) return;
+    g->set = at;
+    nw_actions_add(actions, (nw_action){.kind = NW_ACTION_TIMER, .at_ns = at});
 }
 
 /* ---- mixing ------------------------------------------------------------------------------------------------------ */
@@ -97,13 +127,14 @@ float nw_gossip_weigh(const gossip *g, int what, int with, int bucket)
                            .count = nw_gossip_floats(g, bucket),
                            .now_ns = g->now,
                            .time = time,
-                           .weight = nw_mix_weight(g->how.eta, time)};
+                           .weight = nw_mix_weight(g->how.eta, time),
+                           .alpha = (float)g->how.alpha,
+                           .change = g->members.change};
     if (g->how.tap.told) g->how.tap.told(g->how.tap.context, &note);
     return note.weight;
 }
 
-/* Brings both vectors up to the present. */
-static void mix(gossip *g, nw_actions *actions)
+void nw_gossip_mix(gossip *g, nw_actions *actions)
 {
     for (int b = 0; b < g->layout.count; b++) {
         size_t first = g->layout.at[b].first, floats = nw_gossip_floats(g, b);
@@ -124,7 +155,11 @@ static nw_status gradient_done(gossip *g, const nw_event *event, nw_actions *act
     const nw_params *p = g->params;
     const nw_gossip_options *how = &g->how;
     NW_FAIL_IF(!event->task->completes, NW_E_INTERNAL, "a gradient of gossip ended before it was complete");
-    if (how->acid) mix(g, actions);
+    if (g->coming.void_task) {
+        g->computing = g->coming.void_task = false;
+        return NW_OK;
+    }
+    if (how->acid) nw_gossip_mix(g, actions);
     g->updating = true;
     g->number = nw_gossip_pace_world(g);
     nw_actions_task(actions, (nw_task){.kind = NW_TASK_UPDATE,
@@ -143,6 +178,10 @@ static nw_status update_done(gossip *g, nw_actions *actions)
     int64_t took = g->now > g->begun ? g->now - g->begun : 1;
     bool known = g->unit > 0;
     g->computing = g->updating = false;
+    if (g->coming.void_task) { /* these parameters do not count any more */
+        g->coming.void_task = false;
+        return NW_OK;
+    }
     g->made++;
     g->unit = known ? (7 * g->unit + took) / 8 : took;
     if (g->unit == 0) g->unit = 1;
@@ -157,14 +196,21 @@ static nw_status update_done(gossip *g, nw_actions *actions)
 static nw_status go(gossip *g, nw_actions *actions, const nw_go *run)
 {
     g->active = true;
-    g->closed = g->stopped = g->quiet = false;
     g->drains = run->drain;
+    if (g->coming.out) { /* between its loss and its return, whatever the others do */
+        g->counter.until = run->until;
+        g->stopped = false;
+        return NW_OK;
+    }
+    g->closed = g->stopped = g->quiet = false;
     if (g->other && !g->mixes) memcpy(g->other, g->params->values, g->params->learned.floats * sizeof(float));
     g->mixes = g->other != NULL;
     for (int b = 0; b < g->layout.count; b++) g->mixed[b] = g->now;
     nw_gossip_pairs_go(g, actions);
     nw_gossip_copies_go(g, run);
-    return nw_gossip_pace_go(g, actions, run);
+    g->counter.until = run->until;
+    NW_TRY(nw_gossip_members_go(g, actions));
+    return nw_gossip_pace_go(g, actions);
 }
 
 static nw_status take_event(gossip *g, const nw_event *event, nw_actions *actions)
@@ -175,8 +221,10 @@ static nw_status take_event(gossip *g, const nw_event *event, nw_actions *action
     case NW_EVENT_STOP:
         return nw_gossip_pace_stop(g, actions);
     case NW_EVENT_MESSAGE:
-        return take_message(g, actions, event->message);
+        return nw_gossip_take(g, actions, event->message);
     case NW_EVENT_TIMER:
+        g->set = NW_NO_TIMER;
+        NW_TRY(nw_gossip_members_rang(g, actions));
         nw_gossip_pairs_rang(g, actions);
         return NW_OK;
     case NW_EVENT_DONE:
@@ -186,39 +234,60 @@ static nw_status take_event(gossip *g, const nw_event *event, nw_actions *action
     }
 }
 
-static nw_status handle(nw_machine *m, const nw_event *event, nw_actions *actions)
+/* Whatever has happened: does what is possible now. */
+static nw_status settle(gossip *g, nw_actions *actions)
 {
-    gossip *g = (gossip *)m;
-    g->now = event->now_ns;
-    NW_TRY(take_event(g, event, actions));
-    if (!g->active) return NW_OK;
+    NW_TRY(nw_gossip_return_settle(g, actions));
     NW_TRY(nw_gossip_pairs_settle(g, actions));
     NW_TRY(nw_gossip_copies_settle(g, actions));
     return nw_gossip_pace_settle(g, actions);
 }
 
+static nw_status handle(nw_machine *m, const nw_event *event, nw_actions *actions)
+{
+    gossip *g = (gossip *)m;
+    int before = actions->count;
+    g->now = event->now_ns;
+    NW_TRY(take_event(g, event, actions));
+    if (g->active) NW_TRY(settle(g, actions));
+    nw_gossip_members_stamp(g, actions, before);
+    return NW_OK;
+}
+
 static bool is_quiescent(const nw_machine *m) { return !((const gossip *)m)->active; }
+
+/* Whether a member is one that this member waits for. Of others that are silent it hears from member 0. */
+static bool owes(const gossip *g, int member)
+{
+    const counter *c = &g->counter;
+    if (is_away(g, member)) return false;
+    if (!g->base.drops && (member == g->coming.source || member == g->meeting.partner)) return true;
+    if (!counts_world(g)) return member == 0;
+    return c->held[member] > 0 || (g->closed && !c->quiet[member]) || g->copies.under_way;
+}
 
 static void waits(const nw_machine *m, nw_wait *wait)
 {
     const gossip *g = (const gossip *)m;
-    for (int i = 0; i < m->group.count; i++) {
-        bool owes = counts_world(g) ? g->counter.held[i] > 0 || g->closed || g->copies.under_way : i == 0;
-        if (i != m->group.me && (i == g->meeting.partner || owes)) nw_wait_add(wait, &m->group, i);
-    }
+    for (int i = 0; i < m->group.count; i++)
+        if (i != m->group.me && owes(g, i)) nw_wait_add(wait, &m->group, i);
     snprintf(wait->what, sizeof wait->what, "%s, after %" PRId64 " updates",
-             g->closed               ? "the end of the run"
-             : counts_world(g)       ? "gradients"
+             g->closed                 ? "the end of the run"
+             : is_coming(g)            ? "a place in the group, and parameters"
+             : counts_world(g)         ? "gradients"
              : g->meeting.partner >= 0 ? "leases, or its half of a pair"
-                                     : "leases",
+                                       : "leases",
              g->made);
 }
 
 static void state(nw_machine *m, nw_state *s)
 {
     gossip *g = (gossip *)m;
-    const int64_t members = m->group.count;
+    const int64_t count = m->group.count;
+    g->was_away = m->group.count - g->members.present;
     nw_state_integer(s, "updates", NW_STATE_KEPT, &m->updates);
+    nw_state_integer(s, "away", NW_STATE_KEPT, &g->was_away);
+    if (s->status == NW_OK) s->at[s->count - 1].optional = true; /* of runs in which nobody could be */
     nw_state_integer(s, "made", NW_STATE_LIKE, &g->made);
     nw_state_integer(s, "gradient_ns", NW_STATE_LIKE, &g->unit);
     nw_state_integer(s, "timers", NW_STATE_LIKE, &g->drawn);
@@ -231,7 +300,7 @@ static void state(nw_machine *m, nw_state *s)
     nw_state_integer(s, "exchanges", NW_STATE_DELIVERED, &g->counts->exchanges);
     nw_state_integer(s, "refused", NW_STATE_DELIVERED, &g->counts->refused);
     nw_state_integer(s, "idle_ns", NW_STATE_DELIVERED, &g->counts->idle_ns);
-    nw_state_tensor(s, "exchanges_with", NW_STATE_OWN, NW_STATE_I64, 1, &members, g->counts->with);
+    nw_state_tensor(s, "exchanges_with", NW_STATE_OWN, NW_STATE_I64, 1, &count, g->counts->with);
     if (counts_world(g)) nw_state_integer(s, "pairings", NW_STATE_OWN, &g->coordinator.choices);
     if (!g->other) return;
     nw_state_integer(s, "has_momentum", NW_STATE_LIKE, &g->mixes);
@@ -245,6 +314,7 @@ static nw_status loaded(nw_machine *m)
     NW_FAIL_IF(g->made < 0 || g->unit < 0 || g->drawn < 0 || g->left < -1 || g->round < 0 || g->choices < 0 ||
                    g->asked_for < 0 || !(g->owed >= 0 && g->owed < 1e9),
                NW_E_FILE, "the checkpoint's numbers of gossip make no sense; take an earlier one");
+    if (g->was_away != 0) g->round = 0; /* all are there again, and one of them has none */
     return NW_OK;
 }
 
@@ -253,10 +323,12 @@ static void release(nw_machine *m)
     gossip *g = (gossip *)m;
     nw_gossip_pairs_free(g);
     nw_gossip_copies_free(g);
+    nw_gossip_members_free(g);
     nw_layout_free(&g->layout);
     free(g->other);
     free(g->mixed);
     free(g->counter.held);
+    free(g->counter.quiet);
     free(g->own_counts.with);
     free(g);
 }
@@ -278,7 +350,8 @@ nw_status nw_gossip_constants(nw_gossip_options *g, double *chi1, double *chi2)
     nw_status known = NW_OK;
     if (g->rate > 0) known = nw_graph_constants(g->graph, g->rate, chi1, chi2);
     if (known != NW_OK) *chi1 = *chi2 = (double)NAN; /* a build without LAPACK; without momentum, so be it */
-    if (!g->acid || g->eta >= 0) return NW_OK;
+    g->follows |= g->acid && g->eta < 0;
+    if (!g->acid || !g->follows) return NW_OK;
     NW_TRY(known);
     NW_FAIL_IF(g->rate <= 0, NW_E_ARGUMENT,
                "continuous momentum without averagings has no constants; give a --rate-com above 0, or --acid-params");
@@ -298,10 +371,12 @@ static nw_status make(gossip *g)
                    "gossip exchanges parameters as they are; codecs of gradients do not go with it");
     NW_NEW(g->mixed, g->layout.count, "the times of %d buckets", g->layout.count);
     NW_NEW(g->counter.held, g->base.group.count, "the leases of %d members", g->base.group.count);
+    NW_NEW(g->counter.quiet, g->base.group.count, "the leases of %d members", g->base.group.count);
     if (g->how.acid) NW_NEW(g->other, g->params->learned.floats, "continuous momentum");
     if (!g->how.acid) g->how.eta = 0;
     g->counts = g->how.counts ? g->how.counts : &g->own_counts;
     if (!g->how.counts) NW_NEW(g->own_counts.with, g->base.group.count, "the exchanges of a member");
+    NW_TRY(nw_gossip_members_make(g));
     NW_TRY(nw_gossip_pairs_make(g));
     return nw_gossip_copies_make(g);
 }
@@ -313,7 +388,10 @@ nw_status nw_gossip_create(nw_machine **out, const nw_exchange_options *o)
     NW_TRY(check(o));
     gossip *g = calloc(1, sizeof *g);
     NW_FAIL_IF(!g, NW_E_MEMORY, "no memory for an exchange");
-    g->base = (nw_machine){.ops = &ops, .group = o->group, .moves = o->group.count > 1 && o->gossip.rate > 0};
+    g->base = (nw_machine){.ops = &ops,
+                           .group = o->group,
+                           .moves = o->group.count > 1 && o->gossip.rate > 0,
+                           .drops = o->group.count > 1 && o->deadline_ns > 0};
     g->o = *o;
     g->how = o->gossip;
     if (g->o.accumulation < 1) g->o.accumulation = 1;

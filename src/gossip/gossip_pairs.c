@@ -21,10 +21,13 @@
  * round than one's own waits, so that the least round of all can always go on. Members may be rounds apart, but whose
  * partner stands still stands still as well, in averaging alone.
  *
+ * Members that leave and join. A pair whose partner is lost is given up, and owed again. Rounds of matchings are those of the
+ * members that are there, and begin anew with every change: a proposal of before it is refused.
+ *
  * How. Each sends its values as they are then (mixed to the present), in buckets, and moves by the difference of what was
  * sent as the other's come. What a message holds is what send_bucket and take_bucket say, and nothing else knows.
  */
-#include "exchange/gossip_private.h"
+#include "gossip/gossip_private.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -94,21 +97,39 @@ static void meet(gossip *g, int partner, bool own)
     g->meeting.own = own;
     g->meeting.given = false;
     g->meeting.taken = 0;
+    g->meeting.round = is(g, NW_PAIR_SCHEDULED) ? g->round : 0;
+    g->meeting.change = g->members.change;
 }
 
 static nw_status give_values(gossip *g, nw_actions *actions)
 {
     g->meeting.given = true;
+    g->meeting.alpha = (float)g->how.alpha;
     for (int b = 0; b < g->layout.count; b++) NW_TRY(send_bucket(g, actions, b, g->meeting.partner));
     return NW_OK;
 }
+
+/* Whether the pair is of a round of the members that are there now. */
+static bool is_current(const gossip *g) { return g->meeting.change == g->members.change; }
 
 static void end_pair(gossip *g)
 {
     g->counts->exchanges++;
     g->counts->with[g->meeting.partner]++;
     g->asked_for += g->meeting.own;
-    g->round += is(g, NW_PAIR_SCHEDULED);
+    g->round += is(g, NW_PAIR_SCHEDULED) && is_current(g);
+    g->meeting.partner = -1;
+    g->put_off = false;
+}
+
+/* What was paid for it is owed again. */
+static void give_up(gossip *g)
+{
+    for (int b = 0; b < g->layout.count; b++) {
+        nw_message_drop(g->meeting.sent[b]);
+        g->meeting.sent[b] = NULL;
+    }
+    g->owed += g->meeting.own || both_pay(g);
     g->meeting.partner = -1;
     g->put_off = false;
 }
@@ -127,8 +148,9 @@ static void refused(gossip *g)
 static int find_round(gossip *g)
 {
     const int most = 2 * g->base.group.count + 2;
+    if (g->members.present < 2) return -1;
     for (int i = 0; i < most; i++) {
-        int partner = nw_graph_partner(g->how.graph, g->how.seed, g->round, g->base.group.me);
+        int partner = nw_graph_partner(g->members.graph, g->how.seed, g->round, g->base.group.me);
         if (partner >= 0) return partner;
         g->round++;
     }
@@ -139,10 +161,10 @@ static int choose(gossip *g)
 {
     int me = g->base.group.me, next = -1;
     if (is(g, NW_PAIR_SCHEDULED)) return find_round(g);
-    if (g->how.deterministic_neighbor) next = nw_graph_scheduled(g->how.graph, me, g->asked_for);
+    if (g->how.deterministic_neighbor) next = nw_graph_scheduled(g->members.graph, me, g->asked_for);
     if (next >= 0) return next;
     nw_rng rng = nw_rng_make(g->how.seed, NW_PURPOSE_GOSSIP_PARTNER, (uint64_t)g->choices++, (uint32_t)me);
-    return nw_graph_draw(g->how.graph, me, nw_rng_uniform(&rng));
+    return nw_graph_draw(g->members.graph, me, nw_rng_uniform(&rng));
 }
 
 static nw_status ask(gossip *g, nw_actions *actions)
@@ -181,7 +203,7 @@ static int find_ready(gossip *g, int member)
     if (c->wanted[member] >= 0) return c->ready[c->wanted[member]] ? c->wanted[member] : -1;
     if (c->waiting >= 0) return c->waiting;
     if (strcmp(nw_graph_name(g->how.graph), "complete") == 0) return -1;
-    count = nw_graph_neighbours(g->how.graph, member, c->list, NULL);
+    count = nw_graph_neighbours(g->members.graph, member, c->list, NULL);
     for (int i = 0; i < count; i++)
         if (c->ready[c->list[i]]) c->list[found++] = c->list[i];
     if (found == 0) return -1;
@@ -212,7 +234,7 @@ static nw_status announce(gossip *g, nw_actions *actions)
     if (g->announced || g->assigned >= 0) return NW_OK;
     g->announced = true;
     if (g->how.deterministic_neighbor)
-        wanted = nw_graph_scheduled(g->how.graph, g->base.group.me, g->counts->exchanges);
+        wanted = nw_graph_scheduled(g->members.graph, g->base.group.me, g->counts->exchanges);
     if (counts_world(g)) return hear_ready(g, actions, 0, wanted);
     NW_TRY(nw_message_take(actions->pool, 0, &m));
     m->header->kind = READY;
@@ -227,8 +249,8 @@ static nw_status take_ready(gossip *g, nw_actions *actions, const nw_header *h, 
     int wanted = h->part == NOBODY ? -1 : h->part;
     NW_FAIL_IF(!is(g, NW_PAIR_FIRST_COME) || wanted >= g->base.group.count || wanted == from ||
                    g->coordinator.ready[from],
-               NW_E_MESSAGE,
-               "member %d is ready to average with member %d, which makes no sense", from, wanted);
+               NW_E_MESSAGE, "member %d is ready to average with member %d, which makes no sense", from, wanted);
+    if (wanted >= 0 && is_away(g, wanted)) wanted = -1; /* it will hear of it */
     return hear_ready(g, actions, from, wanted);
 }
 
@@ -255,10 +277,14 @@ static nw_status begin_assigned(gossip *g, nw_actions *actions)
 
 typedef enum answer { ACCEPT, REFUSE, LATER } answer;
 
+/* Whether it was said by somebody who knew of the same changes of the members. */
+static bool is_of_now(const gossip *g, const nw_header *h) { return h->part == (uint16_t)g->members.change; }
+
 static answer find_answer(gossip *g, const nw_header *h, int from)
 {
     bool crosses = g->meeting.partner == from && !g->meeting.given, pays = both_pay(g);
     if (is(g, NW_PAIR_SCHEDULED)) {
+        if (!is_of_now(g, h)) return REFUSE; /* a round of other members */
         if ((int64_t)h->step == g->round && crosses) return ACCEPT;
         if (g->closed) return REFUSE;
         bool ready = (int64_t)h->step == g->round && g->meeting.partner < 0 && (!pays || g->owed >= 1);
@@ -270,21 +296,41 @@ static answer find_answer(gossip *g, const nw_header *h, int from)
 
 static nw_status take_proposal(gossip *g, nw_actions *actions, const nw_header *h, int from, bool *later)
 {
-    bool scheduled = is(g, NW_PAIR_SCHEDULED);
+    bool scheduled = is(g, NW_PAIR_SCHEDULED) && is_of_now(g, h), asked = g->meeting.own && !g->meeting.given;
     if (scheduled) find_round(g);
+    /* Who asks for a round of the present members has refused one of before, or will. */
+    if (scheduled && g->meeting.partner == from && asked && !is_current(g)) give_up(g);
     NW_FAIL_IF(is(g, NW_PAIR_FIRST_COME) || (scheduled && ((int64_t)h->step < g->round || h->step > INT64_MAX)),
                NW_E_MESSAGE, "member %d proposes round %" PRIu64 ", which is over", from, h->step);
     answer a = find_answer(g, h, from);
     *later = a == LATER;
     if (a == LATER) return NW_OK;
-    if (a == REFUSE) return nw_gossip_tell(g, actions, from, BUSY, 0, 0);
+    if (a == REFUSE) return nw_gossip_tell(g, actions, from, BUSY, (int64_t)h->step, h->part);
     if (g->meeting.partner < 0) {
-        NW_FAIL_IF(scheduled && nw_graph_partner(g->how.graph, g->how.seed, g->round, g->base.group.me) != from,
+        NW_FAIL_IF(scheduled && nw_graph_partner(g->members.graph, g->how.seed, g->round, g->base.group.me) != from,
                    NW_E_MESSAGE, "member %d proposes round %" PRIu64 ", in which it is no partner", from, h->step);
         if (both_pay(g)) g->owed--;
         meet(g, from, false);
     }
     return give_values(g, actions);
+}
+
+/* Two members that have not heard of the same changes may have different constants. Both take the smaller alpha, so that
+ * one loses what the other gains. */
+static nw_status take_as_agreed(gossip *g, nw_actions *actions, const nw_message *m)
+{
+    const double own = g->how.alpha;
+    float theirs;
+    memcpy(&theirs, &m->header->until, sizeof theirs);
+    NW_FAIL_IF(g->other && !(theirs >= 0), NW_E_MESSAGE, "member %d averages with alpha %g", g->meeting.partner,
+               (double)theirs);
+    if (g->other && theirs != g->meeting.alpha)
+        g->how.alpha = (double)(theirs < g->meeting.alpha ? theirs : g->meeting.alpha);
+    else if (g->other && (float)own != g->meeting.alpha)
+        g->how.alpha = (double)g->meeting.alpha;
+    nw_status status = take_bucket(g, actions, m);
+    g->how.alpha = own;
+    return status;
 }
 
 static nw_status take_values(gossip *g, nw_actions *actions, const nw_message *m, int from, bool *later)
@@ -295,8 +341,20 @@ static nw_status take_values(gossip *g, nw_actions *actions, const nw_message *m
     bool fits = g->meeting.partner == from && (!g->meeting.given || g->meeting.sent[m->header->bucket]);
     NW_FAIL_IF(!fits, NW_E_MESSAGE, "member %d sent values, but no pair is under way with it", from);
     if (!g->meeting.given) NW_TRY(give_values(g, actions));
-    NW_TRY(take_bucket(g, actions, m));
+    NW_TRY(take_as_agreed(g, actions, m));
     if (g->meeting.taken == g->layout.count) end_pair(g);
+    return NW_OK;
+}
+
+/* It answers the proposal that it names. One of before a change may have been given up. */
+static nw_status take_busy(gossip *g, const nw_header *h, int from)
+{
+    const meeting *own = &g->meeting;
+    bool fits = own->partner == from && own->own && !own->given && (int64_t)h->step == own->round &&
+                h->until == (uint16_t)own->change;
+    NW_FAIL_IF(!fits && h->until == (uint16_t)g->members.change, NW_E_MESSAGE,
+               "member %d is busy, but nothing was proposed to it", from);
+    if (fits) refused(g);
     return NW_OK;
 }
 
@@ -306,10 +364,7 @@ static nw_status take_one(gossip *g, nw_actions *actions, const nw_message *m, i
     *later = false;
     if (m->header->kind == PROPOSE) return take_proposal(g, actions, m->header, from, later);
     if (m->header->kind == VALUES) return take_values(g, actions, m, from, later);
-    NW_FAIL_IF(g->meeting.partner != from || g->meeting.given, NW_E_MESSAGE,
-               "member %d is busy, but nothing was proposed to it", from);
-    refused(g);
-    return NW_OK;
+    return take_busy(g, m->header, from);
 }
 
 nw_status nw_gossip_pairs_take(gossip *g, nw_actions *actions, nw_message *m, int from)
@@ -348,7 +403,7 @@ static nw_status look_at_waiting(gossip *g, nw_actions *actions, bool *moved)
 
 nw_status nw_gossip_pairs_settle(gossip *g, nw_actions *actions)
 {
-    if (alone(g)) return NW_OK;
+    if (alone(g) || is_coming(g)) return NW_OK;
     do {
         for (bool moved = !g->updating; moved;) {
             NW_TRY(begin_assigned(g, actions));
@@ -382,15 +437,18 @@ void nw_gossip_pairs_set_timer(gossip *g, nw_actions *actions)
     if (g->left < 0) g->left = (int64_t)(nw_mix_exponential(&rng) * (double)g->unit / g->rate);
     g->timer = g->left < NW_NO_TIMER / 2 - g->now ? g->now + g->left : NW_NO_TIMER / 2;
     g->left = -1;
-    nw_actions_add(actions, (nw_action){.kind = NW_ACTION_TIMER, .at_ns = g->timer});
+    nw_gossip_set_timer(g, actions);
 }
 
 void nw_gossip_pairs_rang(gossip *g, nw_actions *actions)
 {
-    g->timer = NW_NO_TIMER;
-    g->drawn++;
-    if (g->active && !g->closed) owe(g, 1);
-    nw_gossip_pairs_set_timer(g, actions);
+    if (g->timer <= g->now) {
+        g->timer = NW_NO_TIMER;
+        g->drawn++;
+        if (g->active && !g->closed) owe(g, 1);
+        nw_gossip_pairs_set_timer(g, actions);
+    }
+    nw_gossip_set_timer(g, actions);
 }
 
 void nw_gossip_pairs_go(gossip *g, nw_actions *actions)
@@ -409,10 +467,41 @@ void nw_gossip_pairs_close(gossip *g, nw_actions *actions)
     if (g->timer == NW_NO_TIMER) return;
     g->left = g->timer > g->now ? g->timer - g->now : 0;
     g->timer = NW_NO_TIMER;
-    nw_actions_add(actions, (nw_action){.kind = NW_ACTION_TIMER, .at_ns = NW_NO_TIMER});
+    nw_gossip_set_timer(g, actions);
 }
 
-/* ---- life -------------------------------------------------------------------------------------------------------- */
+/* ---- members leave and join -------------------------------------------------------------------------------------- */
+
+/* At member 0: who was ready for it alone is ready for anybody. */
+static nw_status pair_without(gossip *g, nw_actions *actions, int member)
+{
+    coordinator *c = &g->coordinator;
+    c->ready[member] = false;
+    if (c->waiting == member) c->waiting = -1;
+    for (int i = 0; i < g->base.group.count; i++) {
+        if (!c->ready[i] || c->wanted[i] != member) continue;
+        c->ready[i] = false;
+        NW_TRY(hear_ready(g, actions, i, -1));
+    }
+    return NW_OK;
+}
+
+nw_status nw_gossip_pairs_lost(gossip *g, nw_actions *actions, int member)
+{
+    nw_gossip_forget_from(g, &g->waiting, member);
+    if (g->assigned == member) g->assigned = -1;
+    if (g->meeting.partner == member) give_up(g);
+    return g->coordinator.ready ? pair_without(g, actions, member) : NW_OK;
+}
+
+/* Its timer stands still until it is back: who waits does so quietly. */
+void nw_gossip_pairs_forget(gossip *g, nw_actions *actions)
+{
+    nw_gossip_pairs_close(g, actions);
+    nw_gossip_forget(&g->waiting);
+    if (g->meeting.partner >= 0) give_up(g);
+    g->assigned = -1;
+}
 
 /* Of one member, as the graph has it at this rate of all. */
 static nw_status find_rate(gossip *g)
@@ -422,11 +511,19 @@ static nw_status find_rate(gossip *g)
     g->rate = g->how.rate / 2;
     if (!both_pay(g)) return NW_OK;
     NW_NEW(rates, g->base.group.count, "the rates of %d members", g->base.group.count);
-    int count = nw_graph_neighbours(g->how.graph, g->base.group.me, NULL, rates);
+    int count = nw_graph_neighbours(g->members.graph, g->base.group.me, NULL, rates);
     g->rate = 0;
     for (int i = 0; i < count; i++) g->rate += rates[i] * g->how.rate;
     return NW_OK;
 }
+
+nw_status nw_gossip_pairs_changed(gossip *g)
+{
+    g->round = 0; /* of the matchings of these members */
+    return find_rate(g);
+}
+
+/* ---- life -------------------------------------------------------------------------------------------------------- */
 
 nw_status nw_gossip_pairs_make(gossip *g)
 {

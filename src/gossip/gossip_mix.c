@@ -1,5 +1,5 @@
 /* gossip_mix.c - see gossip_mix.h. */
-#include "exchange/gossip_mix.h"
+#include "gossip/gossip_mix.h"
 
 #include "codec/kernels.h"
 
