@@ -76,7 +76,7 @@ void nw_travel_merge(nw_travel_codec *to, const nw_travel_codec *from)
 
 void nw_travel_read_memory(nw_travel *t)
 {
-    t->memory_square = 0;
+    t->memory_square = t->rest ? t->rest(t->whose) : 0;
     for (size_t i = 0; t->memory && i < t->memory->floats; i++)
         t->memory_square += (double)t->memory->v[i] * (double)t->memory->v[i];
 }

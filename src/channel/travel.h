@@ -30,6 +30,8 @@ typedef struct nw_travel {
     int64_t sent_floats;  /* of a server: floats in all messages, dense ones too, once for each receiver */
     double memory_square; /* squared norm of the error memory; filled by nw_travel_read_memory */
     const nw_memory *memory;
+    double (*rest)(const void *whose); /* or: what else keeps what was not sent; the square of its norm */
+    const void *whose;
 } nw_travel;
 
 /* The place of a codec among the counts. */

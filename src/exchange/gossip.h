@@ -4,6 +4,7 @@
 #ifndef NW_EXCHANGE_GOSSIP_H
 #define NW_EXCHANGE_GOSSIP_H
 
+#include "channel/agreed.h"
 #include "topology/topology.h"
 
 #include <stddef.h>
@@ -23,6 +24,7 @@ typedef struct nw_gossip_note {
     int64_t now_ns;
     double time;  /* since the last mixing of this range, in gradients */
     float weight; /* b of that time (gossip_mix.h) */
+    const float *mine, *theirs; /* APPROACHED: what both are taken to have sent */
 } nw_gossip_note;
 typedef struct nw_gossip_tap {
     void (*told)(void *context, const nw_gossip_note *note); /* NULL: nobody listens */
@@ -35,6 +37,7 @@ typedef struct nw_gossip_counts {
     int64_t exchanges; /* averagings that it took part in */
     int64_t refused;   /* proposals of its own that were answered BUSY */
     int64_t idle_ns;   /* time in which it had no lease to compute with */
+    int64_t again;     /* encoded buckets that went once more, exactly, since this process began */
     int64_t *with;     /* exchanges by partner; the owner of this struct allocates it for the group's size */
 } nw_gossip_counts;
 
@@ -47,6 +50,9 @@ typedef struct nw_gossip_options {
     bool deterministic_neighbor; /* neighbours in the order of the graph's list; otherwise random */
     bool acid;                /* continuous momentum with these constants: */
     double eta, alpha;
+    nw_agreeing values;       /* how parameters travel that have codecs */
+    double step;              /* of an averaging: 1 (or 0) moves both to the mean of what they sent; in (0, 1] */
+    double modulo_bound;      /* of codec modulo; 0: it follows what is seen */
     int64_t measure_every;    /* updates of the world between two measurements of the consensus distance; 0: none */
     nw_gossip_counts *counts; /* must outlive the exchange; may be NULL */
     nw_gossip_tap tap;

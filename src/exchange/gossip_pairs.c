@@ -21,8 +21,7 @@
  * round than one's own waits, so that the least round of all can always go on. Members may be rounds apart, but whose
  * partner stands still stands still as well, in averaging alone.
  *
- * How. Each sends its values as they are then (mixed to the present), in buckets, and moves by the difference of what was
- * sent as the other's come. What a message holds is what send_bucket and take_bucket say, and nothing else knows.
+ * How: gossip_values.c knows what a message of values holds.
  */
 #include "exchange/gossip_private.h"
 
@@ -34,57 +33,6 @@ static const double OWED_MOST = 4; /* and twice the rate */
 
 static bool is(const gossip *g, nw_pairing pairing) { return g->how.pairing == pairing; }
 static bool both_pay(const gossip *g) { return is(g, NW_PAIR_FIRST_COME) || g->how.deterministic_coms; }
-
-/* ---- values ------------------------------------------------------------------------------------------------------ */
-
-static nw_status send_bucket(gossip *g, nw_actions *actions, int bucket, int to)
-{
-    size_t first = g->layout.at[bucket].first, floats = nw_gossip_floats(g, bucket);
-    const float *x = g->params->values + first, *other = g->other ? g->other + first : NULL;
-    float weight = nw_gossip_weigh(g, NW_GOSSIP_SENT, to, bucket);
-    nw_message *m;
-    NW_TRY(nw_message_take(actions->pool, floats * sizeof(float), &m));
-    nw_actions_touch(actions, x, floats, false);
-    if (other) nw_actions_touch(actions, other, floats, false);
-    actions->touched += floats * sizeof(float);
-    nw_mix_send(x, other, weight, (float *)(void *)m->payload, floats, g->o.pool);
-    m->header->kind = VALUES;
-    m->header->bucket = (uint32_t)bucket;
-    m->header->count = (uint32_t)floats;
-    m->header->step = (uint64_t)g->made;
-    g->meeting.sent[bucket] = nw_message_hold(m);
-    nw_machine_send(&g->base, actions, CHANNEL, to, m);
-    return NW_OK;
-}
-
-static nw_status take_bucket(gossip *g, nw_actions *actions, const nw_message *m)
-{
-    int bucket = (int)m->header->bucket;
-    size_t first = g->layout.at[bucket].first, floats = nw_gossip_floats(g, bucket);
-    float *x = g->params->values + first, *other = g->other ? g->other + first : NULL;
-    nw_message *mine = g->meeting.sent[bucket];
-    float weight = nw_gossip_weigh(g, NW_GOSSIP_APPROACHED, g->meeting.partner, bucket);
-    nw_actions_touch(actions, x, floats, true);
-    if (other) nw_actions_touch(actions, other, floats, true);
-    actions->touched += (other ? 4 : 3) * floats * sizeof(float); /* read as well, and both messages */
-    nw_mix_approach(x, other, weight, (const float *)(const void *)mine->payload,
-                    (const float *)(const void *)m->payload, (float)g->how.alpha, floats, g->o.pool);
-    g->mixed[bucket] = g->now;
-    g->meeting.sent[bucket] = NULL;
-    nw_message_drop(mine);
-    g->meeting.taken++;
-    return NW_OK;
-}
-
-static nw_status check_values(const gossip *g, const nw_header *h, int from)
-{
-    bool known = h->bucket < (uint32_t)g->layout.count;
-    NW_FAIL_IF(!known || h->codec != 0 || h->count != nw_gossip_floats(g, (int)h->bucket) ||
-                   h->bytes != h->count * sizeof(float),
-               NW_E_MESSAGE, "member %d sent %u bytes for bucket %u, which are not its values", from, h->bytes,
-               h->bucket);
-    return NW_OK;
-}
 
 /* ---- a pair ------------------------------------------------------------------------------------------------------ */
 
@@ -99,12 +47,13 @@ static void meet(gossip *g, int partner, bool own)
 static nw_status give_values(gossip *g, nw_actions *actions)
 {
     g->meeting.given = true;
-    for (int b = 0; b < g->layout.count; b++) NW_TRY(send_bucket(g, actions, b, g->meeting.partner));
+    for (int b = 0; b < g->layout.count; b++) NW_TRY(nw_gossip_values_send(g, actions, b, g->meeting.partner));
     return NW_OK;
 }
 
 static void end_pair(gossip *g)
 {
+    nw_gossip_values_end(g);
     g->counts->exchanges++;
     g->counts->with[g->meeting.partner]++;
     g->asked_for += g->meeting.own;
@@ -289,13 +238,13 @@ static nw_status take_proposal(gossip *g, nw_actions *actions, const nw_header *
 
 static nw_status take_values(gossip *g, nw_actions *actions, const nw_message *m, int from, bool *later)
 {
-    NW_TRY(check_values(g, m->header, from));
+    NW_TRY(nw_gossip_values_check(g, m->header, from));
     *later = is(g, NW_PAIR_FIRST_COME) && g->meeting.partner != from; /* member 0's word is still on its way */
     if (*later) return NW_OK;
     bool fits = g->meeting.partner == from && (!g->meeting.given || g->meeting.sent[m->header->bucket]);
     NW_FAIL_IF(!fits, NW_E_MESSAGE, "member %d sent values, but no pair is under way with it", from);
     if (!g->meeting.given) NW_TRY(give_values(g, actions));
-    NW_TRY(take_bucket(g, actions, m));
+    NW_TRY(nw_gossip_values_take(g, actions, m));
     if (g->meeting.taken == g->layout.count) end_pair(g);
     return NW_OK;
 }

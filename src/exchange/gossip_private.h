@@ -1,11 +1,12 @@
 /*
  * gossip_private.h - the inside of gossip, shared by the files that make it: gossip.c (events, tasks, state),
- * gossip_pace.c (leases, counting, the end of a run), gossip_pairs.c (times, who with whom, values) and gossip_copies.c
- * (the mean of all members, while all go on).
+ * gossip_pace.c (leases, counting, the end of a run), gossip_pairs.c (times, who with whom), gossip_values.c (what a pair
+ * sends, and moves by) and gossip_copies.c (the mean of all members, while all go on).
  *
  *   kind       from -> to             says
  *   PROPOSE    member -> neighbour    let us average; step: the round of a matching. One that crosses with the other's accepts
- *   VALUES     member -> partner      the sender's parameters, a bucket: accepts a proposal, or answers those that did
+ *   VALUES     member -> partner      the sender's parameters, a bucket: accepts a proposal, or answers those that did;
+ *                                     encoded (channel/agreed.h), or a bucket that goes once more, exactly
  *   BUSY       member -> neighbour    not now
  *   READY      member -> 0            I want to average; part: only with that member (NOBODY: with any neighbour)
  *   PAIR       0 -> member            average with member `part`
@@ -112,6 +113,7 @@ typedef struct gossip {
     nw_gossip_options how;
     const nw_params *params;
     nw_layout layout;
+    nw_agreed *agreed; /* what pairs know of each other; NULL: parameters travel as they are */
     float *other;   /* x~; NULL: no momentum */
     int64_t *mixed; /* by bucket: when */
     int64_t now;    /* of the event that is being handled */
@@ -157,8 +159,13 @@ nw_message *nw_gossip_take_first(mail *m);         /* NULL: it is empty */
 void nw_gossip_forget(mail *m);
 /* Time since the last mixing of a bucket, in gradients; 0 before the first gradient. */
 double nw_gossip_time(const gossip *g, int bucket);
-/* The weight of that mixing, which whoever listens is told of. */
-float nw_gossip_weigh(const gossip *g, int what, int with, int bucket);
+/* The weight of that mixing. Whoever listens is told of it, and of what and with whom the note says. */
+float nw_gossip_weigh(const gossip *g, const nw_gossip_note *note, int bucket);
+/* Eta for a bucket (gossip_values.c). */
+static inline double nw_gossip_eta(const gossip *g, int bucket)
+{
+    return g->how.eta * (g->agreed ? g->agreed->share[bucket] : 1);
+}
 static inline size_t nw_gossip_floats(const gossip *g, int bucket) { return g->layout.at[bucket].block.floats; }
 
 /* ---- gossip_pace.c ---- */
@@ -188,6 +195,19 @@ static inline bool nw_gossip_pairs_rest(const gossip *g)
 {
     return g->meeting.partner < 0 && g->assigned < 0 && !g->waiting.first;
 }
+
+/* ---- gossip_values.c ---- */
+
+nw_status nw_gossip_values_make(gossip *g);
+void nw_gossip_values_free(gossip *g);
+/* A bucket, as this member has it now, to `meeting.sent`. */
+nw_status nw_gossip_values_send(gossip *g, nw_actions *actions, int bucket, int to);
+nw_status nw_gossip_values_check(const gossip *g, const nw_header *h, int from);
+/* Moves by a bucket of the partner's, and counts it in `meeting.taken`; or does neither, and waits for another. */
+nw_status nw_gossip_values_take(gossip *g, nw_actions *actions, const nw_message *m);
+void nw_gossip_values_end(gossip *g); /* all buckets of the meeting were taken */
+/* What this member and that one knew of each other is void: their next averaging begins anew. */
+void nw_gossip_values_forget(gossip *g, int member);
 
 /* ---- gossip_copies.c ---- */
 

@@ -219,6 +219,8 @@ static inline bool nw_replicas_is_gossip(const nw_replicas *group)
 }
 /* The graph of so many ranks, and the constants of momentum. */
 nw_status nw_replicas_make_graph(nw_replicas *group, int world);
+/* The bytes of what pairs of these replicas agree on, the first of which has that rank. */
+size_t nw_replicas_copy_bytes(const nw_replicas *group, int first);
 /* What belongs to a member of a group's options. */
 nw_status nw_replicas_join_gossip(nw_member *member, nw_gossip_options *options);
 /* Another look at how far members are apart: the sum of their squared distances to their mean. */
@@ -233,6 +235,7 @@ typedef struct nw_averagings {
     int world;          /* 0: there are none */
     int64_t *gradients; /* begins what is to be freed */
     int64_t *exchanges, *refused, *idle_ns;
+    int64_t *again; /* buckets that went once more, exactly */
     int64_t *with; /* [rank][partner] */
 } nw_averagings;
 nw_status nw_replicas_averagings(nw_replicas *group, nw_averagings *averagings); /* all ranks call */

@@ -98,6 +98,7 @@ static uint64_t bytes_of(const nw_bucket *b)
     return nw_mode_bytes(codec, b->block.floats, b->entries, (uint64_t)b->block.item_count);
 }
 
+/* members 0: what is sent goes to one of them. */
 static int count_kinds(const nw_layout *l, uint64_t members, kind *kinds)
 {
     int count = 0;
@@ -109,7 +110,7 @@ static int count_kinds(const nw_layout *l, uint64_t members, kind *kinds)
         if (k == count) kinds[count++] = (kind){.codec = b->block.codec, .mode = b->mode};
         kinds[k].buckets++;
         kinds[k].floats += b->block.floats;
-        kinds[k].sends += nw_mode_sends(b->mode, bytes_of(b), members);
+        kinds[k].sends += members > 0 ? nw_mode_sends(b->mode, bytes_of(b), members) : bytes_of(b);
     }
     return count;
 }
@@ -119,10 +120,11 @@ static nw_status find_kinds(const nw_replicas *group, kind *kinds, int *count)
     nw_layout_options o = group->options.exchange.layout;
     NW_CLEANUP(nw_layout_free) nw_layout layout = {0};
     int members = nw_replicas_world(group);
+    bool pairs = nw_replicas_is_gossip(group);
     o.segments = &params_of(group)->learned;
-    o.cuts = members;
+    o.cuts = pairs ? 1 : members;
     NW_TRY(nw_layout_make(&layout, &o));
-    *count = count_kinds(&layout, (uint64_t)members, kinds);
+    *count = count_kinds(&layout, pairs ? 0 : (uint64_t)members, kinds);
     return NW_OK;
 }
 
@@ -137,6 +139,10 @@ nw_status nw_replicas_collective(const nw_replicas *group, char *text, size_t si
     text[0] = 0;
     NW_TRY(find_kinds(group, kinds, &count));
     for (int k = 0; k < count && !is_served(group); k++) sends[kinds[k].mode] += kinds[k].sends;
+    if (nw_replicas_is_gossip(group)) {
+        snprintf(text, size, "pairs %llu B", (unsigned long long)(sends[0] + sends[1] + sends[2]));
+        return NW_OK;
+    }
     for (int m = 0; m < 3; m++)
         if (sends[m] > 0 && used < size)
             used += (size_t)snprintf(text + used, size - used, "%s%s %llu B", used ? ", " : "",
@@ -146,6 +152,12 @@ nw_status nw_replicas_collective(const nw_replicas *group, char *text, size_t si
 
 /* ---- tables ------------------------------------------------------------------------------------------------------ */
 
+static const char *way_of(const nw_replicas *group, const kind *k)
+{
+    if (!nw_replicas_is_gossip(group)) return nw_mode_name(k->mode);
+    return nw_agreeing_name(nw_agreeing_of(k->codec, group->options.exchange.gossip.values));
+}
+
 nw_status nw_replicas_print_codecs(const nw_replicas *group, FILE *out)
 {
     kind kinds[KINDS_MOST];
@@ -153,6 +165,7 @@ nw_status nw_replicas_print_codecs(const nw_replicas *group, FILE *out)
     char often[32] = "a step";
     if (group->members[0].machine->outer)
         snprintf(often, sizeof often, "in %d steps", group->options.exchange.sync_every);
+    if (nw_replicas_is_gossip(group)) snprintf(often, sizeof often, "in an averaging");
     if (!nw_assign_compresses(&group->options.codecs)) return NW_OK;
     nw_assign_print(&group->assignment, &params_of(group)->learned, "", out);
     NW_TRY(find_kinds(group, kinds, &count));
@@ -161,8 +174,7 @@ nw_status nw_replicas_print_codecs(const nw_replicas *group, FILE *out)
         nw_assign_name(kinds[k].codec, name, sizeof name);
         fprintf(out, "%-24s %d %s of %llu floats, %s: a rank sends about %llu bytes %s\n",
                 kinds[k].codec->exact ? "dense" : name, kinds[k].buckets, kinds[k].buckets == 1 ? "bucket" : "buckets",
-                (unsigned long long)kinds[k].floats, nw_mode_name(kinds[k].mode), (unsigned long long)kinds[k].sends,
-                often);
+                (unsigned long long)kinds[k].floats, way_of(group, &kinds[k]), (unsigned long long)kinds[k].sends, often);
     }
     return NW_OK;
 }

@@ -145,6 +145,7 @@ static int64_t memory_of(const nw_replicas *group)
                                          one->outer_room.capacity);
     else if (nw_replicas_world(group) > 1)
         bytes += (size_t)group->count * vector;
+    bytes += nw_replicas_copy_bytes(group, group->driver->first);
     return (int64_t)bytes;
 }
 

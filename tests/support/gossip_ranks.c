@@ -26,6 +26,7 @@ typedef struct happening {
     int64_t clock;
     size_t first, count;
     float weight;
+    float *apart; /* APPROACHED: what the member had more than the other */
 } happening;
 
 enum { MOST = 1 << 18 };
@@ -39,11 +40,47 @@ static void add(happening h)
     list[happenings++] = h;
 }
 
+/* By lower member, higher member, first element: the half of a pair whose other half has not come yet. */
+static struct {
+    int member; /* and 1; 0: none */
+    float apart[WORLD_FLOATS];
+} open_halves[WORLD_MOST][WORLD_MOST][WORLD_MOST];
+static size_t firsts[WORLD_MOST]; /* and 1 */
+
+/* What one adds, the other takes away. Buckets are known by where they begin. */
+static void check_half(const nw_gossip_note *n, const float *apart)
+{
+    int low = n->member < n->with ? n->member : n->with, high = n->member < n->with ? n->with : n->member, slot = 0;
+    while (slot < WORLD_MOST && firsts[slot] != n->first + 1 && firsts[slot] != 0) slot++;
+    world_require(slot < WORLD_MOST);
+    firsts[slot] = n->first + 1;
+    int *open = &open_halves[low][high][slot].member;
+    float *other = open_halves[low][high][slot].apart;
+    if (*open != n->with + 1) { /* the other's may be in another process */
+        *open = n->member + 1;
+        memcpy(other, apart, n->count * sizeof *apart);
+        return;
+    }
+    for (size_t i = 0; i < n->count; i++) world_require(apart[i] == -other[i]);
+    *open = 0;
+    gossip_done.agreed++;
+}
+
+static float *find_apart(const nw_gossip_note *n)
+{
+    float *apart = calloc(n->count, sizeof *apart);
+    world_require(apart && n->mine && n->theirs);
+    for (size_t i = 0; i < n->count; i++) apart[i] = n->mine[i] - n->theirs[i];
+    check_half(n, apart);
+    return apart;
+}
+
 static void hear(void *context, const nw_gossip_note *n)
 {
     static const int what[] = {[NW_GOSSIP_MIXED] = MIXED, [NW_GOSSIP_SENT] = SENT, [NW_GOSSIP_APPROACHED] = APPROACHED};
     (void)context;
-    add((happening){what[n->what], n->member, n->with, 0, n->first, n->count, n->weight});
+    float *apart = n->what == NW_GOSSIP_APPROACHED ? find_apart(n) : NULL;
+    add((happening){what[n->what], n->member, n->with, 0, n->first, n->count, n->weight, apart});
     gossip_done.approached += n->what == NW_GOSSIP_APPROACHED;
     gossip_done.amid += n->what == NW_GOSSIP_APPROACHED && in_pass[n->member];
 }
@@ -56,6 +93,11 @@ static void hear_task(int member, const nw_task *t)
 
 void gossip_listen(void)
 {
+    for (int i = 0; i < happenings; i++) free(list[i].apart);
+    for (int low = 0; low < WORLD_MOST; low++)
+        for (int high = 0; high < WORLD_MOST; high++)
+            for (int slot = 0; slot < WORLD_MOST; slot++) open_halves[low][high][slot].member = 0;
+    memset(firsts, 0, sizeof firsts);
     happenings = 0;
     gossip_done = (gossip_done_counts){0};
 }
@@ -128,12 +170,16 @@ static void mix(const happening *h)
     }
 }
 
-static void approach(const happening *h)
+/* encoded: what travels is not what was to be sent, and what both know is checked elsewhere. */
+static void approach(const happening *h, bool encoded)
 {
-    float alpha = (float)gossip_how(nw_graph_members(graph)).alpha;
+    nw_gossip_options how = gossip_how(nw_graph_members(graph));
+    float step = how.step > 0 ? (float)how.step : 1, alpha = step * (float)how.alpha, half = 0.5f * step;
     for (size_t i = h->first; i < h->first + h->count; i++) {
         float apart = sent[h->member][h->with][i] - sent[h->with][h->member][i];
-        made.values[h->member][i] -= 0.5f * apart;
+        if (encoded) apart = h->apart[i - h->first];
+        world_require(apart == h->apart[i - h->first]);
+        made.values[h->member][i] -= half * apart;
         made.other[h->member][i] -= alpha * apart;
     }
 }
@@ -168,7 +214,7 @@ const gossip_twin *gossip_recompute(const world *w, int members)
             break;
         case APPROACHED:
             if (acid) mix(h);
-            approach(h);
+            approach(h, w->o.with || gossip_use.codec);
             break;
         }
     }
@@ -268,7 +314,7 @@ void gossip_make(gossip_rank *r, nw_rank *rank, int members, int me, int accumul
                              .params = &r->params,
                              .accumulation = accumulation,
                              .gossip = gossip_how(members),
-                             .layout = {.codec = codec, .bucket_bytes = 800},
+                             .layout = {.codec = gossip_use.codec ? gossip_use.codec : codec, .bucket_bytes = 800},
                              .report = &r->said,
                              .report_bytes = sizeof r->said};
     nw_machine *exchange;
