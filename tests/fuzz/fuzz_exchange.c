@@ -26,17 +26,15 @@ static uint32_t word(input *in) { return byte(in) | byte(in) << 8; }
 
 static void look(const world *w, const nw_snapshot *s) { (void)w, (void)s; }
 
-/* Codecs of parameters: made once, for all inputs. */
-static const nw_codec *find_codec(uint32_t which)
+static nw_codec *make_codec(uint32_t which)
 {
     static const char *const names[] = {"none", "topk", "int8", "modulo", "randomk"};
-    static nw_codec *made[sizeof names / sizeof names[0]];
-    which %= sizeof names / sizeof names[0];
-    nw_codec_options codec = nw_codec_options_default(names[which]);
+    nw_codec *made;
+    nw_codec_options codec = nw_codec_options_default(names[which % (sizeof names / sizeof names[0])]);
     codec.ratio = 0.1;
     codec.shared = false;
-    if (!made[which]) world_ok(nw_codec_create(&made[which], &codec));
-    return made[which];
+    world_ok(nw_codec_create(&made, &codec));
+    return made;
 }
 
 static void choose_gossip(world_options *o, uint32_t how, uint32_t codec)
@@ -45,7 +43,7 @@ static void choose_gossip(world_options *o, uint32_t how, uint32_t codec)
     nw_graph *graph; /* until the input ends */
     world_ok(nw_graph_make(&graph, "complete", o->members, 1));
     e->name = "gossip";
-    o->with = find_codec(codec);
+    o->with = make_codec(codec); /* as well */
     e->gossip = (nw_gossip_options){.graph = graph,
                                     .seed = how,
                                     .pairing = (nw_pairing)(how % 3),
@@ -254,5 +252,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     world_free(&w);
     nw_graph_free(o.exchange.gossip.graph);
+    nw_codec_free((nw_codec *)(uintptr_t)o.with);
     return 0;
 }

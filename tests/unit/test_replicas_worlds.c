@@ -221,7 +221,7 @@ TEST(test_memory_that_is_not_there)
 /* Copies of what pairs agreed on: one for each neighbour, so a graph with fewer of them needs less. */
 TEST(test_memory_of_copies)
 {
-    setup s = {.model = "lenet5", .world = 5, .exchange = "server", .servers = 1, .images = 60};
+    setup s = {.model = "lenet5", .world = 5, .images = 60};
     group a = make_group(&s);
     nw_replicas *other;
     nw_replicas_options o = a.group->options;
