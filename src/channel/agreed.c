@@ -1,6 +1,7 @@
 /* agreed.c - see agreed.h. */
 #include "channel/agreed.h"
 
+#include "base/clock.h"
 #include "codec/modulo.h"
 
 #include <inttypes.h>
@@ -252,6 +253,7 @@ static nw_status join_modulo(nw_agreed *a, nw_actions *actions, nw_edge *e, cons
     const nw_block *b = &bucket_of(a, mine)->block;
     nw_decoding own = nw_channel_read(&a->channel, mine, key), other = nw_channel_read(&a->channel, theirs, key);
     apart_job j = {.a = a, .mine = &own, .theirs = &other};
+    int64_t began_ns = nw_now_ns();
     NW_TRY(nw_codec_check(&other, a->o.pool));
     actions->touched += nw_factors_apply(actions->factors, b->codec->ops->name, NW_FACTOR_DECODE,
                                          2 * theirs->header->bytes + 2 * b->floats * sizeof(float));
@@ -259,6 +261,7 @@ static nw_status join_modulo(nw_agreed *a, nw_actions *actions, nw_edge *e, cons
         nw_pool_run(a->o.pool, b->tile_count, apart_tile, &j);
     else
         for (int t = 0; t < b->tile_count; t++) apart_tile(&j, t, 0);
+    nw_travel_add_time(a->o.travel, b->codec, NW_TRAVEL_DECODES, nw_now_ns() - began_ns);
     *joined = !j.beyond;
     if (j.beyond) return NW_OK;
     memset(a->other, 0, b->floats * sizeof *a->other);
