@@ -13,8 +13,7 @@
 enum { PIECE = 1 << 16, BITS = 62 };
 static const int64_t VERSION_MOST = (int64_t)1 << 39; /* keys of random numbers have 40 bits for it */
 static const double PLAIN_LEAST = 0.9375;             /* contraction of codecs that may travel plainly */
-static const double MARGIN = 4;
-static const double FIRST_BOUND = 0.125; /* of a tensor's largest float */
+static const double FIRST_BOUND = 0.125;              /* of a tensor's largest float */
 
 /* ---- ways -------------------------------------------------------------------------------------------------------- */
 
@@ -189,6 +188,14 @@ nw_status nw_agreed_check(const nw_agreed *a, const nw_header *h)
     return NW_OK;
 }
 
+/* How many times the largest difference of an item its bound is. The largest of a few floats changes much; four bits have no
+ * room for more. */
+static double margin_of(const nw_codec *codec, size_t floats)
+{
+    const size_t few = 1024;
+    return floats < few && codec->options.bits > 5 ? 16 : 4;
+}
+
 /* An item's step by floats that both know: with room for larger differences than those of two that have just met. */
 static float first_step(const nw_codec *codec, const float *own, const float *other, uint32_t count, float before)
 {
@@ -197,7 +204,7 @@ static float first_step(const nw_codec *codec, const float *own, const float *ot
         most = fmaxf(most, fabsf(own[i] - other[i]));
         size = fmaxf(size, fmaxf(fabsf(own[i]), fabsf(other[i])));
     }
-    float step = nw_modulo_step(codec, fmax(MARGIN * (double)most, (double)size * FIRST_BOUND));
+    float step = nw_modulo_step(codec, fmax(margin_of(codec, count) * (double)most, (double)size * FIRST_BOUND));
     return step > before / 2 ? step : before / 2;
 }
 
@@ -240,8 +247,12 @@ static void follow(nw_agreed *a, nw_edge *e, int bucket)
     const nw_block *b = &a->o.layout->at[bucket].block;
     for (int i = 0; i < b->item_count && a->o.bound <= 0; i++) {
         float *step = &e->steps[a->item[bucket] + (uint32_t)i], most = 0;
-        for (int t = b->item_tile[i]; t < b->item_tile[i + 1]; t++) most = a->most[t] > most ? a->most[t] : most;
-        float next = nw_modulo_step(b->codec, MARGIN * (double)most);
+        size_t floats = 0;
+        for (int t = b->item_tile[i]; t < b->item_tile[i + 1]; t++) {
+            most = fmaxf(most, a->most[t]);
+            floats += b->tiles[t].count;
+        }
+        float next = nw_modulo_step(b->codec, margin_of(b->codec, floats) * (double)most);
         *step = next > *step / 2 ? next : *step / 2;
     }
 }

@@ -17,8 +17,8 @@
  * that moves by (s_j - s_i) / 2 then has c and what was not sent: x_i - c = x_i - s_i as it was. So nothing is lost, and
  * nothing else has to remember it. Codecs must contract (nw_memory_check), or miss every element by less than a threshold.
  *
- * Modulo: the bound of an item is at least four times the largest difference of the last exchange, and falls by half at
- * most, unless the options say one for all. It begins with an eighth of the largest float, or more.
+ * Modulo: the bound of an item is at least four times the largest difference of the last exchange (of few floats 16 times),
+ * and falls by half at most, unless the options say one for all. It begins with an eighth of the largest float, or more.
  *
  * Exchanges of an edge are numbered (header.version and step). Two messages go together if both are exact (codec none),
  * or if both are encoded with the same number and, modulo, no two floats were too far apart. Both ends find out alike. If
