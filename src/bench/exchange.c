@@ -132,7 +132,7 @@ static nw_status prepare(bench *b)
     NW_TRY(nw_mpi_start((int64_t)(s->timeout * 1e9), &b->rank, &b->size));
     NW_FAIL_IF(b->size < 2, NW_E_ARGUMENT, "an exchange needs two ranks; run 'mpirun -np 2 nowait bench exchange'");
     NW_TRY(nw_synthetic_create(&b->synthetic, &o));
-    NW_TRY(nw_plan_codecs(b->method, false, NULL, (uint64_t)b->all->seed, &b->codecs));
+    NW_TRY(nw_plan_codecs(b->method, "allreduce", NULL, (uint64_t)b->all->seed, &b->codecs));
     NW_TRY(nw_assign_make(&b->assignment, &b->codecs, &b->synthetic.net->model.params.learned));
     for (int i = 0; i < b->size; i++) b->ranks[i] = (uint16_t)i;
     nw_exchange_options e = {.name = "allreduce",

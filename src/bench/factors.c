@@ -197,7 +197,7 @@ nw_status nw_bench_factors(const nw_train_options *s, const nw_synthetic *net, d
 {
     NW_CLEANUP(nw_plan_codecs_free) nw_assign_options options = {0};
     nw_segments some = {0};
-    NW_TRY(nw_plan_codecs(&s->codec, false, NULL, (uint64_t)s->all.seed, &options));
+    NW_TRY(nw_plan_codecs(&s->codec, "", NULL, (uint64_t)s->all.seed, &options));
     nw_assign_options plain = {.codec = options.codec}; /* no rules by name: what is measured is a codec, on all */
     plain.codec.warm_up = (nw_warm_up){0};
     measure m = {.options = &plain,

@@ -114,6 +114,8 @@ void nw_assign_name(const nw_codec *codec, char *text, size_t size)
         snprintf(text, size, "%s %g", o->name, o->threshold);
     else if (strcmp(o->name, "qsgd") == 0)
         snprintf(text, size, "%s %d levels", o->name, o->levels);
+    else if (strcmp(o->name, "modulo") == 0)
+        snprintf(text, size, "%s %d bits", o->name, o->bits);
     else if (strcmp(o->name, "powersgd") == 0)
         snprintf(text, size, "%s rank %d", o->name, o->rank);
     else

@@ -69,11 +69,12 @@ static nw_encoding encoding(nw_channel *c, int bucket, nw_moment when, const flo
     return (nw_encoding){.block = b,
                          .codec = b->codec,
                          .memory = c->o.layout->at[bucket].dense ? NULL : c->memory,
-                         .key = {(uint64_t)when.step, (uint32_t)c->o.number, (uint32_t)c->o.member},
+                         .key = {(uint64_t)when.step, (uint32_t)c->o.number, c->key},
                          .ratio = nw_codec_ratio(b->codec, when.clock),
                          .clip = c->clip,
                          .vector = vector,
                          .kept = c->kept ? c->kept[bucket] : NULL,
+                         .steps = c->steps,
                          .partial = c->partial,
                          .scratch = &c->scratch,
                          .out = c->out,
@@ -88,9 +89,9 @@ static nw_status name_tensor(const nw_channel *c, const nw_encoding *e, nw_statu
     int i = 0;
     while (i + 1 < s->count && s->at[i + 1].offset <= e->broken->first) i++;
     return NW_FAIL(NW_E_NUMERIC,
-                   "what rank %d sends of %s in step %" PRIu64
+                   "the %s of rank %d for %s in step %" PRIu64
                    " is not finite, and codec %s cannot send it; lower --lr, or set --clip-norm",
-                   c->o.rank, s->at[i].name, e->key.step + 1, e->codec->ops->name);
+                   c->o.what ? c->o.what : "gradient", c->o.rank, s->at[i].name, e->key.step + 1, e->codec->ops->name);
 }
 
 nw_status nw_channel_encode(nw_channel *c, nw_actions *actions, int bucket, nw_moment when, const float *vector,
@@ -230,13 +231,18 @@ static nw_status name_message(const nw_channel *c, const nw_header *h, nw_status
                    h->step + 1, why);
 }
 
+nw_decoding nw_channel_read(nw_channel *c, const nw_message *m, int from)
+{
+    return decoding(c, m, from, nw_channel_block(c, m->header), m->header->part);
+}
+
 nw_status nw_channel_decode(nw_channel *c, nw_actions *actions, const nw_message *m, int from, float *out,
                             nw_where where, bool add)
 {
     const nw_header *h = m->header;
     const nw_block *b = nw_channel_block(c, h);
     size_t before = actions->touched;
-    nw_decoding d = decoding(c, m, from, b, h->part);
+    nw_decoding d = nw_channel_read(c, m, from);
     if (where == NW_AT_FIRST)
         nw_channel_touch(actions, b, h->part, out, true);
     else
@@ -445,7 +451,7 @@ static nw_status make_channel(nw_channel *c)
 
 nw_status nw_channel_make(nw_channel *channel, const nw_channel_options *options)
 {
-    *channel = (nw_channel){.o = *options, .clip = 1};
+    *channel = (nw_channel){.o = *options, .clip = 1, .key = (uint32_t)options->member};
     NW_TRY_OR(make_channel(channel), nw_channel_free(channel));
     return NW_OK;
 }

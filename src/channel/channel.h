@@ -34,6 +34,7 @@ typedef struct nw_channel_options {
     bool mean;        /* receivers take the mean over members of what it sends, not the sum */
     int number;       /* in message headers: NW_CHANNEL_EXCHANGE or above */
     int member, rank; /* the sender; its rank, for messages to the user */
+    const char *what; /* of it is encoded, for messages to the user; NULL: its gradient */
     int only;         /* the only cut that it sends; -1: it sends all */
     nw_channel_stats *stats; /* counts the cost of encoding; may be NULL */
     nw_pool *pool;           /* must outlive the channel; NULL: the calling thread does all the work */
@@ -43,7 +44,9 @@ typedef struct nw_channel {
     nw_channel_options o;
     nw_block *parts; /* for each bucket, if only one cut is sent: the block of that cut */
     nw_memory *memory;
-    float clip;  /* factor of gradient clipping, applied by the memory; 1 unless the exchange sets it */
+    float clip;   /* factor of gradient clipping, applied by the memory; 1 unless the exchange sets it */
+    uint32_t key; /* the member in keys of random numbers: the sender, unless the exchange sets what several share */
+    const float *steps; /* of the items of a bucket (nw_encoding), if the exchange sets them before it encodes that */
     float *copy; /* for codecs with rounds but without a memory: the gradient, which may change before the last round */
     float ***kept;       /* for codecs with rounds, by bucket and item: their state */
     nw_partial *partial; /* working memory of an encoding, as are the next three */
@@ -82,6 +85,8 @@ static inline const nw_block *nw_channel_block(const nw_channel *c, const nw_hea
 {
     return &c->o.layout->at[h->bucket].block;
 }
+/* A message as a codec reads it; `from`: the member in the keys of its random numbers. */
+nw_decoding nw_channel_read(nw_channel *channel, const nw_message *message, int from);
 /* Decodes a message of member `from`; `where` says how `out` is indexed. */
 nw_status nw_channel_decode(nw_channel *channel, nw_actions *actions, const nw_message *message, int from, float *out,
                             nw_where where, bool add);

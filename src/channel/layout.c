@@ -59,6 +59,11 @@ static int fragment_of(const nw_layout_options *o, int segment)
     return f;
 }
 
+static bool goes_on(const nw_bucket *b, const nw_codec *codec, int fragment)
+{
+    return b->block.codec == codec && b->fragment == fragment;
+}
+
 /* Assigns segments to buckets, from the last segment to the first. In a fragment each codec has at most one bucket that is not
  * full. */
 static nw_status assign(making *m)
@@ -74,7 +79,7 @@ static nw_status assign(making *m)
         NW_FAIL_IF(count > most, NW_E_SHAPE, "%s has %zu parameters; a message can have at most %zu", s->at[i].name,
                    count, most);
         int b = l->count - 1, fragment = fragment_of(m->o, i);
-        while (b >= 0 && (l->at[b].block.codec != codec || l->at[b].fragment != fragment)) b--;
+        while (b >= 0 && !goes_on(&l->at[b], codec, fragment)) b = m->o->ranges ? -1 : b - 1;
         bool full = b >= 0 && !whole && l->at[b].block.floats >= least;
         NW_FAIL_IF(b >= 0 && whole && l->at[b].block.floats + count > most, NW_E_SHAPE,
                    "an entire model of more than %zu parameters does not fit into one message; choose --compress "
@@ -170,6 +175,19 @@ static nw_status make_bucket(making *m, int b)
     return NW_OK;
 }
 
+/* An entire model, of which other codecs have tensors in the middle, is no range. */
+static nw_status check_ranges(const making *m)
+{
+    const nw_layout *l = m->layout;
+    for (int b = 0; b + 1 < l->count && m->o->ranges && m->o->scope == NW_SCOPE_MODEL; b++)
+        for (int other = b + 1; other < l->count; other++)
+            NW_FAIL_IF(
+                l->at[b].block.codec == l->at[other].block.codec && !l->at[b].block.codec->exact, NW_E_ARGUMENT,
+                "tensors with other codecs, or none, lie between those that are compressed as one; choose --compress "
+                "layerwise or bucket");
+    return NW_OK;
+}
+
 static nw_status make_layout(making *m)
 {
     nw_layout *l = m->layout;
@@ -179,6 +197,7 @@ static nw_status make_layout(making *m)
     NW_NEW(m->extents, segments + 1, "a list of buckets");
     NW_NEW(m->cuts, m->o->cuts + 1, "a list of buckets");
     NW_TRY(assign(m));
+    NW_TRY(check_ranges(m));
     sort(m);
     for (int b = 0; b < l->count; b++) NW_TRY(make_bucket(m, b));
     return NW_OK;

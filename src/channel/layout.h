@@ -36,6 +36,7 @@ typedef struct nw_layout_options {
     nw_collective collective; /* how compressed buckets are reduced; AUTO: nw_mode_of, for `cuts` members */
     bool plainly;             /* the same buckets, but sent uncompressed; memories still hold the compressed items */
     bool remembers;           /* memories hold dense items, too */
+    bool ranges;              /* every bucket is one range of the vector: it ends where the codec changes */
 } nw_layout_options;
 
 typedef struct nw_bucket {

@@ -55,6 +55,8 @@ static uint64_t bits_of_family(const nw_codec *codec)
         return 16;
     case NW_FAMILY_LEVELS:
         return nw_ceil_log2(2 * (uint64_t)codec->options.levels + 1, 1);
+    case NW_FAMILY_RESIDUES:
+        return (uint64_t)codec->options.bits;
     case NW_FAMILY_SIGN:
         return 1;
     case NW_FAMILY_EXPONENT:
@@ -73,6 +75,7 @@ static uint64_t scales_of(const nw_codec *codec, uint64_t n, uint64_t items)
                                                               : (uint64_t)codec->options.bucket;
     bool own = codec->ops->family == NW_FAMILY_TERNARY || codec->ops->family == NW_FAMILY_LEVELS ||
                codec->ops->family == NW_FAMILY_SIGN || codec->ops->family == NW_FAMILY_BYTES;
+    if (codec->ops->family == NW_FAMILY_RESIDUES) return 2 * items + n / NW_TILE_FLOATS; /* and a check for each tile */
     return !own ? 0 : shared ? (n + shared - 1) / shared : items;
 }
 

@@ -107,7 +107,7 @@ void nw_channel_stats_merge(nw_codec_stats *to, const nw_codec_stats *from)
 
 void nw_channel_stats_read_memory(nw_channel_stats *t)
 {
-    t->memory_square = 0;
+    t->memory_square = t->rest ? t->rest(t->whose) : 0;
     for (size_t i = 0; t->memory && i < t->memory->floats; i++)
         t->memory_square += (double)t->memory->v[i] * (double)t->memory->v[i];
 }

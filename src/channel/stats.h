@@ -32,6 +32,8 @@ typedef struct nw_channel_stats {
     int64_t sent_floats;  /* of a server: floats in all messages, dense ones too, once a receiver; negative: unknown */
     double memory_square; /* squared norm of the error memory; filled by nw_channel_stats_read_memory */
     const nw_memory *memory;
+    double (*rest)(const void *whose); /* or: what else keeps what was not sent; the square of its norm */
+    const void *whose;
 } nw_channel_stats;
 
 /* The place of a codec among the counts. */

@@ -12,14 +12,14 @@
 extern const nw_codec_ops nw_codec_none, nw_codec_fp16, nw_codec_bf16;
 extern const nw_codec_ops nw_codec_topk, nw_codec_thresholdv, nw_codec_adaptivethreshold;
 extern const nw_codec_ops nw_codec_qsgd, nw_codec_terngrad, nw_codec_sign, nw_codec_natural, nw_codec_int8;
-extern const nw_codec_ops nw_codec_powersgd, nw_codec_randomk;
+extern const nw_codec_ops nw_codec_powersgd, nw_codec_randomk, nw_codec_modulo;
 
 static const nw_codec_ops *const codecs[] = {
     &nw_codec_none,    &nw_codec_fp16,       &nw_codec_bf16,
     &nw_codec_topk,    &nw_codec_thresholdv, &nw_codec_adaptivethreshold,
     &nw_codec_qsgd,    &nw_codec_terngrad,   &nw_codec_sign,
     &nw_codec_natural, &nw_codec_int8,       &nw_codec_powersgd,
-    &nw_codec_randomk,
+    &nw_codec_randomk, &nw_codec_modulo,
 };
 enum { CODECS = sizeof codecs / sizeof codecs[0] };
 
@@ -49,6 +49,7 @@ nw_codec_options nw_codec_options_default(const char *name)
         .shared = true,
         .levels = 255,
         .rank = 1,
+        .bits = 8,
     };
 }
 

@@ -53,7 +53,8 @@ typedef enum nw_family {
     NW_FAMILY_SIGN = 8,     /* a sign for each element, and scales */
     NW_FAMILY_EXPONENT = 9, /* a power of two for each element */
     NW_FAMILY_BYTES = 10,   /* 8 bits for each element, and scales */
-    NW_FAMILY_FACTORS = 11  /* two low-rank factors, which are averaged in rounds */
+    NW_FAMILY_FACTORS = 11, /* two low-rank factors, which are averaged in rounds */
+    NW_FAMILY_RESIDUES = 12 /* the last bits of a whole number for each element, and scales */
 } nw_family;
 
 /* The format of the values of entries. NW_VALUES_BITS + q means q bits (2 to 8), spaced evenly between the smallest and
@@ -95,6 +96,7 @@ typedef struct nw_codec_options {
     int bucket;           /* qsgd: elements that share a norm, 16 or more; 0: all elements of an item */
     bool max_norm;        /* qsgd: scales by the largest magnitude instead of the Euclidean norm */
     int rank;             /* powersgd */
+    int bits;             /* modulo: 2 to 8 for each element */
 } nw_codec_options;
 nw_codec_options nw_codec_options_default(const char *name);
 
@@ -151,6 +153,7 @@ typedef struct nw_encoding {
     float clip;          /* the gradient is multiplied by this first (gradient clipping) */
     const float *vector; /* the gradient of all parameters; a tile's elements begin at tile.first */
     float **kept;        /* for each item: the state that codecs with rounds keep of it */
+    const float *steps;  /* for each item: its step, which the caller of modulo knows; NULL: that codec's own */
     nw_partial *partial; /* for each tile */
     nw_scratch *scratch;
     uint8_t **out;         /* for each cut: where its bytes go; NULL: the cut is not sent */

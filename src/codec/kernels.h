@@ -77,6 +77,13 @@ typedef struct nw_codec_kernels {
     /* s + sign(v) min(s, floor(|v| inverse + u)), and back: (code - s) factor */
     void (*levels)(const float *v, const uint16_t *draw, size_t count, float inverse, int32_t s, uint16_t *codes);
     void (*level_values)(const uint16_t *codes, size_t count, int32_t s, float factor, float *out, bool add);
+    /* isa/residues.h: half + floor(v inverse + u), modulo 2 half, a power of two; the sum of (2 i + 1) times the floors,
+     * modulo 2^32. And from two such: apart = step times the difference of the floors, which lies between -half and
+     * half; the sum of (2 i + 1) times these; `most`: the largest of them, without sign. */
+    uint32_t (*residues)(const float *v, const uint16_t *draw, size_t count, float inverse, int32_t half,
+                         uint16_t *codes);
+    uint32_t (*residues_apart)(const uint16_t *mine, const uint16_t *theirs, size_t count, int32_t half, float step,
+                               float *apart, uint32_t *most);
     void (*pack)(const uint16_t *codes, size_t count, unsigned width, uint8_t *out); /* width: 1 to 16 bits a code */
     void (*unpack)(const uint8_t *in, size_t count, unsigned width, uint16_t *codes);
     uint32_t (*most_code)(const uint16_t *codes, size_t count);

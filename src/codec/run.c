@@ -221,17 +221,21 @@ void nw_codec_use_mean(nw_encoding *e, int round, const float *mean, float *targ
 
 /* ---- decoding ---------------------------------------------------------------------------------------------------- */
 
+typedef struct check_job {
+    const nw_decoding *d;
+    _Atomic bool broken;
+} check_job;
+
 typedef struct decode_job {
     const nw_decoding *d;
     float *out;
     nw_where where;
     bool add;
-    _Atomic bool broken;
 } decode_job;
 
 static void check_tile(void *context, int index, int worker)
 {
-    decode_job *j = context;
+    check_job *j = context;
     (void)worker;
     if (!j->d->codec->ops->sound(j->d, j->d->block->cut_tile[j->d->cut] + index)) j->broken = true;
 }
@@ -247,14 +251,22 @@ static void decode_tile(void *context, int index, int worker)
     d->codec->ops->decode(d, number, j->out + at, j->add);
 }
 
+static int tiles_of(const nw_decoding *d) { return d->block->cut_tile[d->cut + 1] - d->block->cut_tile[d->cut]; }
+
+nw_status nw_codec_check(const nw_decoding *d, nw_pool *pool)
+{
+    check_job j = {.d = d};
+    NW_TRY(d->codec->ops->check(d));
+    if (d->codec->ops->sound) run_on_pool(pool, tiles_of(d), check_tile, &j);
+    NW_FAIL_IF(j.broken, NW_E_MESSAGE, "a block of codec %s has invalid codes", d->codec->ops->name);
+    return NW_OK;
+}
+
 nw_status nw_codec_decode(const nw_decoding *d, float *out, nw_where where, bool add, nw_pool *pool)
 {
-    decode_job j = {d, out, where, add, false};
-    int tiles = d->block->cut_tile[d->cut + 1] - d->block->cut_tile[d->cut];
-    NW_TRY(d->codec->ops->check(d));
-    if (d->codec->ops->sound) run_on_pool(pool, tiles, check_tile, &j);
-    NW_FAIL_IF(j.broken, NW_E_MESSAGE, "a block of codec %s has invalid codes", d->codec->ops->name);
-    run_on_pool(pool, tiles, decode_tile, &j);
+    decode_job j = {d, out, where, add};
+    NW_TRY(nw_codec_check(d, pool));
+    run_on_pool(pool, tiles_of(d), decode_tile, &j);
     return NW_OK;
 }
 

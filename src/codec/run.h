@@ -43,6 +43,8 @@ typedef enum nw_where {
     NW_AT_KEPT   /* by tile.kept: a vector of a memory */
 } nw_where;
 
+/* Checks all bytes of a cut, on all threads. NW_E_MESSAGE: they are invalid. */
+nw_status nw_codec_check(const nw_decoding *d, nw_pool *pool);
 /* Decodes all tiles of a cut; `out` is element 0 of the destination. NW_E_MESSAGE: the bytes are invalid, and nothing
  * was written. */
 nw_status nw_codec_decode(const nw_decoding *d, float *out, nw_where where, bool add, nw_pool *pool);

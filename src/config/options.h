@@ -194,7 +194,8 @@ typedef struct nw_exchange_settings {
 /* Averaging in pairs. */
 typedef struct nw_gossip_settings {
     const char *graph_topology, *pairing; /* pairing: handshake, first-come, scheduled */
-    double rate_com;
+    const char *values; /* auto, difference, plain */
+    double rate_com, consensus_step, modulo_bound; /* modulo_bound 0: none */
     bool apply_acid, deterministic_coms, deterministic_neighbor;
     nw_number_list acid_params; /* eta, alpha; empty: of the graph */
     int64_t consensus_every;    /* updates; 0: some in an epoch */
@@ -213,7 +214,7 @@ typedef struct nw_codec_settings {
     const char *randomk_seed; /* shared, private */
     nw_text_list codec_for;   /* "layer1.*=topk:0.1" */
     double ratio, threshold, randk;
-    int qstates, bucket, powersgd_rank;
+    int qstates, bucket, powersgd_rank, modulo_bits;
     int64_t dense_below;
     bool scaled, sparsification;
     double sample_ratio, compress_upper_bound, compress_lower_bound;

@@ -4,6 +4,7 @@
 #ifndef NW_EXCHANGE_GOSSIP_H
 #define NW_EXCHANGE_GOSSIP_H
 
+#include "channel/agreed.h"
 #include "topology/topology.h"
 
 #include <stddef.h>
@@ -22,10 +23,11 @@ typedef struct nw_gossip_note {
     int member, with;
     size_t first, count;
     int64_t now_ns;
-    double time;    /* since the last mixing of this range, in gradients */
-    float weight;   /* b of that time (gossip/gossip_mix.h) */
-    float alpha;    /* of this pair */
-    int64_t change; /* of the members, of which it has heard */
+    double time;                /* since the last mixing of this range, in gradients */
+    float weight;               /* b of that time (gossip/gossip_mix.h) */
+    float alpha;                /* of this pair */
+    int64_t change;             /* of the members, of which it has heard */
+    const float *mine, *theirs; /* APPROACHED: what both are taken to have sent */
 } nw_gossip_note;
 typedef struct nw_gossip_tap {
     void (*told)(void *context, const nw_gossip_note *note); /* NULL: nobody listens */
@@ -38,6 +40,7 @@ typedef struct nw_gossip_counts {
     int64_t exchanges; /* averagings that it took part in */
     int64_t refused;   /* proposals of its own that were answered BUSY */
     int64_t idle_ns;   /* time in which it had no lease to compute with */
+    int64_t again;     /* encoded buckets that went once more, exactly, since this process began */
     int64_t *with;     /* exchanges by partner; the owner of this struct allocates it for the group's size */
 } nw_gossip_counts;
 
@@ -50,8 +53,11 @@ typedef struct nw_gossip_options {
     bool deterministic_neighbor; /* neighbours in the order of the graph's list; otherwise random */
     bool acid;                   /* continuous momentum with these constants: */
     double eta, alpha;
-    bool follows;     /* these two are the graph's: found anew when members leave and join, where that is possible */
-    const bool *late; /* by member: it is not there when the first run begins; NULL: all are. Never member 0 */
+    bool follows;        /* these two are the graph's: found anew when members leave and join, where that is possible */
+    const bool *late;    /* by member: it is not there when the first run begins; NULL: all are. Never member 0 */
+    nw_agreeing values;  /* how parameters travel that have codecs */
+    double step;         /* of an averaging: 1 (or 0) moves both to the mean of what they sent; in (0, 1] */
+    double modulo_bound; /* of codec modulo; 0: it follows what is seen */
     int64_t measure_every;    /* updates of the world between two measurements of the consensus distance; 0: none */
     nw_gossip_counts *counts; /* must outlive the exchange; may be NULL */
     nw_gossip_tap tap;

@@ -117,19 +117,17 @@ double nw_gossip_time(const gossip *g, int bucket)
     return g->unit > 0 && since > 0 ? (double)since / (double)g->unit : 0;
 }
 
-float nw_gossip_weigh(const gossip *g, int what, int with, int bucket)
+float nw_gossip_weigh(const gossip *g, const nw_gossip_note *said, int bucket)
 {
-    double time = g->other ? nw_gossip_time(g, bucket) : 0;
-    nw_gossip_note note = {.what = what,
-                           .member = g->base.group.me,
-                           .with = with,
-                           .first = g->layout.at[bucket].first,
-                           .count = nw_gossip_floats(g, bucket),
-                           .now_ns = g->now,
-                           .time = time,
-                           .weight = nw_mix_weight(g->how.eta, time),
-                           .alpha = (float)g->how.alpha,
-                           .change = g->members.change};
+    nw_gossip_note note = *said;
+    note.member = g->base.group.me;
+    note.first = g->layout.at[bucket].first;
+    note.count = nw_gossip_floats(g, bucket);
+    note.now_ns = g->now;
+    note.time = g->other ? nw_gossip_time(g, bucket) : 0;
+    note.weight = nw_mix_weight(nw_gossip_eta(g, bucket), note.time);
+    note.alpha = (float)g->how.alpha;
+    note.change = g->members.change;
     if (g->how.tap.told) g->how.tap.told(g->how.tap.context, &note);
     return note.weight;
 }
@@ -138,7 +136,7 @@ void nw_gossip_mix(gossip *g, nw_actions *actions)
 {
     for (int b = 0; b < g->layout.count; b++) {
         size_t first = g->layout.at[b].first, floats = nw_gossip_floats(g, b);
-        float weight = nw_gossip_weigh(g, NW_GOSSIP_MIXED, -1, b);
+        float weight = nw_gossip_weigh(g, &(nw_gossip_note){.what = NW_GOSSIP_MIXED, .with = -1}, b);
         g->mixed[b] = g->now;
         if (weight == 0) continue;
         nw_actions_touch(actions, g->params->values + first, floats, true);
@@ -302,6 +300,7 @@ static void state(nw_machine *m, nw_state *s)
     nw_state_integer(s, "idle_ns", NW_STATE_DELIVERED, &g->counts->idle_ns);
     nw_state_tensor(s, "exchanges_with", NW_STATE_OWN, NW_STATE_I64, 1, &count, g->counts->with);
     if (counts_world(g)) nw_state_integer(s, "pairings", NW_STATE_OWN, &g->coordinator.choices);
+    if (g->agreed) nw_agreed_state(g->agreed, s);
     if (!g->other) return;
     nw_state_integer(s, "has_momentum", NW_STATE_LIKE, &g->mixes);
     if (s->status == NW_OK) s->at[s->count - 1].optional = true; /* of runs without, momentum begins now */
@@ -315,13 +314,14 @@ static nw_status loaded(nw_machine *m)
                    g->asked_for < 0 || !(g->owed >= 0 && g->owed < 1e9),
                NW_E_FILE, "the checkpoint's numbers of gossip make no sense; take an earlier one");
     if (g->was_away != 0) g->round = 0; /* all are there again, and one of them has none */
-    return NW_OK;
+    return g->agreed ? nw_agreed_loaded(g->agreed) : NW_OK;
 }
 
 static void release(nw_machine *m)
 {
     gossip *g = (gossip *)m;
     nw_gossip_pairs_free(g);
+    nw_gossip_values_free(g);
     nw_gossip_copies_free(g);
     nw_gossip_members_free(g);
     nw_layout_free(&g->layout);
@@ -340,6 +340,9 @@ static nw_status check(const nw_exchange_options *o)
                "gossip of %d members needs a graph of as many", o->group.count);
     NW_FAIL_IF(!(how->rate >= 0) || how->rate > 1e6, NW_E_ARGUMENT,
                "%g averagings per gradient: there can be 0 to a million", how->rate);
+    NW_FAIL_IF(!(how->step >= 0 && how->step <= 1) || !(how->modulo_bound >= 0), NW_E_ARGUMENT,
+               "a consensus step of %g and a bound of %g: the one is above 0 and at most 1, the other not negative",
+               how->step, how->modulo_bound);
     NW_FAIL_IF(how->acid && !(how->eta >= 0 && how->alpha >= 0), NW_E_ARGUMENT,
                "continuous momentum with eta %g and alpha %g: neither can be less than 0", how->eta, how->alpha);
     return NW_OK;
@@ -365,10 +368,8 @@ static nw_status make(gossip *g)
     nw_layout_options l = g->o.layout;
     l.segments = &g->params->learned;
     l.cuts = 1;
+    l.ranges = true;
     NW_TRY(nw_layout_make(&g->layout, &l));
-    for (int b = 0; b < g->layout.count; b++)
-        NW_FAIL_IF(!g->layout.at[b].block.codec->exact, NW_E_ARGUMENT,
-                   "gossip exchanges parameters as they are; codecs of gradients do not go with it");
     NW_NEW(g->mixed, g->layout.count, "the times of %d buckets", g->layout.count);
     NW_NEW(g->counter.held, g->base.group.count, "the leases of %d members", g->base.group.count);
     NW_NEW(g->counter.quiet, g->base.group.count, "the leases of %d members", g->base.group.count);
@@ -377,6 +378,7 @@ static nw_status make(gossip *g)
     g->counts = g->how.counts ? g->how.counts : &g->own_counts;
     if (!g->how.counts) NW_NEW(g->own_counts.with, g->base.group.count, "the exchanges of a member");
     NW_TRY(nw_gossip_members_make(g));
+    NW_TRY(nw_gossip_values_make(g));
     NW_TRY(nw_gossip_pairs_make(g));
     return nw_gossip_copies_make(g);
 }

@@ -65,7 +65,7 @@ static nw_status add_own(gossip *g, nw_actions *actions, int bucket)
 {
     size_t first = g->layout.at[bucket].first, floats = nw_gossip_floats(g, bucket);
     const float *x = g->params->values + first, *other = g->other ? g->other + first : NULL;
-    float weight = nw_mix_weight(g->how.eta, nw_gossip_time(g, bucket));
+    float weight = nw_mix_weight(nw_gossip_eta(g, bucket), nw_gossip_time(g, bucket));
     nw_message *m;
     NW_TRY(nw_message_take(actions->pool, floats * sizeof(float) + sizeof(double), &m));
     nw_actions_touch(actions, x, floats, false);

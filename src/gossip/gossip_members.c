@@ -146,6 +146,7 @@ static nw_status lose(gossip *g, nw_actions *actions, int member)
 {
     g->members.away[member] = true;
     tell_driver(g, actions, member, NW_ACTION_DROP);
+    nw_gossip_values_forget(g, member);
     NW_TRY(renew(g, actions, member));
     return nw_gossip_return_lost(g, actions, member);
 }
@@ -155,6 +156,7 @@ static void gain(gossip *g, nw_actions *actions, int member)
 {
     g->members.away[member] = false;
     g->members.since[member] = g->members.change;
+    nw_gossip_values_forget(g, member);
     tell_driver(g, actions, member, NW_ACTION_BACK);
 }
 

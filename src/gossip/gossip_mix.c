@@ -50,7 +50,7 @@ enum { PIECE = 1 << 16 }; /* floats that a thread takes at once */
 typedef struct work {
     float *x, *other, *out;
     const float *mine, *theirs;
-    float b, alpha;
+    float b, half, alpha;
     size_t count;
 } work;
 
@@ -63,13 +63,13 @@ static void run(const work *w, void (*piece)(const work *, size_t, size_t), nw_p
 }
 
 /* A task for the pool of a function that works on a piece. */
-#define PIECES(name)                                                                     \
-    static void name##_piece(void *context, int index, int worker)                       \
-    {                                                                                    \
-        const work *w = context;                                                         \
-        size_t first = (size_t)index * PIECE, left = w->count - first;                   \
-        (void)worker;                                                                    \
-        name(w, first, left < PIECE ? left : PIECE);                                     \
+#define PIECES(name)                                                   \
+    static void name##_piece(void *context, int index, int worker)     \
+    {                                                                  \
+        const work *w = context;                                       \
+        size_t first = (size_t)index * PIECE, left = w->count - first; \
+        (void)worker;                                                  \
+        name(w, first, left < PIECE ? left : PIECE);                   \
     }
 
 static void send(const work *w, size_t first, size_t count)
@@ -92,9 +92,9 @@ static void approach(const work *w, size_t first, size_t count)
     const nw_codec_kernels *k = nw_codec_kernels_best();
     const float *mine = w->mine + first, *theirs = w->theirs + first;
     if (w->other)
-        k->mix_and_approach(w->x + first, w->other + first, w->b, mine, theirs, 0.5f, w->alpha, count);
+        k->mix_and_approach(w->x + first, w->other + first, w->b, mine, theirs, w->half, w->alpha, count);
     else
-        k->approach(w->x + first, mine, theirs, 0.5f, count);
+        k->approach(w->x + first, mine, theirs, w->half, count);
 }
 PIECES(approach)
 
@@ -110,10 +110,17 @@ void nw_mix_both(float *x, float *other, float b, size_t count, nw_pool *pool)
     if (other && b != 0) run(&w, both, both_piece, pool);
 }
 
-void nw_mix_approach(float *x, float *other, float b, const float *mine, const float *theirs, float alpha, size_t count,
-                     nw_pool *pool)
+void nw_mix_approach(float *x, float *other, float b, const float *mine, const float *theirs, float step, float alpha,
+                     size_t count, nw_pool *pool)
 {
-    work w = {.x = x, .other = other, .mine = mine, .theirs = theirs, .b = b, .alpha = alpha, .count = count};
+    work w = {.x = x,
+              .other = other,
+              .mine = mine,
+              .theirs = theirs,
+              .b = b,
+              .half = 0.5f * step,
+              .alpha = step * alpha,
+              .count = count};
     run(&w, approach, approach_piece, pool);
 }
 

@@ -11,8 +11,8 @@
  * to be written.
  *
  * Of two members that have sent s_i and s_j, each moves by what both know: with m = s_own - s_other,
- *     x -= m / 2,   x~ -= alpha m,
- * and what one loses the other gains, whatever has happened to x meanwhile.
+ *     x -= step m / 2,   x~ -= step alpha m,
+ * (step is 1 unless one is cautious) and what one loses the other gains, whatever has happened to x meanwhile.
  *
  * Bits hang on no C library: exp is a polynomial here, and exponential times come from comparisons of uniform numbers.
  */
@@ -33,8 +33,8 @@ double nw_mix_exponential(nw_rng *rng);
  * second vector, and b counts for nothing. */
 void nw_mix_send(const float *x, const float *other, float b, float *out, size_t count, nw_pool *pool);
 void nw_mix_both(float *x, float *other, float b, size_t count, nw_pool *pool);
-void nw_mix_approach(float *x, float *other, float b, const float *mine, const float *theirs, float alpha, size_t count,
-                     nw_pool *pool);
+void nw_mix_approach(float *x, float *other, float b, const float *mine, const float *theirs, float step, float alpha,
+                     size_t count, nw_pool *pool);
 
 /* Means of several vectors with the squares of their distances, from those of parts (Chan et al. 1979): a mean of
  * `count` vectors and the sum of their squared distances to it, joined with another of that kind. */

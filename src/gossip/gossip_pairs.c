@@ -24,8 +24,7 @@
  * Members that leave and join. A pair whose partner is lost is given up, and owed again. Rounds of matchings are those of the
  * members that are there, and begin anew with every change: a proposal of before it is refused.
  *
- * How. Each sends its values as they are then (mixed to the present), in buckets, and moves by the difference of what was
- * sent as the other's come. What a message holds is what send_bucket and take_bucket say, and nothing else knows.
+ * How: gossip_values.c knows what a message of values holds.
  */
 #include "gossip/gossip_private.h"
 
@@ -37,57 +36,6 @@ static const double OWED_MOST = 4; /* and twice the rate */
 
 static bool is(const gossip *g, nw_pairing pairing) { return g->how.pairing == pairing; }
 static bool both_pay(const gossip *g) { return is(g, NW_PAIR_FIRST_COME) || g->how.deterministic_coms; }
-
-/* ---- values ------------------------------------------------------------------------------------------------------ */
-
-static nw_status send_bucket(gossip *g, nw_actions *actions, int bucket, int to)
-{
-    size_t first = g->layout.at[bucket].first, floats = nw_gossip_floats(g, bucket);
-    const float *x = g->params->values + first, *other = g->other ? g->other + first : NULL;
-    float weight = nw_gossip_weigh(g, NW_GOSSIP_SENT, to, bucket);
-    nw_message *m;
-    NW_TRY(nw_message_take(actions->pool, floats * sizeof(float), &m));
-    nw_actions_touch(actions, x, floats, false);
-    if (other) nw_actions_touch(actions, other, floats, false);
-    actions->touched += floats * sizeof(float);
-    nw_mix_send(x, other, weight, (float *)(void *)m->payload, floats, g->o.pool);
-    m->header->kind = VALUES;
-    m->header->bucket = (uint32_t)bucket;
-    m->header->count = (uint32_t)floats;
-    m->header->step = (uint64_t)g->made;
-    g->meeting.sent[bucket] = nw_message_hold(m);
-    nw_machine_send(&g->base, actions, CHANNEL, to, m);
-    return NW_OK;
-}
-
-static nw_status take_bucket(gossip *g, nw_actions *actions, const nw_message *m)
-{
-    int bucket = (int)m->header->bucket;
-    size_t first = g->layout.at[bucket].first, floats = nw_gossip_floats(g, bucket);
-    float *x = g->params->values + first, *other = g->other ? g->other + first : NULL;
-    nw_message *mine = g->meeting.sent[bucket];
-    float weight = nw_gossip_weigh(g, NW_GOSSIP_APPROACHED, g->meeting.partner, bucket);
-    nw_actions_touch(actions, x, floats, true);
-    if (other) nw_actions_touch(actions, other, floats, true);
-    actions->touched += (other ? 4 : 3) * floats * sizeof(float); /* read as well, and both messages */
-    nw_mix_approach(x, other, weight, (const float *)(const void *)mine->payload,
-                    (const float *)(const void *)m->payload, (float)g->how.alpha, floats, g->o.pool);
-    g->mixed[bucket] = g->now;
-    g->meeting.sent[bucket] = NULL;
-    nw_message_drop(mine);
-    g->meeting.taken++;
-    return NW_OK;
-}
-
-static nw_status check_values(const gossip *g, const nw_header *h, int from)
-{
-    bool known = h->bucket < (uint32_t)g->layout.count;
-    NW_FAIL_IF(!known || h->codec != 0 || h->count != nw_gossip_floats(g, (int)h->bucket) ||
-                   h->bytes != h->count * sizeof(float),
-               NW_E_MESSAGE, "member %d sent %u bytes for bucket %u, which are not its values", from, h->bytes,
-               h->bucket);
-    return NW_OK;
-}
 
 /* ---- a pair ------------------------------------------------------------------------------------------------------ */
 
@@ -105,7 +53,7 @@ static nw_status give_values(gossip *g, nw_actions *actions)
 {
     g->meeting.given = true;
     g->meeting.alpha = (float)g->how.alpha;
-    for (int b = 0; b < g->layout.count; b++) NW_TRY(send_bucket(g, actions, b, g->meeting.partner));
+    for (int b = 0; b < g->layout.count; b++) NW_TRY(nw_gossip_values_send(g, actions, b, g->meeting.partner));
     return NW_OK;
 }
 
@@ -114,6 +62,7 @@ static bool is_current(const gossip *g) { return g->meeting.change == g->members
 
 static void end_pair(gossip *g)
 {
+    nw_gossip_values_end(g);
     g->counts->exchanges++;
     g->counts->with[g->meeting.partner]++;
     g->asked_for += g->meeting.own;
@@ -328,14 +277,14 @@ static nw_status take_as_agreed(gossip *g, nw_actions *actions, const nw_message
         g->how.alpha = (double)(theirs < g->meeting.alpha ? theirs : g->meeting.alpha);
     else if (g->other && (float)own != g->meeting.alpha)
         g->how.alpha = (double)g->meeting.alpha;
-    nw_status status = take_bucket(g, actions, m);
+    nw_status status = nw_gossip_values_take(g, actions, m);
     g->how.alpha = own;
     return status;
 }
 
 static nw_status take_values(gossip *g, nw_actions *actions, const nw_message *m, int from, bool *later)
 {
-    NW_TRY(check_values(g, m->header, from));
+    NW_TRY(nw_gossip_values_check(g, m->header, from));
     *later = is(g, NW_PAIR_FIRST_COME) && g->meeting.partner != from; /* member 0's word is still on its way */
     if (*later) return NW_OK;
     bool fits = g->meeting.partner == from && (!g->meeting.given || g->meeting.sent[m->header->bucket]);

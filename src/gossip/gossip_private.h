@@ -4,13 +4,14 @@
  * channel, topology, exchange.
  *
  * gossip_private.h - the inside of gossip, shared by the files that make it: gossip.c (events, tasks, state),
- * gossip_pace.c (leases, counting, the end of a run), gossip_pairs.c (times, who with whom, values), gossip_copies.c
- * (the mean of all members, while all go on), gossip_members.c (who is there) and gossip_return.c (a member that was
- * dropped, or comes late, takes over a neighbour's parameters).
+ * gossip_pace.c (leases, counting, the end of a run), gossip_pairs.c (times, who with whom), gossip_values.c (what a pair
+ * sends, and moves by), gossip_copies.c (the mean of all members, while all go on), gossip_members.c (who is there) and
+ * gossip_return.c (a member that was dropped, or comes late, takes over a neighbour's parameters).
  *
  *   kind       from -> to             says
  *   PROPOSE    member -> neighbour    let us average; step: the round of a matching. One that crosses with the other's accepts
- *   VALUES     member -> partner      the sender's parameters, a bucket: accepts a proposal, or answers those that did
+ *   VALUES     member -> partner      the sender's parameters, a bucket: accepts a proposal, or answers those that did;
+ *                                     encoded (channel/agreed.h), or a bucket that goes once more, exactly
  *   BUSY       member -> neighbour    not now; step, until: the round and the number of changes of that proposal
  *   READY      member -> 0            I want to average; part: only with that member (NOBODY: with any neighbour)
  *   PAIR       0 -> member            average with member `part`
@@ -179,9 +180,10 @@ typedef struct gossip {
     nw_gossip_options how;
     const nw_params *params;
     nw_layout layout;
-    float *other;   /* x~; NULL: no momentum */
-    int64_t *mixed; /* by bucket: when */
-    int64_t now;    /* of the event that is being handled */
+    nw_agreed *agreed; /* what pairs know of each other; NULL: parameters travel as they are */
+    float *other;      /* x~; NULL: no momentum */
+    int64_t *mixed;    /* by bucket: when */
+    int64_t now;       /* of the event that is being handled */
 
     bool active, closed, stopped, quiet;
     bool drains;   /* this run */
@@ -243,8 +245,13 @@ void nw_gossip_mix(gossip *g, nw_actions *actions);
 void nw_gossip_set_timer(gossip *g, nw_actions *actions);
 /* Time since the last mixing of a bucket, in gradients; 0 before the first gradient. */
 double nw_gossip_time(const gossip *g, int bucket);
-/* The weight of that mixing, which whoever listens is told of. */
-float nw_gossip_weigh(const gossip *g, int what, int with, int bucket);
+/* The weight of that mixing. Whoever listens is told of it, and of what and with whom the note says. */
+float nw_gossip_weigh(const gossip *g, const nw_gossip_note *note, int bucket);
+/* Eta for a bucket (gossip_values.c). */
+static inline double nw_gossip_eta(const gossip *g, int bucket)
+{
+    return g->how.eta * (g->agreed ? g->agreed->share[bucket] : 1);
+}
 static inline size_t nw_gossip_floats(const gossip *g, int bucket) { return g->layout.at[bucket].block.floats; }
 
 /* ---- gossip_pace.c ---- */
@@ -285,6 +292,19 @@ static inline bool nw_gossip_pairs_rest(const gossip *g)
 {
     return g->meeting.partner < 0 && g->assigned < 0 && !g->waiting.first;
 }
+
+/* ---- gossip_values.c ---- */
+
+nw_status nw_gossip_values_make(gossip *g);
+void nw_gossip_values_free(gossip *g);
+/* A bucket, as this member has it now, to `meeting.sent`. */
+nw_status nw_gossip_values_send(gossip *g, nw_actions *actions, int bucket, int to);
+nw_status nw_gossip_values_check(const gossip *g, const nw_header *h, int from);
+/* Moves by a bucket of the partner's, and counts it in `meeting.taken`; or does neither, and waits for another. */
+nw_status nw_gossip_values_take(gossip *g, nw_actions *actions, const nw_message *m);
+void nw_gossip_values_end(gossip *g); /* all buckets of the meeting were taken */
+/* What this member and that one knew of each other is void: their next averaging begins anew. */
+void nw_gossip_values_forget(gossip *g, int member);
 
 /* ---- gossip_copies.c ---- */
 

@@ -28,6 +28,7 @@ nw_status nw_gossip_return_begin(gossip *g, nw_actions *actions, bool asks)
     nw_gossip_pace_forget(g);
     nw_gossip_pairs_forget(g, actions);
     nw_gossip_copies_give_up(g);
+    for (int i = 0; i < g->base.group.count; i++) nw_gossip_values_forget(g, i);
     return asks ? nw_gossip_tell(g, actions, 0, JOIN, 0, 0) : NW_OK;
 }
 
@@ -144,7 +145,7 @@ static nw_status give_part(gossip *g, nw_actions *actions, int bucket, int to)
         memcpy(m->payload + floats * sizeof(float), g->other + first, floats * sizeof(float));
     }
     actions->touched += part_bytes(g, bucket);
-    nw_gossip_weigh(g, NW_GOSSIP_LENT, to, bucket);
+    nw_gossip_weigh(g, &(nw_gossip_note){.what = NW_GOSSIP_LENT, .with = to}, bucket);
     m->header->kind = PARTS;
     m->header->bucket = (uint32_t)bucket;
     m->header->count = (uint32_t)floats;
@@ -174,7 +175,7 @@ static nw_status take_part(gossip *g, nw_actions *actions, const nw_message *m, 
         memcpy(g->other + first, m->payload + floats * sizeof(float), floats * sizeof(float));
     }
     actions->touched += part_bytes(g, bucket);
-    nw_gossip_weigh(g, NW_GOSSIP_COPIED, from, bucket);
+    nw_gossip_weigh(g, &(nw_gossip_note){.what = NW_GOSSIP_COPIED, .with = from}, bucket);
     g->mixed[bucket] = g->now;
     if (++c->taken < g->layout.count) return NW_OK;
     c->source = -1;

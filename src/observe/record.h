@@ -168,6 +168,7 @@
     X(REAL, consensus_mean, NULL, "consensus_mean")         \
     X(REAL, consensus_final, NULL, "consensus_final")       \
     X(REAL, idle_seconds, NULL, "idle_seconds")             \
+    X(INT, sent_again, NULL, "sent_again")                  \
     X(TEXT, graph, NULL, "graph")                           \
     X(REAL, chi1, NULL, "chi1")                             \
     X(REAL, chi2, NULL, "chi2")                             \

@@ -54,7 +54,7 @@ static nw_status plan(nw_peer *p)
                o->world.exchange);
     bool served = strcmp(o->world.exchange, "server") == 0;
     NW_TRY(nw_plan_check_exchange(o));
-    NW_TRY(nw_plan_codecs(&o->codec, served, &o->update, (uint64_t)o->all.seed, &p->codecs));
+    NW_TRY(nw_plan_codecs(&o->codec, o->world.exchange, &o->update, (uint64_t)o->all.seed, &p->codecs));
     NW_TRY(nw_plan_optimizer(&o->update, &p->rule));
     NW_FAIL_IF(served && o->all.max_steps == 0, NW_E_ARGUMENT,
                "a server divides a number of updates among workers; say how many, with --max-steps");

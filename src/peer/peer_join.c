@@ -6,6 +6,7 @@
 
 #include "base/digest.h"
 #include "base/hash.h"
+#include "base/machine.h"
 #include "base/text.h"
 #include "net/mpi.h"
 #include "setup/plan.h"
@@ -120,6 +121,23 @@ nw_status nw_peer_join(nw_peer *p, void *ignored)
     return nw_peer_make_machine(p);
 }
 
+/* Linux lets programs allocate memory that it does not have. */
+static nw_status check_copies(const nw_peer *p, const nw_exchange_options *e)
+{
+    nw_layout_options l = e->layout;
+    size_t available = nw_machine_available_memory();
+    l.segments = &p->params.learned;
+    if (!e->gossip.graph) return NW_OK;
+    size_t bytes =
+        nw_agreed_bytes(&l, e->gossip.values, nw_graph_neighbours(e->gossip.graph, p->index, NULL, NULL));
+    NW_FAIL_IF(available > 0 && bytes > available, NW_E_MEMORY,
+               "%zu bytes are needed for copies of what this rank and its neighbours agreed on last, but %zu are available: "
+               "use a --graph-topology with fewer neighbours, --gossip-values plain with --method int8 or bf16, or --method "
+               "modulo",
+               bytes, available);
+    return NW_OK;
+}
+
 nw_status nw_peer_make_machine(nw_peer *p)
 {
     const nw_train_options *o = options_of(p);
@@ -134,6 +152,7 @@ nw_status nw_peer_make_machine(nw_peer *p)
     e.gossip = p->gossip;
     e.memory = p->codecs.memory;
     nw_assign_fill(&p->assignment, &p->codecs, &e.layout);
+    NW_TRY(check_copies(p, &e));
     nw_exchange_free(p->rank.machine);
     p->rank.machine = NULL;
     NW_TRY(nw_exchange_create(&exchange, &e));

@@ -30,6 +30,8 @@ nw_status nw_peer_log_open(nw_peer *p)
     if (!*dir) return NW_OK;
     NW_FAIL_IF(strcmp(o->world.exchange, "gossip") != 0, NW_E_ARGUMENT,
                "--log-averagings is for ranks that average in pairs; add --exchange gossip");
+    NW_FAIL_IF(nw_assign_compresses(&p->codecs), NW_E_ARGUMENT,
+               "--log-averagings has what parameters are as they travel, and --method changes that; leave one out");
     NW_TRY(nw_directory_make(dir));
     NW_TRY(nw_text_print(&path, "%s/rank%d.txt", dir, p->index));
     p->log = fopen(path, "w");

@@ -229,7 +229,8 @@ nw_exchange_options nw_plan_exchange(const nw_train_options *s, const nw_world *
     bool sync = is(s->server.communication, "sync") && !is(s->world.exchange, "gossip");
     nw_exchange_options o = {.name = s->world.exchange,
                              .group = {.count = w ? w->size : 1, .me = w ? w->rank : 0},
-                             .layout.bucket_bytes = (size_t)s->world.bucket_bytes,
+                             .layout = {.bucket_bytes = (size_t)s->world.bucket_bytes,
+                                        .ranges = is(s->world.exchange, "gossip")},
                              .delay = s->world.delay,
                              .sync = sync,
                              .servers = s->server.servers,
@@ -286,7 +287,7 @@ static nw_status check_server(const nw_train_options *s)
 
 static nw_status plan_codecs(const nw_train_options *s, nw_assign_options *o)
 {
-    return nw_plan_codecs(&s->codec, is(s->world.exchange, "server"), &s->update, (uint64_t)s->all.seed, o);
+    return nw_plan_codecs(&s->codec, s->world.exchange, &s->update, (uint64_t)s->all.seed, o);
 }
 
 nw_status nw_plan_check_exchange(const nw_train_options *s)

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { USUAL_BITS = 8 /* of modulo */ };
+
 static bool is(const char *text, const char *word) { return strcmp(text, word) == 0; }
 
 static nw_values values_of(const char *text)
@@ -42,7 +44,7 @@ static nw_status plan_warm_up(const nw_codec_settings *s, nw_warm_up *w)
 }
 
 /* All that options say of codecs but the method. */
-static nw_status plan_options(const nw_codec_settings *s, bool served, uint64_t seed, nw_codec_options *o)
+static nw_status plan_options(const nw_codec_settings *s, const char *exchange, uint64_t seed, nw_codec_options *o)
 {
     NW_FAIL_IF(s->ratio <= 0, NW_E_ARGUMENT, "--ratio is the share that is sent: above 0, and at most 1");
     NW_FAIL_IF(s->bucket > 0 && s->bucket < 16, NW_E_ARGUMENT, "--bucket is 16 or more, or 0 for the whole tensor");
@@ -58,12 +60,13 @@ static nw_status plan_options(const nw_codec_settings *s, bool served, uint64_t 
                                 .lower = s->compress_lower_bound,
                                 .iterations = s->max_adaptation_iters};
     o->threshold = s->threshold;
-    o->shared = is(s->randomk_seed, "shared") && !served;
+    o->shared = is(s->randomk_seed, "shared") && !is(exchange, "server") && !is(exchange, "gossip");
     o->scaled = s->scaled;
     o->levels = s->qstates;
     o->bucket = s->bucket;
     o->max_norm = is(s->norm, "max");
     o->rank = s->powersgd_rank;
+    o->bits = s->modulo_bits;
     return plan_warm_up(s, &o->warm_up);
 }
 
@@ -183,10 +186,34 @@ static nw_status check_memory(const nw_codec_settings *s, bool served, const nw_
     return NW_OK;
 }
 
-static nw_status check_codecs(const nw_codec_settings *s, bool served, const nw_assign_options *o)
+/* Where parameters of two workers travel, not gradients of all. */
+static nw_status check_pairs(const nw_codec_settings *s, const nw_assign_options *o)
 {
-    bool dgc = is(s->method, "dgc");
+    bool own = is(s->method, "dgc") || is(s->method, "onebit");
+    NW_FAIL_IF(own, NW_E_ARGUMENT,
+               "--method %s keeps momentum of gradients, and --exchange gossip sends parameters; use topk or sign", s->method);
+    NW_FAIL_IF(!is(s->memory, "none"), NW_E_ARGUMENT,
+               "--memory %s keeps what was not sent of gradients; with --exchange gossip nothing is lost, since two workers "
+               "send how far they are from what they agreed on last: leave it out",
+               s->memory);
+    NW_FAIL_IF(uses(o, "powersgd"), NW_E_ARGUMENT,
+               "powersgd takes means over all workers, and --exchange gossip averages in pairs; use topk, sign or int8");
+    NW_FAIL_IF(uses(o, "randomk") && is(s->randomk_seed, "private"), NW_E_ARGUMENT,
+               "--randomk-seed private: two workers that average must send the same entries; leave it out");
+    NW_FAIL_IF(uses(o, "randomk") && s->scaled, NW_E_ARGUMENT,
+               "--scaled would throw two workers that average apart; leave it out");
+    return NW_OK;
+}
+
+static nw_status check_codecs(const nw_codec_settings *s, const char *exchange, const nw_assign_options *o)
+{
+    bool dgc = is(s->method, "dgc"), served = is(exchange, "server"), pairs = is(exchange, "gossip");
     NW_TRY(check_memory(s, served, o));
+    if (pairs) NW_TRY(check_pairs(s, o));
+    NW_FAIL_IF(!pairs && *exchange && uses(o, "modulo"), NW_E_ARGUMENT,
+               "modulo sends the last bits of parameters, to a worker that has nearly the same; add --exchange gossip");
+    NW_FAIL_IF(!uses(o, "modulo") && s->modulo_bits != USUAL_BITS, NW_E_ARGUMENT,
+               "--modulo-bits is for --method modulo");
     NW_FAIL_IF(served && uses(o, "powersgd"), NW_E_ARGUMENT,
                "powersgd takes means over all workers, which come one by one to a server; use --exchange allreduce");
     NW_FAIL_IF(!dgc && (s->memory_clip_norm > 0 || s->memory_nesterov || s->memory_momentum >= 0), NW_E_ARGUMENT,
@@ -211,11 +238,11 @@ static nw_memory_options plan_memory(const nw_codec_settings *s, const nw_optimi
                                .clip_norm = s->memory_clip_norm};
 }
 
-nw_status nw_plan_codecs(const nw_codec_settings *s, bool served, const nw_optimizer_settings *update, uint64_t seed,
-                         nw_assign_options *o)
+nw_status nw_plan_codecs(const nw_codec_settings *s, const char *exchange, const nw_optimizer_settings *update,
+                         uint64_t seed, nw_assign_options *o)
 {
     *o = (nw_assign_options){0};
-    NW_TRY(plan_options(s, served, seed, &o->codec));
+    NW_TRY(plan_options(s, exchange, seed, &o->codec));
     set_method(&o->codec, s->method);
     o->dense_below = s->dense_below;
     o->dense_vectors = is(s->method, "dgc");
@@ -228,7 +255,7 @@ nw_status nw_plan_codecs(const nw_codec_settings *s, bool served, const nw_optim
     o->memory = plan_memory(s, update);
     NW_TRY(plan_rules(s, o));
     if (update) NW_TRY(check_momentum(s, update));
-    return check_codecs(s, served, o);
+    return check_codecs(s, exchange, o);
 }
 
 void nw_plan_codecs_free(nw_assign_options *o)
@@ -270,6 +297,6 @@ static nw_status print_assignment(const nw_train_options *s, const nw_assign_opt
 nw_status nw_plan_codecs_print(const nw_train_options *s, FILE *out)
 {
     NW_CLEANUP(nw_plan_codecs_free) nw_assign_options o = {0};
-    NW_TRY(nw_plan_codecs(&s->codec, is(s->world.exchange, "server"), &s->update, (uint64_t)s->all.seed, &o));
+    NW_TRY(nw_plan_codecs(&s->codec, s->world.exchange, &s->update, (uint64_t)s->all.seed, &o));
     return nw_assign_compresses(&o) ? print_assignment(s, &o, out) : NW_OK;
 }

@@ -7,9 +7,9 @@
 #include "config/command_options.h"
 #include "train/replicas.h"
 
-/* served: gradients go to a server. update: of the optimizer; NULL: nothing is updated. Refuses what makes no sense, in a
- * sentence. To be freed, also after a failure. */
-nw_status nw_plan_codecs(const nw_codec_settings *settings, bool served, const nw_optimizer_settings *update,
+/* exchange: by which it travels; "": that is not known. update: of the optimizer; NULL: nothing is updated. Refuses what
+ * makes no sense, in a sentence. To be freed, also after a failure. */
+nw_status nw_plan_codecs(const nw_codec_settings *settings, const char *exchange, const nw_optimizer_settings *update,
                          uint64_t seed, nw_assign_options *options);
 void nw_plan_codecs_free(nw_assign_options *options);
 

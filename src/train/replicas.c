@@ -280,7 +280,8 @@ static nw_status make_assignment(nw_replicas *group)
 {
     nw_assign_options *o = &group->options.codecs;
     nw_exchange_options *e = &group->options.exchange;
-    o->codec.warm_up.batches = has_servers(group) ? group->epoch_batches : nw_replica_batches(nw_replicas_first(group));
+    bool at_own_pace = has_servers(group) || nw_replicas_is_gossip(group);
+    o->codec.warm_up.batches = at_own_pace ? group->epoch_batches : nw_replica_batches(nw_replicas_first(group));
     for (int i = 0; i < o->rule_count; i++) o->rules[i].codec.warm_up.batches = o->codec.warm_up.batches;
     NW_TRY(nw_assign_make(&group->assignment, o, &params_of(&group->members[0])->learned));
     nw_assign_fill(&group->assignment, o, &e->layout);
@@ -354,6 +355,14 @@ static nw_status check_memory(const nw_replicas *group, int first)
     all += each * (group->count - 1) + held + shadows;
     if (nw_replicas_is_gossip(group)) /* momentum, and the messages of a pair */
         all += group->count * (e->gossip.acid + 2.0) * (double)learned->floats * sizeof(float);
+    double copies = (double)nw_replicas_copy_bytes(group, first);
+    all += copies;
+    NW_FAIL_IF(
+        available > 0 && copies > 0 && all > (double)available, NW_E_MEMORY,
+        "%.0f MiB of memory are needed, %.0f MiB of these for copies of what each worker and its neighbours agreed on "
+        "last, but %.0f MiB are available: use a --graph-topology with fewer neighbours, --gossip-values plain with "
+        "--method int8 or bf16, or --method modulo",
+        all / mib, copies / mib, (double)available / mib);
     NW_FAIL_IF(
         available > 0 && (group->count > 1 || servers > 0) && all > (double)available, NW_E_MEMORY,
         "%.0f MiB of memory are needed (%d more replicas of %.2f MiB each, %.0f MiB of gradients that may wait at "

@@ -228,6 +228,8 @@ nw_status nw_replicas_make_graph(nw_replicas *group, int world);
 bool nw_replicas_keeps_constants(const nw_replicas *group);
 /* Whether a checkpoint can be replayed from: not where ranks were away, of whom the log goes on. */
 nw_status nw_replicas_check_away(const nw_replicas *group, nw_checkpoint *checkpoint);
+/* The bytes of what pairs of these replicas agree on, the first of which has that rank. */
+size_t nw_replicas_copy_bytes(const nw_replicas *group, int first);
 /* What belongs to a member of a group's options. */
 nw_status nw_replicas_join_gossip(nw_member *member, nw_gossip_options *options);
 /* Another look at how far members are apart: the sum of their squared distances to their mean. */
@@ -242,7 +244,8 @@ typedef struct nw_averagings {
     int world;          /* 0: there are none */
     int64_t *gradients; /* begins what is to be freed */
     int64_t *exchanges, *refused, *idle_ns;
-    int64_t *with; /* [rank][partner] */
+    int64_t *again; /* buckets that went once more, exactly */
+    int64_t *with;  /* [rank][partner] */
 } nw_averagings;
 nw_status nw_replicas_averagings(nw_replicas *group, nw_averagings *averagings); /* all ranks call */
 void nw_averagings_free(nw_averagings *averagings);

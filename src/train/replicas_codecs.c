@@ -99,8 +99,12 @@ static uint64_t bytes_of(const nw_bucket *b)
     return nw_mode_bytes(codec, b->block.floats, b->entries, (uint64_t)b->block.item_count);
 }
 
-static int count_kinds(const nw_layout *l, uint64_t members, kind *kinds)
+/* In gossip, what is sent goes to one member. */
+static int count_kinds(const nw_replicas *group, kind *kinds)
 {
+    const nw_layout *l = &group->layout;
+    const uint64_t members = (uint64_t)nw_replicas_world(group);
+    const bool pairs = nw_replicas_is_gossip(group);
     int count = 0;
     for (int i = 0; i < l->count; i++) {
         const nw_bucket *b = &l->at[i];
@@ -110,7 +114,7 @@ static int count_kinds(const nw_layout *l, uint64_t members, kind *kinds)
         if (k == count) kinds[count++] = (kind){.codec = b->block.codec, .mode = b->mode};
         kinds[k].buckets++;
         kinds[k].floats += b->block.floats;
-        kinds[k].sends += nw_mode_sends(b->mode, bytes_of(b), members);
+        kinds[k].sends += pairs ? bytes_of(b) : nw_mode_sends(b->mode, bytes_of(b), members);
     }
     return count;
 }
@@ -119,7 +123,7 @@ nw_status nw_replicas_make_layout(nw_replicas *group)
 {
     nw_layout_options o = group->options.exchange.layout;
     o.segments = &params_of(group)->learned;
-    o.cuts = nw_replicas_world(group);
+    o.cuts = nw_replicas_is_gossip(group) ? 1 : nw_replicas_world(group);
     return nw_layout_make(&group->layout, &o);
 }
 
@@ -163,11 +167,15 @@ static bool is_served(const nw_replicas *group) { return strcmp(group->options.e
 void nw_replicas_collective(const nw_replicas *group, char *text, size_t size)
 {
     kind kinds[KINDS_MOST];
-    int count = count_kinds(&group->layout, (uint64_t)nw_replicas_world(group), kinds);
+    int count = count_kinds(group, kinds);
     uint64_t sends[3] = {0};
     size_t used = 0;
     text[0] = 0;
     for (int k = 0; k < count && !is_served(group); k++) sends[kinds[k].mode] += kinds[k].sends;
+    if (nw_replicas_is_gossip(group)) {
+        snprintf(text, size, "pairs %llu B", (unsigned long long)(sends[0] + sends[1] + sends[2]));
+        return;
+    }
     for (int m = 0; m < 3; m++)
         if (sends[m] > 0 && used < size)
             used += (size_t)snprintf(text + used, size - used, "%s%s %llu B", used ? ", " : "",
@@ -176,13 +184,20 @@ void nw_replicas_collective(const nw_replicas *group, char *text, size_t size)
 
 /* ---- tables ------------------------------------------------------------------------------------------------------ */
 
+static const char *way_of(const nw_replicas *group, const kind *k)
+{
+    if (!nw_replicas_is_gossip(group)) return nw_mode_name(k->mode);
+    return nw_agreeing_name(nw_agreeing_of(k->codec, group->options.exchange.gossip.values));
+}
+
 void nw_replicas_print_codecs(const nw_replicas *group, FILE *out)
 {
     kind kinds[KINDS_MOST];
-    int count = count_kinds(&group->layout, (uint64_t)nw_replicas_world(group), kinds);
+    int count = count_kinds(group, kinds);
     char often[32] = "a step";
     if (group->members[0].machine->outer)
         snprintf(often, sizeof often, "in %d steps", group->options.exchange.sync_every);
+    if (nw_replicas_is_gossip(group)) snprintf(often, sizeof often, "in an averaging");
     if (!nw_assign_compresses(&group->options.codecs)) return;
     nw_assign_print(&group->assignment, group->options.codecs.scope, &params_of(group)->learned, "", out);
     for (int k = 0; k < count && !is_served(group); k++) {
@@ -190,7 +205,7 @@ void nw_replicas_print_codecs(const nw_replicas *group, FILE *out)
         nw_assign_name(kinds[k].codec, name, sizeof name);
         fprintf(out, "%-24s %d %s of %llu floats, %s: a rank sends about %llu bytes %s\n",
                 kinds[k].codec->exact ? "dense" : name, kinds[k].buckets, kinds[k].buckets == 1 ? "bucket" : "buckets",
-                (unsigned long long)kinds[k].floats, nw_mode_name(kinds[k].mode), (unsigned long long)kinds[k].sends,
+                (unsigned long long)kinds[k].floats, way_of(group, &kinds[k]), (unsigned long long)kinds[k].sends,
                 often);
     }
     print_plain(group, out);

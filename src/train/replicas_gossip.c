@@ -81,6 +81,17 @@ nw_status nw_replicas_make_graph(nw_replicas *group, int world)
     return nw_gossip_constants(g, &group->chi1, &group->chi2);
 }
 
+size_t nw_replicas_copy_bytes(const nw_replicas *group, int first)
+{
+    const nw_exchange_options *e = &group->options.exchange;
+    nw_layout_options l = e->layout;
+    size_t bytes = 0;
+    l.segments = &nw_replicas_first(group)->net->model.params.learned;
+    for (int i = 0; i < group->count && group->graph; i++)
+        bytes += nw_agreed_bytes(&l, e->gossip.values, nw_graph_neighbours(group->graph, first + i, NULL, NULL));
+    return bytes;
+}
+
 nw_status nw_replicas_join_gossip(nw_member *m, nw_gossip_options *g)
 {
     const nw_replicas *group = m->group;
@@ -200,7 +211,7 @@ nw_status nw_replicas_average(nw_replicas *group)
 /* ---- counts ------------------------------------------------------------------------------------------------------ */
 
 typedef struct count_row {
-    int64_t gradients, exchanges, refused, idle_ns;
+    int64_t gradients, exchanges, refused, idle_ns, again;
 } count_row;
 
 static nw_status take_counts(void *context, const void *bytes, size_t size, int rank)
@@ -215,6 +226,7 @@ static nw_status take_counts(void *context, const void *bytes, size_t size, int 
     a->exchanges[rank] = row.exchanges;
     a->refused[rank] = row.refused;
     a->idle_ns[rank] = row.idle_ns;
+    a->again[rank] = row.again;
     memcpy(a->with + (size_t)rank * (size_t)a->world, (const char *)bytes + sizeof row,
            (size_t)a->world * sizeof(int64_t));
     return NW_OK;
@@ -227,7 +239,7 @@ static nw_status gather_counts(nw_replicas *group, nw_averagings *a)
     NW_NEW(mine, size, "what a rank counted");
     for (int i = 0; i < group->count; i++) {
         const nw_gossip_counts *c = &group->members[i].averaged;
-        count_row row = {c->gradients, c->exchanges, c->refused, c->idle_ns};
+        count_row row = {c->gradients, c->exchanges, c->refused, c->idle_ns, c->again};
         memcpy(mine, &row, sizeof row);
         memcpy(mine + sizeof row, c->with, with);
         if (group->options.mode == NW_REPLICAS_MPI) return nw_replicas_gather(group, mine, size, take_counts, a);
@@ -241,9 +253,10 @@ nw_status nw_replicas_averagings(nw_replicas *group, nw_averagings *a)
     size_t world = (size_t)nw_replicas_world(group);
     *a = (nw_averagings){0};
     if (!nw_replicas_is_gossip(group)) return NW_OK;
-    int64_t *all = calloc(world * (world + 4), sizeof *all);
+    int64_t *all = calloc(world * (world + 5), sizeof *all);
     NW_FAIL_IF(!all, NW_E_MEMORY, "no memory for the exchanges of %zu ranks", world);
-    *a = (nw_averagings){(int)world, all, all + world, all + 2 * world, all + 3 * world, all + 4 * world};
+    *a = (nw_averagings){(int)world,     all, all + world, all + 2 * world, all + 3 * world, all + 4 * world,
+                         all + 5 * world};
     NW_TRY(gather_counts(group, a));
     return NW_OK;
 }

@@ -146,6 +146,7 @@ static int64_t memory_of(const nw_replicas *group)
     else if (nw_replicas_world(group) > 1)
         bytes += (size_t)group->count * vector;
     bytes += (size_t)group->count * nw_memory_bytes(&group->options.codecs.memory, vector / sizeof(float));
+    bytes += nw_replicas_copy_bytes(group, group->driver->first);
     return (int64_t)bytes;
 }
 

@@ -72,10 +72,10 @@ typedef struct nw_run_result {
     nw_end_record end;
     nw_epoch_record last; /* the last evaluated epoch */
     char weights_sha256[65];
-    double epochs;       /* trained, with the part of one that --max-steps ended */
-    nw_histogram delays; /* what end.delays points to, unless that is NULL */
+    double epochs;            /* trained, with the part of one that --max-steps ended */
+    nw_histogram delays;      /* what end.delays points to, unless that is NULL */
     nw_averagings averagings; /* of gossip; the caller's to free */
-    bool nothing_to_do;  /* the checkpoint had already reached the end */
+    bool nothing_to_do;       /* the checkpoint had already reached the end */
 } nw_run_result;
 
 nw_status nw_run_train(const nw_run_options *options, nw_run_result *result);

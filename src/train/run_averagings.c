@@ -13,7 +13,7 @@ void nw_run_fill_averagings(const run *r, nw_end_record *end)
 {
     const nw_replicas *group = r->group;
     const nw_averagings *a = &r->result->averagings;
-    int64_t halves = 0, idle = 0;
+    int64_t halves = 0, idle = 0, again = 0;
     if (!nw_replicas_is_gossip(group)) return;
     end->graph = r->options->group.graph;
     end->chi1 = group->chi1;
@@ -25,10 +25,12 @@ void nw_run_fill_averagings(const run *r, nw_end_record *end)
     for (int i = 0; i < a->world; i++) {
         halves += a->exchanges[i];
         idle += a->idle_ns[i];
+        again += a->again[i];
     }
     if (a->world == 0) return;
     end->exchanges = halves / 2;
     end->idle_seconds = (double)idle * 1e-9;
+    if (nw_assign_compresses(&group->options.codecs)) end->sent_again = again;
 }
 
 static nw_status save(const run *r)

@@ -12,6 +12,12 @@
 #include <stdio.h>
 #include <string.h>
 
+static int64_t payload_bytes(const run *r)
+{
+    const uint64_t *bytes = r->sent.bytes;
+    return (int64_t)(bytes[NW_OWNER_VALUES] + bytes[NW_OWNER_INDICES] + bytes[NW_OWNER_SCALES]);
+}
+
 /* What floats as they are would have taken, for the same steps; NW_UNKNOWN: nobody counted. */
 static int64_t dense_bytes(const run *r)
 {
@@ -19,6 +25,10 @@ static int64_t dense_bytes(const run *r)
     int64_t floats = (int64_t)nw_replicas_first(group)->net->model.params.learned.floats,
             world = nw_replicas_world(group);
     bool served = strcmp(group->options.exchange.name, "server") == 0;
+    if (nw_replicas_is_gossip(group) && !r->options->resume) {
+        nw_codec_stats all = nw_channel_stats_total(&r->stats, false);
+        return payload_bytes(r) - all.bytes + all.floats * (int64_t)sizeof(float);
+    }
     if (strcmp(group->options.exchange.name, "allreduce") == 0)
         return nw_replicas_updates(group) * 2 * (world - 1) * floats * (int64_t)sizeof(float);
     if (strcmp(group->options.exchange.name, "local") == 0)
@@ -28,16 +38,15 @@ static int64_t dense_bytes(const run *r)
 
 void nw_run_fill_compression(const run *r, nw_end_record *end)
 {
-    const nw_account *sent = &r->sent;
-    end->payload_bytes =
-        (int64_t)(sent->bytes[NW_OWNER_VALUES] + sent->bytes[NW_OWNER_INDICES] + sent->bytes[NW_OWNER_SCALES]);
+    const nw_memory_options *memory = &r->group->options.codecs.memory;
+    bool remembers = memory->name && strcmp(memory->name, "none") != 0;
+    end->payload_bytes = payload_bytes(r);
     end->dense_bytes = dense_bytes(r);
     if (!nw_assign_compresses(&r->group->options.codecs)) return;
     nw_codec_stats all = nw_channel_stats_total(&r->stats, false);
     end->encode_seconds = (double)all.encode_ns * 1e-9;
     end->decode_seconds = (double)all.decode_ns * 1e-9;
-    if (r->group->options.codecs.memory.name && strcmp(r->group->options.codecs.memory.name, "none") != 0)
-        end->memory_norm = sqrt(r->stats.memory_square);
+    if (remembers || r->stats.memory_square > 0) end->memory_norm = sqrt(r->stats.memory_square);
 }
 
 int nw_run_list_codecs(const run *r, nw_ledger_codec *list, int most)
@@ -125,12 +134,14 @@ void nw_run_print_compression(const run *r, FILE *out)
 {
     const nw_end_record *end = &r->result->end;
     const nw_assign_options *o = &r->group->options.codecs;
-    double steps = (double)nw_replicas_updates(r->group), ranks = nw_replicas_world(r->group);
+    bool pairs = nw_replicas_is_gossip(r->group); /* each update is one rank's, not all ranks' */
+    double updates = (double)nw_replicas_updates(r->group), ranks = nw_replicas_world(r->group);
+    double steps = pairs ? updates : updates * ranks;
     if (!nw_assign_compresses(o) || steps <= 0) return;
     double payload = (double)end->payload_bytes, dense = end->dense_bytes == NW_UNKNOWN ? 0 : (double)end->dense_bytes;
     fprintf(out, "compression: %s, memory %s\n", r->options->record.method ? r->options->record.method : o->codec.name,
             o->memory.name ? o->memory.name : "none");
-    print_methods(&r->stats, steps * ranks, out);
+    print_methods(&r->stats, steps, out);
     if (ranks > 1)
         fprintf(out, "  payloads                 %10.3f MB in %llu messages; floats would have taken %.3f MB\n",
                 payload * 1e-6, (unsigned long long)r->sent.messages, dense * 1e-6);
@@ -138,6 +149,7 @@ void nw_run_print_compression(const run *r, FILE *out)
     nw_codec_stats coded = nw_channel_stats_total(&r->stats, true);
     print_positions(&coded, out);
     if (ranks > 1 && dense > 0)
-        print_verdict(r, (dense - payload) / steps / ranks, (end->encode_seconds + end->decode_seconds) / steps / ranks,
-                      out);
+        print_verdict(r, (dense - payload) / steps, (end->encode_seconds + end->decode_seconds) / steps, out);
+    if (pairs && end->sent_again > 0)
+        fprintf(out, "  %lld buckets were sent once more, exactly\n", (long long)end->sent_again);
 }

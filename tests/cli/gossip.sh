@@ -83,6 +83,34 @@ equal "averagings after a resume" "$(number whole exchanges)" "$(number resumed 
 run 0 "$NOWAIT" train --quiet --resume "$runs/whole" --virtual 7 --max-epoch 3
 equal "updates in another world" 60 "$(number whole steps)"
 
+# ---- parameters travel encoded ----
+for way in "--method topk --ratio 0.05" "--method sign --apply-acid --graph-topology ring" "--method int8 --gossip-values plain" \
+    "--method randomk --ratio 0.1 --pairing scheduled" "--method bf16 --apply-acid" "--method modulo --apply-acid" \
+    "--method modulo --modulo-bits 4 --modulo-bound 0.5 --pairing first-come" \
+    "--method topk --ratio 0.1 --values 4 --compress bucket --codec-for conv1.bias=none fc1.weight=int8 --consensus-step 0.7"; do
+    rm -rf "$runs/first" "$runs/second"
+    trained first --exchange gossip --virtual 5 --consensus-every 1000 $way
+    trained second --exchange gossip --virtual 5 --consensus-every 1000 $way --threads 3
+    same first second
+    is "$(number first payload_bytes) < 0.9 * $(number first dense_bytes)" "messages are shorter ($way)"
+    is "$(number first encode_seconds) > 0 && $(number first decode_seconds) > 0" "codecs take time ($way)"
+    again first
+done
+is "$(number first memory_norm) > 0" "copies lack something"
+for way in "--method topk --ratio 0.05 --apply-acid" "--method modulo"; do
+    rm -rf "$runs/whole" "$runs/resumed"
+    trained whole --exchange gossip --virtual 4 --graph-topology ring $way --checkpoint-every 20 --keep 100
+    cp -r "$runs/whole" "$runs/resumed"
+    rm -rf "$runs/resumed/summary.json" "$runs/resumed/checkpoints"/*40 "$runs/resumed/checkpoints"/*4[0-9]
+    run 0 "$NOWAIT" train --quiet --resume "$runs/resumed"
+    same whole resumed
+    run 0 "$NOWAIT" train --quiet --resume "$runs/whole" --virtual 3 --max-epoch 3
+    equal "updates in another world" 60 "$(number whole steps)"
+done
+run 0 "$NOWAIT" train $common --run-dir "$runs/told" --exchange gossip --virtual 4 --method topk --ratio 0.05
+out_has 'topk 0.05 .* difference: a rank sends about [0-9]+ bytes in an averaging'
+grep -q '"collective": *"pairs [0-9]* B"' "$runs/told/metrics.jsonl" || complain "the record does not say how pairs average"
+
 # ---- refused, in one sentence ----
 refused() { # PATTERN OPTIONS...
     pattern=$1
@@ -98,7 +126,24 @@ refused "add --exchange gossip" --pairing scheduled
 refused "add --apply-acid" $gossip --acid-params 0.1 0.5
 refused "two numbers, eta and alpha" $gossip --apply-acid --acid-params 0.1
 refused "each at once" $gossip --delay 1
-refused "sends parameters" $gossip --method topk
+refused "nothing is lost" $gossip --method topk --memory error
+refused "keeps momentum of gradients" $gossip --method dgc
+refused "averages in pairs" $gossip --method powersgd
+refused "send the same entries" $gossip --method randomk --randomk-seed private
+refused "throw two workers" $gossip --method randomk --scaled
+refused "add --exchange gossip" --exchange allreduce --virtual 2 --method modulo
+refused "add --exchange gossip" --exchange allreduce --virtual 2 --consensus-step 0.5
+refused "add --method" $gossip --gossip-values plain
+refused "is for --method modulo" $gossip --method topk --modulo-bound 1
+refused "is for --method modulo" $gossip --method topk --modulo-bits 4
+run 2 "$NOWAIT" train $common $gossip --method terngrad
+err_has "terngrad may miss more of a tensor"
+run 2 "$NOWAIT" train $common $gossip --method topk --gossip-values plain
+err_has "use --gossip-values difference"
+run 2 "$NOWAIT" train $common $gossip --method modulo --modulo-bits 3
+err_has "or a --modulo-bound"
+run 2 "$NOWAIT" train $common $gossip --method topk --compress entiremodel --codec-for 'fc1*=none'
+err_has "choose --compress layerwise or bucket"
 refused "averages one worker's weights" $gossip --ema-decay 0.99
 refused "leave out --deterministic-neighbor" $gossip --pairing scheduled --deterministic-neighbor
 refused "never average" $gossip --rate-com 0 --apply-acid

@@ -4,7 +4,8 @@
  * The first bytes say which exchange, of how many members, under which rules. The others say what happens, one after
  * the other: moves in some order, or a message is changed in header or payload, sent twice, overtakes another, comes
  * from another member, or is made up. What nw_message_check refuses is not handed over, as drivers do. A member answers
- * each message with NW_OK or refuses it (NW_E_MESSAGE), and is gone then; of a silent member it may say so (NW_E_PEER).
+ * each message with NW_OK or refuses it (NW_E_MESSAGE), and is gone then; of a silent member it may say so (NW_E_PEER), and
+ * of floats that a codec cannot encode (NW_E_NUMERIC).
  * It writes nowhere else, and nothing goes on for ever. A world without damage becomes quiescent.
  */
 #include "support/world.h"
@@ -25,12 +26,24 @@ static uint32_t word(input *in) { return byte(in) | byte(in) << 8; }
 
 static void look(const world *w, const nw_snapshot *s) { (void)w, (void)s; }
 
-static void choose_gossip(world_options *o, uint32_t how)
+static nw_codec *make_codec(uint32_t which)
+{
+    static const char *const names[] = {"none", "topk", "int8", "modulo", "randomk"};
+    nw_codec *made;
+    nw_codec_options codec = nw_codec_options_default(names[which % (sizeof names / sizeof names[0])]);
+    codec.ratio = 0.1;
+    codec.shared = false;
+    world_ok(nw_codec_create(&made, &codec));
+    return made;
+}
+
+static void choose_gossip(world_options *o, uint32_t how, uint32_t codec)
 {
     nw_exchange_options *e = &o->exchange;
     nw_graph *graph; /* until the input ends */
     world_ok(nw_graph_make(&graph, "complete", o->members, 1));
     e->name = "gossip";
+    o->with = make_codec(codec); /* as well */
     e->gossip = (nw_gossip_options){.graph = graph,
                                     .seed = how,
                                     .pairing = (nw_pairing)(how % 3),
@@ -81,7 +94,7 @@ static world_options read_options(input *in)
     o.ranks = ranks;
     o.ranks_in_world = 7;
     o.finals = o.seed = byte(in);
-    if (pairs) choose_gossip(&o, b / 2);
+    if (pairs) choose_gossip(&o, b / 2, c / 4);
     return o;
 }
 
@@ -110,7 +123,8 @@ static void replace(world *w, int from, int to, bool second, nw_message *m)
 
 static nw_status answered(nw_status status)
 {
-    if (status != NW_OK && status != NW_E_MESSAGE && status != NW_E_PEER)
+    /* parameters of which a message made infinities cannot be encoded any more */
+    if (status != NW_OK && status != NW_E_MESSAGE && status != NW_E_PEER && status != NW_E_NUMERIC)
         world_fail(__FILE__, __LINE__, "status %d: %s", status, nw_error_message());
     return status;
 }
@@ -240,5 +254,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     world_free(&w);
     nw_graph_free(o.exchange.gossip.graph);
+    nw_codec_free((nw_codec *)(uintptr_t)o.with);
     return 0;
 }

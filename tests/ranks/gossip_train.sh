@@ -36,6 +36,20 @@ equal "bytes sent and received" "$(ledger four sent bytes)" "$(ledger four recei
 run 0 "$NOWAIT" eval "$runs/four" --format json
 grep -q "\"weights_sha256\": \"$(weights four)\"" "$runs/four"/checkpoints/*/manifest.json || complain "no checkpoint has the mean"
 
+# Encoded parameters: every byte is accounted for, what was recorded is replayed, what is saved goes on.
+for way in "--method topk --ratio 0.05 --apply-acid" "--method modulo --pairing scheduled" "--method sign --pairing first-come"; do
+    rm -rf "$runs/coded"
+    met 4 coded $way --consensus-every 1000
+    equal "updates" 80 "$(value coded steps)"
+    is "$(number coded exchanges) > 8" "ranks average ($way)"
+    is "$(number coded payload_bytes) < 0.9 * $(number coded dense_bytes)" "messages are shorter ($way)"
+    equal "bytes and transport" "$(ledger coded sent bytes)" "$(ledger coded sent transport_bytes)"
+    again coded
+done
+run 0 mpirun -np 4 "$NOWAIT" train --quiet --resume "$runs/coded" --max-epoch 5
+equal "updates after a resume" 100 "$(value coded steps)"
+again coded
+
 # Stopped by a signal, and resumed with as many ranks and with others.
 mpirun -np 4 "$NOWAIT" train $common --quiet --max-epoch 5000 --eval-every 100000 --run-dir "$runs/stopped" $pairs --apply-acid \
     >/dev/null 2>"$work/err" &

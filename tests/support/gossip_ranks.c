@@ -27,6 +27,7 @@ typedef struct happening {
     size_t first, count;
     float weight, alpha;
     int64_t change;
+    float *apart; /* APPROACHED: what the member had more than the other */
 } happening;
 
 enum { MOST = 1 << 18 };
@@ -40,6 +41,41 @@ static void add(happening h)
     list[happenings++] = h;
 }
 
+/* By lower member, higher member, first element: the half of a pair whose other half has not come yet. */
+static struct {
+    int member; /* and 1; 0: none */
+    float apart[WORLD_FLOATS];
+} open_halves[WORLD_MOST][WORLD_MOST][WORLD_MOST];
+static size_t firsts[WORLD_MOST]; /* and 1 */
+
+/* What one adds, the other takes away. Buckets are known by where they begin. */
+static void check_half(const nw_gossip_note *n, const float *apart)
+{
+    int low = n->member < n->with ? n->member : n->with, high = n->member < n->with ? n->with : n->member, slot = 0;
+    while (slot < WORLD_MOST && firsts[slot] != n->first + 1 && firsts[slot] != 0) slot++;
+    world_require(slot < WORLD_MOST);
+    firsts[slot] = n->first + 1;
+    int *open = &open_halves[low][high][slot].member;
+    float *other = open_halves[low][high][slot].apart;
+    if (*open != n->with + 1) { /* the other's may be in another process */
+        *open = n->member + 1;
+        memcpy(other, apart, n->count * sizeof *apart);
+        return;
+    }
+    for (size_t i = 0; i < n->count; i++) world_require(apart[i] == -other[i]);
+    *open = 0;
+    gossip_done.agreed++;
+}
+
+static float *find_apart(const nw_gossip_note *n)
+{
+    float *apart = calloc(n->count, sizeof *apart);
+    world_require(apart && n->mine && n->theirs);
+    for (size_t i = 0; i < n->count; i++) apart[i] = n->mine[i] - n->theirs[i];
+    check_half(n, apart);
+    return apart;
+}
+
 static void hear(void *context, const nw_gossip_note *n)
 {
     static const int what[] = {[NW_GOSSIP_MIXED] = MIXED,
@@ -48,7 +84,8 @@ static void hear(void *context, const nw_gossip_note *n)
                                [NW_GOSSIP_LENT] = LENT,
                                [NW_GOSSIP_COPIED] = COPIED};
     (void)context;
-    add((happening){what[n->what], n->member, n->with, 0, n->first, n->count, n->weight, n->alpha, n->change});
+    float *apart = n->what == NW_GOSSIP_APPROACHED ? find_apart(n) : NULL;
+    add((happening){what[n->what], n->member, n->with, 0, n->first, n->count, n->weight, n->alpha, n->change, apart});
     gossip_done.copied += n->what == NW_GOSSIP_COPIED;
     gossip_done.approached += n->what == NW_GOSSIP_APPROACHED;
     gossip_done.amid += n->what == NW_GOSSIP_APPROACHED && in_pass[n->member];
@@ -66,6 +103,11 @@ static void hear_task(int member, const nw_task *t)
 
 void gossip_listen(void)
 {
+    for (int i = 0; i < happenings; i++) free(list[i].apart);
+    for (int low = 0; low < WORLD_MOST; low++)
+        for (int high = 0; high < WORLD_MOST; high++)
+            for (int slot = 0; slot < WORLD_MOST; slot++) open_halves[low][high][slot].member = 0;
+    memset(firsts, 0, sizeof firsts);
     happenings = 0;
     gossip_done = (gossip_done_counts){0};
 }
@@ -193,15 +235,20 @@ static void match(int a, int b, size_t first, int own, int theirs)
     mine[1] = theirs;
 }
 
-static void approach(const happening *h)
+/* encoded: what travels is not what was to be sent, and what both know is checked elsewhere. */
+static void approach(const happening *h, bool encoded)
 {
+    nw_gossip_options how = gossip_how(nw_graph_members(graph));
     int m = h->member, with = h->with, own = find_sending(m, with, h->first, h->change),
         theirs = find_sending(with, m, h->first, h->change);
+    float step = how.step > 0 ? (float)how.step : 1, alpha = step * h->alpha, half = 0.5f * step;
     match(m, with, h->first, sendings[own][m][with][h->first].number, sendings[theirs][with][m][h->first].number);
     for (size_t i = h->first; i < h->first + h->count; i++) {
         float apart = sent[own][m][with][i] - sent[theirs][with][m][i];
-        made.values[m][i] -= 0.5f * apart;
-        made.other[m][i] -= h->alpha * apart;
+        if (encoded) apart = h->apart[i - h->first];
+        world_require(apart == h->apart[i - h->first]);
+        made.values[m][i] -= half * apart;
+        made.other[m][i] -= alpha * apart;
     }
 }
 
@@ -257,7 +304,7 @@ const gossip_twin *gossip_recompute(const world *w, int members)
             break;
         case APPROACHED:
             if (acid) mix(h);
-            approach(h);
+            approach(h, w->o.with || gossip_use.codec);
             break;
         case LENT:
             memcpy(&lent[0][h->member][h->with][h->first], x + h->first, h->count * sizeof *x);
@@ -365,7 +412,7 @@ void gossip_make(gossip_rank *r, nw_rank *rank, int members, int me, int accumul
                              .accumulation = accumulation,
                              .gossip = gossip_how(members),
                              .deadline_ns = gossip_use.deadline_ns,
-                             .layout = {.codec = codec, .bucket_bytes = 800},
+                             .layout = {.codec = gossip_use.codec ? gossip_use.codec : codec, .bucket_bytes = 800},
                              .report = &r->said,
                              .report_bytes = sizeof r->said};
     nw_machine *exchange;

@@ -11,11 +11,13 @@
 
 #include "support/world.h"
 
-/* Of all that are made from now on: the graph's name, and all but the graph and the tap. */
+/* Of all that are made from now on: the graph's name, and all but the graph and the tap; what parameters of gossip_make
+ * travel with. */
 typedef struct gossip_settings {
     const char *graph;
     nw_gossip_options how;
-    int64_t deadline_ns; /* of members that gossip_make makes */
+    int64_t deadline_ns;   /* of members that gossip_make makes */
+    const nw_codec *codec; /* NULL: none */
 } gossip_settings;
 extern gossip_settings gossip_use;
 /* Gossip of so many members by these settings, with the constants of the graph where there is momentum and eta is 0, and
@@ -27,6 +29,7 @@ void gossip_free_graph(void); /* of the last gossip_how */
 typedef struct gossip_done_counts {
     int64_t approached, amid; /* halves of pairs, of one bucket; of these, in the middle of a pass */
     int64_t copied;           /* buckets, by members that have joined */
+    int64_t agreed;           /* pairs of which both halves knew of the same difference, bit for bit; all others fail */
 } gossip_done_counts;
 extern gossip_done_counts gossip_done;
 

@@ -84,12 +84,17 @@ TEST(test_memory_ends_in_server)
 
 TEST(test_memory_ends_in_gossip)
 {
+    static const char *const names[] = {"none", "topk", "modulo"};
     for (int i = 0; i < 6; i++) {
         nw_graph *graph;
+        nw_codec *codec;
+        nw_codec_options c = nw_codec_options_default(names[i / 2]);
+        world_ok(nw_codec_create(&codec, &c));
         world_options o = {.exchange = {.name = "gossip", .layout.bucket_bytes = 256},
                            .members = 4,
                            .every = 3,
                            .looked = look,
+                           .with = codec,
                            .rings = 40,
                            .finals = 3};
         world_ok(nw_graph_make(&graph, "complete", 4, 1));
@@ -97,6 +102,7 @@ TEST(test_memory_ends_in_gossip)
             .graph = graph, .rate = 2, .pairing = (nw_pairing)(i % 3), .acid = i & 1, .eta = 0.4, .alpha = 0.7};
         check_memory(o);
         nw_graph_free(graph);
+        nw_codec_free(codec);
     }
 }
 

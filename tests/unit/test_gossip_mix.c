@@ -91,7 +91,7 @@ TEST(test_vectors)
             fill(m, 2);
             nw_mix_send(x, m, b, out, (size_t)count, NULL);
             for (int i = 0; i < count; i++) assert_true(out[i] == x[i] + b * (m[i] - x[i]));
-            nw_mix_approach(x, m, b, mine, theirs, alpha, (size_t)count, NULL);
+            nw_mix_approach(x, m, b, mine, theirs, 1, alpha, (size_t)count, NULL);
             float x0[FLOATS], m0[FLOATS];
             fill(x0, 1);
             fill(m0, 2);
@@ -101,7 +101,7 @@ TEST(test_vectors)
                 float other = i < count ? m0[i] - d - alpha * apart : m0[i];
                 assert_true(x[i] == right && m[i] == other);
             }
-            nw_mix_approach(x0, NULL, b, mine, theirs, alpha, (size_t)count, NULL);
+            nw_mix_approach(x0, NULL, b, mine, theirs, 1, alpha, (size_t)count, NULL);
             nw_mix_both(m, NULL, b, (size_t)count, NULL);
             fill(x, 1);
             for (int i = 0; i < count; i++) assert_true(x0[i] == x[i] - 0.5f * (mine[i] - theirs[i]));
@@ -121,8 +121,8 @@ TEST(test_pool)
     for (int64_t i = 0; i < 6 * LONG; i++) v[i] = (float)(i * 7919 % 10007) * 1e-4f;
     float *x = v, *m = v + LONG, *mine = v + 2 * LONG, *theirs = v + 3 * LONG, *y = v + 4 * LONG, *n = v + 5 * LONG;
     memcpy(y, x, 2 * (size_t)LONG * sizeof *v);
-    nw_mix_approach(x, m, 0.2f, mine, theirs, 0.9f, LONG, NULL);
-    nw_mix_approach(y, n, 0.2f, mine, theirs, 0.9f, LONG, pool);
+    nw_mix_approach(x, m, 0.2f, mine, theirs, 1, 0.9f, LONG, NULL);
+    nw_mix_approach(y, n, 0.2f, mine, theirs, 1, 0.9f, LONG, pool);
     assert_memory_equal(x, y, 2 * (size_t)LONG * sizeof *v);
     nw_mix_both(x, m, 0.1f, LONG, NULL);
     nw_mix_both(y, n, 0.1f, LONG, pool);

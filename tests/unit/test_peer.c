@@ -276,7 +276,9 @@ static void test_what_makes_no_sense_is_refused(void **state)
     refuse("--method topk --ratio-warm-up 4", NW_E_ARGUMENT, "with --max-batches");
     refuse("--method topk --codec-for b.*=none", NW_E_ARGUMENT, "b.*");
     refuse("--clip-norm 1 --clip-value 1", NW_E_ARGUMENT, "clip");
-    refuse("--exchange gossip --method topk", NW_E_ARGUMENT, "gossip");
+    refuse("--exchange gossip --method topk --memory error", NW_E_ARGUMENT, "nothing is lost");
+    refuse("--exchange gossip --method powersgd", NW_E_ARGUMENT, "averages in pairs");
+    refuse("--exchange gossip --method topk --log-averagings logs", NW_E_ARGUMENT, "leave one out");
     refuse("--apply-acid", NW_E_ARGUMENT, "add --exchange gossip");
     refuse("--exchange gossip --graph-topology cube", NW_E_UNKNOWN, "cube");
     refuse("--log-averagings logs", NW_E_ARGUMENT, "add --exchange gossip");

@@ -218,6 +218,37 @@ TEST(test_memory_that_is_not_there)
     free_group(&a);
 }
 
+/* Copies of what pairs agreed on: one for each neighbour, so a graph with fewer of them needs less. */
+TEST(test_memory_of_copies)
+{
+    setup s = {.model = "lenet5", .world = 5, .images = 60};
+    group a = make_group(&s);
+    nw_replicas *other;
+    nw_replicas_options o = a.group->options;
+    size_t vector = params_of(&a, 0)->learned.floats * sizeof(float), all = 0;
+    for (int r = 0; r < 5; r++) all += nw_net_memory(a.group->members[r > 0].replica->net);
+    o.exchange.name = "gossip";
+    o.exchange.gossip.rate = 1;
+    o.exchange.layout.ranges = true;
+    o.codecs.codec = nw_codec_options_default("topk");
+    o.graph = "complete";
+    o.available_memory = all + 5 * (4 + 1 + 2) * vector; /* copies, what is encoded, and the messages of a pair */
+    ok(nw_replicas_create(&other, &o));
+    nw_replicas_free(other);
+    o.available_memory--;
+    assert_int_equal(nw_replicas_create(&other, &o), NW_E_MEMORY);
+    assert_says("MiB of these for copies of what each worker and its neighbours agreed on");
+    o.graph = "cycle";
+    ok(nw_replicas_create(&other, &o));
+    nw_replicas_free(other);
+    o.graph = "complete";
+    o.codecs.codec = nw_codec_options_default("int8");
+    o.exchange.gossip.values = NW_AGREE_PLAIN;
+    ok(nw_replicas_create(&other, &o));
+    nw_replicas_free(other);
+    free_group(&a);
+}
+
 /* An epoch of 15 batches of two workers is one of 10 of three; saved again, it is counted in those. */
 TEST(test_another_number_of_workers)
 {
@@ -274,6 +305,7 @@ int main(void)
         WITH_FILES(test_replicas_that_differ),
         WITH_FILES(test_another_number_of_servers),
         WITH_FILES(test_memory_that_is_not_there),
+        WITH_FILES(test_memory_of_copies),
         WITH_FILES(test_another_number_of_workers),
         WITH_FILES(test_a_mean_that_was_held_back_stays_a_mean),
     };

@@ -90,6 +90,7 @@ static uint32_t largest(const float *v, size_t count)
 #include "codec/isa/mixing.h"
 #include "codec/isa/choose.h"
 #include "codec/isa/dense.h"
+#include "codec/isa/residues.h"
 #include "codec/isa/halves.h"
 
 /* ---- the table ---- */
@@ -127,6 +128,8 @@ const nw_codec_kernels NAMED(SET) = {
     .magnitudes = magnitudes,
     .levels = levels,
     .level_values = level_values,
+    .residues = residues,
+    .residues_apart = residues_apart,
     .pack = pack,
     .unpack = unpack,
     .most_code = most_code,
