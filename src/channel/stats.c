@@ -65,7 +65,11 @@ void nw_channel_stats_add_time(nw_channel_stats *stats, const nw_codec *codec, n
     *(what == NW_STATS_ENCODING ? &t->encode_ns : &t->decode_ns) += ns;
 }
 
-_Static_assert(offsetof(nw_codec_stats, bound_bits) % sizeof(int64_t) == 0, "whole numbers come first, without gaps");
+enum { /* how the whole numbers follow each other */
+       TIMES = offsetof(nw_codec_stats, payloads) / sizeof(int64_t),
+       COUNTS = offsetof(nw_codec_stats, bound_bits) / sizeof(int64_t) - TIMES
+};
+_Static_assert(TIMES == 2 && COUNTS == 8, "times come first, then counts, then what is no whole number");
 
 static void list_optional(nw_state *s, const char *name, nw_state_type type, int64_t count, void *data)
 {
@@ -84,7 +88,9 @@ void nw_channel_stats_state(nw_channel_stats *t, nw_codec *const *codecs, int co
         if (listed[k]) continue;
         listed[k] = true;
         snprintf(name, sizeof name, "codec_stats.%.40s", codecs[i]->ops->name);
-        list_optional(s, name, NW_STATE_I64, offsetof(nw_codec_stats, bound_bits) / sizeof(int64_t), &t->of[k]);
+        list_optional(s, name, NW_STATE_I64, COUNTS, &t->of[k].payloads);
+        snprintf(name, sizeof name, NW_STATS_TIMES "%.40s", codecs[i]->ops->name);
+        list_optional(s, name, NW_STATE_I64, TIMES, &t->of[k].encode_ns);
         snprintf(name, sizeof name, "codec_stats.%.40s.bound_bits", codecs[i]->ops->name);
         list_optional(s, name, NW_STATE_F64, 1, &t->of[k].bound_bits);
     }

@@ -14,6 +14,7 @@
 #include "net/state.h"
 
 enum { NW_STATS_CODECS = 16 };                 /* at least as many as there are codecs */
+#define NW_STATS_TIMES   "codec_ns."          /* prefix of names of what is measured, not counted */
 #define NW_STATS_UNKNOWN (-(INT64_C(1) << 52)) /* a count of floats that stays negative whatever is added */
 
 typedef struct nw_codec_stats {
@@ -29,7 +30,7 @@ typedef struct nw_codec_stats {
 
 typedef struct nw_channel_stats {
     nw_codec_stats of[NW_STATS_CODECS]; /* in the registry's order; [0] is none */
-    int64_t sent_floats;  /* of a server: floats in all messages, dense ones too, once a receiver; negative: unknown */
+    int64_t sent_floats;  /* of allreduce and servers: all that were sent, as if uncompressed; negative: unknown */
     double memory_square; /* squared norm of the error memory; filled by nw_channel_stats_read_memory */
     const nw_memory *memory;
     double (*rest)(const void *whose); /* or: what else keeps what was not sent; the square of its norm */

@@ -49,6 +49,7 @@ typedef struct allreduce {
     double *norm_parts;
     int64_t clipped; /* gradients whose norm was computed */
     nw_pool *pool;
+    nw_channel_stats *travel;   /* or NULL */
     float *delayed[2];   /* delay 1: means of even and of odd steps */
     float *carried;      /* delay 0: a mean from a checkpoint of delay 1, until it is applied */
     int64_t step;        /* gradients computed */
@@ -137,6 +138,8 @@ static nw_status contribute_rest(allreduce *a, nw_actions *actions, int64_t cloc
     a->clocks[a->step & 1] = clock;
     a->postponed = !contributed;
     a->step += contributed;
+    if (contributed && a->stats && a->base.group.me == 0) /* for all members */
+        a->stats->sent_floats += 2 * (a->base.group.count - 1) * (int64_t)a->params->learned.floats;
     return NW_OK;
 }
 
@@ -366,6 +369,7 @@ nw_status nw_allreduce_create(nw_machine **out, const nw_exchange_options *o)
     a->params = o->params;
     a->delay = o->delay;
     a->pool = o->pool;
+    a->stats = o->stats;
     a->clip_norm = o->memory.clip_norm;
     a->freeze = o->memory.freeze;
     NW_TRY_OR(make_allreduce(a, o), allreduce_free(&a->base));

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/machine.h"
+#include "net/mpi.h"
 #include "setup/plan.h"
 
 #include <stdlib.h>
@@ -43,7 +44,8 @@ const volatile sig_atomic_t *nw_session_stop(void) { return &stop_flag; }
 
 void nw_session_notes(const nw_settings *s)
 {
-    for (int i = 0; i < nw_settings_notes(s); i++) fprintf(stderr, "nowait: %s\n", nw_settings_note(s, i));
+    bool first = nw_mpi_environment_rank() == 0; /* of the processes of a launcher, which all know the same */
+    for (int i = 0; first && i < nw_settings_notes(s); i++) fprintf(stderr, "nowait: %s\n", nw_settings_note(s, i));
 }
 
 nw_status nw_session_config_text(const nw_settings *s, nw_text *text)

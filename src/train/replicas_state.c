@@ -60,10 +60,10 @@ static bool is_whole(const nw_replicas *group, const nw_state_entry *e)
 void nw_member_state(void *worker, nw_state *s)
 {
     nw_member *m = worker;
-    bool served = m->machine->equal && !m->machine->lockstep;
+    bool compresses = nw_assign_compresses(&m->group->options.codecs);
     nw_replica_state(m->replica, m->machine, s);
-    if (served || nw_assign_compresses(&m->group->options.codecs))
-        nw_channel_stats_state(&m->stats, m->group->assignment.codecs, m->group->assignment.codec_count, s);
+    if (compresses || nw_replicas_world(m->group) > 1)
+        nw_channel_stats_state(&m->stats, m->group->assignment.codecs, compresses ? m->group->assignment.codec_count : 0, s);
     if (m->machine->lockstep) return;
     nw_position_state(&m->group->position, "world.", true, s);
     nw_state_integer(s, "world.epoch_batches", NW_STATE_KEPT, &m->group->position_batches);

@@ -29,11 +29,13 @@ static int64_t dense_bytes(const run *r)
         nw_codec_stats all = nw_channel_stats_total(&r->stats, false);
         return payload_bytes(r) - all.bytes + all.floats * (int64_t)sizeof(float);
     }
-    if (strcmp(group->options.exchange.name, "allreduce") == 0)
+    bool reduces = strcmp(group->options.exchange.name, "allreduce") == 0;
+    if ((served || reduces) && r->stats.sent_floats >= 0) return r->stats.sent_floats * (int64_t)sizeof(float);
+    if (reduces) /* resumed from a checkpoint without counts */
         return nw_replicas_updates(group) * 2 * (world - 1) * floats * (int64_t)sizeof(float);
     if (strcmp(group->options.exchange.name, "local") == 0)
         return (int64_t)nw_local_sends(&group->options.exchange, nw_replicas_updates(group), (size_t)floats);
-    return served && r->stats.sent_floats >= 0 ? r->stats.sent_floats * (int64_t)sizeof(float) : NW_UNKNOWN;
+    return NW_UNKNOWN;
 }
 
 void nw_run_fill_compression(const run *r, nw_end_record *end)
@@ -145,8 +147,12 @@ void nw_run_print_compression(const run *r, FILE *out)
     if (ranks > 1)
         fprintf(out, "  payloads                 %10.3f MB in %llu messages; floats would have taken %.3f MB\n",
                 payload * 1e-6, (unsigned long long)r->sent.messages, dense * 1e-6);
+    nw_codec_stats all = nw_channel_stats_total(&r->stats, false), coded = nw_channel_stats_total(&r->stats, true);
+    if (ranks < 2 && all.bytes > 0) { /* what others would get */
+        payload = (double)all.bytes;
+        dense = (double)all.floats * sizeof(float);
+    }
     if (payload > 0 && dense > 0) fprintf(out, "  shorter by a factor of   %10.1f\n", dense / payload);
-    nw_codec_stats coded = nw_channel_stats_total(&r->stats, true);
     print_positions(&coded, out);
     if (ranks > 1 && dense > 0)
         print_verdict(r, (dense - payload) / steps, (end->encode_seconds + end->decode_seconds) / steps, out);
