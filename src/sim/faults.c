@@ -58,7 +58,8 @@ static int by_begin(const void *a, const void *b)
 {
     const nw_fault *x = *(const nw_fault *const *)a, *y = *(const nw_fault *const *)b;
     if (x->by_step != y->by_step) return x->by_step ? 1 : -1;
-    if (x->at != y->at) return x->at < y->at ? -1 : 1;
+    int64_t from = x->kind == NW_FAULT_JOIN ? 0 : x->at, other = y->kind == NW_FAULT_JOIN ? 0 : y->at;
+    if (from != other) return from < other ? -1 : 1;
     return x < y ? -1 : x > y; /* as given */
 }
 

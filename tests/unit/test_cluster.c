@@ -426,6 +426,29 @@ static void test_rank_faults(void **state)
                     (f->at[i - 1].by_step == f->at[i].by_step && f->at[i - 1].at <= f->at[i].at));
 }
 
+/* A rank that is late does nothing before, and its own time begins then. */
+static void test_late_ranks(void **state)
+{
+    static const nw_fault list[] = {
+        {.kind = NW_FAULT_SLOW, .rank = 1, .at = SECOND, .until = NW_NEVER, .factor = 2},
+        {.kind = NW_FAULT_JOIN, .rank = 1, .at = 10 * SECOND, .until = NW_NEVER},
+        {.kind = NW_FAULT_PAUSE, .rank = 1, .at = 20 * SECOND, .duration_ns = 3 * SECOND},
+    };
+    (void)state;
+    build(4, 4, 0, 1);
+    set_faults(list, 3);
+    assert_true(nw_faults_is_late(f, 1) && !nw_faults_is_late(f, 2) && !nw_faults_is_late(NULL, 1));
+    assert_true(f->at[0].kind == NW_FAULT_JOIN && f->at[0].at == 0 && f->at[0].until == 10 * SECOND);
+    assert_int_equal(nw_faults_finish(f, 1, 0, 0, SECOND), 12 * SECOND);
+    assert_int_equal(nw_faults_awake(f, 1, 5), 10 * SECOND);
+    assert_int_equal(nw_faults_awake(f, 1, 21 * SECOND), 23 * SECOND);
+    assert_int_equal(nw_faults_awake(f, 1, 15 * SECOND), 15 * SECOND);
+    assert_int_equal(nw_faults_awake(f, 2, 5), 5);
+    assert_int_equal(nw_faults_paused(f, 1, 4 * SECOND), 4 * SECOND);
+    assert_int_equal(nw_faults_paused(f, 1, 22 * SECOND), 12 * SECOND);
+    assert_int_equal(nw_faults_virtual_only(f)->kind, NW_FAULT_JOIN);
+}
+
 static void test_due(void **state)
 {
     static const nw_fault list[] = {
@@ -482,6 +505,7 @@ static void test_impossible_faults(void **state)
         {{.kind = NW_FAULT_SLOW, .until = 9, .factor = NAN}, "the factor of 'slow'"},
         {{.kind = NW_FAULT_SLOW, .at = 9, .until = 9, .factor = 2}, "ends before it begins"},
         {{.kind = NW_FAULT_PAUSE}, "must last longer than 0"},
+        {{.kind = NW_FAULT_JOIN, .rank = 1, .until = NW_NEVER}, "give the time at which it joins"},
     };
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
@@ -595,6 +619,7 @@ int main(void)
         TEST(test_full_queue_stays_in_order),
         TEST(test_draws),
         TEST(test_rank_faults),
+        TEST(test_late_ranks),
         TEST(test_due),
         TEST(test_impossible_faults),
         TEST(test_builtin),

@@ -321,7 +321,7 @@ static void test_documentation(void **state)
     ok(nw_cluster_parse(&c, "docs", first, strlen(first), 0, 0));
     assert_int_equal(c->world, 8);
     ok(nw_faults_parse(&f, "docs", second, strlen(second), 4));
-    assert_int_equal(f->count, 7);
+    assert_int_equal(f->count, 8);
     free(text);
 }
 
@@ -548,6 +548,9 @@ static void test_bad_faults(void **state)
     bad_faults("faults:\n- {kind: die, rank: 1, at: step x}\n", "x.yaml:2:", "or, for a step, step 100");
     bad_faults("faults:\n- {kind: die, rank: 1, at: 1 s, until: 2 s}\n", "x.yaml:2:", "never ends");
     bad_faults("faults:\n- {kind: stop, rank: 1, at: 1 s, for: 2 s}\n", "x.yaml:2:", "never ends");
+    bad_faults("faults:\n- {kind: join, rank: 1, at: 1 s, for: 2 s}\n", "x.yaml:2:", "'join' never ends");
+    bad_faults("faults:\n- {kind: join, rank: 1, at: step 3}\n", "x.yaml:2:", "has no steps");
+    bad_faults("faults:\n- {kind: join, rank: any, at: 1 s}\n", "x.yaml:2:", "which one joins");
     bad_faults("faults:\n- {kind: die, rank: 1, at: 1 s, factor: 2x}\n", "x.yaml:2:", "takes no factor");
     bad_faults("faults:\n- {kind: slow, rank: 1, at: 1 s}\n", "x.yaml:2:", "need a factor");
     bad_faults("faults:\n- {kind: slow, rank: 1, at: 1 s, factor: 2}\n", "x.yaml:2:", "not a factor");
