@@ -14,7 +14,7 @@
 #include "net/state.h"
 
 enum { NW_STATS_CODECS = 16 };                 /* at least as many as there are codecs */
-#define NW_STATS_TIMES   "codec_ns."          /* prefix of names of what is measured, not counted */
+#define NW_STATS_TIMES   "codec_ns."           /* prefix of names of what is measured, not counted */
 #define NW_STATS_UNKNOWN (-(INT64_C(1) << 52)) /* a count of floats that stays negative whatever is added */
 
 typedef struct nw_codec_stats {

@@ -18,6 +18,17 @@ static int64_t payload_bytes(const run *r)
     return (int64_t)(bytes[NW_OWNER_VALUES] + bytes[NW_OWNER_INDICES] + bytes[NW_OWNER_SCALES]);
 }
 
+/* Both halves of each averaging, and what is not encoded: means, and reports. */
+static int64_t dense_averagings(const run *r, int64_t floats)
+{
+    const nw_averagings *a = &r->result->averagings;
+    int64_t halves = 0, encoded = nw_channel_stats_total(&r->stats, false).bytes;
+    if (r->options->resume || a->world == 0) return NW_UNKNOWN;
+    if (!nw_assign_compresses(&r->group->options.codecs)) return payload_bytes(r);
+    for (int i = 0; i < a->world; i++) halves += a->exchanges[i];
+    return payload_bytes(r) - encoded + halves * floats * (int64_t)sizeof(float);
+}
+
 /* What floats as they are would have taken, for the same steps; NW_UNKNOWN: nobody counted. */
 static int64_t dense_bytes(const run *r)
 {
@@ -25,10 +36,7 @@ static int64_t dense_bytes(const run *r)
     int64_t floats = (int64_t)nw_replicas_first(group)->net->model.params.learned.floats,
             world = nw_replicas_world(group);
     bool served = strcmp(group->options.exchange.name, "server") == 0;
-    if (nw_replicas_is_gossip(group) && !r->options->resume) {
-        nw_codec_stats all = nw_channel_stats_total(&r->stats, false);
-        return payload_bytes(r) - all.bytes + all.floats * (int64_t)sizeof(float);
-    }
+    if (nw_replicas_is_gossip(group)) return dense_averagings(r, floats);
     bool reduces = strcmp(group->options.exchange.name, "allreduce") == 0;
     if ((served || reduces) && r->stats.sent_floats >= 0) return r->stats.sent_floats * (int64_t)sizeof(float);
     if (reduces) /* resumed from a checkpoint without counts */
