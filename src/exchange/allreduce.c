@@ -49,13 +49,13 @@ typedef struct allreduce {
     double *norm_parts;
     int64_t clipped; /* gradients whose norm was computed */
     nw_pool *pool;
-    nw_channel_stats *travel; /* or NULL */
-    float *delayed[2];        /* delay 1: means of even and of odd steps */
-    float *carried;           /* delay 0: a mean from a checkpoint of delay 1, until it is applied */
-    int64_t step;             /* gradients computed */
-    int64_t applied;          /* updates made */
-    int64_t clocks[2];        /* batch numbers of even and of odd steps, for their learning rates */
-    int64_t held, clock;      /* for checkpoints: means that are not applied yet, and their batch number */
+    nw_channel_stats *stats; /* or NULL */
+    float *delayed[2];       /* delay 1: means of even and of odd steps */
+    float *carried;          /* delay 0: a mean from a checkpoint of delay 1, until it is applied */
+    int64_t step;            /* gradients computed */
+    int64_t applied;         /* updates made */
+    int64_t clocks[2];       /* batch numbers of even and of odd steps, for their learning rates */
+    int64_t held, clock;     /* for checkpoints: means that are not applied yet, and their batch number */
     nw_go go;
     bool asked; /* the next gradient was requested */
     bool applying;

@@ -178,28 +178,6 @@ static nw_status find_cost(nw_replicas *group, const nw_replica *r)
     return nw_cluster_cost(group->options.cluster, &load, &group->cost);
 }
 
-/* Buckets are those of gradients, whose number does not depend on how they are cut. */
-nw_status nw_replicas_make_ledger(const nw_replicas *group, int world, int first, int count, nw_ledger **ledger)
-{
-    const nw_segments *s = &params_of(&group->members[0])->learned;
-    nw_layout_options o = group->options.exchange.layout;
-    NW_CLEANUP(nw_layout_free) nw_layout layout = {0};
-    NW_AUTOFREE char(*names)[160] = NULL;
-    NW_AUTOFREE const char **list = NULL;
-    o.segments = s;
-    o.cuts = 1;
-    NW_TRY(nw_layout_make(&layout, &o));
-    NW_NEW(names, layout.count, "names of buckets");
-    NW_NEW(list, layout.count, "names of buckets");
-    for (int b = 0; b < layout.count; b++) {
-        nw_layout_name(&layout, s, b, names[b], sizeof names[b]);
-        list[b] = names[b];
-    }
-    nw_ledger_options options = {
-        .world = world, .first_rank = first, .ranks = count, .segments = layout.count, .segment_names = list};
-    return nw_ledger_create(ledger, &options);
-}
-
 static nw_status make_driver(nw_replicas *group, int first, int world)
 {
     nw_driver_options options = group->options.driver;

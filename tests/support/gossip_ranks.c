@@ -67,6 +67,14 @@ static void check_half(const nw_gossip_note *n, const float *apart)
     gossip_done.agreed++;
 }
 
+/* A member that has joined again has left its pairs for good. */
+static void close_halves(int member)
+{
+    for (int i = 0; i < WORLD_MOST; i++)
+        for (int slot = 0; slot < WORLD_MOST; slot++)
+            open_halves[i][member][slot].member = open_halves[member][i][slot].member = 0;
+}
+
 static float *find_apart(const nw_gossip_note *n)
 {
     float *apart = calloc(n->count, sizeof *apart);
@@ -87,6 +95,7 @@ static void hear(void *context, const nw_gossip_note *n)
     float *apart = n->what == NW_GOSSIP_APPROACHED ? find_apart(n) : NULL;
     add((happening){what[n->what], n->member, n->with, 0, n->first, n->count, n->weight, n->alpha, n->change, apart});
     gossip_done.copied += n->what == NW_GOSSIP_COPIED;
+    if (n->what == NW_GOSSIP_COPIED) close_halves(n->member);
     gossip_done.approached += n->what == NW_GOSSIP_APPROACHED;
     gossip_done.amid += n->what == NW_GOSSIP_APPROACHED && in_pass[n->member];
 }

@@ -2,7 +2,7 @@
  * test_agreed.c - encoded parameters of pairs (channel/agreed.h): both ends know the same bit for bit, nothing is lost, sums
  * are kept, members agree at last; edges begin anew; what cannot be is refused.
  *
- * A meeting here is that of src/exchange/gossip_values.c in plain loops, without time and network.
+ * A meeting here is that of src/gossip/gossip_values.c in plain loops, without time and network.
  */
 #include <stdarg.h>
 #include <stddef.h>

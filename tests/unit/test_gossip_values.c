@@ -1,5 +1,5 @@
 /*
- * test_gossip_values.c - gossip whose parameters travel encoded (exchange/gossip_values.c, channel/agreed.h): in every order
+ * test_gossip_values.c - gossip whose parameters travel encoded (gossip/gossip_values.c, channel/agreed.h): in every order
  * of events and on virtual clusters, by the twins of support/gossip_ranks.h, which also find out whether both halves of each
  * pair knew of the same difference. test_agreed.c has what a message holds.
  */
