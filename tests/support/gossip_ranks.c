@@ -177,6 +177,7 @@ static float sent[SENDS][WORLD_MOST][WORLD_MOST][WORLD_FLOATS];
 
 /* Halves of pairs that wait for the other half: the numbers of both sendings. */
 static int halves[WORLD_MOST][WORLD_MOST][WORLD_FLOATS][2];
+static float alphas[WORLD_MOST][WORLD_MOST][WORLD_FLOATS];
 static int numbers[WORLD_MOST][WORLD_MOST][WORLD_FLOATS];
 static int broken[WORLD_MOST][WORLD_MOST], lives[WORLD_MOST];
 
@@ -231,17 +232,19 @@ static void mix(const happening *h)
     }
 }
 
-/* One half of a pair; its other half has the same numbers. */
-static void match(int a, int b, size_t first, int own, int theirs)
+/* One half of a pair; its other half has the same numbers, and the same alpha, so that x~ loses there what it gains here. */
+static void match(int a, int b, size_t first, int own, int theirs, float alpha)
 {
     int *mine = halves[a][b][first], *other = halves[b][a][first];
     if (other[0] == theirs && other[1] == own) {
+        world_require(alphas[b][a][first] == alpha);
         other[0] = other[1] = 0;
         return;
     }
     broken[a][b] += mine[0] > 0;
     mine[0] = own;
     mine[1] = theirs;
+    alphas[a][b][first] = alpha;
 }
 
 /* encoded: what travels is not what was to be sent, and what both know is checked elsewhere. */
@@ -251,7 +254,8 @@ static void approach(const happening *h, bool encoded)
     int m = h->member, with = h->with, own = find_sending(m, with, h->first, h->change),
         theirs = find_sending(with, m, h->first, h->change);
     float step = how.step > 0 ? (float)how.step : 1, alpha = step * h->alpha, half = 0.5f * step;
-    match(m, with, h->first, sendings[own][m][with][h->first].number, sendings[theirs][with][m][h->first].number);
+    match(m, with, h->first, sendings[own][m][with][h->first].number, sendings[theirs][with][m][h->first].number,
+          h->alpha);
     for (size_t i = h->first; i < h->first + h->count; i++) {
         float apart = sent[own][m][with][i] - sent[theirs][with][m][i];
         if (encoded) apart = h->apart[i - h->first];
