@@ -462,6 +462,8 @@ static nw_status make(nw_agreed *a)
     nw_channel_options c = {.layout = a->o.layout,
                             .number = a->o.number,
                             .member = a->o.me,
+                            .rank = a->o.rank,
+                            .whole = true,
                             .what = "model",
                             .only = -1,
                             .stats = a->o.stats,

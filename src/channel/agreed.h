@@ -46,7 +46,7 @@ typedef struct nw_agreed_options {
     const nw_layout *layout; /* of one cut, whose buckets are ranges; must outlive this */
     nw_agreeing how;         /* BY_CODEC, PLAIN or DIFFERENCE: of all that are compressed */
     double bound;            /* modulo: of all items; 0: they follow what is seen */
-    int members, me;
+    int members, me, rank;   /* rank: of this member, for messages to the user */
     int number;              /* in message headers */
     nw_channel_stats *stats; /* may be NULL */
     nw_pool *pool;           /* may be NULL */

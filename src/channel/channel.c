@@ -189,10 +189,13 @@ void nw_channel_reduced(nw_channel *c, nw_actions *actions, int bucket, float *m
 
 /* ---- decoding ---------------------------------------------------------------------------------------------------- */
 
+/* The cut that a message holds. */
+static int cut_of(const nw_channel *c, const nw_header *h) { return c->o.whole ? 0 : h->part; }
+
 nw_status nw_channel_check(const nw_channel *c, const nw_header *h)
 {
     const nw_layout *l = c->o.layout;
-    NW_FAIL_IF(h->bucket >= (uint32_t)l->count || h->part >= l->at[h->bucket].block.cut_count, NW_E_MESSAGE,
+    NW_FAIL_IF(h->bucket >= (uint32_t)l->count || cut_of(c, h) >= l->at[h->bucket].block.cut_count, NW_E_MESSAGE,
                "rank %u sent part %u of bucket %u, which does not exist; there are %d buckets", h->from, h->part,
                h->bucket, l->count);
     const nw_block *b = nw_channel_block(c, h);
@@ -201,7 +204,7 @@ nw_status nw_channel_check(const nw_channel *c, const nw_header *h)
                " with codec %u, but this rank with %d (%s); give all ranks "
                "the same options",
                h->from, h->bucket, h->step, h->codec, (int)b->codec->ops->id, b->codec->ops->name);
-    size_t floats = b->cut_floats[h->part];
+    size_t floats = b->cut_floats[cut_of(c, h)];
     NW_FAIL_IF(h->count != floats || floats == 0, NW_E_MESSAGE,
                "rank %u sent %u values for part %u of bucket %u, which has %zu", h->from, h->count, h->part, h->bucket,
                floats);
@@ -233,7 +236,7 @@ static nw_status name_message(const nw_channel *c, const nw_header *h, nw_status
 
 nw_decoding nw_channel_read(nw_channel *c, const nw_message *m, int from)
 {
-    return decoding(c, m, from, nw_channel_block(c, m->header), m->header->part);
+    return decoding(c, m, from, nw_channel_block(c, m->header), cut_of(c, m->header));
 }
 
 nw_status nw_channel_decode(nw_channel *c, nw_actions *actions, const nw_message *m, int from, float *out,
@@ -244,7 +247,7 @@ nw_status nw_channel_decode(nw_channel *c, nw_actions *actions, const nw_message
     size_t before = actions->touched;
     nw_decoding d = nw_channel_read(c, m, from);
     if (where == NW_AT_FIRST)
-        nw_channel_touch(actions, b, h->part, out, true);
+        nw_channel_touch(actions, b, cut_of(c, h), out, true);
     else
         nw_actions_touch(actions, out, h->count, true);
     actions->touched += h->bytes + (add ? h->count * sizeof(float) : 0);
@@ -278,7 +281,7 @@ nw_status nw_channel_undo(nw_channel *c, nw_actions *actions, const nw_message *
     const nw_block *b = c->parts ? &c->parts[h->bucket] : nw_channel_block(c, h);
     *kept = c->memory != NULL && !c->o.layout->at[h->bucket].dense && h->codec == (uint8_t)b->codec->ops->id;
     if (!*kept) return NW_OK;
-    nw_decoding d = decoding(c, m, c->o.member, b, c->parts ? 0 : h->part);
+    nw_decoding d = decoding(c, m, c->o.member, b, c->parts ? 0 : cut_of(c, h));
     size_t before = actions->touched;
     actions->touched += h->bytes + 2 * h->count * sizeof(float);
     charge(actions, before, d.codec, NW_FACTOR_DECODE);

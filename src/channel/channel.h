@@ -36,6 +36,7 @@ typedef struct nw_channel_options {
     int member, rank; /* the sender; its rank, for messages to the user */
     const char *what; /* of it is encoded, for messages to the user; NULL: its gradient */
     int only;         /* the only cut that it sends; -1: it sends all */
+    bool whole;       /* buckets have one cut, and the part in headers is none: others use that field */
     nw_channel_stats *stats; /* counts the cost of encoding; may be NULL */
     nw_pool *pool;           /* must outlive the channel; NULL: the calling thread does all the work */
 } nw_channel_options;

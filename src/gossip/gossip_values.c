@@ -146,6 +146,7 @@ nw_status nw_gossip_values_make(gossip *g)
                            .bound = g->how.modulo_bound,
                            .members = g->base.group.count,
                            .me = g->base.group.me,
+                           .rank = g->base.group.ranks[g->base.group.me],
                            .number = CHANNEL,
                            .stats = g->o.stats,
                            .pool = g->o.pool};

@@ -246,6 +246,36 @@ TEST(test_members_are_dropped_although_they_live)
     assert_true(copied > 300);
 }
 
+/* The same where parameters travel encoded: what a pair has agreed on is void when one of the two leaves. */
+TEST(test_members_leave_and_join_with_codecs)
+{
+    static const char *const names[] = {"topk", "modulo", "int8", "randomk", "bf16"};
+    int64_t copied = 0, agreed = 0;
+    for (uint64_t seed = 0; seed < 300; seed++) {
+        nw_codec_options c = nw_codec_options_default(names[seed % 5]);
+        nw_codec *codec;
+        c.ratio = 0.1;
+        c.shared = false;
+        world_ok(nw_codec_create(&codec, &c));
+        memset(losses, 0, sizeof losses);
+        world_options o = options(3 + (int)(seed % 4), (int)(seed / 5 % WAYS), seed);
+        o.with = codec;
+        o.exchange.deadline_ns = 300 + 100 * (int64_t)(seed % 9);
+        o.rings = 60 + (int)(seed % 100);
+        o.link_most = 500;
+        world_ok(world_make(&w, &o));
+        if (seed % 3 == 0) w.starved = world_bit(1, 2);
+        world_ok(world_run(&w, 60));
+        check(&w, run_until_all_are_there(&w, 60));
+        copied += gossip_done.copied;
+        agreed += gossip_done.agreed;
+        world_free(&w);
+        nw_codec_free(codec);
+    }
+    print_message("%lld buckets copied, %lld pairs agreed\n", (long long)copied, (long long)agreed);
+    assert_true(copied > 100 && agreed > 1000);
+}
+
 /* In every order of events: the watch of member 0 rings while the other is silent, or only slow. */
 static int64_t updates;
 static void begin(world *x)
@@ -548,6 +578,7 @@ int main(void)
         cmocka_unit_test(test_down_to_one),
         cmocka_unit_test(test_members_sleep_and_return),
         cmocka_unit_test(test_members_are_dropped_although_they_live),
+        cmocka_unit_test(test_members_leave_and_join_with_codecs),
         cmocka_unit_test(test_every_order),
         cmocka_unit_test(test_late_members),
         cmocka_unit_test(test_snapshots_without_the_lost),
