@@ -293,7 +293,9 @@ static nw_status handle(nw_machine *m, const nw_event *event, nw_actions *action
     default:
         return NW_OK;
     }
-    return go_on(l, actions);
+    NW_TRY(go_on(l, actions));
+    m->patient = nw_local_waits_for_first(l);
+    return NW_OK;
 }
 
 static bool is_quiescent(const nw_machine *m)

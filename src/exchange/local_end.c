@@ -165,10 +165,15 @@ nw_status nw_local_take_end(local *l, nw_actions *actions, const nw_message *m, 
     }
 }
 
+static bool waits_for_end(const local *l) { return !l->end.over && (l->end.paused || l->end.reached); }
+
+/* Member 0 may wait for another one, which it is to name. */
+bool nw_local_waits_for_first(const local *l) { return me(l) > 0 && waits_for_end(l); }
+
 void nw_local_wait_for_end(const local *l, nw_wait *wait)
 {
     const bool *flags = l->end.paused ? l->end.answered : l->end.arrived;
-    bool waits = !l->end.over && (l->end.paused || l->end.reached);
+    bool waits = waits_for_end(l);
     if (waits && me(l) > 0) nw_wait_add(wait, &l->base.group, 0);
     for (int i = 1; i < members(l) && waits && me(l) == 0; i++)
         if (!flags[i]) nw_wait_add(wait, &l->base.group, i);

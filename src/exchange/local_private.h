@@ -117,5 +117,6 @@ nw_status nw_local_stop(local *l, nw_actions *actions);
 nw_status nw_local_reach(local *l, nw_actions *actions);
 nw_status nw_local_take_end(local *l, nw_actions *actions, const nw_message *m, int from);
 void nw_local_wait_for_end(const local *l, nw_wait *wait);
+bool nw_local_waits_for_first(const local *l); /* it has nothing else to do */
 
 #endif

@@ -292,7 +292,7 @@ nw_status nw_driver_create(nw_driver **out, size_t bytes, const nw_driver_ops *o
 bool nw_rank_is_late(const nw_driver *d, const nw_rank *r, int64_t now_ns, int64_t idle_ns, const int64_t *received_ns)
 {
     nw_wait wait = {0};
-    int64_t limit = d->options.timeout_ns * (r->machine->drops ? 2 : 1);
+    int64_t limit = d->options.timeout_ns * (r->machine->drops || r->machine->patient ? 2 : 1);
     if (limit == 0 || now_ns - idle_ns <= limit) return false;
     r->machine->ops->waits(r->machine, &wait);
     bool silent = wait.count == 0; /* it names nobody: then all are */

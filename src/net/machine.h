@@ -93,8 +93,8 @@ typedef struct nw_count {
 typedef struct nw_snapshot {
     int64_t updates;
     const float *values; /* all parameters; valid until the call returns */
-    double spread; /* where the values are a mean over members: the sum of the members' squared distances to it */
-    bool unasked;  /* not listed in GO: only the spread is of interest */
+    double spread;       /* where the values are a mean over members: the sum of the members' squared distances to it */
+    bool unasked;        /* not listed in GO: only the spread is of interest */
 } nw_snapshot;
 
 typedef enum nw_action_kind {
@@ -178,6 +178,8 @@ struct nw_machine {
     bool lockstep;   /* all members compute the same number of gradients */
     bool moves;      /* it changes parameters while gradients are computed, so a pass reads a copy */
     bool drops;      /* it drops silent members by its own timers, so the driver waits twice as long before it fails */
+    bool
+        patient; /* so it does now: whoever is waited for may wait for the one that is silent, and is to say so first */
     float *outer; /* outer parameters: what is evaluated, and saved as the model, instead of the values; may be NULL */
     bool outer_equal;    /* they are equal on all members, bit for bit; else their mean is evaluated and saved */
     size_t first, count; /* the range whose optimizer state only this rank has; count 0: none */

@@ -319,7 +319,7 @@ static bool is_time(mpi_driver *m) { return m->timer != NW_NO_TIMER && own_now(m
 static nw_status wait_for_news(mpi_driver *m)
 {
     int64_t begin = nw_now_ns(), since = own_now(m), limit = m->base.options.timeout_ns;
-    if (m->rank && m->rank->machine->drops) limit *= 2;
+    if (m->rank && (m->rank->machine->drops || m->rank->machine->patient)) limit *= 2;
     bool needs = m->rank && !nw_rank_is_quiescent(m->rank); /* others; or its own messages have to leave */
     for (int turns = 0;; turns++) {
         bool moved;
