@@ -67,7 +67,7 @@ while [ $trial -lt "$trials" ]; do
     for way in "--apply-acid" "--pairing scheduled" "--pairing first-come"; do
         ranks=2
         [ "$way" = --apply-acid ] && ranks="1 3"
-        begin 4 $way --max-epoch 100000
+        begin 4 $way --max-epoch 100000 --checkpoint-every 1000000 # so that nobody misses one
         until_steps 200
         for rank in $ranks; do kill -s STOP "$(process_of "$dir" "$rank")"; done
         for rank in $ranks; do is_dropped "$rank"; done
@@ -80,7 +80,7 @@ while [ $trial -lt "$trials" ]; do
     done
 
     # All at once: nobody notices.
-    begin 4 --max-epoch 100000
+    begin 4 --max-epoch 100000 --checkpoint-every 1000000
     until_steps 200
     pids=$(for rank in 0 1 2 3; do process_of "$dir" "$rank"; done)
     kill -s STOP $pids
@@ -118,7 +118,7 @@ while [ $trial -lt "$trials" ]; do
     done
 
     # Rank 0, which counts, cannot be missed.
-    begin 4 --max-epoch 100000
+    begin 4 --max-epoch 100000 --checkpoint-every 1000000
     until_steps 100
     kill -s STOP "$(process_of "$dir" 0)"
     ends 5 60
