@@ -141,8 +141,8 @@ def main():
     print("%-62s %10s %10s %8s %8s" % ("options", "measured s", "planned s", "error", "of dense"))
     for options, seconds in zip(lines, times):
         step, guess = statistics.median(seconds), predicted(plans, options)
-        print("%-62s %10.3f %10.3f %+7.1f%% %7.2fx" % (" ".join(options) or "dense", step, guess, 100 * (guess / step - 1),
-                                                      dense / step))
+        planned = "%10.3f %+7.1f%%" % (guess, 100 * (guess / step - 1)) if guess == guess else "%10s %8s" % ("-", "-")
+        print("%-62s %10.3f %s %7.2fx" % (" ".join(options) or "dense", step, planned, dense / step))
 
 
 if __name__ == "__main__":
